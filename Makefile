@@ -1,0 +1,37 @@
+# `make demo` and `make test` are all a new user needs; each makes the environment first.
+# A GPU user picks another torch: `make demo TORCH=torch`.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint format clean
+.DEFAULT_GOAL := demo
+
+# The stamp's name carries the torch asked for, so that another TORCH installs again.
+STAMP := $(VENV)/.installed-$(subst /,_,$(subst =,_,$(TORCH)))
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	rm -f $(VENV)/.installed-*
+	touch "$@"
+
+demo: $(STAMP)
+	$(BIN)/dpdemo run --config configs/tutorial.yaml
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
