@@ -1,3 +1,39 @@
-"""See, run and check how PyTorch splits a batch over GPUs, on any machine, with or without GPUs."""
+"""See, run and check how PyTorch splits a batch over GPUs, on any machine, with or without GPUs.
+
+`import dpdemo` imports no torch: each name is loaded when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpdemo.config import Config, load_config
+    from dpdemo.errors import DpdemoError, RunError, UsageError
+    from dpdemo.prediction import simulate
+    from dpdemo.report import SplitReport
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Config": "dpdemo.config",
+    "DpdemoError": "dpdemo.errors",
+    "RunError": "dpdemo.errors",
+    "SplitReport": "dpdemo.report",
+    "UsageError": "dpdemo.errors",
+    "load_config": "dpdemo.config",
+    "simulate": "dpdemo.prediction",
+}
+
+__all__ = ["Config", "DpdemoError", "RunError", "SplitReport", "UsageError", "load_config", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dpdemo' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value  # the next look-up finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

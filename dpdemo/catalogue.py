@@ -1,0 +1,90 @@
+"""The built-in models by their shapes alone: what a prediction must know of them, without torch.
+
+`models.py` builds the modules themselves; a test holds the two against each other.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+STEPS = 8
+"""Time steps of one sample of `rnn` and `transformer`."""
+CHANNELS = 3
+"""Colour channels of one sample of `cnn`; an image is input_size pixels wide and high."""
+VOCABULARY = 1000
+"""Rows of the embedding of `hybrid`, as in PyTorch's tutorial."""
+EMBEDDING = 10
+"""Columns of the embedding of `hybrid`."""
+BLOCK = 20
+"""Width of the middle block of `partial`, the one that is split."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShapes:
+    """One sample's shapes, without the batch, as functions of (input_size, output_size).
+
+    `wrapped` is the path of the submodule inside DataParallel, "" for the whole model; `inner_input` and
+    `inner_output` are its shapes. `num_dims` says in how many places the batch dimension can stand.
+    """
+
+    summary: str
+    input: Callable[[int, int], Shape]
+    output: Callable[[int, int], Shape]
+    num_dims: int
+    wrapped: str = ""
+    inner_input: Callable[[int, int], Shape] | None = None
+    inner_output: Callable[[int, int], Shape] | None = None
+    reads_cpu_input: bool = False
+
+
+MODELS = {
+    "linear": ModelShapes(
+        "one linear layer, as in the tutorial",
+        input=lambda i, _: (i,),
+        output=lambda _, o: (o,),
+        num_dims=2,
+    ),
+    "partial": ModelShapes(
+        "three linear blocks, of which only the middle one is wrapped",
+        input=lambda i, _: (i,),
+        output=lambda _, o: (o,),
+        num_dims=2,
+        wrapped="block2",
+        inner_input=lambda _i, _o: (BLOCK,),
+        inner_output=lambda _i, _o: (BLOCK,),
+    ),
+    "hybrid": ModelShapes(
+        "an embedding that stays on the CPU, then a wrapped linear layer on the GPUs",
+        input=lambda i, _: (i,),
+        output=lambda i, o: (i, o),
+        num_dims=2,
+        wrapped="fc",
+        inner_input=lambda i, _: (i, EMBEDDING),
+        inner_output=lambda i, o: (i, o),
+        reads_cpu_input=True,
+    ),
+    "cnn": ModelShapes(
+        "convolution, BatchNorm, pooling and a linear layer",
+        input=lambda i, _: (CHANNELS, i, i),
+        output=lambda _, o: (o,),
+        num_dims=2,
+    ),
+    "rnn": ModelShapes(
+        "an LSTM and a linear layer at every time step",
+        input=lambda i, _: (STEPS, i),
+        output=lambda _, o: (STEPS, o),
+        num_dims=2,
+    ),
+    "transformer": ModelShapes(
+        "a two-layer transformer encoder",
+        input=lambda i, _: (STEPS, i),
+        output=lambda _, o: (STEPS, o),
+        num_dims=2,
+    ),
+}
+
+
+def batched(sample: Shape, rows: int, dim: int) -> Shape:
+    """Put the batch into a sample's shape, at `dim`."""
+    return (*sample[:dim], rows, *sample[dim:])

@@ -1,0 +1,51 @@
+"""The `--gpus` option: a list of ordinals as in CUDA_VISIBLE_DEVICES, `all`, or a count."""
+
+import re
+
+from dpdemo.errors import UsageError
+
+Gpus = int | tuple[int, ...] | str
+"""A count, the ordinals in replica order, or the word `all`."""
+
+MAX_ORDINAL = 2**31 - 1
+
+
+def parse_gpus(text: str, *, lone_number_is_count: bool) -> Gpus:
+    """Read the value of `--gpus`.
+
+    A lone number is a count where no device is touched (`simulate --gpus 8`), and an ordinal where one is
+    (`run --gpus 0`). A list names ordinals in replica order, and may repeat one.
+
+    Raises:
+        UsageError: for anything else, saying what was expected.
+
+    """
+    where = "option `--gpus`"
+    if text == "all":
+        return "all"
+    expected = (
+        "a count such as 8, or ordinals such as 0,1,2"
+        if lone_number_is_count
+        else ("ordinals such as 0,1,2, or `all`")
+    )
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, re.ASCII):
+        raise UsageError(f"expected {expected}, got {text[:80]!r} - at {where}", hint=_gpus_hint(text))
+    if any(len(part) > 10 or int(part) > MAX_ORDINAL for part in text.split(",")):
+        raise UsageError(f"expected numbers of at most {MAX_ORDINAL}, got {text[:80]!r} - at {where}")
+    numbers = tuple(int(part) for part in text.split(","))
+    if len(numbers) > 1 or not lone_number_is_count:
+        return numbers
+    if numbers[0] < 1:
+        raise UsageError(
+            f"expected a count of 1 or more, got 0 - at {where}", hint="leave `--gpus` out for the CPU"
+        )
+    return numbers[0]
+
+
+def _gpus_hint(text: str) -> str:
+    span = re.fullmatch(r"([0-9]{1,4})-([0-9]{1,4})", text, re.ASCII)
+    if span and int(span[1]) <= int(span[2]):
+        numbers = range(int(span[1]), int(span[2]) + 1)
+        if len(numbers) <= 16:
+            return f"spans are not known here; write --gpus {','.join(map(str, numbers))}"
+    return "separate ordinals by single commas: --gpus 0,1,2"

@@ -1,0 +1,128 @@
+"""Predicting how an epoch is split, by arithmetic alone: no torch, no data, no devices.
+
+The cost depends neither on the number of samples nor on the number of GPUs: an epoch has at most two kinds
+of batch, and a batch at most two kinds of chunk.
+"""
+
+import os
+from typing import Any
+
+from dpdemo.catalogue import MODELS, ModelShapes, batched
+from dpdemo.config import Config, load_config, make_config
+from dpdemo.devices import Devices
+from dpdemo.errors import UsageError
+from dpdemo.report import BatchGroup, Outside, ReplicaRun, Shapes, SplitReport, one
+from dpdemo.split import split_batch
+
+
+def simulate(config: Config | str | os.PathLike[str] | None = None, **overrides: Any) -> SplitReport:
+    """Predict the split of every batch of the epoch.
+
+    Args:
+        config: a Config, or the path of a YAML file; the tutorial's values if left out.
+        overrides: config keys that win over `config`, such as `gpus=8` or `batch_size=64`.
+
+    Raises:
+        UsageError: if the config is not valid, or `gpus` is `all` (which only a machine can answer).
+
+    """
+    return predict(resolve(config, overrides))
+
+
+def resolve(config: Config | str | os.PathLike[str] | None, overrides: dict[str, Any]) -> Config:
+    """Make one checked Config of what the Python API was given.
+
+    Raises:
+        UsageError: if the result is not valid.
+
+    """
+    if config is None:
+        return make_config(overrides)
+    if isinstance(config, Config):
+        return make_config({**config.model_dump(exclude_unset=True), **overrides})
+    return load_config(config, **overrides)
+
+
+def predict(config: Config) -> SplitReport:
+    """Predict the split for a checked config.
+
+    Raises:
+        UsageError: if `gpus` is `all`.
+
+    """
+    devices = predicted_devices(config)
+    full, rest = divmod(config.data_size, config.batch_size)
+    groups = []
+    if full:
+        groups.append(_group(config, devices, first=1, count=full, rows=config.batch_size))
+    if rest and not config.drop_last:
+        groups.append(_group(config, devices, first=full + 1, count=1, rows=rest))
+    wrapped = MODELS[config.model].wrapped if config.is_builtin else ""
+    return SplitReport("simulate", config, devices, tuple(groups), wrapped=wrapped)
+
+
+def predicted_devices(config: Config) -> Devices:
+    """Name the devices of `gpus`: the CPU when there is none.
+
+    Raises:
+        UsageError: if `gpus` is `all`.
+
+    """
+    match config.gpus:
+        case None:
+            return Devices.cpu()
+        case int(count):
+            return Devices.of("cuda", range(count))
+        case "all":
+            raise UsageError(
+                "expected a count such as 8, or ordinals such as 0,1,2, got `all`, which depends on the "
+                "machine - at key `gpus`",
+                hint="say how many GPUs to preview: --gpus 8",
+            )
+        case ordinals:
+            return Devices.of("cuda", ordinals)
+
+
+def _group(config: Config, devices: Devices, *, first: int, count: int, rows: int) -> BatchGroup:
+    split = split_batch(rows, len(devices))
+    in_model = tuple(
+        ReplicaRun(start, devices[start : start + number], size, *_inner_shapes(config, size))
+        for start, number, size in split.runs()
+    )
+    return BatchGroup(
+        first=first,
+        count=count,
+        batch_size=rows,
+        in_model=in_model,
+        idle=devices[split.num_chunks :],
+        outside=_outside(config, devices, rows),
+    )
+
+
+def _inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
+    if not config.is_builtin:
+        return one(batched((config.input_size,), rows, config.dim)), ()
+    model = MODELS[config.model]
+    sample = model.inner_input or model.input
+    result = model.inner_output or model.output
+    return _shapes(config, sample, rows), _shapes(config, result, rows)
+
+
+def _outside(config: Config, devices: Devices, rows: int) -> Outside:
+    first = devices.name(0)
+    gathered = first
+    if devices.kind == "cuda" and config.output_device is not None:
+        gathered = f"cuda:{config.output_device}"
+    if not config.is_builtin:
+        return Outside(first, gathered, one(batched((config.input_size,), rows, config.dim)), ())
+    model: ModelShapes = MODELS[config.model]
+    return Outside(
+        input_device="cpu" if model.reads_cpu_input else first,
+        device=gathered,
+        input=_shapes(config, model.input, rows),
+        output=_shapes(config, model.output, rows),
+    )
+
+
+def _shapes(config: Config, sample: Any, rows: int) -> Shapes:
+    return one(batched(sample(config.input_size, config.output_size), rows, config.dim))
