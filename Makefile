@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test bench lint format clean
 .DEFAULT_GOAL := demo
 
 # The stamp's name carries the torch asked for, so that another TORCH installs again.
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	$(BIN)/dpdemo run --config configs/tutorial.yaml
+
+bench: $(STAMP)
+	$(BIN)/python tests/bench/commands.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

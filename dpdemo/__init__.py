@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpdemo.config import Config, load_config
-    from dpdemo.errors import DpdemoError, RunError, UsageError
+    from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
     from dpdemo.prediction import simulate
     from dpdemo.report import SplitReport
+    from dpdemo.runner import run
 
 __version__ = "0.1.0"
 
@@ -18,13 +19,25 @@ _HOMES = {
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
     "RunError": "dpdemo.errors",
+    "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
     "UsageError": "dpdemo.errors",
     "load_config": "dpdemo.config",
+    "run": "dpdemo.runner",
     "simulate": "dpdemo.prediction",
 }
 
-__all__ = ["Config", "DpdemoError", "RunError", "SplitReport", "UsageError", "load_config", "simulate"]
+__all__ = [
+    "Config",
+    "DpdemoError",
+    "RunError",
+    "RunInterrupted",
+    "SplitReport",
+    "UsageError",
+    "load_config",
+    "run",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,17 @@
 
 DpdemoError              whatever goes wrong that a user can act on
 ├── UsageError           bad usage or config: nothing was run (exit code 2)
-└── RunError             it ran and failed (exit code 1)
+├── RunError             it ran and failed (exit code 1)
+└── CheckFailedError     a gate that the user set was not passed (exit code 1)
+RunInterrupted           Ctrl-C during a run: a KeyboardInterrupt that carries the report so far (130)
 
 A message says what was expected, what was got and where; `hint` says what to do next.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpdemo.report import SplitReport
 
 
 class DpdemoError(Exception):
@@ -27,3 +34,15 @@ class UsageError(DpdemoError, ValueError):
 
 class RunError(DpdemoError):
     """Raised when something ran and failed, such as a model's forward."""
+
+
+class CheckFailedError(DpdemoError):
+    """Raised when a check that the user asked for, such as `--fail-on`, finds something."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Raised by Ctrl-C during a run; `report` holds the batches done before it, marked as partial."""
+
+    def __init__(self, report: "SplitReport") -> None:
+        super().__init__()
+        self.report = report

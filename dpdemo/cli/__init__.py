@@ -1,0 +1,18 @@
+"""The command line: a file a command, each loaded only when it is the one that was asked for."""
+
+import sys
+
+from dpdemo.errors import DpdemoError
+
+
+def main() -> None:
+    """Run the program: the entry point of `dpdemo`."""
+    from dpdemo.cli.group import app
+
+    try:
+        app()
+    except DpdemoError as error:
+        from dpdemo.cli.streams import print_error
+
+        print_error(error)
+        sys.exit(error.exit_code)

@@ -1,0 +1,28 @@
+"""`dpdemo devices`: what torch sees, and whether DataParallel would call it balanced."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from dpdemo.balance import find_imbalance
+from dpdemo.cli.group import command_app
+from dpdemo.cli.streams import print_hint, stdout_console
+
+app = command_app()
+
+
+@app.command()
+def devices(
+    form: Annotated[
+        Literal["table", "json"], typer.Option("--format", "-f", help="Form of the list.")
+    ] = "table",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No hints.")] = False,
+) -> None:
+    """List the visible GPUs with memory and multiprocessors, and apply DataParallel's 75 % balance rule."""
+    from dpdemo.render import write_devices
+    from dpdemo.runner.visible import visible_devices, why_no_gpu
+
+    found = visible_devices()
+    write_devices(found, find_imbalance(found), form, stdout_console())
+    if not found and not quiet:
+        print_hint(f"{why_no_gpu()}; `dpdemo simulate --gpus 8` previews any number of GPUs")

@@ -1,0 +1,142 @@
+"""The options that commands share: one for each key of the config, and those of the output.
+
+They are made from the config's own fields, so a new key is an option at once, with its description as help.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import typer
+
+from dpdemo.config import Config, Where, make_config, read_values
+from dpdemo.errors import UsageError
+from dpdemo.gpus import parse_gpus
+
+Format = Literal["table", "transcript", "json", "csv", "markdown"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the shared options said."""
+
+    config: Config
+    where: Where
+    format: Format
+    save: Path | None
+    quiet: bool
+    verbose: bool
+
+
+_OUTPUT_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "format": (Annotated[Format, typer.Option("--format", "-f", help="Form of the report.")], "table"),
+    "save": (
+        Annotated[
+            Path | None,
+            typer.Option("--save", metavar="FILE", help="Save the report: .svg .html .txt .json .csv .md"),
+        ],
+        None,
+    ),
+    "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="No hints, no progress.")], False),
+    "verbose": (Annotated[bool, typer.Option("--verbose", "-v", help="Every batch by itself.")], False),
+}
+_CONFIG_FILE = Annotated[
+    str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML file with any of the keys below.")
+]
+
+
+def takes_config(*, lone_number_is_count: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the shared options; it gets them as one `Settings`, its first argument.
+
+    `lone_number_is_count` says how `--gpus 8` reads: as a count where no device is touched, else as an
+    ordinal.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        fields = _field_options(lone_number_is_count=lone_number_is_count)
+        shared = {"config": (_CONFIG_FILE, None), **fields, **_OUTPUT_OPTIONS}
+
+        def call(**given: Any) -> None:
+            kept = {parameter.name: given.pop(parameter.name) for parameter in own}
+            command(_settings(given, lone_number_is_count=lone_number_is_count), **kept)
+
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, (annotation, default) in shared.items()
+        ]
+        signature = inspect.Signature([*(p.replace(kind=p.KEYWORD_ONLY) for p in own), *parameters])
+        vars(call)["__signature__"] = signature  # where inspect looks first
+        call.__annotations__ = {
+            name: parameter.annotation for name, parameter in signature.parameters.items()
+        }
+        call.__doc__ = command.__doc__
+        call.__name__ = command.__name__
+        return call
+
+    return decorate
+
+
+def _field_options(*, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]:
+    options = {}
+    for name, field in Config.model_fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        if field.annotation is bool:
+            flag = f"{flag}/--no-{name.replace('_', '-')}"
+        metavar = "N" if _is_number(name) else None
+        option = typer.Option(flag, metavar=metavar, help=_help(name, lone_number_is_count))
+        options[name] = (Annotated[_option_type(name) | None, option], None)
+    return options
+
+
+def _option_type(name: str) -> Any:
+    annotation = Config.model_fields[name].annotation
+    if annotation is bool:
+        return bool
+    # numbers are read by `_number`, so that the config's own check speaks of them, as it does for a file
+    return Literal[get_args(annotation)] if name == "dtype" else str
+
+
+def _is_number(name: str) -> bool:
+    return Config.model_fields[name].annotation is not bool and name not in {"gpus", "model", "dtype"}
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _help(name: str, lone_number_is_count: bool) -> str:
+    if name == "gpus":
+        return (
+            "A count, or ordinals such as 0,1,2."
+            if lone_number_is_count
+            else "Ordinals such as 0,1,2, or all."
+        )
+    return Config.model_fields[name].description or ""
+
+
+def _settings(given: dict[str, Any], *, lone_number_is_count: bool) -> Settings:
+    output = {name: given.pop(name) for name in _OUTPUT_OPTIONS}
+    file = given.pop("config")
+    if output["quiet"] and output["verbose"]:
+        raise UsageError("expected one of them, got both - at options `--quiet` and `--verbose`")
+    if output["save"] is not None:
+        from dpdemo.render import check_save_path
+
+        check_save_path(output["save"])
+    values, where = read_values(file) if file is not None else ({}, {})
+    named = {name: value for name, value in given.items() if value is not None}
+    for name, text in named.items():
+        if name == "gpus":
+            named[name] = parse_gpus(text, lone_number_is_count=lone_number_is_count)
+        elif _is_number(name):
+            named[name] = _number(text)
+    where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
+    return Settings(make_config({**values, **named}, where), where, **output)

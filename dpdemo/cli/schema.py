@@ -1,0 +1,26 @@
+"""`dpdemo schema`: the JSON schemas of what goes in and what comes out."""
+
+import json
+from typing import Annotated, Literal
+
+import typer
+
+from dpdemo.cli.group import command_app
+
+app = command_app()
+
+
+@app.command()
+def schema(
+    of: Annotated[Literal["config", "report"], typer.Argument(metavar="config|report", help="Which schema.")],
+) -> None:
+    """Print the JSON schema of the config or of the report."""
+    if of == "config":
+        from dpdemo.config import Config
+
+        found = Config.model_json_schema()
+    else:
+        from dpdemo.render import report_schema
+
+        found = report_schema()
+    typer.echo(json.dumps(found, indent=2))

@@ -1,0 +1,40 @@
+"""`dpdemo simulate`: the split of an epoch, by arithmetic."""
+
+from typing import Annotated
+
+import typer
+
+from dpdemo.cli.group import command_app
+from dpdemo.cli.options import Settings, takes_config
+from dpdemo.cli.output import show
+from dpdemo.cli.streams import print_hint
+from dpdemo.errors import CheckFailedError
+from dpdemo.findings import find, parse_kinds
+from dpdemo.prediction import predict
+
+app = command_app()
+
+
+@app.command()
+@takes_config(lone_number_is_count=True)
+def simulate(
+    settings: Settings,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on", metavar="KINDS", help="Exit 1 on any of: idle,uneven,lone-sample (for CI)."
+        ),
+    ] = "",
+) -> None:
+    """Preview how every batch of an epoch is split, by arithmetic alone.
+
+    Imports no torch and touches no device: --gpus takes any count.
+    """
+    kinds = parse_kinds(fail_on) if fail_on else ()
+    report = predict(settings.config)
+    show(report, settings)
+    if settings.config.gpus is None and not settings.quiet:
+        print_hint("no GPUs named, so this is one plain call a batch; try --gpus 8")
+    found = [finding for finding in find(report) if finding.kind in kinds]
+    if found:
+        raise CheckFailedError("\n".join(f"--fail-on {finding.kind}: {finding}" for finding in found))

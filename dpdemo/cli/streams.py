@@ -1,0 +1,44 @@
+"""Where output goes: results to stdout; progress, hints and errors to stderr."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpdemo.errors import DpdemoError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_error(error: DpdemoError) -> None:
+    """Write an error and its next step to stderr."""
+    _say("error", error.message, typer.colors.RED)
+    if error.hint:
+        print_hint(error.hint)
+
+
+def print_hint(text: str) -> None:
+    """Write a next step to stderr."""
+    _say("hint", text, typer.colors.CYAN)
+
+
+def _say(label: str, text: str, colour: str) -> None:
+    # echo drops the colour by itself where stderr is not a terminal; NO_COLOR is ours to honour
+    typer.echo(f"{typer.style(label, fg=colour, bold=True)}: {text}", err=True, color=_no_colour())
+
+
+def _no_colour() -> bool | None:
+    import os
+
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def stdout_console() -> "Console":
+    """Make the console that results are drawn on: 80 columns wide where there is no terminal."""
+    import os
+
+    from rich.console import Console
+
+    piped = not sys.stdout.isatty()
+    return Console(width=80 if piped and "COLUMNS" not in os.environ else None, highlight=False)

@@ -1,0 +1,80 @@
+"""The loop over an epoch that every strategy shares."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from dpdemo.catalogue import MODELS, VOCABULARY
+from dpdemo.config import Config
+from dpdemo.data import BatchLoader, NoiseDataset, epoch_order
+from dpdemo.devices import Devices
+from dpdemo.errors import RunError
+from dpdemo.failure import take_apart
+from dpdemo.models import DTYPES, BuiltModel
+from dpdemo.observer import EpochRecorder, ReplicaObserver, Seen, see
+from dpdemo.report import BatchGroup
+
+Progress = Callable[[int, int], None]
+"""Called with (batches done, batches in all), at most ten times a second."""
+
+_PROGRESS_SECONDS = 0.1
+
+
+def make_loader(config: Config) -> BatchLoader:
+    """Make the epoch's batches for a config."""
+    model = MODELS.get(config.model)
+    sample = model.input(config.input_size, config.output_size) if model else (config.input_size,)
+    vocabulary = VOCABULARY if model and model.reads_cpu_input else 0
+    return BatchLoader(
+        NoiseDataset(sample, config.seed, DTYPES[config.dtype], vocabulary),
+        config.data_size,
+        config.batch_size,
+        config.dim,
+        config.drop_last,
+        epoch_order(config.data_size, config.seed, shuffle=config.shuffle),
+    )
+
+
+class EpochInterrupted(KeyboardInterrupt):
+    """Ctrl-C within an epoch; `batches` are those done before it."""
+
+    def __init__(self, batches: tuple[BatchGroup, ...]) -> None:
+        super().__init__()
+        self.batches = batches
+
+
+def run_epoch(
+    built: BuiltModel, config: Config, devices: Devices, progress: Progress | None = None
+) -> tuple[BatchGroup, ...]:
+    """Call the model on every batch of the epoch and return what was seen.
+
+    Raises:
+        RunError: if the model fails, with the user's own frames.
+        EpochInterrupted: on Ctrl-C, with the batches done so far.
+
+    """
+    recorder = EpochRecorder(devices, config.dim)
+    observer = ReplicaObserver(built.wrapper, built.split)
+    try:
+        for outside in _call_batches(built, make_loader(config), progress):
+            recorder.add(observer.take(), outside)
+    except KeyboardInterrupt:
+        raise EpochInterrupted(recorder.groups()) from None
+    except Exception as error:
+        number = recorder.num_batches + 1
+        raise RunError(
+            f"expected the model `{config.model}` to take batch {number}, got {take_apart(error)}"
+        ) from error
+    finally:
+        observer.close()
+    return recorder.groups()
+
+
+def _call_batches(built: BuiltModel, loader: BatchLoader, progress: Progress | None) -> Iterator[Seen]:
+    due = time.monotonic() + _PROGRESS_SECONDS
+    total = len(loader)
+    for done, batch in enumerate(loader):
+        if progress is not None and time.monotonic() > due:
+            progress(done, total)
+            due = time.monotonic() + _PROGRESS_SECONDS
+        inputs = batch.to(built.input_device)
+        yield see((inputs,), built.model(inputs))

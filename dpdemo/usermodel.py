@@ -1,0 +1,73 @@
+"""Loading a user's own model by name: `pkg.mod:factory`. This runs the user's code."""
+
+import importlib
+import inspect
+import os
+import sys
+from typing import Any
+
+from torch import nn
+
+from dpdemo.config import Config
+from dpdemo.errors import UsageError
+from dpdemo.failure import user_frames
+
+
+def load_factory(target: str, config: Config) -> nn.Module:
+    """Import `pkg.mod:factory` and call it; this runs the user's code.
+
+    The current folder is importable, as under `python -m`. Parameters of the factory that are named like keys
+    of the config (`input_size`, `output_size`, …) are given their values.
+
+    Raises:
+        UsageError: if it cannot be imported, raises, or gives no torch.nn.Module.
+
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"expected `pkg.mod:factory`, got {target[:80]!r} - at key `model`")
+    module = _import_user_module(module_name, target)
+    factory: Any = module
+    for part in attribute.split("."):
+        factory = getattr(factory, part, None)
+    if factory is None:
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise UsageError(
+            f"expected a factory `{attribute}` in {module.__file__}, got none - at key `model` ({target})",
+            hint=f"it has {', '.join(names[:8])}"
+            if names
+            else "define a function there that returns the model",
+        )
+    model = factory if isinstance(factory, nn.Module) else _call_factory(factory, target, config)
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"expected a torch.nn.Module from `{target}`, got {type(model).__name__} - at key `model`",
+            hint="return the model itself",
+        )
+    return model
+
+
+def _import_user_module(name: str, target: str) -> Any:
+    folder = os.getcwd()  # noqa: PTH109 - sys.path holds strings
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and name.startswith(str(error.name))
+        raise UsageError(
+            f"expected an importable module `{name}`, got {type(error).__name__}: {error} - "
+            f"at key `model` ({target})" + ("" if missing else user_frames(error)),
+            hint=f"looked in {folder} and the installed packages" if missing else "",
+        ) from error
+
+
+def _call_factory(factory: Any, target: str, config: Config) -> Any:
+    try:
+        wanted = inspect.signature(factory).parameters if callable(factory) else {}
+        return factory(**{key: value for key, value in config.model_dump().items() if key in wanted})
+    except Exception as error:
+        raise UsageError(
+            f"expected a model from `{target}`, got {type(error).__name__}: {error} - at key `model`"
+            + user_frames(error)
+        ) from error

@@ -1,0 +1,159 @@
+"""Running an epoch for real, on the CPU and, where there are any, on GPUs."""
+
+import sys
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+import dpdemo
+from dpdemo.catalogue import MODELS
+
+NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
+needs_gpu = pytest.mark.skipif(NUM_GPUS == 0, reason="no CUDA GPU is visible on this machine")
+needs_no_gpu = pytest.mark.skipif(NUM_GPUS > 0, reason="a CUDA GPU is visible on this machine")
+
+FAILING = """
+import torch
+from torch import nn
+
+class FailsOnShortBatch(nn.Module):
+    def forward(self, x):
+        if len(x) < 30:
+            raise ValueError("a batch too short")
+        return x
+
+class StopsAtThird(nn.Module):
+    calls = 0
+    def forward(self, x):
+        StopsAtThird.calls += 1
+        if StopsAtThird.calls == 3:
+            raise KeyboardInterrupt
+        return x
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path, monkeypatch):
+    (tmp_path / "failing_models.py").write_text(FAILING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("failing_models", None)
+
+
+@needs_no_gpu
+class TestOnTheCPU:
+    def test_the_tutorial_is_one_in_model_line_a_batch(self):
+        report = dpdemo.run()
+        assert [(g.count, g.batch_size) for g in report.batches] == [(3, 30), (1, 10)]
+        assert [[(len(r), r.rows) for r in g.in_model] for g in report.batches] == [[(1, 30)], [(1, 10)]]
+        assert list(report.devices) == ["cpu"]
+        assert not report.virtual
+
+    @given(
+        model=st.sampled_from(list(MODELS)),
+        data_size=st.integers(1, 60),
+        batch_size=st.integers(1, 20),
+        dim=st.integers(0, 1),
+        shuffle=st.booleans(),
+        seed=st.integers(0, 5),
+    )
+    @settings(max_examples=150, deadline=None)
+    def test_what_is_seen_is_what_simulate_predicts(self, **config):
+        if config["model"] == "cnn":
+            config["batch_size"] += 1  # BatchNorm in training refuses one row
+            config["data_size"] = config["batch_size"] * 3
+        report = dpdemo.run(**config)
+        assert report.batches == dpdemo.simulate(**config).batches
+
+    def test_a_gpu_that_is_not_visible_is_an_error_that_names_simulate(self):
+        with pytest.raises(
+            dpdemo.UsageError, match="expected visible GPUs, got cuda:0, cuda:3, with none visible here"
+        ) as caught:
+            dpdemo.run(gpus=[0, 3])
+        assert "dpdemo simulate" in caught.value.hint
+
+    @pytest.mark.parametrize("gpus", ["all", 2, [5]])
+    def test_never_fewer_devices_than_asked(self, gpus):
+        with pytest.raises(dpdemo.UsageError, match="expected visible GPUs"):
+            dpdemo.run(gpus=gpus)
+
+    def test_an_output_device_needs_to_be_visible_too(self):
+        with pytest.raises(dpdemo.UsageError, match="got cuda:1"):
+            dpdemo.run(output_device=1)
+
+
+@pytest.mark.usefixtures("own_models")
+class TestTheUsersModel:
+    def test_a_forward_that_fails_names_batch_error_and_the_users_line(self):
+        with pytest.raises(
+            dpdemo.RunError, match="to take batch 4, got ValueError: a batch too short"
+        ) as caught:
+            dpdemo.run(model="failing_models:FailsOnShortBatch", gpus=None)
+        assert "failing_models.py:8 in forward" in str(caught.value)
+        assert caught.value.exit_code == 1
+
+    def test_ctrl_c_keeps_the_batches_done_before_it(self):
+        with pytest.raises(dpdemo.RunInterrupted) as caught:
+            dpdemo.run(model="failing_models:StopsAtThird")
+        report = caught.value.report
+        assert report.partial
+        assert report.totals.batches == 2
+
+
+def test_progress_is_told_of_an_epoch_that_takes_long():
+    calls = []
+    dpdemo.run(data_size=600_000, progress=lambda done, total: calls.append((done, total)))
+    assert calls
+    assert calls == sorted(calls)
+    assert {total for _, total in calls} == {20_000}
+
+
+def test_the_memory_of_an_epoch_does_not_grow_with_its_data():
+    import tracemalloc
+
+    def peak(data_size):
+        tracemalloc.start()
+        dpdemo.run(data_size=data_size, batch_size=1000)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(10_000)
+    assert peak(1_000_000) < 2 * peak(10_000)
+
+
+def test_the_loop_knows_nothing_of_the_split_rule(monkeypatch):
+    """What `run` shows is observed: it works just the same when the rule cannot be asked."""
+
+    def unasked(*_):
+        pytest.fail("run asked for a prediction")
+
+    monkeypatch.setattr("dpdemo.split.split_batch", unasked)
+    monkeypatch.setattr("dpdemo.prediction.split_batch", unasked)
+    assert dpdemo.run().totals.samples == 100
+
+
+@needs_gpu
+class TestOnRealGPUs:
+    @pytest.mark.parametrize("model", MODELS)
+    def test_several_replicas_on_one_card_are_told_apart(self, model):
+        report = dpdemo.run(model=model, gpus=[0, 0, 0], batch_size=30, data_size=100)
+        assert report.batches == dpdemo.simulate(model=model, gpus=[0, 0, 0]).batches
+
+    @pytest.mark.parametrize("model", MODELS)
+    @pytest.mark.parametrize("dim", [0, 1])
+    def test_one_card_takes_the_whole_batch(self, model, dim):
+        report = dpdemo.run(model=model, gpus=[0], dim=dim)
+        assert report.batches == dpdemo.simulate(model=model, gpus=[0], dim=dim).batches
+
+    def test_all_visible_cards_are_used_when_none_is_named(self):
+        assert len(dpdemo.run(batch_size=64, data_size=64).devices) == NUM_GPUS
+
+    @pytest.mark.skipif(NUM_GPUS < 2, reason="fewer than two CUDA GPUs are visible on this machine")
+    @pytest.mark.parametrize("output_device", [0, 1])
+    def test_two_cards_split_the_batch(self, output_device):
+        config = {"gpus": [1, 0], "output_device": output_device}
+        assert dpdemo.run(**config).batches == dpdemo.simulate(**config).batches
