@@ -1,0 +1,19 @@
+"""The consoles that a command writes to."""
+
+import os
+import sys
+
+from rich.console import Console
+
+PIPE_WIDTH = 80
+
+
+def on_stream(*, stderr: bool) -> Console:
+    """Make a console on stdout or stderr.
+
+    Rich takes the width of whatever terminal it can find, even when the output goes into a pipe; what a
+    program reads should not depend on how wide the user's window happens to be.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(stderr=stderr, width=width, highlight=False)

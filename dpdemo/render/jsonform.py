@@ -1,0 +1,96 @@
+"""A report as JSON, written an entry at a time: a hundred thousand replicas are never held at once."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+
+from dpdemo.render.plain import listed
+from dpdemo.render.shapes import is_lone
+from dpdemo.render.wire import SCHEMA, OutsideJson, ReplicaJson, ShapesJson, TotalsJson
+from dpdemo.report import BatchGroup, Outside, Shapes, SplitReport
+
+DIGITS = 6
+
+
+def pieces(report: SplitReport, *, verbose: bool) -> Iterator[str]:
+    """Yield the text of a `ReportJson` (see wire.py)."""
+    yield "{"
+    for key, value in _head(report).items():
+        yield f'"{key}": {json.dumps(value)},\n '
+    yield from _array("devices", map(json.dumps, report.devices), ", ")
+    yield f',\n "config": {json.dumps(report.config.model_dump(mode="json"))},\n '
+    yield '"batches": ['
+    for number, group in enumerate(listed(report, verbose=verbose)):
+        yield ",\n  " if number else "\n  "
+        yield from _batch(group)
+    yield f'],\n "totals": {json.dumps(_totals(report))}}}\n'
+
+
+def _head(report: SplitReport) -> dict[str, str | bool]:
+    return {
+        "schema": SCHEMA,
+        "command": report.command,
+        "strategy": report.strategy,
+        "model": report.model,
+        "wrapped": report.wrapped,
+        "virtual": report.virtual,
+        "partial": report.partial,
+    }
+
+
+def _batch(group: BatchGroup) -> Iterator[str]:
+    yield f'{{"first": {group.first}, "count": {group.count}, "batch_size": {group.batch_size},\n   '
+    yield from _array("in_model", map(json.dumps, _replicas(group)), ",\n    ")
+    yield ",\n   "
+    yield from _array("idle", map(json.dumps, group.idle), ", ")
+    yield f',\n   "outside": {json.dumps(_outside(group.outside))},\n   '
+    yield f'"utilization": {_rounded(group.utilization)}, "sample_weight": {_rounded(group.sample_weight)}}}'
+
+
+def _array(key: str, items: Iterable[str], separator: str) -> Iterator[str]:
+    yield f'"{key}": ['
+    for number, item in enumerate(items):
+        yield separator + item if number else item
+    yield "]"
+
+
+def _replicas(group: BatchGroup) -> Iterator[ReplicaJson]:
+    for run in group.in_model:
+        input_shapes, output_shapes = shapes_json(run.input), shapes_json(run.output)
+        for number, device in enumerate(run.devices, run.first):
+            yield ReplicaJson(
+                replica=number, device=device, rows=run.rows, input=input_shapes, output=output_shapes
+            )
+
+
+def _outside(outside: Outside) -> OutsideJson:
+    return OutsideJson(
+        input_device=outside.input_device,
+        device=outside.device,
+        input=shapes_json(outside.input),
+        output=shapes_json(outside.output),
+    )
+
+
+def _totals(report: SplitReport) -> TotalsJson:
+    totals = report.totals
+    weight = report.sample_weight
+    return TotalsJson(
+        batches=totals.batches,
+        samples=totals.samples,
+        utilization=_rounded(totals.utilization),
+        sample_weight=None if math.isnan(weight) else _rounded(weight),
+    )
+
+
+def shapes_json(shapes: Shapes) -> ShapesJson:
+    """Give a lone tensor's shape as a list, a structure's as an object, an unknown one as null."""
+    if not shapes:
+        return None
+    if is_lone(shapes):
+        return list(shapes[0][1])
+    return {path: list(shape) for path, shape in shapes}
+
+
+def _rounded(number: float) -> float:
+    return round(number, DIGITS)

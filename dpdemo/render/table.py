@@ -1,0 +1,179 @@
+"""The table for people: a bar for each device, what it received and returned, and the sums in words."""
+
+from collections.abc import Iterator
+
+from rich.box import SIMPLE_HEAD, Box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from dpdemo.render import words
+from dpdemo.render.bars import bar
+from dpdemo.render.glyphs import fit, is_unicode
+from dpdemo.render.layout import GAP, Cells, choose
+from dpdemo.render.lines import Line, group_lines
+from dpdemo.render.plain import listed
+from dpdemo.render.shapes import bracketed
+from dpdemo.report import BatchGroup, SplitReport
+
+_ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+
+
+def print_report(report: SplitReport, console: Console, *, verbose: bool) -> None:
+    """Print the whole picture, a group of batches at a time."""
+    for part in Picture(report, console).parts(verbose=verbose):
+        console.print(_Trimmed(part))
+
+
+class _Trimmed:
+    """A renderable without the blanks that Rich pads its lines with: they would end up in every pipe."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render, then drop the blanks at the ends of lines."""
+        for line in console.render_lines(self._renderable, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                text, style, _ = line.pop()
+                line.append(Segment(text.rstrip(), style))
+            yield from line
+            yield Segment.line()
+
+
+class Picture:
+    """The parts of a report's picture, for a console's width and characters."""
+
+    def __init__(self, report: SplitReport, console: Console) -> None:
+        self._report = report
+        self._encoding = console.encoding
+        self._width = console.width
+        self._layout = choose(self._all_cells(), self._heading(console.width), console.width)
+
+    def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the title, each group of batches, and the summary, ready to print."""
+        report = self._report
+        yield self._text(words.title(report), "bold")
+        yield self._text(words.setting(report), "dim")
+        if report.partial:
+            yield self._text(words.interruption(report), "bold yellow")
+        for group in listed(report, verbose=verbose):
+            yield ""
+            yield self._text(words.heading(report, group), "bold")
+            yield self._table(group)
+            yield self._outside(group)
+        yield ""
+        yield self._facts()
+        yield from self._findings()
+
+    def _text(self, text: str, style: str = "") -> Text:
+        return Text(fit(text, self._encoding), style)
+
+    def _heading(self, width: int) -> str:
+        whole = fit(f"{words.inside(self._report)}: input → output", self._encoding)
+        if len(whole) <= width:
+            return whole
+        view, of, rest = whole.rpartition(": ")
+        return f"{view}{of.strip()}\n{rest if len(rest) <= width else rest.replace(' ', chr(10), 1)}"
+
+    def _all_cells(self) -> Iterator[Cells]:
+        for group in self._report.batches:
+            for line in group_lines(self._report, group):
+                yield self._cells(line)
+
+    def _cells(self, line: Line) -> Cells:
+        rows = "idle" if line.is_idle else str(line.rows)
+        return Cells(
+            fit(line.label, self._encoding),
+            rows,
+            () if line.is_idle else self._shapes(line.input),
+            self._shapes(line.output),
+            fit("→", self._encoding),
+            line.count,
+        )
+
+    def _shapes(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[str, ...]:
+        return tuple(fit(text, self._encoding) for text in bracketed(shapes))
+
+    def _table(self, group: BatchGroup) -> Table:
+        table = self._empty_table()
+        for line in group_lines(self._report, group):
+            cells = self._cells(line)
+            style = "dim" if line.is_idle else ""
+            if self._layout.stacked:
+                table.add_row(_stacked(cells), style=style)
+            else:
+                table.add_row(*self._columns(cells, line, group), style=style)
+        return table
+
+    def _empty_table(self) -> Table:
+        layout = self._layout
+        box = SIMPLE_HEAD if is_unicode(self._encoding) else _ASCII_HEAD
+        table = Table(
+            box=box,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, GAP - 1, 0, 0),
+            header_style="dim",
+            border_style="dim",
+        )
+        if layout.stacked:
+            table.add_column(Text(self._heading(layout.shapes)), width=layout.shapes, overflow="fold")
+            return table
+        table.add_column("device", width=layout.label, overflow="fold")
+        table.add_column("rows", width=layout.rows, justify="right", overflow="fold")
+        table.add_column(Text(self._heading(layout.shapes)), width=layout.shapes, overflow="fold")
+        if layout.bar:
+            table.add_column("", width=layout.bar)
+        return table
+
+    def _columns(self, cells: Cells, line: Line, group: BatchGroup) -> Iterator[RenderableType]:
+        layout = self._layout
+        yield Text(cells.label)
+        yield Text(cells.rows)
+        yield Text(cells.on_one_line() if layout.one_line else "\n".join(cells.on_lines()))
+        if layout.bar:
+            ascii_only = not is_unicode(self._encoding)
+            yield bar(line.rows, group.largest, line.position, layout.bar, ascii_only=ascii_only)
+
+    def _outside(self, group: BatchGroup) -> Table:
+        outside = group.outside
+        before = f"{', '.join(self._shapes(outside.input))} on {outside.input_device}"
+        after = f"{', '.join(self._shapes(outside.output))} on {outside.device}"
+        arrow = fit("→", self._encoding)
+        label = max(self._layout.label if not self._layout.stacked else 0, len("Outside"))
+        room = self._width - label - GAP
+        joint = " " if len(before) + len(after) + len(arrow) + 2 <= room else "\n"
+        return _grid([("Outside", "bold"), (f"{before}{joint}{arrow} {after}", "")], label)
+
+    def _facts(self) -> Table:
+        grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+        for name, number, meaning in words.facts(self._report):
+            value = Text.assemble((fit(number, self._encoding), "bold"), " ", fit(meaning, self._encoding))
+            grid.add_row(Text(name), value)
+        return grid
+
+    def _findings(self) -> Iterator[RenderableType]:
+        for warning in words.warnings(self._report):
+            yield _grid(
+                [("Warning", "bold yellow"), (fit(warning, self._encoding), "")], len("Sample weight")
+            )
+        if tip := words.tip(self._report):
+            yield _grid([("Tip", "bold green"), (fit(tip, self._encoding), "")], len("Sample weight"))
+
+
+def _stacked(cells: Cells) -> Text:
+    rows = cells.rows if cells.rows == "idle" else f"{cells.rows} rows{' each' if cells.count > 1 else ''}"
+    body = [rows, *cells.on_lines()]
+    return Text("\n".join([cells.label, *(f"  {line}" for line in body)]))
+
+
+def _grid(row: list[tuple[str, str]], first_width: int) -> Table:
+    grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    grid.add_column(width=first_width)
+    grid.add_column(overflow="fold")
+    grid.add_row(*(Text(text, style) for text, style in row))
+    return grid

@@ -1,0 +1,122 @@
+"""The sentences around a table, without any drawing."""
+
+from dpdemo.findings import advice, find
+from dpdemo.render.glyphs import printable
+from dpdemo.render.lines import MANY, has_shared_devices, num_distinct
+from dpdemo.report import BatchGroup, SplitReport
+
+STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
+
+
+def title(report: SplitReport) -> str:
+    """Say what was split over what: `Predicted: linear over 8 GPUs`."""
+    kind = "Predicted" if report.command == "simulate" else "Observed"
+    return f"{kind}: {printable(report.model)} {_over(report)}"
+
+
+def _over(report: SplitReport) -> str:
+    devices = report.devices
+    if devices.kind == "cpu":
+        return "on the CPU"
+    number = num_distinct(devices)
+    kind = ("virtual " if report.virtual else "") + ("GPU" if number == 1 else "GPUs")
+    replicas = f"as {len(devices)} replicas " if has_shared_devices(devices) else ""
+    return f"{replicas}over {number} {kind}"
+
+
+def setting(report: SplitReport) -> str:
+    """Say how: strategy, devices, batch size and whatever else was chosen."""
+    config = report.config
+    parts = [_strategy(report), f"batch size {config.batch_size}", f"data size {config.data_size}"]
+    if config.dim:
+        parts.append(f"split along dimension {config.dim}")
+    if config.drop_last:
+        parts.append("short last batch left out")
+    return ", ".join(filter(None, parts))
+
+
+def _strategy(report: SplitReport) -> str:
+    devices = report.devices
+    if devices.kind == "cpu":
+        return ""
+    named = isinstance(devices.ordinals, range) or len(devices) <= MANY
+    which = f"{printable(report.wrapped)} in " if report.wrapped else ""
+    return f"{which}{STRATEGIES.get(report.strategy, report.strategy)}" + (f" on {devices}" if named else "")
+
+
+def interruption(report: SplitReport) -> str:
+    """Say how far an interrupted run came, or nothing for a whole one."""
+    if not report.partial:
+        return ""
+    done = report.totals.batches
+    return f"Interrupted: only the first {done} of {num_batches(report)} batches"
+
+
+def num_batches(report: SplitReport) -> int:
+    """Count the batches of a whole epoch."""
+    full, rest = divmod(report.config.data_size, report.config.batch_size)
+    return full + (1 if rest and not report.config.drop_last else 0)
+
+
+def span(group: BatchGroup) -> str:
+    """Write the numbers of a group's batches: `4`, or `1–3`."""
+    return str(group.first) if group.count == 1 else f"{group.first}–{group.last()}"
+
+
+def heading(report: SplitReport, group: BatchGroup) -> str:
+    """Head a group of batches: `Batches 1–3 (3×): 30 samples each`."""
+    samples = "1 sample" if group.batch_size == 1 else f"{group.batch_size} samples"
+    if group.count > 1:
+        return f"Batches {span(group)} ({group.count}×): {samples} each"
+    is_short_last = group.first == num_batches(report) and group.batch_size < report.config.batch_size
+    return f"Batch {span(group)}: {samples}" + (", the short last one" if is_short_last else "")
+
+
+def inside(report: SplitReport) -> str:
+    """Head the column of what arrives in the model: `In Model`, or `In Model (block2)`."""
+    return f"In Model ({printable(report.wrapped)})" if report.wrapped else "In Model"
+
+
+def facts(report: SplitReport) -> list[tuple[str, str, str]]:
+    """Sum up the epoch: name, number and what it means to a learner."""
+    totals = report.totals
+    found = [("Batches", str(totals.batches), ""), ("Samples", str(totals.samples), "")]
+    if len(report.devices) > 1 and report.batches:
+        found.append(("Utilization", _percent(totals.utilization), _waiting(totals.utilization)))
+        found.append(("Sample weight", f"×{report.sample_weight:.2f}", _weighing(report)))
+    return found
+
+
+def _percent(share: float) -> str:
+    if share >= 1:
+        return "100 %"
+    digits = f"{100 * share:.3g}"
+    return "99.9 %" if digits == "100" else f"{digits} %"  # never claim that no device waits
+
+
+def _waiting(utilization: float) -> str:
+    if utilization >= 1:
+        return "no device ever waits for another"
+    return "of the devices' capacity; the rest waits for the largest chunks"
+
+
+def _weighing(report: SplitReport) -> str:
+    if report.sample_weight == 1:
+        return "every sample counts the same"
+    if report.sample_weight < 1.005:
+        return "every sample counts almost the same"
+    group = max(report.batches, key=lambda group: group.sample_weight)
+    where = "batch" if group.count == 1 else "batches"
+    return f"for a sample of the shortest chunk ({where} {span(group)}), when each replica averages its loss"
+
+
+def warnings(report: SplitReport) -> list[str]:
+    """Warn of lone samples in a prediction, while there is still time to choose."""
+    if report.command != "simulate":
+        return []
+    return [str(finding) for finding in find(report) if finding.kind == "lone-sample"]
+
+
+def tip(report: SplitReport) -> str:
+    """Advise in one line what would split evenly, if something would."""
+    return advice(report) if report.command == "simulate" else ""
