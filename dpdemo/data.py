@@ -14,8 +14,9 @@ import torch
 
 from dpdemo.catalogue import Shape
 
-_BLOCK_NUMBERS = 1 << 17
-"""Numbers hashed at once: enough that a batch costs little, few enough to stay in a core's cache."""
+_BLOCK_NUMBERS = 1 << 15
+"""Numbers hashed at once: enough that a batch costs little, and not more than ATen's grain size
+(`ATen/TensorIterator.h`, GRAIN_SIZE), above which each of these small operations would wake all cores."""
 
 
 def _signed(value: int) -> int:

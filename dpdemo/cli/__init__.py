@@ -10,7 +10,7 @@ def main() -> None:
     from dpdemo.cli.group import app
 
     try:
-        app()
+        app(prog_name="dpdemo")
     except DpdemoError as error:
         from dpdemo.cli.streams import print_error
 

@@ -6,7 +6,7 @@ import typer
 
 from dpdemo.balance import find_imbalance
 from dpdemo.cli.group import command_app
-from dpdemo.cli.streams import print_hint, stdout_console
+from dpdemo.cli.streams import print_hint
 
 app = command_app()
 
@@ -18,11 +18,15 @@ def devices(
     ] = "table",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No hints.")] = False,
 ) -> None:
-    """List the visible GPUs with memory and multiprocessors, and apply DataParallel's 75 % balance rule."""
-    from dpdemo.render import write_devices
+    """List the visible GPUs and apply DataParallel's balance rule.
+
+    DataParallel warns when one GPU has under 75 % of another's memory or multiprocessors.
+    """
+    from dpdemo.render import make_console
+    from dpdemo.render.devices import write_devices
     from dpdemo.runner.visible import visible_devices, why_no_gpu
 
     found = visible_devices()
-    write_devices(found, find_imbalance(found), form, stdout_console())
+    write_devices(found, find_imbalance(found), form, make_console())
     if not found and not quiet:
         print_hint(f"{why_no_gpu()}; `dpdemo simulate --gpus 8` previews any number of GPUs")

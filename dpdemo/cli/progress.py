@@ -40,11 +40,12 @@ class _Bar:
         self._set(done)
 
     def _open(self, total: int) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        from dpdemo.render import make_console
+
         columns = (TextColumn("batches"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        progress = Progress(*columns, console=make_console(stderr=True), transient=True)
         task = progress.add_task("batches", total=total)
         progress.start()
         self._set = lambda done: progress.update(task, completed=done)

@@ -6,6 +6,7 @@ from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Settings, takes_config
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
+from dpdemo.cli.startup import no_collections
 from dpdemo.cli.streams import print_error, print_hint
 from dpdemo.errors import DpdemoError, RunInterrupted
 
@@ -19,11 +20,12 @@ def run(settings: Settings) -> None:
 
     Without --gpus it takes all visible GPUs, or the CPU where there is none.
     """
-    from dpdemo.runner import run as run_config
+    with no_collections():
+        from dpdemo.runner.dp import run_dp
 
     try:
         with progress_bar(settings) as progress:
-            report = run_config(settings.config, progress=progress)
+            report = run_dp(settings.config, progress)
     except RunInterrupted as interrupt:
         show(interrupt.report, settings)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))

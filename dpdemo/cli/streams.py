@@ -1,14 +1,8 @@
 """Where output goes: results to stdout; progress, hints and errors to stderr."""
 
-import sys
-from typing import TYPE_CHECKING
-
 import typer
 
 from dpdemo.errors import DpdemoError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def print_error(error: DpdemoError) -> None:
@@ -32,13 +26,3 @@ def _no_colour() -> bool | None:
     import os
 
     return False if os.environ.get("NO_COLOR") else None
-
-
-def stdout_console() -> "Console":
-    """Make the console that results are drawn on: 80 columns wide where there is no terminal."""
-    import os
-
-    from rich.console import Console
-
-    piped = not sys.stdout.isatty()
-    return Console(width=80 if piped and "COLUMNS" not in os.environ else None, highlight=False)

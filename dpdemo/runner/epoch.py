@@ -1,7 +1,11 @@
 """The loop over an epoch that every strategy shares."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
 
 from dpdemo.catalogue import MODELS, VOCABULARY
 from dpdemo.config import Config
@@ -17,6 +21,8 @@ Progress = Callable[[int, int], None]
 """Called with (batches done, batches in all), at most ten times a second."""
 
 _PROGRESS_SECONDS = 0.1
+_SMALL_BATCH_NUMBERS = 1 << 15
+"""ATen's own limit under which it does not split an operation (`ATen/TensorIterator.h`, GRAIN_SIZE)."""
 
 
 def make_loader(config: Config) -> BatchLoader:
@@ -54,9 +60,11 @@ def run_epoch(
     """
     recorder = EpochRecorder(devices, config.dim)
     observer = ReplicaObserver(built.wrapper, built.split)
+    loader = make_loader(config)
     try:
-        for outside in _call_batches(built, make_loader(config), progress):
-            recorder.add(observer.take(), outside)
+        with threads_for(loader):
+            for outside in _call_batches(built, loader, progress):
+                recorder.add(observer.take(), outside)
     except KeyboardInterrupt:
         raise EpochInterrupted(recorder.groups()) from None
     except Exception as error:
@@ -67,6 +75,22 @@ def run_epoch(
     finally:
         observer.close()
     return recorder.groups()
+
+
+@contextmanager
+def threads_for(loader: BatchLoader) -> Iterator[None]:
+    """Compute small batches on one thread.
+
+    Waking a second core for a few hundred numbers gains nothing, and where another program keeps that core
+    busy, it makes each of torch's operations wait for it: a small batch then takes 30 times as long.
+    """
+    before = torch.get_num_threads()
+    if loader.batch_size * math.prod(loader.dataset.sample) < _SMALL_BATCH_NUMBERS:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _call_batches(built: BuiltModel, loader: BatchLoader, progress: Progress | None) -> Iterator[Seen]:

@@ -1,0 +1,55 @@
+"""Calling the program as its user does."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dpdemo.cli import main
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def dpdemo(monkeypatch, capsys):
+    """Call the program in this process: fast, but stdout is no real pipe."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["dpdemo", *map(str, args)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        streams = capsys.readouterr()
+        return Outcome(code, streams.out, streams.err)
+
+    return call
+
+
+@pytest.fixture
+def program():
+    """Call the program as a process of its own."""
+
+    def call(*args, **env):
+        done = subprocess.run(
+            [sys.executable, "-m", "dpdemo", *map(str, args)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **env},
+            timeout=120,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return call

@@ -1,0 +1,72 @@
+"""The program as a whole: its commands, its help, its version."""
+
+import importlib
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import dpdemo as package
+from dpdemo.cli.group import COMMANDS
+from dpdemo.config import Config
+
+ROOT = Path(package.__file__).parent.parent
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_in_the_table_exists_and_starts_its_help_with_its_summary(dpdemo, name):
+    done = dpdemo(name, "--help")
+    assert done.code == 0
+    assert " ".join(COMMANDS[name].split()) in " ".join(done.out.split())
+
+
+def test_every_command_module_is_in_the_table():
+    modules = {path.stem for path in (ROOT / "dpdemo/cli").glob("*.py")}
+    with_app = {
+        name for name in modules if hasattr(importlib.import_module(f"dpdemo.cli.{name}"), "command_app")
+    }
+    assert with_app - {"group"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["simulate", "run"])
+def test_every_key_of_the_config_is_an_option(dpdemo, name):
+    said = dpdemo(name, "--help").out
+    for key in Config.model_fields:
+        assert f"--{key.replace('_', '-')}" in said
+
+
+def test_the_version_is_the_packages(dpdemo):
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert dpdemo("--version").out == f"dpdemo {declared}\n"
+
+
+def test_the_schema_of_the_config_describes_every_key(dpdemo):
+    schema = json.loads(dpdemo("schema", "config").out)
+    assert set(schema["properties"]) == set(Config.model_fields)
+    assert all(part.get("description") for part in schema["properties"].values())
+
+
+def test_a_report_has_the_shape_of_its_published_schema(dpdemo):
+    schema = json.loads(dpdemo("schema", "report").out)
+    report = json.loads(dpdemo("simulate", "--gpus", "3", "-f", "json").out)
+    assert set(schema["required"]) <= set(report)
+    assert set(report) <= set(schema["properties"])
+
+
+def test_help_loads_no_command_and_no_torch():
+    import subprocess
+    import sys
+
+    code = """
+import sys
+sys.argv = ["dpdemo", "--help"]
+from dpdemo.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print([name for name in ("torch", "rich", "dpdemo.cli.run", "dpdemo.config") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

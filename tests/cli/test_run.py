@@ -1,0 +1,107 @@
+"""`dpdemo run` on the CPU."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+
+TRANSCRIPT = "".join(
+    f"\tIn Model: input size torch.Size([{rows}, 5]) output size torch.Size([{rows}, 2])\n"
+    f"Outside: input size torch.Size([{rows}, 5]) output_size torch.Size([{rows}, 2])\n"
+    for rows in (30, 30, 30, 10)
+)
+
+
+@needs_no_gpu
+def test_the_transcript_is_the_tutorials_on_a_cpu(dpdemo):
+    assert dpdemo("run", "--format", "transcript").out == TRANSCRIPT
+
+
+@needs_no_gpu
+def test_on_a_cpu_a_hint_names_simulate(dpdemo):
+    assert "dpdemo simulate --gpus 8" in dpdemo("run").err
+    assert dpdemo("run", "-q").err == ""
+
+
+@needs_no_gpu
+def test_a_gpu_that_is_not_visible_exits_2(dpdemo):
+    done = dpdemo("run", "--gpus", "0,1,2")
+    assert (done.code, done.out) == (2, "")
+    assert "got cuda:0, cuda:1, cuda:2, with none visible here" in done.err
+    assert "dpdemo simulate" in done.err
+
+
+def test_what_is_piped_holds_no_escape_codes(program):
+    done = program("run", "--data-size", "60", FORCE_COLOR="", CLICOLOR_FORCE="")
+    assert done.code == 0
+    assert "\x1b" not in done.out + done.err
+
+
+@pytest.mark.parametrize("ending", ["svg", "html", "txt", "json", "csv", "md"])
+def test_a_report_is_saved_by_its_ending(dpdemo, tmp_path, ending):
+    path = tmp_path / f"report.{ending}"
+    done = dpdemo("run", "--save", path)
+    assert done.code == 0
+    assert f"saved to {path}" in done.err
+    assert "30" in path.read_text()
+
+
+def on_a_terminal(*args, interrupt_after=None):
+    """Run the program on a pseudo-terminal; give its exit code and all that it showed."""
+    master, slave = pty.openpty()
+    child = subprocess.Popen([sys.executable, "-m", "dpdemo", *args], stdout=slave, stderr=slave, stdin=slave)
+    os.close(slave)
+    shown = b""
+    interrupted = interrupt_after is None
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+        if not interrupted and interrupt_after in shown:
+            child.send_signal(signal.SIGINT)
+            interrupted = True
+    os.close(master)
+    return child.wait(60), shown.decode()
+
+
+def test_ctrl_c_shows_the_batches_done_so_far_and_exits_130():
+    code, shown = on_a_terminal("run", "--data-size", str(10**12), interrupt_after=b"batches")
+    assert code == 130
+    assert "interrupted" in shown
+    assert "Outside" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_short_run_shows_no_progress_bar():
+    code, shown = on_a_terminal("run")
+    assert code == 0
+    assert "━" not in shown.partition("Outside")[0]
+
+
+def test_an_interrupted_run_says_in_json_that_it_is_partial():
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dpdemo", "run", "--data-size", str(10**12), "-f", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(6)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    report = json.loads(out)
+    assert report["partial"] is True
+    assert 0 < report["totals"]["batches"] < 10**12 / 30
+    assert "interrupted" in err

@@ -1,0 +1,103 @@
+"""`dpdemo simulate`."""
+
+import json
+
+import pytest
+
+SEED_CASES = [
+    ([], [[30], [10]]),
+    (["--gpus", "1"], [[30], [10]]),
+    (["--gpus", "2"], [[15, 15], [5, 5]]),
+    (["--gpus", "3"], [[10, 10, 10], [4, 4, 2]]),
+    (["--gpus", "8"], [[4, 4, 4, 4, 4, 4, 4, 2], [2, 2, 2, 2, 2]]),
+]
+
+
+@pytest.mark.parametrize(("options", "rows"), SEED_CASES)
+def test_the_tutorials_cases_come_out_right(dpdemo, options, rows):
+    done = dpdemo("simulate", *options, "--format", "json")
+    report = json.loads(done.out)
+    assert done.code == 0
+    assert [batch["count"] for batch in report["batches"]] == [3, 1]
+    assert [[entry["input"][0] for entry in batch["in_model"]] for batch in report["batches"]] == rows
+    assert [batch["outside"]["input"] for batch in report["batches"]] == [[30, 5], [10, 5]]
+
+
+def test_idle_devices_are_named(dpdemo):
+    report = json.loads(dpdemo("simulate", "--gpus", "8", "-f", "json").out)
+    assert report["batches"][1]["idle"] == ["cuda:5", "cuda:6", "cuda:7"]
+
+
+def test_a_list_of_gpus_is_device_ids_in_that_order(dpdemo):
+    report = json.loads(dpdemo("simulate", "--gpus", "2,0", "-f", "json").out)
+    assert report["devices"] == ["cuda:2", "cuda:0"]
+
+
+def test_without_gpus_a_hint_shows_the_way(dpdemo):
+    done = dpdemo("simulate")
+    assert "try --gpus 8" in done.err
+    assert dpdemo("simulate", "--quiet").err == ""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ("idle", ["--fail-on idle: batch 4: 3 of 8 devices idle (cuda:5–7)"]),
+        ("uneven", ["--fail-on uneven: batches 1–3: chunks of 4 and 2 rows"]),
+        ("uneven,idle", ["--fail-on uneven: batches 1–3", "--fail-on idle: batch 4"]),
+    ],
+)
+def test_fail_on_is_a_gate_with_its_reason_on_stderr(dpdemo, kinds, said):
+    done = dpdemo("simulate", "--gpus", "8", "--fail-on", kinds)
+    assert done.code == 1
+    for reason in said:
+        assert reason in done.err
+    assert "utilization" in done.out.lower()
+
+
+def test_fail_on_lone_sample_finds_the_chunk_that_batchnorm_fails_on(dpdemo):
+    done = dpdemo(
+        "simulate", "--gpus", "4", "--batch-size", "13", "--data-size", "13", "--fail-on", "lone-sample"
+    )
+    assert done.code == 1
+    assert "BatchNorm in training fails there" in done.err
+
+
+def test_a_gate_that_is_passed_exits_0(dpdemo):
+    done = dpdemo("simulate", "--gpus", "2", "--fail-on", "idle,uneven,lone-sample")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_an_unknown_kind_is_bad_usage(dpdemo):
+    done = dpdemo("simulate", "--gpus", "2", "--fail-on", "idel")
+    assert done.code == 2
+    assert "expected some of idle,uneven,lone-sample, got 'idel' - at option `--fail-on`" in done.err
+    assert done.out == ""
+
+
+def test_a_huge_epoch_over_a_hundred_thousand_gpus_is_two_groups(dpdemo):
+    done = dpdemo("simulate", "--gpus", 100_000, "--batch-size", 1_000_000_007, "--data-size", 10**15)
+    assert done.code == 0
+    assert len(done.out.splitlines()) < 40
+
+
+def test_simulate_never_imports_torch():
+    import subprocess
+    import sys
+
+    code = """
+import sys
+sys.argv = ["dpdemo", "simulate", "--gpus", "8"]
+from dpdemo.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    seen = subprocess.run(
+        [sys.executable, "-c", "import torch\n" + code], capture_output=True, text=True, check=True
+    )
+    assert seen.stdout.splitlines()[-1] == "True"  # the test can fail

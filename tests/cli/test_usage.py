@@ -1,0 +1,102 @@
+"""Bad usage: exit code 2, a message on stderr with expected, got, where; nothing on stdout; no traceback."""
+
+import sys
+
+import pytest
+
+BAD_OPTIONS = [
+    (["--gpus", ""], "expected ordinals such as 0,1,2, or `all`, got '' - at option `--gpus`"),
+    (["--gpus", "a"], "got 'a' - at option `--gpus`"),
+    (["--gpus", "0,,1"], "got '0,,1' - at option `--gpus`"),
+    (["--gpus", "-1"], "got '-1' - at option `--gpus`"),
+    (["--gpus", "0-2"], "write --gpus 0,1,2"),
+    (["--batch-size", "0"], "got 0 (a whole number) - at option `--batch-size`"),
+    (["--batch-size", "-3"], "got -3 (a whole number) - at option `--batch-size`"),
+    (["--batch-size", "abc"], "got 'abc' (text) - at option `--batch-size`"),
+    (["--batch-size", "1e3"], "got 1000.0 (a number) - at option `--batch-size`"),
+    (["--data-size", "99999999999999999999"], "got 99999999999999999999 (a whole number)"),
+    (["--dtype", "int8"], "'int8' is not one of 'float32', 'float64', 'bfloat16', 'float16'"),
+    (["--format", "xml"], "'xml' is not one of 'table', 'transcript', 'json', 'csv', 'markdown'"),
+    (["--model", "liner"], "did you mean `linear`?"),
+    (["--model", "nowhere:factory"], "expected an importable module `nowhere`, got ModuleNotFoundError"),
+    (["--dim", "7"], "expected a dimension from 0 to 1 for the model `linear`, got 7"),
+    (["--quiet", "--verbose"], "got both - at options `--quiet` and `--verbose`"),
+    (["--drop-last", "--batch-size", "200"], "expected at least one full batch"),
+    (["--config", "no/such.yaml"], "expected a YAML file, got none - at no/such.yaml"),
+    (["--save", "report.pdf"], "report.pdf"),
+    (["--save", "no/such/folder/report.svg"], "no/such/folder"),
+    (["--bogus"], "No such option: --bogus"),
+    (["extra"], "unexpected extra argument"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), BAD_OPTIONS, ids=lambda value: " ".join(value)[:40])
+def test_a_bad_option_is_said_with_exit_code_2_and_nothing_on_stdout(dpdemo, options, said):
+    done = dpdemo("run", *options)
+    assert done.code == 2
+    assert said in done.err
+    assert done.out == ""
+    assert "Traceback" not in done.err
+
+
+def test_a_bad_config_names_file_line_and_key(dpdemo, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("data_size: 10\nbatch_sise: 30\n")
+    done = dpdemo("simulate", "--config", path)
+    assert done.code == 2
+    assert f"at {path}:2, key `batch_sise`" in done.err
+    assert "did you mean `batch_size`?" in done.err
+    assert done.out == ""
+
+
+def test_an_option_wins_over_the_file(dpdemo, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("batch_size: 30\n")
+    done = dpdemo("simulate", "-c", path, "--batch-size", "64", "-f", "csv", "-q")
+    assert "64x5" in done.out
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(dpdemo):
+    done = dpdemo("simulat")
+    assert done.code == 2
+    assert "No such command 'simulat'. Did you mean 'simulate'?" in done.err
+
+
+def test_no_command_at_all_shows_the_help(dpdemo):
+    done = dpdemo()
+    assert done.code == 2
+    assert "simulate" in done.out + done.err
+
+
+@pytest.mark.parametrize("kind", ["latin-1", "directory", "tag"])
+def test_a_file_that_is_no_config_is_said_so(dpdemo, tmp_path, kind):
+    path = tmp_path / "own.yaml"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        path.write_bytes(b"model: caf\xe9" if kind == "latin-1" else b"model: !!python/object:os.system {}")
+    said = {"latin-1": "expected UTF-8", "directory": "got a directory", "tag": "refused"}[kind]
+    done = dpdemo("simulate", "-c", path)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_a_model_that_fails_in_forward_exits_1_with_the_users_own_frames(dpdemo, tmp_path, monkeypatch):
+    lines = ["from torch import nn", "", "class Fails(nn.Module):", "    def forward(self, x):"]
+    (tmp_path / "cli_models.py").write_text("\n".join([*lines, "        raise ValueError('no')", ""]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = dpdemo("run", "--model", "cli_models:Fails")
+    sys.modules.pop("cli_models", None)
+    assert done.code == 1
+    assert "ValueError: no" in done.err
+    assert "cli_models.py:5 in forward" in done.err
+    assert done.out == ""
+    assert "Traceback" not in done.err
+
+
+def test_more_memory_than_there_is_is_an_error_and_no_traceback(dpdemo):
+    done = dpdemo("run", "--batch-size", 10**15, "--data-size", 10**15)
+    assert done.code == 1
+    assert "memory" in done.err
+    assert "Traceback" not in done.err
