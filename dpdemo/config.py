@@ -16,7 +16,7 @@ from pydantic import Field
 from dpdemo.catalogue import MODELS
 from dpdemo.errors import UsageError
 from dpdemo.gpus import MAX_ORDINAL
-from dpdemo.wording import Where, at, show, show_key
+from dpdemo.wording import at, show, show_key
 
 INT64_MAX = 2**63 - 1
 
@@ -67,6 +67,10 @@ class Config(pydantic.BaseModel):
     def is_builtin(self) -> bool:
         """Whether the model is one of dpdemo's own."""
         return self.model in MODELS
+
+
+Where = Mapping[str, str]
+"""Where each key was set, for messages: `configs/x.yaml:3` or ``option `--batch-size` ``."""
 
 
 def make_config(values: Mapping[str, Any], where: Where | None = None) -> Config:

@@ -3,9 +3,6 @@
 import reprlib
 from collections.abc import Mapping
 
-Where = Mapping[str, str]
-"""Where each key was set, for messages: `configs/x.yaml:3` or ``option `--batch-size` ``."""
-
 _WIDTH = 80
 
 
@@ -28,7 +25,7 @@ def show_key(key: str) -> str:
     return f"`{short}`" if short.isprintable() else f"`{short!r}`"
 
 
-def at(key: str, where: Where) -> str:
+def at(key: str, where: Mapping[str, str]) -> str:
     """Say where a key was set: a line of a file and the key, or the option or argument itself."""
     place = where.get(key)
     if place is None:

@@ -4,6 +4,7 @@ ruamel.yaml speaks YAML 1.2: `1e-3` is a number and `no` is text. Its safe const
 only, so a Python tag is refused, and nothing that a document names is ever imported.
 """
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,6 @@ def parse_mapping(text: str, name: str) -> tuple[dict[str, Any], dict[str, str]]
     from ruamel.yaml.nodes import MappingNode, ScalarNode
 
     yaml = YAML(typ="safe", pure=True)
-    yaml.composer.warn_double_anchors = False  # they are legal, and a warning would land on the user's screen
     root = _guard(yaml.compose, text, name, "")
     if root is None or root.tag == _NULL:
         raise UsageError(
@@ -71,7 +71,9 @@ def _guard(read: Callable[[Any], Any], source: Any, name: str, line: str) -> Any
     from ruamel.yaml.reader import ReaderError
 
     try:
-        return read(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of legal oddities, such as an anchor used twice
+            return read(source)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = str(error.problem or error.context).partition("\n")[0][:120]

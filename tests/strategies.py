@@ -25,12 +25,14 @@ configs = st.builds(
 
 _keys = st.sampled_from([*Config.model_fields, "batch_sise", "<<", "~", "1", '"\\ud800"', "? a", "[x]"])
 _tags = st.sampled_from(
-    ["!!int", "!!str", "!!float", "!!bool", "!!null", "!!binary", "!!timestamp", "!!set", "!!omap", "!!pairs",
-     "!!seq", "!!map", "!!merge", "!!python/object:os.system", "!own", "!", "&a", "&b"]
+    ["!!int", "!!str", "!!float", "!!bool", "!!null", "!!binary", "!!timestamp", "!!set", "!!omap",
+     "!!pairs", "!!seq", "!!map", "!!merge", "!!python/object:os.system", "!own", "!", "&a", "&b"]
 )  # fmt: skip
 _scalars = st.sampled_from(
-    ["30", '"30"', "3.5", "true", "null", "", ".nan", "-.inf", "1e3", "0", "-1", "0x" + "f" * 5000, "9" * 5000,
-     "2001-99-99", "2001-01-01", "all", "linear", "a:b", "*a", "*b", "|\n  x", "'", '"\\ud800"', '"\\0"', "1_0"]
+    ["30", '"30"', "3.5", "true", "null", "", ".nan", "-.inf", "1e3", "0", "-1", "0x" + "f" * 5000,
+    "9" * 5000,
+     "2001-99-99", "2001-01-01", "all", "linear", "a:b", "*a", "*b", "|\n  x", "'", '"\\ud800"', '"\\0"',
+     "1_0"]
 ) | st.text(max_size=8)  # fmt: skip
 
 

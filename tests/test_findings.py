@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from strategies import configs
@@ -5,6 +7,8 @@ from strategies import configs
 from dpdemo.errors import UsageError
 from dpdemo.findings import KINDS, advice, find, parse_kinds
 from dpdemo.prediction import predict, simulate
+
+BOTH = "--batch-size 24 or --batch-size 32 fills all 8 devices equally"
 
 
 def told(**values):
@@ -55,11 +59,10 @@ def test_findings_are_what_the_chunks_show(config):
         ({"gpus": 3}, "--drop-last leaves out the short last batch of 10"),
         (
             {"gpus": 8},
-            "--batch-size 24 or --batch-size 32 fills all 8 devices equally; --drop-last leaves out the short "
-            "last batch",
+            f"{BOTH}; --drop-last leaves out the short last batch",
         ),
-        ({"gpus": 8, "drop_last": True}, "--batch-size 24 or --batch-size 32 fills all 8 devices equally"),
-        ({"gpus": 8, "data_size": 96}, "--batch-size 24 or --batch-size 32 fills all 8 devices equally"),
+        ({"gpus": 8, "drop_last": True}, BOTH),
+        ({"gpus": 8, "data_size": 96}, BOTH),
         # 24 would leave a last batch of 8: a lone sample a device
         ({"gpus": 8, "data_size": 32}, "--batch-size 32 fills all 8 devices equally"),
         # 16 is the least that gives each of 8 devices two rows
@@ -82,7 +85,7 @@ def test_advised_sizes_leave_nothing_to_find(config):
     """In the full batches always; in the whole epoch unless the advice also says `--drop-last`."""
     line = advice(predict(config))
     words = line.split()
-    sizes = [int(after) for word, after in zip(words, words[1:], strict=False) if word == "--batch-size"]
+    sizes = [int(after) for word, after in pairwise(words) if word == "--batch-size"]
     for size in sizes:
         changed = predict(config.model_copy(update={"batch_size": size}))
         assert changed.batches[0].batch_size == size

@@ -118,7 +118,7 @@ def test_all_gpus_cannot_be_previewed():
 
 def test_an_output_device_without_gpus_is_an_error_and_not_ignored():
     with pytest.raises(
-        UsageError, match="^expected GPUs to gather on, got output_device 1 without `gpus` - at k"
+        UsageError, match=r"^expected GPUs to gather on, got output_device 1 without `gpus` - at k"
     ):
         simulate(output_device=1)
 
@@ -134,19 +134,21 @@ def test_a_config_can_be_a_config_a_path_or_keywords(tmp_path):
 
 def test_a_config_made_by_hand_is_checked_as_a_whole():
     with pytest.raises(
-        UsageError, match="^expected at least one full batch, got data_size 10 < batch_size 30"
+        UsageError, match=r"^expected at least one full batch, got data_size 10 < batch_size 30"
     ):
         simulate(Config(data_size=10, drop_last=True))
 
 
 def test_a_bad_keyword_is_located_as_an_argument():
-    with pytest.raises(UsageError, match="^expected a list of ordinals .*, got 0 - at argument `gpus`$"):
+    with pytest.raises(UsageError, match=r"^expected a list of ordinals .*, got 0 - at argument `gpus`$"):
         simulate(gpus=0)
     with pytest.raises(
-        UsageError, match="^expected a whole number of 1 or more, got 0 - at argument `batch_size`$"
+        UsageError, match=r"^expected a whole number of 1 or more, got 0 - at argument `batch_size`$"
     ):
         simulate(batch_size=0)
-    with pytest.raises(UsageError, match="^expected a known key, got `batchsize` - at argument `batchsize`$"):
+    with pytest.raises(
+        UsageError, match=r"^expected a known key, got `batchsize` - at argument `batchsize`$"
+    ):
         simulate(batchsize=3)
 
 

@@ -90,8 +90,18 @@ def test_an_epoch_without_batches_has_totals_too():
     assert (report.totals.batches, report.totals.samples, report.totals.utilization) == (0, 0, 1.0)
 
 
-@pytest.mark.parametrize("pick", [lambda r: r, lambda r: r.batches[0], lambda r: r.batches[0].in_model[0],
-                                  lambda r: r.batches[0].outside, lambda r: r.totals, lambda r: r.devices])  # fmt: skip
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda report: report,
+        lambda report: report.devices,
+        lambda report: report.totals,
+        lambda report: report.batches[0],
+        lambda report: report.batches[0].in_model[0],
+        lambda report: report.batches[0].outside,
+    ],
+    ids=["report", "devices", "totals", "group", "run", "outside"],
+)
 def test_every_part_of_a_report_is_frozen(pick):
     part = pick(simulate(gpus=3))
     name = dataclasses.fields(part)[0].name
