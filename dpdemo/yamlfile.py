@@ -158,7 +158,7 @@ def _read_text(path: Path) -> str:
             hint="is this the right file? a config is a dozen lines",
         )
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8")  # ruamel drops a byte order mark itself
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UsageError(

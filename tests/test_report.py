@@ -85,6 +85,19 @@ def test_utilization_is_rows_computed_over_what_the_largest_chunk_would_allow(gp
     assert simulate(gpus=gpus).totals.utilization == utilization
 
 
+def test_a_batch_has_its_own_utilization():
+    full, last = simulate(gpus=8).batches
+    assert (full.utilization, last.utilization) == (30 / 32, 10 / 16)
+    assert (full.largest, full.smallest, full.rows_computed, full.num_replicas) == (4, 2, 30, 8)
+    assert (last.num_devices, last.num_replicas) == (8, 5)
+
+
+def test_a_batch_that_no_replica_saw_can_still_be_drawn():
+    """A model of the user's own may never call what is wrapped."""
+    unseen = dataclasses.replace(simulate(gpus=3).batches[0], in_model=())
+    assert (unseen.largest, unseen.smallest, unseen.utilization, unseen.sample_weight) == (0, 0, 1.0, 1.0)
+
+
 def test_an_epoch_without_batches_has_totals_too():
     report = SplitReport("run", make_config({}), simulate().devices, ())
     assert (report.totals.batches, report.totals.samples, report.totals.utilization) == (0, 0, 1.0)
