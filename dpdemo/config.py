@@ -151,9 +151,8 @@ def _check_together(config: Config, where: Where) -> None:
         )
     if not config.is_builtin and not _is_factory(config.model):
         raise _unknown_model(config.model, where)
-    num_dims = (
-        MODELS[config.model].num_dims if config.is_builtin else 2
-    )  # a user's model gets (rows, input_size)
+    # A model of the user's own gets rows of input_size features
+    num_dims = MODELS[config.model].num_dims if config.is_builtin else 2
     if config.dim >= num_dims:
         raise UsageError(
             f"expected a dimension from 0 to {num_dims - 1} for this model, got {config.dim} - "
