@@ -16,7 +16,7 @@ from pydantic import Field
 from dpdemo.catalogue import MODELS
 from dpdemo.errors import UsageError
 from dpdemo.gpus import MAX_ORDINAL
-from dpdemo.wording import at, show, show_key
+from dpdemo.wording import as_set_there, at, show, show_key
 
 INT64_MAX = 2**63 - 1
 
@@ -191,11 +191,12 @@ def _explain(error: pydantic.ValidationError, where: Where) -> UsageError:
             return UsageError(
                 f"expected an ordinal from 0 to {MAX_ORDINAL}, got {show(found['input'])} - "
                 f"{at(key, where)}, item {found['loc'][-1] + 1}",
-                hint=f"write for example `{key}: {_EXAMPLES[key]}`",
+                hint=as_set_there(f"write for example `{key}: {_EXAMPLES[key]}`", key, where),
             )
     got = errors[0]["input"]
     return UsageError(
-        f"expected {_expected(key, got)}, got {show(got)} - {at(key, where)}", hint=_next_step(key, got)
+        f"expected {_expected(key, got)}, got {show(got)} - {at(key, where)}",
+        hint=as_set_there(_next_step(key, got), key, where),
     )
 
 

@@ -35,6 +35,14 @@ def at(key: str, where: Mapping[str, str]) -> str:
     return f"at {place}, key {show_key(key)}"
 
 
+def as_set_there(hint: str, key: str, where: Mapping[str, str]) -> str:
+    """Rewrite `key: value` of a hint into the option or argument, where the key was set by one."""
+    place = where.get(key, "")
+    if place.startswith("option "):
+        return hint.replace(f"`{key}: ", f"`--{key.replace('_', '-')} ")
+    return hint.replace(f"`{key}: ", f"`{key}=") if place.startswith("argument ") else hint
+
+
 class _Short(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()

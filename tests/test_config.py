@@ -191,6 +191,20 @@ def test_options_are_located_as_such():
         make_config({"batch_size": 0})
 
 
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        ("option `--batch-size`", "write for example `--batch-size 30`"),
+        ("argument `batch_size`", "write for example `batch_size=30`"),
+        ("c.yaml:1", "write for example `batch_size: 30`"),
+    ],
+)
+def test_a_hint_is_written_as_the_value_was_set(place, hint):
+    with pytest.raises(UsageError, match=r"got 0 - at ") as caught:
+        make_config({"batch_size": 0}, {"batch_size": place})
+    assert caught.value.hint == hint
+
+
 @given(configs)
 def test_a_config_survives_its_own_values(config):
     assert make_config(config.model_dump()) == make_config(config.model_dump(exclude_unset=True)) == config
