@@ -5,10 +5,10 @@ Nothing here needs torch. The YAML reader itself is imported only when there is 
 
 import difflib
 import os
-import reprlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 from pydantic import Field
@@ -16,6 +16,7 @@ from pydantic import Field
 from dpdemo.catalogue import MODELS
 from dpdemo.errors import UsageError
 from dpdemo.gpus import MAX_ORDINAL
+from dpdemo.wording import as_set_there, at, show, show_key
 
 INT64_MAX = 2**63 - 1
 
@@ -80,6 +81,10 @@ def make_config(values: Mapping[str, Any], where: Where | None = None) -> Config
 
     """
     where = where or {}
+    for key in values:
+        if key not in Config.model_fields:
+            place = where.get(key, "")
+            raise unknown_key(key, f"at {place}" if place else at(key, where))
     try:
         config = Config.model_validate(dict(values))
     except pydantic.ValidationError as error:
@@ -96,7 +101,12 @@ def load_config(path: str | os.PathLike[str], **overrides: Any) -> Config:
 
     """
     values, where = read_values(path)
-    return make_config({**values, **overrides}, {**where, **dict.fromkeys(overrides, "argument")})
+    return make_config({**values, **overrides}, {**where, **as_arguments(overrides)})
+
+
+def as_arguments(values: Mapping[str, Any]) -> Where:
+    """Say of each value that it was a keyword argument."""
+    return {key: f"argument {show_key(key)}" for key in values}
 
 
 def read_values(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -111,117 +121,137 @@ def read_values(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
     return read_mapping(Path(path))
 
 
+def unknown_key(key: str, place: str) -> UsageError:
+    """Make the error for a key that is not in the config, naming the nearest one that is."""
+    known = list(Config.model_fields)
+    alike = key.lower().replace("-", "_")
+    near = ["gpus"] if alike == "device_ids" else difflib.get_close_matches(alike, known, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"the keys are {', '.join(known)}"
+    return UsageError(f"expected a known key, got {show_key(key)} - {place}", hint=hint)
+
+
 def _check_together(config: Config, where: Where) -> None:
+    """Check what no key can tell alone."""
     if config.gpus == ():
         raise UsageError(
-            f"expected at least one GPU, got an empty list - {_at('gpus', where)}",
+            f"expected at least one GPU, got an empty list - {at('gpus', where)}",
             hint="leave `gpus` out to run on the CPU",
         )
     if config.drop_last and config.batch_size > config.data_size:
         raise UsageError(
             f"expected at least one full batch, got data_size {config.data_size} < batch_size "
-            f"{config.batch_size} with drop_last, which leaves none - {_at('drop_last', where)}",
+            f"{config.batch_size} with drop_last, which leaves none - {at('drop_last', where)}",
             hint="leave drop_last out, or choose a smaller batch_size",
         )
     if isinstance(config.gpus, int) and (config.output_device or 0) >= config.gpus:
         raise UsageError(
-            f"expected one of the {config.gpus} GPUs (0 to {config.gpus - 1}), got {config.output_device} - "
-            f"{_at('output_device', where)}"
+            f"expected one of the {config.gpus} GPUs, 0 to {config.gpus - 1}, got {config.output_device} - "
+            f"{at('output_device', where)}",
+            hint="to gather on a GPU that gets no chunk, list the others, such as `gpus: [0, 1]`",
         )
-    if config.is_builtin:
-        _check_builtin(config, where)
-    elif ":" not in config.model:
+    if not config.is_builtin and not _is_factory(config.model):
         raise _unknown_model(config.model, where)
-
-
-def _check_builtin(config: Config, where: Where) -> None:
-    dims = MODELS[config.model].num_dims
-    if config.dim >= dims:
+    # A model of the user's own gets rows of input_size features
+    num_dims = MODELS[config.model].num_dims if config.is_builtin else 2
+    if config.dim >= num_dims:
         raise UsageError(
-            f"expected a dimension from 0 to {dims - 1} for the model `{config.model}`, got {config.dim} - "
-            f"{_at('dim', where)}"
+            f"expected a dimension from 0 to {num_dims - 1} for this model, got {config.dim} - "
+            f"{at('dim', where)}",
+            hint="the batch stands in dimension 0 unless the model says otherwise: leave `dim` out",
         )
+
+
+def _is_factory(name: str) -> bool:
+    module, colon, factory = name.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *factory.split(".")))
 
 
 def _unknown_model(name: str, where: Where) -> UsageError:
-    near = difflib.get_close_matches(name, MODELS, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else "write `package.module:factory` for a model of your own"
+    near = difflib.get_close_matches(name.lower(), MODELS, n=1)
+    module, _, factory = name.rpartition(".")
+    if near:
+        hint = f"did you mean `{near[0]}`?"
+    elif _is_factory(f"{module}:{factory}"):
+        hint = f"did you mean {show_key(f'{module}:{factory}')}?"
+    else:
+        hint = "for a model of your own write its module as in an import: `package.module:factory`"
     return UsageError(
-        f"expected a model out of {', '.join(MODELS)}, or `pkg.mod:factory`, got {_show(name)} - "
-        f"{_at('model', where)}",
+        f"expected one of {', '.join(MODELS)}, or `pkg.mod:factory`, got {show(name)} - {at('model', where)}",
         hint=hint,
     )
 
 
 def _explain(error: pydantic.ValidationError, where: Where) -> UsageError:
     """Turn pydantic's first finding into expected, got, where, next step."""
-    found = error.errors(include_url=False, include_context=True)[0]
-    key = str(found["loc"][0]) if found["loc"] else ""
-    if found["type"] == "extra_forbidden":
-        return unknown_key(key, _at(key, where))
-    expected = _EXPECTED[key]
+    errors = error.errors(include_url=False, include_context=False)
+    key = str(errors[0]["loc"][0])
+    # A union reports each of its arms; the one that looked into the list knows the bad item
+    for found in errors:
+        if found["loc"][0] == key and isinstance(found["loc"][-1], int):
+            return UsageError(
+                f"expected an ordinal from 0 to {MAX_ORDINAL}, got {show(found['input'])} - "
+                f"{at(key, where)}, item {found['loc'][-1] + 1}",
+                hint=as_set_there(f"write for example `{key}: {_EXAMPLES[key]}`", key, where),
+            )
+    got = errors[0]["input"]
     return UsageError(
-        f"expected {expected}, got {_show(found['input'])} - {_at(key, where)}",
-        hint=_next_step(key, found["input"]),
+        f"expected {_expected(key, got)}, got {show(got)} - {at(key, where)}",
+        hint=as_set_there(_next_step(key, got), key, where),
     )
 
 
-def unknown_key(key: str, at: str) -> UsageError:
-    """Make the error for a key that is not in the config, naming the nearest one that is."""
-    known = list(Config.model_fields)
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"the keys are {', '.join(known)}"
-    return UsageError(f"expected a known key, got {_show(key)} - {at}", hint=hint)
-
-
-_WHOLE = f"a whole number from 1 to {INT64_MAX}"
+_TOP = {"seed": INT64_MAX, "output_device": MAX_ORDINAL, "gpus": MAX_ORDINAL} | dict.fromkeys(
+    ("input_size", "output_size", "batch_size", "data_size"), INT64_MAX
+)
 _EXPECTED = {
-    "input_size": _WHOLE,
-    "output_size": _WHOLE,
-    "batch_size": _WHOLE,
-    "data_size": _WHOLE,
     "gpus": "a list of ordinals such as [0, 1, 2], a count such as 3, or `all`",
-    "model": "the name of a model",
-    "output_device": f"the ordinal of a GPU, from 0 to {MAX_ORDINAL}",
+    "model": f"one of {', '.join(MODELS)}, or `pkg.mod:factory`",
+    "output_device": "the ordinal of a GPU, 0 or more",
     "dim": "a dimension from 0 to 63",
     "shuffle": "true or false",
     "drop_last": "true or false",
-    "seed": f"a whole number from 0 to {INT64_MAX}",
-    "dtype": "float32, float64, bfloat16 or float16",
+    "seed": "a whole number of 0 or more",
+    "dtype": f"one of {', '.join(get_args(DType))}",
 }
+_EXAMPLES = {"gpus": "[0, 1, 2]", "output_device": "0", "shuffle": "true", "drop_last": "true"}
+
+
+def _expected(key: str, got: object) -> str:
+    if type(got) is int and key in _TOP and got > _TOP[key]:
+        return f"a whole number of at most {_TOP[key]}"
+    return _EXPECTED.get(key, "a whole number of 1 or more")
 
 
 def _next_step(key: str, got: object) -> str:
-    if isinstance(got, str) and got.strip().isdecimal() and len(got) < 20:
-        return f"remove the quotes: `{key}: {int(got)}`"
-    if isinstance(got, float) and got.is_integer() and abs(got) < INT64_MAX:
-        return f"write it without a point or an exponent: `{key}: {int(got)}`"
+    default = Config.model_fields[key].default
+    example = _EXAMPLES.get(key, default)
     if got is None:
-        return f"leave `{key}` out to get the default, {Config.model_fields[key].default}"
-    return ""
+        return f"leave `{key}` out to get the default{'' if default is None else f', {example}'}"
+    if key in _TOP or key == "dim":
+        number = _as_number(got)
+        if number is not None:
+            slip = "the quotes" if isinstance(got, str) else "the point or exponent"
+            return f"write it without {slip}: `{key}: {number}`"
+    if key == "gpus":
+        return _next_step_gpus(got)
+    if key == "dtype" and isinstance(got, str):
+        near = difflib.get_close_matches(got, get_args(DType), n=1)
+        return f"did you mean `{near[0]}`?" if near else f"leave `{key}` out to get the default, {default}"
+    return f"write for example `{key}: {example}`"
 
 
-def _at(key: str, where: Where) -> str:
-    place = where.get(key)
-    return f"at {place}, key `{key}`" if place else f"at key `{key}`"
+def _as_number(got: object) -> int | None:
+    """Read what was meant as a whole number: text such as '30', or 1000.0 from 1e3."""
+    if isinstance(got, str) and got.strip().isdecimal() and len(got) < 20:
+        return int(got)
+    if isinstance(got, float) and got.is_integer() and 0 < got < INT64_MAX:
+        return int(got)
+    return None
 
 
-_KINDS = {
-    str: "text", bool: "a boolean", int: "a whole number", float: "a number",
-    dict: "a mapping", list: "a list", tuple: "a list",
-}  # fmt: skip
-
-
-def _show(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    kind = _KINDS.get(type(value), f"a {type(value).__name__}")
-    if isinstance(value, tuple):
-        value = list(value)  # a list in the file, frozen by the config
-    return f"{_short.repr(value)} ({kind})"
-
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = _short.maxlong = 60
+def _next_step_gpus(got: object) -> str:
+    if type(got) is int and got == 0:
+        return "for GPU 0 write `gpus: [0]`; for the CPU leave `gpus` out"
+    if isinstance(got, str) and re.fullmatch(r"[0-9]{1,9}( *, *[0-9]{1,9}){1,15}", got):
+        return f"write it as a list: `gpus: [{', '.join(re.findall('[0-9]+', got))}]`"
+    return "write for example `gpus: [0, 1, 2]`"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 class Devices:
     """Some devices of one kind, in replica order: `Devices.of("cuda", [0, 1, 2])`.
 
-    `ordinals` is a range wherever the ordinals are consecutive, so equal devices compare equal.
+    `ordinals` is a range wherever the ordinals are consecutive and a tuple elsewhere, so equal devices
+    compare equal.
     """
 
     kind: str
@@ -29,7 +30,7 @@ class Devices:
         """Build devices from names such as `cuda:1`, all of one kind.
 
         Raises:
-            ValueError: if the names are of several kinds.
+            ValueError: if the names are of several kinds, or no names of devices.
 
         """
         kinds = {name.partition(":")[0] for name in names}
@@ -48,9 +49,11 @@ class Devices:
         return (self._name(ordinal) for ordinal in self.ordinals)
 
     def __str__(self) -> str:
-        """Write a short form: `cuda:0`, `cuda:0–6`, or `cuda:2, cuda:0`."""
+        """Write a short form: `cuda:0`, `cuda:0–6`, or `cuda:2, cuda:0`; nine and more are cut short."""
         if isinstance(self.ordinals, range) and len(self) > 1:
             return f"{self.kind}:{self.ordinals[0]}–{self.ordinals[-1]}"
+        if len(self) > 8:
+            return f"{', '.join(self[:4])}, … {self.name(-1)} ({len(self)} devices)"
         return ", ".join(self)
 
     def name(self, index: int) -> str:
@@ -62,9 +65,9 @@ class Devices:
 
 
 def _compact(ordinals: Sequence[int]) -> Sequence[int]:
-    if isinstance(ordinals, range):
-        return ordinals or range(0)
     if not ordinals:
         return range(0)
+    if isinstance(ordinals, range) and ordinals.step == 1:
+        return ordinals
     run = range(ordinals[0], ordinals[0] + len(ordinals))
     return run if all(got == want for got, want in zip(ordinals, run, strict=True)) else tuple(ordinals)

@@ -1,11 +1,13 @@
 """What a split leaves to be desired: idle devices, uneven chunks, lone samples; and the nearest remedy."""
 
+import difflib
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dpdemo.errors import UsageError
 from dpdemo.report import BatchGroup, SplitReport
-from dpdemo.split import even_batch_sizes_near
+from dpdemo.split import even_batch_sizes_near, split_batch
+from dpdemo.wording import show
 
 Kind = Literal["idle", "uneven", "lone-sample"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -27,7 +29,7 @@ class Finding:
             case "uneven":
                 return f"{batches}: chunks of {group.largest} and {group.smallest} rows"
             case "lone-sample":
-                return f"{batches}: a chunk holds a lone sample; BatchNorm in training fails there"
+                return f"{batches}: a chunk holds a lone sample; BatchNorm in training can fail there"
 
 
 def find(report: SplitReport) -> tuple[Finding, ...]:
@@ -42,8 +44,7 @@ def _holds(kind: Kind, group: BatchGroup) -> bool:
         case "uneven":
             return group.smallest != group.largest
         case "lone-sample":
-            # One sample on one device is the user's own batch size, not something that the split did.
-            return group.smallest == 1 and group.batch_size > 1
+            return group.smallest == 1
 
 
 def parse_kinds(text: str) -> tuple[Kind, ...]:
@@ -53,10 +54,16 @@ def parse_kinds(text: str) -> tuple[Kind, ...]:
         UsageError: for a word that is no kind.
 
     """
-    words = text.split(",")
+    words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in KINDS:
-            raise UsageError(f"expected some of {','.join(KINDS)}, got {word[:60]!r} - at option `--fail-on`")
+            near = difflib.get_close_matches(word, KINDS, n=1)
+            raise UsageError(
+                f"expected some of {','.join(KINDS)}, got {show(word)} - at option `--fail-on`",
+                hint=f"did you mean `{near[0]}`?"
+                if near
+                else "separate kinds by commas: --fail-on idle,uneven",
+            )
     return tuple(kind for kind in KINDS if kind in words)
 
 
@@ -65,16 +72,30 @@ def advice(report: SplitReport) -> str:
     found = find(report)
     if not found:
         return ""
-    num_devices = len(report.devices)
-    full = report.batches[0]
-    if any(finding.group is full for finding in found):
-        sizes = [
-            size
-            for size in even_batch_sizes_near(full.batch_size, num_devices)
-            if size <= report.config.data_size
-        ]
-        if not sizes:
-            return ""
-        which = " or ".join(f"--batch-size {size}" for size in sizes)
-        return f"{which} fills all {num_devices} devices equally"
-    return f"--drop-last leaves out the short last batch of {report.batches[-1].batch_size}"
+    if not any(finding.group is report.batches[0] for finding in found):
+        return f"--drop-last leaves out the short last batch of {report.batches[-1].batch_size}"
+    num_devices, data_size = len(report.devices), report.config.data_size
+    near = even_batch_sizes_near(report.batches[0].batch_size, num_devices)
+    sizes = [size for size in near if size <= data_size]
+    if not sizes:
+        return _too_few(data_size, num_devices)
+    # Where one of the two spares the last batch as well, the other is no advice
+    lasting = [size for size in sizes if report.config.drop_last or _ends_evenly(size, report)]
+    which = " or ".join(f"--batch-size {size}" for size in lasting or sizes)
+    filled = f"all {num_devices} devices equally" if num_devices > 1 else "the device with two rows"
+    rest = "" if lasting else "; --drop-last leaves out the short last batch"
+    return f"{which} fills {filled}{rest}"
+
+
+def _ends_evenly(batch_size: int, report: SplitReport) -> bool:
+    """Whether the last batch, too, would leave no device idle or short, at this batch size."""
+    split = split_batch(report.config.data_size % batch_size, len(report.devices))
+    return split.num_idle == 0 and split.is_even and split.chunk != 1
+
+
+def _too_few(data_size: int, num_devices: int) -> str:
+    if data_size < 2:
+        return ""
+    return (
+        f"{data_size} samples give {num_devices} devices less than two rows each: {data_size // 2} would do"
+    )

@@ -14,25 +14,31 @@ def parse_gpus(text: str, *, lone_number_is_count: bool) -> Gpus:
     """Read the value of `--gpus`.
 
     A lone number is a count where no device is touched (`simulate --gpus 8`), and an ordinal where one is
-    (`run --gpus 0`). A list names ordinals in replica order, and may repeat one.
+    (`run --gpus 0`). A list names ordinals in replica order, and may repeat one; spaces may stand around a
+    number.
 
     Raises:
         UsageError: for anything else, saying what was expected.
 
     """
     where = "option `--gpus`"
-    if text == "all":
+    if text.strip() == "all":
         return "all"
     expected = (
         "a count such as 8, or ordinals such as 0,1,2"
         if lone_number_is_count
         else ("ordinals such as 0,1,2, or `all`")
     )
-    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, re.ASCII):
-        raise UsageError(f"expected {expected}, got {text[:80]!r} - at {where}", hint=_gpus_hint(text))
-    if any(len(part) > 10 or int(part) > MAX_ORDINAL for part in text.split(",")):
-        raise UsageError(f"expected numbers of at most {MAX_ORDINAL}, got {text[:80]!r} - at {where}")
-    numbers = tuple(int(part) for part in text.split(","))
+    parts = [part.strip(" ") for part in text.split(",")]
+    if not all(re.fullmatch("[0-9]+", part) for part in parts):  # str.isdigit would let ³ and ٣ through
+        raise UsageError(f"expected {expected}, got {_short(text)} - at {where}", hint=_gpus_hint(text))
+    for part in parts:
+        if len(part) > 10 or int(part) > MAX_ORDINAL:
+            raise UsageError(
+                f"expected numbers of at most {MAX_ORDINAL}, got {_short(part)} - at {where}",
+                hint="real machines have 16 GPUs at most; a preview reads well up to some thousands",
+            )
+    numbers = tuple(int(part) for part in parts)
     if len(numbers) > 1 or not lone_number_is_count:
         return numbers
     if numbers[0] < 1:
@@ -42,7 +48,13 @@ def parse_gpus(text: str, *, lone_number_is_count: bool) -> Gpus:
     return numbers[0]
 
 
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
 def _gpus_hint(text: str) -> str:
+    if not text.strip():
+        return "leave `--gpus` out to choose none"
     span = re.fullmatch(r"([0-9]{1,4})-([0-9]{1,4})", text, re.ASCII)
     if span and int(span[1]) <= int(span[2]):
         numbers = range(int(span[1]), int(span[2]) + 1)

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from dpdemo.catalogue import MODELS, ModelShapes, batched
-from dpdemo.config import Config, load_config, make_config
+from dpdemo.config import Config, as_arguments, load_config, make_config
 from dpdemo.devices import Devices
 from dpdemo.errors import UsageError
 from dpdemo.report import BatchGroup, Outside, ReplicaRun, Shapes, SplitReport, one
@@ -37,9 +37,9 @@ def resolve(config: Config | str | os.PathLike[str] | None, overrides: dict[str,
 
     """
     if config is None:
-        return make_config(overrides)
+        return make_config(overrides, as_arguments(overrides))
     if isinstance(config, Config):
-        return make_config({**config.model_dump(exclude_unset=True), **overrides})
+        return make_config({**config.model_dump(exclude_unset=True), **overrides}, as_arguments(overrides))
     return load_config(config, **overrides)
 
 
@@ -65,10 +65,16 @@ def predicted_devices(config: Config) -> Devices:
     """Name the devices of `gpus`: the CPU when there is none.
 
     Raises:
-        UsageError: if `gpus` is `all`.
+        UsageError: if `gpus` is `all`, or left out although there is an `output_device`.
 
     """
     match config.gpus:
+        case None if config.output_device is not None:
+            raise UsageError(
+                f"expected GPUs to gather on, got output_device {config.output_device} without `gpus` - "
+                "at key `output_device`",
+                hint="say how many GPUs to preview: --gpus 8",
+            )
         case None:
             return Devices.cpu()
         case int(count):

@@ -74,12 +74,12 @@ class BatchGroup:
     @property
     def largest(self) -> int:
         """Rows of the largest chunk: every other device waits for it."""
-        return max(run.rows for run in self.in_model)
+        return max((run.rows for run in self.in_model), default=0)
 
     @property
     def smallest(self) -> int:
         """Rows of the shortest chunk."""
-        return min(run.rows for run in self.in_model)
+        return min((run.rows for run in self.in_model), default=0)
 
     @property
     def rows_computed(self) -> int:

@@ -1,16 +1,22 @@
 """Reading a YAML mapping safely, with the line of each key.
 
-ruamel.yaml's safe loader speaks YAML 1.2: duplicate keys are errors, `1e-3` is a number, `no` is text, and
-a Python tag is refused.
+ruamel.yaml speaks YAML 1.2: `1e-3` is a number and `no` is text. Its safe constructor builds plain values
+only, so a Python tag is refused, and nothing that a document names is ever imported.
 """
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dpdemo.errors import UsageError
+from dpdemo.wording import show_key
 
-MAX_BYTES = 1 << 20
-"""A config is a dozen lines; a larger file is some other file."""
+MAX_BYTES = 1 << 16
+"""A config is a dozen lines; a larger file is some other file, and YAML in pure Python takes 18 s a MiB."""
+
+_EXAMPLE = "write `key: value` lines, such as `batch_size: 30`"
+_MAP, _TEXT, _NULL, _MERGE = (f"tag:yaml.org,2002:{kind}" for kind in ("map", "str", "null", "merge"))
 
 
 def read_mapping(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -31,54 +37,128 @@ def parse_mapping(text: str, name: str) -> tuple[dict[str, Any], dict[str, str]]
 
     """
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.nodes import MappingNode, ScalarNode
 
     yaml = YAML(typ="safe", pure=True)
-    try:
-        node = yaml.compose(text)
-        values = yaml.load(text)
-    except MarkedYAMLError as error:
-        raise _broken(error, name) from None
-    except (YAMLError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        # ruamel lets its own slips through on odd scalars such as impossible dates
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UsageError(
-            f"expected YAML, got text that cannot be read ({reason[:120]}) - at {name}"
-        ) from None
-    if values is None:
+    root = _guard(yaml.compose, text, name, "")
+    if root is None or root.tag == _NULL:
         raise UsageError(
             f"expected a mapping of config keys, got an empty file - at {name}",
             hint="write at least one key, such as `batch_size: 30`",
         )
-    if not isinstance(values, dict):
-        raise UsageError(
-            f"expected a mapping of config keys, got a {type(values).__name__} - at {name}:1",
-            hint="write `key: value` lines, such as `batch_size: 30`",
-        )
-    where = {
-        key.value: f"{name}:{key.start_mark.line + 1}" for key, _ in node.value if isinstance(key.value, str)
-    }
-    odd = next((key for key in values if not isinstance(key, str)), None)
-    if odd is not None:
-        raise UsageError(f"expected text as a key, got {str(odd)[:60]!r} - at {where.get(str(odd), name)}")
+    if root.tag != _MAP or not isinstance(root, MappingNode):
+        raise _not_a_mapping(root, name)
+    _refuse_merges(root, name)
+    values: dict[str, Any] = {}
+    where: dict[str, str] = {}
+    for key, value in root.value:
+        at = name + _line(key)
+        if key.tag != _TEXT or not isinstance(key, ScalarNode):
+            raise UsageError(f"expected text as a key, got {_kind(key)} - at {at}", hint=_EXAMPLE)
+        if key.value in values:
+            raise UsageError(
+                f"expected each key once, got {show_key(key.value)} a second time - at {at}",
+                hint=f"it first stands at {where[key.value]}; remove one of the two lines",
+            )
+        values[key.value] = _guard(yaml.constructor.construct_document, value, name, _line(value))
+        where[key.value] = at
     return values, where
+
+
+def _guard(read: Callable[[Any], Any], source: Any, name: str, line: str) -> Any:
+    """Call into ruamel and turn whatever it raises into our error."""
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of legal oddities, such as an anchor used twice
+            return read(source)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = str(error.problem or error.context).partition("\n")[0][:120]
+        problem = problem if problem.isprintable() else repr(problem)
+        raise _broken(problem, f"{name}:{mark.line + 1}" if mark else name + line) from None
+    except ReaderError as error:
+        line = f":{source.count(chr(10), 0, error.position) + 1}"
+        raise UsageError(
+            f"expected text, got the control character U+{error.character:04X} - at {name}{line}",
+            hint="is this a binary file? a config is plain text",
+        ) from None
+    except RecursionError:
+        raise UsageError(
+            f"expected a flat mapping, got values nested too deep - at {name}{line}", hint=_EXAMPLE
+        ) from None
+    except Exception as error:  # noqa: BLE001 - ruamel lets slips of many types through on odd scalars
+        got = f"broken YAML ({type(error).__name__})" if isinstance(source, str) else _kind(source)
+        raise UsageError(
+            f"expected YAML that can be read, got {got} - at {name}{line}", hint=_EXAMPLE
+        ) from None
+
+
+def _line(node: Any) -> str:
+    return f":{node.start_mark.line + 1}"
+
+
+def _kind(node: Any) -> str:
+    """Name what a node holds: a list, or a scalar with its text."""
+    kind = str(node.tag).rpartition(":")[2]
+    known = {"seq": "a list", "map": "a mapping", "str": "text"}.get(kind, f"!!{kind}")
+    if not isinstance(node.value, str):
+        return known
+    return f"{node.value if len(node.value) <= 40 else node.value[:37] + '...'!r} ({known})"
+
+
+def _not_a_mapping(root: Any, name: str) -> UsageError:
+    if not str(root.tag).startswith("tag:yaml.org,2002:") or "python/" in str(root.tag):
+        return _refused_tag(str(root.tag), name + _line(root))
+    return UsageError(
+        f"expected a mapping of config keys, got {_kind(root)} - at {name}{_line(root)}", hint=_EXAMPLE
+    )
+
+
+def _refuse_merges(root: Any, name: str) -> None:
+    """Refuse `<<` anywhere: it is no part of YAML 1.2, and nested merges grow exponentially."""
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or isinstance(node.value, str):
+            continue
+        seen.add(id(node))
+        for child in node.value:
+            parts = child if isinstance(child, tuple) else (child,)
+            if parts[0].tag == _MERGE:
+                raise UsageError(
+                    f"expected each key written out, got a merge key `<<` - at {name}{_line(parts[0])}",
+                    hint="copy the merged keys to where they are used",
+                )
+            waiting += parts
 
 
 def _read_text(path: Path) -> str:
     try:
-        if path.is_dir():
-            raise UsageError(f"expected a YAML file, got a directory - at {path}", hint="name a file in it")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UsageError(f"expected a YAML file, got none - at {path}", hint=_beside(path)) from None
+        hint = _beside(path.parent) or f"the folder {path.parent} holds no YAML file"
+        raise UsageError(f"expected a YAML file, got none - at {path}", hint=hint) from None
+    except IsADirectoryError:
+        raise UsageError(
+            f"expected a YAML file, got a directory - at {path}", hint=_beside(path) or "name a file in it"
+        ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"expected a readable file, got {reason!r} - at {path}") from None
+        raise UsageError(
+            f"expected a readable file, got {reason!r} - at {str(path)!r}",
+            hint="check the path, and who may read it",
+        ) from None
     if len(data) > MAX_BYTES:
-        raise UsageError(f"expected a config of at most {MAX_BYTES} bytes, got a larger file - at {path}")
+        raise UsageError(
+            f"expected a config of at most {MAX_BYTES} bytes, got a larger file - at {path}",
+            hint="is this the right file? a config is a dozen lines",
+        )
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8")  # ruamel drops a byte order mark itself
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UsageError(
@@ -87,28 +167,34 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-def _beside(path: Path) -> str:
+def _beside(folder: Path) -> str:
+    """Name some YAML files in the folder, for who mistyped one."""
     try:
-        found = sorted(other.name for other in path.parent.glob("*.y*ml"))[:5]
+        found = sorted(other.name for other in folder.glob("*.y*ml"))
     except OSError:
-        found = []
-    return f"that folder holds {', '.join(found)}" if found else ""
+        return ""
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return f"that folder holds {', '.join(found[:5])}{more}" if found else ""
 
 
-def _broken(error: Any, name: str) -> UsageError:
-    mark = error.problem_mark or error.context_mark
-    place = f"{name}:{mark.line + 1}" if mark else name
-    problem = str(error.problem or error.context or "broken YAML").partition("\n")[0]
-    if problem.startswith("found duplicate key"):
-        twice = problem.removeprefix("found ").partition(" with ")[0]
-        return UsageError(
-            f"expected each key once, got {twice} - at {place}",
-            hint="remove one of the two lines",
-        )
+def _broken(problem: str, at: str) -> UsageError:
+    """Turn ruamel's description of a problem into expected, got, where, next step."""
     if "could not determine a constructor for the tag" in problem:
-        tag = problem.partition("'")[2].rpartition("'")[0]
+        return _refused_tag(problem.partition("'")[2].rpartition("'")[0], at)
+    if "another document" in problem:
         return UsageError(
-            f"expected plain YAML, got the tag {tag[:60]!r} - at {place}",
-            hint="tags that build Python objects are refused",
+            f"expected one YAML document, got a second one - at {at}",
+            hint="a line `---` begins a new document; keep one",
         )
-    return UsageError(f"expected YAML, got broken YAML ({problem[:120]}) - at {place}")
+    return UsageError(
+        f"expected YAML, got broken YAML ({problem}) - at {at}",
+        hint="indent with spaces, not tabs" if r"'\t'" in problem else _EXAMPLE,
+    )
+
+
+def _refused_tag(tag: str, at: str) -> UsageError:
+    short = tag.removeprefix("tag:yaml.org,2002:")
+    return UsageError(
+        f"expected plain YAML, got the tag {short[:60]!r} - at {at}",
+        hint="remove the tag: a config holds numbers, text and lists, and never builds Python objects",
+    )
