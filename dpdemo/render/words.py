@@ -96,8 +96,8 @@ def _percent(share: float) -> str:
 
 def _waiting(utilization: float) -> str:
     if utilization >= 1:
-        return "of the devices' capacity; none ever waits for another"
-    return "of the devices' capacity; the rest waits for the largest chunks"
+        return "of all capacity; no device ever waits for another"
+    return "of all capacity; the rest waits for the largest chunks"
 
 
 def _weighing(report: SplitReport) -> str:

@@ -193,6 +193,17 @@ def test_markdown_rows_have_one_width_and_add_up(verbose, report):
     assert samples == report.totals.samples
 
 
+def test_markdown_says_that_a_run_was_interrupted():
+    assert "\n**Interrupted: only the first 2 of 4 batches**\n" in drawn(interrupted(), "markdown")
+
+
+def test_markdown_passes_on_warnings_and_the_tip():
+    text = drawn(simulated(gpus=3, batch_size=7, data_size=28), "markdown")
+
+    assert "- Warning: batches 1–4: a chunk holds a lone sample" in text
+    assert text.endswith("- Tip: --batch-size 6 or --batch-size 9 fills all 3 devices equally\n")
+
+
 def test_markdown_escapes_what_a_user_named():
     text = drawn(simulated(gpus=2, model="a|b:_x_<i>[y](z)"), "markdown")
 

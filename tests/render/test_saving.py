@@ -75,15 +75,26 @@ def test_pictures_need_nothing_from_a_network(suffix, tmp_path):
     assert not re.search(r"@import|@font-face|<script|<link|<img|\bsrc=|href=|url\((?!#)", text)
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".html"])
-def test_pictures_keep_their_colours_where_the_terminal_has_none(suffix, tmp_path, monkeypatch):
-    save(REPORT, tmp_path / f"colour{suffix}")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setenv("COLUMNS", "20")
-    save(REPORT, tmp_path / f"plain{suffix}")
+@pytest.mark.parametrize(
+    "environment", [{"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "20"}, {"FORCE_COLOR": "1"}]
+)
+@pytest.mark.parametrize("suffix", [".svg", ".html", ".txt"])
+def test_a_picture_is_the_same_from_every_terminal(suffix, environment, tmp_path, monkeypatch):
+    save(REPORT, tmp_path / f"one{suffix}")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    save(REPORT, tmp_path / f"other{suffix}")
 
-    assert (tmp_path / f"colour{suffix}").read_bytes() == (tmp_path / f"plain{suffix}").read_bytes()
+    assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"other{suffix}").read_bytes()
+
+
+def test_pictures_are_coloured_and_text_is_not(tmp_path):
+    for suffix in (".svg", ".html", ".txt"):
+        save(REPORT, tmp_path / f"report{suffix}")
+
+    assert "#68a0b3" in (tmp_path / "report.svg").read_text(encoding="utf-8")
+    assert "#68a0b3" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "\x1b" not in (tmp_path / "report.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -76,7 +76,7 @@ def found(**config):
 def test_an_even_split_wastes_nothing_and_weighs_all_alike():
     facts = found(gpus=2)
 
-    assert facts["Utilization"] == ("100 %", "of the devices' capacity; none ever waits for another")
+    assert facts["Utilization"] == ("100 %", "of all capacity; no device ever waits for another")
     assert facts["Sample weight"] == ("×1.00", "for every sample")
 
 
