@@ -2,10 +2,19 @@
 
 import os
 import sys
+from typing import NoReturn
 
 from rich.console import Console
 
 PIPE_WIDTH = 80
+
+
+class PipedConsole(Console):
+    """A console that leaves a closed pipe to its caller, as a plain file does."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Let the error through: Rich would turn it into exit code 1 on its own."""
+        raise BrokenPipeError
 
 
 def on_stream(*, stderr: bool) -> Console:
@@ -16,4 +25,4 @@ def on_stream(*, stderr: bool) -> Console:
     """
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(stderr=stderr, width=width, highlight=False)
+    return PipedConsole(stderr=stderr, width=width, highlight=False)

@@ -34,10 +34,14 @@ def _table(report: SplitReport, *, verbose: bool) -> Iterator[str]:
     # One batch has a shorter number than a group of them, so these widths hold for `verbose` as well.
     widths = [max(map(len, column)) for column in zip(head, *_rows(report, verbose=False), strict=True)]
     yield _line(head, widths)
-    yield _line(["-" * width for width in widths[:2]] + ["-" * (widths[2] - 1) + ":"]
-                + ["-" * width for width in widths[3:]], widths)  # fmt: skip
+    yield _line(_rule(widths), widths)
     for row in _rows(report, verbose=verbose):
         yield _line(row, widths)
+
+
+def _rule(widths: list[int]) -> Row:
+    batches, device, rows, *shapes = ("-" * width for width in widths)
+    return (batches, device, f"{rows[1:]}:", *shapes)  # the colon sets numbers to the right
 
 
 def _rows(report: SplitReport, *, verbose: bool) -> Iterator[Row]:
@@ -68,7 +72,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_<|\[\]])", r"\\\1", text)
 
 
-def _line(cells: Row | list[str], widths: list[int]) -> str:
+def _line(cells: Row, widths: list[int]) -> str:
     padded = [
         cell.rjust(width) if index == 2 else cell.ljust(width)
         for index, (cell, width) in enumerate(zip(cells, widths, strict=True))

@@ -74,19 +74,14 @@ def html(report: SplitReport, *, verbose: bool) -> str:
 
 
 def write_text(report: SplitReport, file: IO[str], *, verbose: bool) -> None:
-    """Write the table as plain text."""
-    print_report(report, Console(file=file, width=WIDTH, _environ={}), verbose=verbose)
+    """Write the table as plain text, whatever the environment says about colours."""
+    console = Console(file=file, width=WIDTH, force_terminal=False, color_system=None)
+    print_report(report, console, verbose=verbose)
 
 
 def _recorded(report: SplitReport, *, verbose: bool) -> Console:
-    # A picture has its colours and its width whatever terminal it is saved from: no environment.
     console = Console(
-        file=io.StringIO(),
-        record=True,
-        width=WIDTH,
-        force_terminal=True,
-        color_system="truecolor",
-        _environ={},
+        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor"
     )
     print_report(report, console, verbose=verbose)
     return console

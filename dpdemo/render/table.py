@@ -61,13 +61,12 @@ class Picture:
         if report.partial:
             yield self._text(words.interruption(report), "bold yellow")
         for group in listed(report, verbose=verbose):
-            yield ""
+            yield Text()
             yield self._text(words.heading(report, group), "bold")
             yield self._table(group)
             yield self._outside(group)
-        yield ""
-        yield self._facts()
-        yield from self._findings()
+        yield Text()
+        yield self._summary()
 
     def _text(self, text: str, style: str = "") -> Text:
         return Text(fit(text, self._encoding), style)
@@ -123,11 +122,11 @@ class Picture:
         if layout.stacked:
             table.add_column(Text(self._heading(layout.shapes)), width=layout.shapes, overflow="fold")
             return table
-        table.add_column("device", width=layout.label, overflow="fold")
-        table.add_column("rows", width=layout.rows, justify="right", overflow="fold")
+        table.add_column(Text("device"), width=layout.label, overflow="fold")
+        table.add_column(Text("rows"), width=layout.rows, justify="right", overflow="fold")
         table.add_column(Text(self._heading(layout.shapes)), width=layout.shapes, overflow="fold")
         if layout.bar:
-            table.add_column("", width=layout.bar)
+            table.add_column(Text(), width=layout.bar)
         return table
 
     def _columns(self, cells: Cells, line: Line, group: BatchGroup) -> Iterator[RenderableType]:
@@ -147,22 +146,20 @@ class Picture:
         label = max(self._layout.label if not self._layout.stacked else 0, len("Outside"))
         room = self._width - label - GAP
         joint = " " if len(before) + len(after) + len(arrow) + 2 <= room else "\n"
-        return _grid([("Outside", "bold"), (f"{before}{joint}{arrow} {after}", "")], label)
-
-    def _facts(self) -> Table:
-        grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-        for name, number, meaning in words.facts(self._report):
-            value = Text.assemble((fit(number, self._encoding), "bold"), " ", fit(meaning, self._encoding))
-            grid.add_row(Text(name), value)
+        grid = _grid(label)
+        grid.add_row(Text("Outside", "bold"), Text(f"{before}{joint}{arrow} {after}"))
         return grid
 
-    def _findings(self) -> Iterator[RenderableType]:
-        for warning in words.warnings(self._report):
-            yield _grid(
-                [("Warning", "bold yellow"), (fit(warning, self._encoding), "")], len("Sample weight")
-            )
-        if tip := words.tip(self._report):
-            yield _grid([("Tip", "bold green"), (fit(tip, self._encoding), "")], len("Sample weight"))
+    def _summary(self) -> Table:
+        report = self._report
+        grid = _grid()
+        for name, number, meaning in words.facts(report):
+            grid.add_row(Text(name), Text.assemble(self._text(number, "bold"), " ", self._text(meaning)))
+        for warning in words.warnings(report):
+            grid.add_row(Text("Warning", "bold yellow"), self._text(warning))
+        if tip := words.tip(report):
+            grid.add_row(Text("Tip", "bold green"), self._text(tip))
+        return grid
 
 
 def _stacked(cells: Cells) -> Text:
@@ -171,9 +168,8 @@ def _stacked(cells: Cells) -> Text:
     return Text("\n".join([cells.label, *(f"  {line}" for line in body)]))
 
 
-def _grid(row: list[tuple[str, str]], first_width: int) -> Table:
+def _grid(first_width: int | None = None) -> Table:
     grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-    grid.add_column(width=first_width)
+    grid.add_column(width=first_width, no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(*(Text(text, style) for text, style in row))
     return grid

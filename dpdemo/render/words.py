@@ -96,15 +96,15 @@ def _percent(share: float) -> str:
 
 def _waiting(utilization: float) -> str:
     if utilization >= 1:
-        return "no device ever waits for another"
-    return "of the devices' capacity; the rest waits for the largest chunks"
+        return "of all capacity; no device ever waits for another"
+    return "of all capacity; the rest waits for the largest chunks"
 
 
 def _weighing(report: SplitReport) -> str:
     if report.sample_weight == 1:
-        return "every sample counts the same"
+        return "for every sample"
     if report.sample_weight < 1.005:
-        return "every sample counts almost the same"
+        return "for every sample, or hardly more"
     group = max(report.batches, key=lambda group: group.sample_weight)
     where = "batch" if group.count == 1 else "batches"
     return f"for a sample of the shortest chunk ({where} {span(group)}), when each replica averages its loss"
