@@ -53,7 +53,7 @@ class Devices:
         if isinstance(self.ordinals, range) and len(self) > 1:
             return f"{self.kind}:{self.ordinals[0]}–{self.ordinals[-1]}"
         if len(self) > 8:
-            return f"{', '.join(self[:4])}, … {self.name(-1)} ({len(self)} devices)"
+            return f"{', '.join(self[:4])}, ... {self.name(-1)} ({len(self)} devices)"
         return ", ".join(self)
 
     def name(self, index: int) -> str:

@@ -18,7 +18,7 @@ ordinals = st.lists(st.integers(0, 20), max_size=12)
         (Devices.of("cuda", [2, 0]), "cuda:2, cuda:0"),
         (Devices.of("cuda", [0, 0, 0]), "cuda:0, cuda:0, cuda:0"),
         (Devices.of("cuda", range(0, 6, 2)), "cuda:0, cuda:2, cuda:4"),
-        (Devices.of("cuda", range(0, 2000, 2)), "cuda:0, cuda:2, cuda:4, cuda:6, … cuda:1998 (1000 devices)"),
+        (Devices.of("cuda", range(0, 80, 2)), "cuda:0, cuda:2, cuda:4, cuda:6, ... cuda:78 (40 devices)"),
     ],
 )
 def test_devices_write_themselves_short(devices, text):

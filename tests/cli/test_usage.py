@@ -10,16 +10,16 @@ BAD_OPTIONS = [
     (["--gpus", "0,,1"], "got '0,,1' - at option `--gpus`"),
     (["--gpus", "-1"], "got '-1' - at option `--gpus`"),
     (["--gpus", "0-2"], "write --gpus 0,1,2"),
-    (["--batch-size", "0"], "got 0 (a whole number) - at option `--batch-size`"),
-    (["--batch-size", "-3"], "got -3 (a whole number) - at option `--batch-size`"),
+    (["--batch-size", "0"], "got 0 - at option `--batch-size`"),
+    (["--batch-size", "-3"], "got -3 - at option `--batch-size`"),
     (["--batch-size", "abc"], "got 'abc' (text) - at option `--batch-size`"),
-    (["--batch-size", "1e3"], "got 1000.0 (a number) - at option `--batch-size`"),
-    (["--data-size", "99999999999999999999"], "got 99999999999999999999 (a whole number)"),
+    (["--batch-size", "1e3"], "got 1000.0 - at option `--batch-size`"),
+    (["--data-size", "99999999999999999999"], "got 99999999999999999999 - at option `--data-size`"),
     (["--dtype", "int8"], "'int8' is not one of 'float32', 'float64', 'bfloat16', 'float16'"),
     (["--format", "xml"], "'xml' is not one of 'table', 'transcript', 'json', 'csv', 'markdown'"),
     (["--model", "liner"], "did you mean `linear`?"),
     (["--model", "nowhere:factory"], "expected an importable module `nowhere`, got ModuleNotFoundError"),
-    (["--dim", "7"], "expected a dimension from 0 to 1 for the model `linear`, got 7"),
+    (["--dim", "7"], "expected a dimension from 0 to 1 for this model, got 7"),
     (["--quiet", "--verbose"], "got both - at options `--quiet` and `--verbose`"),
     (["--drop-last", "--batch-size", "200"], "expected at least one full batch"),
     (["--config", "no/such.yaml"], "expected a YAML file, got none - at no/such.yaml"),
@@ -30,7 +30,11 @@ BAD_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), BAD_OPTIONS, ids=lambda value: " ".join(value)[:40])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    BAD_OPTIONS,
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
 def test_a_bad_option_is_said_with_exit_code_2_and_nothing_on_stdout(dpdemo, options, said):
     done = dpdemo("run", *options)
     assert done.code == 2
@@ -44,7 +48,7 @@ def test_a_bad_config_names_file_line_and_key(dpdemo, tmp_path):
     path.write_text("data_size: 10\nbatch_sise: 30\n")
     done = dpdemo("simulate", "--config", path)
     assert done.code == 2
-    assert f"at {path}:2, key `batch_sise`" in done.err
+    assert f"expected a known key, got `batch_sise` - at {path}:2" in done.err
     assert "did you mean `batch_size`?" in done.err
     assert done.out == ""
 
@@ -75,7 +79,11 @@ def test_a_file_that_is_no_config_is_said_so(dpdemo, tmp_path, kind):
         path.mkdir()
     else:
         path.write_bytes(b"model: caf\xe9" if kind == "latin-1" else b"model: !!python/object:os.system {}")
-    said = {"latin-1": "expected UTF-8", "directory": "got a directory", "tag": "refused"}[kind]
+    said = {
+        "latin-1": "expected UTF-8",
+        "directory": "got a directory",
+        "tag": "got the tag 'python/object:os.system'",
+    }[kind]
     done = dpdemo("simulate", "-c", path)
     assert (done.code, done.out) == (2, "")
     assert said in done.err

@@ -19,6 +19,12 @@ def simulated(**config: Any) -> SplitReport:
     return dpdemo.simulate(**config)
 
 
+def called(name: str) -> SplitReport:
+    """Predict two GPUs for a model of any name, past the config's own check of names."""
+    report = simulated(gpus=2, model="a.b:factory")
+    return dataclasses.replace(report, config=report.config.model_copy(update={"model": name}))
+
+
 def observed(report: SplitReport, **changes: Any) -> SplitReport:
     """Make a prediction look like what `run` reports."""
     return dataclasses.replace(report, **{"command": "run", **changes})

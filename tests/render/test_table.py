@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from samples import (
+    called,
     drawn,
     few_gpus,
     few_sizes,
@@ -39,7 +40,7 @@ PICTURES = {
     "interrupted-60": (interrupted(), 60),
     "structure-80": (returning_a_dict(), 80),
     "structure-40": (returning_a_dict(), 40),
-    "own-model-60": (simulated(gpus=3, model="a.b:[bold]Net"), 60),
+    "own-model-60": (called("a.b:[bold]Net"), 60),
 }
 
 
@@ -172,7 +173,7 @@ def test_without_colour_the_same_letters_remain():
 
 
 def test_a_users_control_characters_never_reach_the_terminal():
-    report = simulated(gpus=2, model="evil\x1b[2J:Net")
+    report = called("evil\x1b[2J:Net")
 
     for form in ("table", "markdown", "transcript", "json", "csv"):
         assert "\x1b" not in drawn(report, form)

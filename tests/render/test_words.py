@@ -110,7 +110,7 @@ def test_only_a_prediction_warns_and_advises():
     report = simulated(gpus=3, batch_size=7, data_size=28)
 
     assert words.warnings(report) == [
-        "batches 1–4: a chunk holds a lone sample; BatchNorm in training fails there"
+        "batches 1–4: a chunk holds a lone sample; BatchNorm in training can fail there"
     ]
     assert words.tip(report).startswith("--batch-size 6 or --batch-size 9")
     assert words.warnings(observed(report)) == []
