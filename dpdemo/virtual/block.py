@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpdemo.virtual import patches, state
+from dpdemo.virtual.casting import Autocast
 from dpdemo.virtual.dispatch import VirtualGpuMode
 from dpdemo.virtual.errors import VirtualGpuError
+from dpdemo.virtual.generators import on_gpu
 from dpdemo.virtual.ledger import BytesMoved, Ledger
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def virtual_gpus(num_gpus: int) -> Iterator[VirtualGpus]:
         with patches.applied(patches.table(session)), VirtualGpuMode(session):
             yield VirtualGpus(session.ledger)
     finally:
+        session.autocast.close()
         state.session = None
 
 
@@ -96,7 +99,15 @@ def _open(num_gpus: int) -> state.Session:
                 f"{torch.cuda.device_count()} real GPUs are visible, and virtual ones would hide them; "
                 "set CUDA_VISIBLE_DEVICES to an empty string before torch is imported"
             )
-        session = state.Session(num_gpus, f"_virtual_gpu_{next(_numbers)}", Ledger(num_gpus))
+        devices = [torch.device("cuda", index) for index in range(num_gpus)]
+        session = state.Session(
+            num_gpus=num_gpus,
+            key=f"_virtual_gpu_{next(_numbers)}",
+            ledger=Ledger(num_gpus),
+            devices=devices,
+            generators=[on_gpu(device) for device in devices],
+            autocast=Autocast(),
+        )
         for generator in session.generators:
             generator.manual_seed(torch.initial_seed())
         state.session = session

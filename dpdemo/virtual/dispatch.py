@@ -114,9 +114,13 @@ def _survey(
 
 
 def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator that was told where to put its result, such as `empty` or `zeros_like`."""
+    """Run an operator that was told where to put its result, such as `empty` or `zeros_like`.
+
+    C++ itself says "the CPU" when it means "where this tensor is" (`empty_strided(..., grad.options())`). So beside
+    operands on a GPU the CPU means that GPU; a user's own `device="cpu"` is seen to in `factories.py`.
+    """
     device = kwargs["device"]
-    if device is None:
+    if device is None or device.type == "cpu":
         index = common_gpu(session, func, args, kwargs)
     else:
         index = gpu_index(device)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.state import as_device, gpu_index
+from dpdemo.virtual.labels import unstamp
+from dpdemo.virtual.state import as_device, gpu_index, the_session
 from dpdemo.virtual.transfer import device_index, move
 
 if TYPE_CHECKING:
@@ -38,12 +39,22 @@ def plain(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None:
-            kwargs["device"] = as_device(kwargs["device"])
+            return make_on(original, args, kwargs)
         if kwargs.pop("pin_memory", False):
             return original(*args, **kwargs).pin_memory()
         return original(*args, **kwargs)
 
     return make
+
+
+def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `original` with a device that was named, and see to it that a user's "cpu" means the CPU."""
+    device = kwargs["device"] = torch.device(as_device(kwargs["device"]))  # type: ignore[call-overload]
+    pinned = kwargs.pop("pin_memory", False)
+    result = original(*args, **kwargs)
+    if device.type == "cpu":
+        unstamp(result, the_session())
+    return result.pin_memory() if pinned else result
 
 
 def copying(original: Callable[..., Any]) -> Callable[..., Any]:

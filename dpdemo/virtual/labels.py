@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
 from dpdemo.virtual.ledger import Allocation
 
@@ -29,12 +30,15 @@ def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
     """Return the allocation that `tensor` lives in, or None for a CPU tensor."""
     try:
         return tensor.untyped_storage().__dict__.get(key)
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError, ValueError):
         return _label_without_storage(tensor, key)
 
 
 def _label_without_storage(tensor: torch.Tensor, key: str) -> Allocation | None:
-    """Find the label of a tensor that has no storage of its own."""
+    """Find the label of a tensor that has no storage of its own, or does not show it."""
+    if isinstance(tensor, UninitializedTensorMixin):
+        with torch._C.DisableTorchFunctionSubclass():
+            return tensor.untyped_storage().__dict__.get(key)
     inner = _inside_functorch(tensor)
     if inner is not None:
         return label_of(inner, key)
@@ -74,6 +78,14 @@ def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
         attributes[session.key] = Allocation(session.ledger, index, storage.nbytes())
     elif label.requested != (nbytes := storage.nbytes()):
         label.resize(nbytes)
+
+
+def unstamp(tensor: torch.Tensor, session: Session) -> None:
+    """Take the label off a tensor that was made on a GPU although the CPU was asked for."""
+    if tensor.layout is torch.strided:
+        tensor.untyped_storage().__dict__.pop(session.key, None)
+    for part in sparse_parts(tensor):
+        unstamp(part, session)
 
 
 def _stamp_without_storage(tensor: torch.Tensor, session: Session, index: int) -> None:

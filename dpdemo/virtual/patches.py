@@ -17,7 +17,22 @@ import torch.cuda.nccl
 import torch.nn.parallel
 import torch.utils._device
 
-from dpdemo.virtual import comm, factories, replicas, runtime, streams, tensor, threads
+from torch.autograd.function import BackwardCFunction
+
+from dpdemo.virtual import (
+    autograd,
+    comm,
+    devices,
+    factories,
+    generators,
+    grouping,
+    replicas,
+    runtime,
+    storages,
+    streams,
+    tensor,
+    threads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -138,6 +153,7 @@ def _tensor_patches() -> list[Patch]:
             new_tensor=tensor.new_tensor,
             new=tensor.new,
         ),
+        *_group(_C._nn, "a bare number as device, and the device of a tensor", _parse_to=tensor.parse_to),
         *_group(
             torch.Tensor,
             "needs a CUDA runtime",
@@ -148,7 +164,7 @@ def _tensor_patches() -> list[Patch]:
         *_group(
             torch.Tensor,
             "C++ refuses a bare number as device in a CPU build",
-            **{name: tensor.with_device(name) for name in methods},
+            **{name: factories.plain(getattr(torch._C.TensorBase, name)) for name in methods},
         ),
     ]
 
@@ -188,6 +204,47 @@ def _thread_patches() -> list[Patch]:
     ]
 
 
+def _device_patches() -> list[Patch]:
+    if devices.understands_numbers():
+        return []
+    return [Patch(torch, "device", devices.DeviceName, "C++ refuses a bare number as device in a CPU build")]
+
+
+def _autograd_patches(session: Session) -> list[Patch]:
+    return [
+        *_group(
+            torch.autograd.Function,
+            "C++ makes gradients of zeros on the CPU; this notes where the outputs are",
+            apply=classmethod(autograd.apply),
+        ),
+        *_group(BackwardCFunction, "and this labels them accordingly", apply=autograd.backward),
+        *_group(
+            _C,
+            "C++ would put tensors of all GPUs into one group",
+            _group_tensors_by_device_and_dtype=grouping.group_by_device_and_dtype,
+        ),
+        *_group(
+            torch,
+            "C++ would cast by its own devices",
+            set_autocast_enabled=session.autocast.set_enabled,
+            clear_autocast_cache=session.autocast.clear_cache,
+            Generator=generators.GeneratorName,
+        ),
+    ]
+
+
+def _storage_patches() -> list[Patch]:
+    return _group(
+        torch.UntypedStorage,
+        "what names a device: to C++ every storage is on the CPU",
+        device=property(storages.device),
+        to=storages.to,
+        cuda=storages.cuda,
+        cpu=storages.cpu,
+        clone=storages.clone,
+    )
+
+
 def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
     return [
@@ -195,6 +252,9 @@ def table(session: Session) -> list[Patch]:
         *_accelerator_patches(),
         *_tensor_patches(),
         *_factory_patches(),
+        *_device_patches(),
+        *_autograd_patches(session),
+        *_storage_patches(),
         *_thread_patches(),
     ]
 

@@ -16,6 +16,7 @@ import torch
 from dpdemo.virtual.errors import VirtualGpuError, invalid_ordinal
 
 if TYPE_CHECKING:
+    from dpdemo.virtual.casting import Autocast
     from dpdemo.virtual.ledger import Ledger
 
 
@@ -32,14 +33,11 @@ class Session:
     num_gpus: int
     key: str  # the attribute under which this block's storages carry their allocation
     ledger: Ledger
-    devices: list[torch.device] = field(init=False)
-    generators: list[torch.Generator] = field(init=False)
+    devices: list[torch.device]
+    generators: list[torch.Generator]
+    autocast: Autocast
     current: CurrentDevice = field(default_factory=CurrentDevice)
     pid: int = field(default_factory=os.getpid)
-
-    def __post_init__(self) -> None:
-        self.devices = [torch.device("cuda", index) for index in range(self.num_gpus)]
-        self.generators = [torch.Generator() for _ in self.devices]
 
     def check_ordinal(self, index: int) -> int:
         """Return `index` if such a GPU exists, else raise CUDA's error."""
@@ -74,8 +72,12 @@ def gpu_index(device: torch.device) -> int | None:
     return here.current.index if device.index is None else here.check_ordinal(device.index)
 
 
+# Taken before the name is replaced (see `devices.py`).
+_device = torch.device
+
+
 def as_device(device: object) -> object:
     """Read a bare number as that GPU, as PyTorch does where it is built with CUDA (torch/csrc/utils/device)."""
     if isinstance(device, int) and not isinstance(device, bool):
-        return torch.device("cuda", device)
+        return _device("cuda", device)
     return device

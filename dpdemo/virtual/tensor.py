@@ -9,6 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from dpdemo.virtual.errors import numpy_of_device_tensor
@@ -32,6 +33,9 @@ def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(getattr(_Tensor, name))
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(self, UninitializedTensorMixin):  # its own `__torch_function__` knows PyTorch's methods only
+                with torch._C.DisableTorchFunctionSubclass():
+                    return method(self, *args, **kwargs)
             if has_torch_function_unary(self):
                 return handle_torch_function(getattr(_Tensor, name), (self,), self, *args, **kwargs)
             return method(self, *args, **kwargs)
@@ -76,7 +80,7 @@ def _target_of(args: list[Any], kwargs: dict[str, Any]) -> object:
         return first.device
     if "device" in kwargs:
         return as_device(kwargs.pop("device"))
-    if args and not isinstance(args[0], torch.dtype):
+    if args and args[0] is not None and not isinstance(args[0], torch.dtype):
         return as_device(args.pop(0))
     return None
 
@@ -199,14 +203,16 @@ def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return result
 
 
-def with_device(name: str) -> Callable[..., Any]:
-    """Build a stand-in for `Tensor.<name>` that reads a bare number as a GPU."""
-    original = getattr(torch._C.TensorBase, name)
+_parse_to_by_pytorch: Any = torch._C._nn._parse_to  # type: ignore[attr-defined]
 
-    @functools.wraps(original)
-    def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("device") is not None:
-            kwargs["device"] = as_device(kwargs["device"])
-        return original(self, *args, **kwargs)
 
-    return call
+def parse_to(*args: Any, **kwargs: Any) -> Any:
+    """Stand in for `torch._C._nn._parse_to`, with which `Module.to` reads its arguments."""
+    if args and isinstance(args[0], _Tensor):
+        args = (args[0].device, args[0].dtype, *args[1:])
+    if isinstance(kwargs.get("tensor"), _Tensor):
+        like = kwargs.pop("tensor")
+        kwargs.update(device=like.device, dtype=like.dtype)
+    if kwargs.get("device") is not None:
+        kwargs["device"] = as_device(kwargs["device"])
+    return _parse_to_by_pytorch(*(as_device(arg) for arg in args[:1]), *args[1:], **kwargs)
