@@ -1,0 +1,34 @@
+"""Virtual GPUs for torch: run CUDA programs, DataParallel above all, on a machine without GPUs.
+
+What this is NOT. It says nothing about speed, about CUDA kernels and cuDNN (numbers are the CPU kernels' numbers), about
+NCCL, or about races between streams. A program that is right here can still be slow, or racy, on real GPUs. Memory
+figures count tensors, not the workspaces of CUDA libraries.
+
+What it is. Inside ``with virtual_gpus(n):`` this process has n CUDA devices. A tensor on one of them is an ordinary
+CPU tensor whose storage carries a label that says which; Python sees the label, C++ sees the CPU tensor. So genuine,
+unmodified `torch.nn.DataParallel` runs, with real numbers, real gradients and CUDA's own errors.
+
+How it is made, one mechanism a file, in the order to read them:
+
+    labels.py    where a tensor lives: a label on its storage
+    ledger.py    what each GPU holds, and what was moved
+    dispatch.py  every operator: find the GPU of its operands, run it, label what came out
+    mismatch.py  operands on two devices: who may mix, and CUDA's error for those who may not
+    rules.py     the operators that need more, each with the reason why
+    random.py    a generator for each GPU
+    transfer.py  moving tensors, with gradients that travel back
+    tensor.py    the methods of `torch.Tensor` that name a device
+    factories.py the functions that make tensors
+    comm.py      the seven functions of `torch._C` on which DataParallel rests
+    runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`
+    streams.py   streams and events
+    replicas.py  replicas take turns in device order, and never hang
+    threads.py   new threads see the GPUs too
+    patches.py   everything that is replaced in PyTorch, as one table
+    block.py     `virtual_gpus(n)`
+"""
+
+from dpdemo.virtual.block import VirtualGpus, is_active, virtual_gpus
+from dpdemo.virtual.errors import UnsupportedOpError, VirtualGpuError
+
+__all__ = ["UnsupportedOpError", "VirtualGpuError", "VirtualGpus", "is_active", "virtual_gpus"]

@@ -1,0 +1,114 @@
+"""`virtual_gpus(n)`: open a block in which this process has n CUDA devices, and close it without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from typing import TYPE_CHECKING
+
+import torch
+
+from dpdemo.virtual import patches, state
+from dpdemo.virtual.casting import Autocast
+from dpdemo.virtual.dispatch import VirtualGpuMode
+from dpdemo.virtual.errors import VirtualGpuError
+from dpdemo.virtual.generators import on_gpu
+from dpdemo.virtual.ledger import BytesMoved, Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_opening = threading.Lock()
+_numbers = itertools.count(1)
+
+
+class VirtualGpus:
+    """What `with virtual_gpus(n) as gpus` hands over: how many there are, what they hold, what was moved."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __len__(self) -> int:
+        return self._ledger.num_gpus
+
+    @property
+    def bytes_moved(self) -> BytesMoved:
+        """Bytes copied so far between the host and the GPUs, and between GPUs."""
+        return self._ledger.moved
+
+    @property
+    def bytes_moved_between(self) -> dict[tuple[int | None, int | None], int]:
+        """Bytes copied so far for each pair (source, target) of GPUs; None is the host."""
+        return dict(self._ledger.moved_between)
+
+    def live_bytes(self, index: int) -> int:
+        """Return the bytes that GPU `index` holds now."""
+        return self._ledger.live[index]
+
+    def peak_bytes(self, index: int) -> int:
+        """Return the most bytes that GPU `index` held at a time, since the block opened or since the last reset."""
+        return self._ledger.peak[index]
+
+    def reset_peaks(self) -> None:
+        """Let all peaks start again from what is live now."""
+        for index in range(len(self)):
+            self._ledger.reset_peak(index)
+
+
+def is_active() -> bool:
+    """Tell whether a block of virtual GPUs is open in this process."""
+    return state.session is not None
+
+
+@contextlib.contextmanager
+def virtual_gpus(num_gpus: int) -> Iterator[VirtualGpus]:
+    """Give this process `num_gpus` CUDA devices for the length of a `with` block.
+
+    Inside it `torch.cuda.device_count()` is `num_gpus`, `x.to("cuda:1")` works, and PyTorch's own DataParallel runs
+    over the devices with real numbers and gradients. Leaving the block, also by an exception, puts every attribute of
+    PyTorch that was replaced back. Tensors that outlive the block are CPU tensors from then on.
+
+    The devices are the process's: every thread that starts inside the block sees them. A thread that was running
+    before does not.
+
+    Raises:
+        ValueError: `num_gpus` is not a positive number.
+        VirtualGpuError: a block is open already, or real GPUs are visible.
+    """
+    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or num_gpus < 1:
+        raise ValueError(f"`num_gpus`: expected a number of at least 1, got {num_gpus!r}")
+    session = _open(num_gpus)
+    try:
+        with patches.applied(patches.table(session)), VirtualGpuMode(session):
+            yield VirtualGpus(session.ledger)
+    finally:
+        session.autocast.close()
+        state.session = None
+
+
+def _open(num_gpus: int) -> state.Session:
+    """Claim the process's one block."""
+    with _opening:
+        if state.session is not None:
+            raise VirtualGpuError(
+                f"a block of {state.session.num_gpus} virtual GPUs is open already; leave it before opening another"
+            )
+        if torch.cuda.is_available():
+            raise VirtualGpuError(
+                f"{torch.cuda.device_count()} real GPUs are visible, and virtual ones would hide them; "
+                "set CUDA_VISIBLE_DEVICES to an empty string before torch is imported"
+            )
+        devices = [torch.device("cuda", index) for index in range(num_gpus)]
+        session = state.Session(
+            num_gpus=num_gpus,
+            key=f"_virtual_gpu_{next(_numbers)}",
+            ledger=Ledger(num_gpus),
+            devices=devices,
+            generators=[on_gpu(device) for device in devices],
+            autocast=Autocast(),
+        )
+        for generator in session.generators:
+            generator.manual_seed(torch.initial_seed())
+        state.session = session
+        return session

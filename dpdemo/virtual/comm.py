@@ -1,0 +1,219 @@
+"""The seven functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
+
+With these in place all of `torch/nn/parallel` is PyTorch's own. Checks, words and what shares memory with what follow
+torch/csrc/cuda/comm.cpp (2.13), function by function.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
+
+from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.state import the_session
+from dpdemo.virtual.transfer import device_index, move, num_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def _wrap_dim(dim: int, ndim: int) -> int:
+    """Count a negative `dim` from the end (c10/core/WrapDimMinimal.h)."""
+    if ndim == 0:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if not -ndim <= dim < ndim:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})"
+        )
+    return dim % ndim
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return str(list(sizes))
+
+
+def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
+    """Copy `tensor` to each device; where it is already, return it itself."""
+    if any(device < 0 for device in devices):
+        raise RuntimeError(f"Expected non-negative device index, but got {min(devices)}")
+    return [_on(tensor, device) for device in devices]
+
+
+def _on(tensor: Tensor, device: int) -> Tensor:
+    return move(tensor, the_session().check_ordinal(device))
+
+
+def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
+    """Copy `tensor` into each of `outputs`."""
+    for position, output in enumerate(outputs):
+        _expect_cuda("output", position, output, f"is on device '{output.device}'")
+        if output.shape != tensor.shape:
+            raise RuntimeError(
+                f"Expected all output tensors to have same shape as the source tensor {_shape(tensor.shape)}, "
+                f"but output tensor at index {position} has shape {_shape(output.shape)}"
+            )
+        output.copy_(tensor)
+    return list(outputs)
+
+
+def _expect_cuda(role: str, position: int, tensor: Tensor, but: str) -> None:
+    if not tensor.is_cuda:
+        raise RuntimeError(
+            f"Expected all {role} tensors to be CUDA tensors, but {role} tensor at index {position} {but}"
+            if role == "output"
+            else f"Expected all {role} tensors to be CUDA tensors, but tensor at index {position} {but}"
+        )
+
+
+def broadcast_coalesced(
+    tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
+) -> list[list[Tensor]]:
+    """Copy `tensors` to each device in buffers of `buffer_size` bytes; the first device gets them themselves.
+
+    That the first device's are the same tensors is what lets replica 0 update the module's buffers in place.
+    """
+    if any(device_index(tensor) != devices[0] for tensor in tensors):
+        raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
+    copies: list[list[Tensor]] = [[] for _ in devices[1:]]
+    order: list[int] = []
+    positions = defaultdict(list)  # a tensor may come twice
+    for position, tensor in enumerate(tensors):
+        positions[id(tensor)].append(position)
+    for chunk in _take_tensors(list(tensors), buffer_size):
+        order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
+        for device, outputs in zip(devices[1:], copies, strict=True):
+            outputs.extend(_copy_chunk(chunk, device))
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
+
+
+def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
+    """Copy tensors of one type as one buffer, of which the copies are views."""
+    session = the_session()
+    session.check_ordinal(device)
+    source = device_index(chunk[0])
+    if chunk[0].is_sparse:
+        return [_on(tensor, device) for tensor in chunk]
+    with torch._C._DisableTorchDispatch(), torch.no_grad():  # type: ignore[attr-defined]
+        flat = _flatten_dense_tensors(chunk)
+        if len(chunk) == 1:
+            flat = flat.clone()
+        stamp_all(flat, session, device)
+        # `.data`: each copy has a version counter of its own (NOTE [ Version Counter in comm.*_coalesced ])
+        copies = [copy.data for copy in _unflatten_dense_tensors(flat, chunk)]
+    session.ledger.transfer(source, device, num_bytes(flat))
+    return copies
+
+
+def scatter(
+    tensor: Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any
+) -> list[Tensor]:
+    """Split `tensor` along `dim` and send each chunk to its device; a chunk that is there already stays a view."""
+    del streams  # copies are done when they return
+    if not devices:
+        raise RuntimeError("Expected at least one device to scatter to")
+    if chunk_sizes is None:
+        chunks = tensor.chunk(len(devices), dim)
+    else:
+        if len(chunk_sizes) != len(devices):
+            raise RuntimeError(
+                "Expected devices and chunk_sizes to be of same length, but got "
+                f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
+            )
+        chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
+    # Real GPUs give `Gather.backward` chunks on the CPU for index -1 (outputs gathered from CPU inputs).
+    return [
+        chunk if device_index(chunk) == device else (move(chunk, None) if device < 0 else _on(chunk, device))
+        for chunk, device in zip(chunks, devices, strict=False)
+    ]
+
+
+def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> list[Tensor]:
+    """Split `tensor` along `dim` into `outputs`, whose sizes say how."""
+    del streams
+    if not outputs:
+        raise RuntimeError("Expected at least one output tensor to scatter to")
+    dim = _wrap_dim(dim, tensor.dim())
+    for position, output in enumerate(outputs):
+        _expect_cuda("output", position, output, f"is on device '{output.device}'")
+        sizes = list(output.shape)
+        if output.dim() == tensor.dim():
+            sizes[dim] = tensor.size(dim)
+        if sizes != list(tensor.shape):
+            raise RuntimeError(
+                f"Output tensor at index {position} has incorrect shape: {_shape(output.shape)}. Expected same "
+                f"shape except for scatter dim {dim} as the source tensor: {_shape(tensor.shape)}"
+            )
+    chunk_sizes = [output.size(dim) for output in outputs]
+    if sum(chunk_sizes) != tensor.size(dim):
+        raise RuntimeError(
+            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim "
+            f"{dim}. Expected {tensor.size(dim)}, but got total size {sum(chunk_sizes)}"
+        )
+    for output, chunk in zip(outputs, tensor.split_with_sizes(chunk_sizes, dim), strict=True):
+        output.copy_(chunk)
+    return list(outputs)
+
+
+def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
+    """Concatenate `tensors` along `dim` on GPU `destination`; -1 is the CPU, None the current GPU."""
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    dim, sizes, memory_format = _gathered_layout(tensors, dim)
+    device: Any = "cpu" if destination == -1 else torch.device("cuda", destination)  # type: ignore[arg-type]
+    if destination is None:
+        device = torch.device("cuda")
+    result = torch.empty(sizes, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
+    return _fill(tensors, result, dim)
+
+
+def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int], torch.memory_format]:
+    """Check that `tensors` fit together, and return the result's dim, sizes and memory format."""
+    first = tensors[0]
+    dim = _wrap_dim(dim, first.dim())
+    expected = list(first.shape)
+    memory_format = _suggested_format(first)
+    for position, tensor in enumerate(tensors):
+        _expect_cuda("input", position, tensor, f"has device '{tensor.device}'")
+        if tensor.dim() != len(expected):
+            raise RuntimeError(
+                "Expected all input tensors to have the same number of dimensions, but tensor at index "
+                f"{position}has {tensor.dim()} dimensions, (expected {len(expected)})"
+            )
+        expected[dim] = tensor.size(dim)
+        if list(tensor.shape) != expected:
+            raise RuntimeError(
+                f"Input tensor at index {position} has invalid shape {_shape(tensor.shape)}, "
+                f"but expected {_shape(expected)}"
+            )
+        if _suggested_format(tensor) != memory_format:
+            memory_format = torch.contiguous_format
+    expected[dim] = sum(tensor.size(dim) for tensor in tensors)
+    return dim, expected, memory_format
+
+
+def _suggested_format(tensor: Tensor) -> torch.memory_format:
+    """Return the memory format that a copy of `tensor` would take (TensorImpl::suggest_memory_format)."""
+    return torch._prims_common.suggest_memory_format(tensor)
+
+
+def _fill(tensors: Sequence[Tensor], result: Tensor, dim: int) -> Tensor:
+    sizes = [tensor.size(dim) for tensor in tensors]
+    for tensor, place in zip(tensors, result.split_with_sizes(sizes, dim), strict=True):
+        place.copy_(tensor)
+    return result
+
+
+def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
+    """Concatenate `tensors` along `dim` into `output`."""
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    dim, sizes, _ = _gathered_layout(tensors, dim)
+    if list(output.shape) != sizes:
+        raise RuntimeError(f"Expected out tensor to have shape {_shape(sizes)}, but got {_shape(output.shape)}")
+    return _fill(tensors, output, dim)

@@ -1,0 +1,136 @@
+"""Every operator passes here: find the one GPU its operands are on, run it on the CPU, label what came out.
+
+One `VirtualGpuMode` a thread (PyTorch's dispatch modes are thread-local; `threads.py` enters one in each new thread).
+A mode is called below autograd and autocast with the operators that remain when composite ones are taken apart, in
+the forward pass and in the backward pass alike. What an operator needs beyond the rule above stands in `rules.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpdemo.virtual.labels import label_of, stamp, stamp_all
+from dpdemo.virtual.mismatch import check_strangers, device_clash
+from dpdemo.virtual.random import is_random, run_random
+from dpdemo.virtual.rules import RULES
+from dpdemo.virtual.state import gpu_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dpdemo.virtual.state import Session
+
+_CPU = torch.device("cpu")
+_Tensor = torch.Tensor
+
+
+class VirtualGpuMode(TorchDispatchMode):
+    """Runs one thread's operators on virtual GPUs."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep PyTorch from importing torch._dynamo (about a second) at the first operator."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],  # noqa: ARG002 - PyTorch passes it
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        rule = RULES.get(func)
+        if rule is not None:
+            return rule(self.session, func, args, kwargs or {})
+        return run(self.session, func, args, kwargs or {})
+
+
+def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run `func` on the GPU that its operands share, or on the CPU if none is on a GPU.
+
+    Raises:
+        RuntimeError: the operands are on two devices; PyTorch's own words.
+    """
+    if "device" in kwargs:
+        return _run_factory(session, func, args, kwargs)
+    index = common_gpu(session, func, args, kwargs)
+    if is_random(func):
+        result = run_random(session, func, args, kwargs, index)
+    else:
+        result = func(*args, **kwargs) if kwargs else func(*args)
+    if index is not None:
+        if type(result) is _Tensor:
+            stamp(result, session, index)
+        else:
+            stamp_all(result, session, index)
+    return result
+
+
+def common_gpu(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Return the GPU of all operands, or None if all are on the CPU."""
+    index, strangers = _survey(session, func, args, kwargs)
+    if strangers and index is not None:
+        # Only now: while `_survey` runs, its own variables would count as references to the operands.
+        check_strangers(session, func, args, kwargs)
+    return index
+
+
+def _survey(
+    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int | None, bool]:
+    """Return the GPU of the operands that are on one, and whether any is on the CPU.
+
+    This loop is the cost of an operator: it is written out, and everything rare is left to `mismatch.py`.
+    """
+    key = session.key
+    index = None
+    strangers = False
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(arg)
+        if kind is _Tensor or isinstance(arg, _Tensor):
+            operands: Any = (arg,)
+        elif kind is list or kind is tuple:
+            operands = arg
+        else:
+            continue
+        for operand in operands:
+            if not isinstance(operand, _Tensor):
+                continue
+            label = label_of(operand, key)
+            if label is None:
+                strangers = True
+            elif index is None:
+                index = label.index
+            elif index != label.index:
+                raise device_clash(session, func, args, kwargs)
+    return index, strangers
+
+
+def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator that was told where to put its result, such as `empty` or `zeros_like`.
+
+    C++ itself says "the CPU" when it means "where this tensor is" (`empty_strided(..., grad.options())`). So beside
+    operands on a GPU the CPU means that GPU; a user's own `device="cpu"` is seen to in `factories.py`.
+    """
+    device = kwargs["device"]
+    if device is None or device.type == "cpu":
+        index = common_gpu(session, func, args, kwargs)
+    else:
+        index = gpu_index(device)
+        if index is not None:
+            kwargs["device"] = _CPU
+    kwargs.pop("pin_memory", None)  # pinning needs a CUDA runtime; `tensor.py` keeps the flag
+    if is_random(func):
+        result = run_random(session, func, args, kwargs, index)
+    else:
+        result = func(*args, **kwargs)
+    if index is not None:
+        stamp_all(result, session, index)
+    return result

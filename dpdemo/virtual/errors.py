@@ -1,0 +1,61 @@
+"""The errors a virtual GPU raises: CUDA's own types and words, and two of ours where PyTorch has none.
+
+VirtualGpuError          the emulation itself cannot do what was asked (a RuntimeError)
+└── UnsupportedOpError   an operator that virtual GPUs do not run; the message names it
+
+Everything else is raised as PyTorch raises it on a real GPU, so that an ``except`` clause written for CUDA
+catches it here too. Each function below says where PyTorch keeps the words.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+class VirtualGpuError(RuntimeError):
+    """Raised when virtual GPUs cannot be set up, or cannot do what was asked of them."""
+
+
+class UnsupportedOpError(VirtualGpuError, NotImplementedError):
+    """Raised for an operator that virtual GPUs do not run; the message names it."""
+
+
+def invalid_ordinal() -> Exception:
+    """Build the error of a device index past the last device (cudaErrorInvalidDevice, c10/cuda/CUDAException.cpp)."""
+    message = (
+        "CUDA error: invalid device ordinal\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
+        "might be incorrect.\n"
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    )
+    return torch.AcceleratorError(message)
+
+
+def two_devices(first: object, second: object) -> RuntimeError:
+    """Build the error of an elementwise op over two devices (aten/src/ATen/TensorIterator.cpp)."""
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, "
+        f"{first} and {second}!"
+    )
+
+
+def stray_argument(argument: str, device: object, others: object, method: str) -> RuntimeError:
+    """Build the error of a kernel's argument on another device (ATen/core/op_registration/adaption.cpp)."""
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but got {argument} is on {device}, "
+        f"different from other tensors on {others} (when checking argument in method {method})"
+    )
+
+
+def numpy_of_device_tensor(device: object) -> TypeError:
+    """Build the error of ``.numpy()`` on a GPU tensor (torch/csrc/utils/tensor_numpy.cpp)."""
+    return TypeError(
+        f"can't convert {device} device type tensor to numpy. "
+        "Use Tensor.cpu() to copy the tensor to host memory first."
+    )
+
+
+def wrong_generator(wanted: str, found: str) -> RuntimeError:
+    """Build the error of a generator from another kind of device (ATen/core/Generator.h)."""
+    return RuntimeError(f"Expected a '{wanted}' device type for generator but found '{found}'")

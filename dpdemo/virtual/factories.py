@@ -1,0 +1,116 @@
+"""The functions that make tensors.
+
+`dispatch.py` sees `device="cuda:1"` by itself; the stand-ins here are for what C++ would refuse before it gets there:
+a bare number as device on a build without CUDA, and the functions that copy data in with dispatch turned off
+(`tensor`, `as_tensor`, `asarray` and the sparse ones): those make their result on the CPU and then move it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.labels import unstamp
+from dpdemo.virtual.state import as_device, gpu_index, the_session
+from dpdemo.virtual.transfer import device_index, move
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Functions of `torch` that take `device=`; those that copy data are below.
+PLAIN = (
+    *("arange", "bartlett_window", "blackman_window", "empty", "empty_like", "empty_permuted", "empty_strided"),
+    *("eye", "full", "full_like", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace"),
+    *("normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"),
+    *("randperm", "range", "scalar_tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
+)
+COPYING = (
+    *("tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
+    *("sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
+)
+FFT = ("fftfreq", "rfftfreq")
+
+
+def plain(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a stand-in that reads a bare number as a GPU and leaves the rest to `dispatch.py`."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None:
+            return make_on(original, args, kwargs)
+        if kwargs.pop("pin_memory", False):
+            return original(*args, **kwargs).pin_memory()
+        return original(*args, **kwargs)
+
+    return make
+
+
+def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `original` with a device that was named, and see to it that a user's "cpu" means the CPU."""
+    device = kwargs["device"] = torch.device(as_device(kwargs["device"]))  # type: ignore[call-overload]
+    pinned = kwargs.pop("pin_memory", False)
+    result = original(*args, **kwargs)
+    if device.type == "cpu":
+        unstamp(result, the_session())
+    return result.pin_memory() if pinned else result
+
+
+def copying(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a stand-in that makes its tensor on the CPU and then moves it to the GPU asked for."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        target = _target(args, kwargs)
+        if target is None:
+            result = original(*args, **kwargs)
+            return result.pin_memory() if kwargs.get("pin_memory") else result
+        kwargs.pop("device", None)
+        leaf = kwargs.pop("requires_grad", False)
+        made = move(original(*args, **kwargs), target)
+        return made.requires_grad_() if leaf else made
+
+    return make
+
+
+def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Return the GPU that the result belongs on: the one named, else the one that the data is on."""
+    device = as_device(kwargs.get("device"))
+    if device is not None:
+        kwargs["device"] = device = torch.device(device)  # type: ignore[call-overload]
+        return gpu_index(device)
+    homes = (device_index(item) for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor))
+    return next((home for home in homes if home is not None), None)
+
+
+def as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build the stand-in for `torch.as_tensor`, which returns a tensor that fits as it is."""
+    copy_in = copying(original)
+
+    @functools.wraps(original)
+    def make(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+        if isinstance(data, torch.Tensor) and (device is not None or device_index(data) is not None):
+            return data.to(data.device if device is None else device, dtype or data.dtype)
+        return copy_in(data, dtype=dtype, device=device)
+
+    return make
+
+
+def device_context(original: Callable[..., Any], replaced: dict[Any, str]) -> Callable[..., Any]:
+    """Build the stand-in for `DeviceContext.__torch_function__` (`with torch.device("cuda:1"):`).
+
+    It fills in `device=` for the functions of `_device_constructors`; `replaced` names those that have a stand-in
+    here, which must be the one that is called.
+    """
+
+    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: N807
+        name = replaced.get(func)
+        if name is None or self.device.type != "cuda":
+            return original(self, func, types, args, kwargs)
+        kwargs = kwargs or {}
+        if kwargs.get("device") is None and not name.endswith("_like") and name != "normal":
+            kwargs["device"] = self.device
+        return getattr(torch, name)(*args, **kwargs)
+
+    return __torch_function__

@@ -1,0 +1,52 @@
+"""`torch.Generator(device="cuda:1")`: a CPU generator that says it is a GPU's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dpdemo.virtual.state import as_device, gpu_index
+
+_Generator = torch._C.Generator
+
+
+class VirtualGenerator(_Generator):
+    """A GPU's generator; to C++ it is a CPU generator like any other."""
+
+    home: torch.device
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU that the generator belongs to."""
+        return self.home
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.home, self.get_state())
+
+
+def on_gpu(device: torch.device) -> VirtualGenerator:
+    """Make the generator of one GPU."""
+    generator = VirtualGenerator()
+    generator.home = device
+    return generator
+
+
+def _rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:
+    generator: torch.Generator = torch.Generator(device=device)
+    generator.set_state(state)
+    return generator
+
+
+class _GeneratorType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _Generator)
+
+    def __call__(cls, device: Any = "cpu") -> torch.Generator:
+        wanted = torch.device(as_device("cpu" if device is None else device))  # type: ignore[call-overload]
+        index = gpu_index(wanted)
+        return _Generator(wanted) if index is None else on_gpu(torch.device("cuda", index))
+
+
+class GeneratorName(metaclass=_GeneratorType):
+    """Stands in for the name `torch.Generator`: it makes generators, and knows them."""

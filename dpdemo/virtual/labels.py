@@ -1,0 +1,105 @@
+"""Where a tensor lives: a label on its storage.
+
+To C++ and to autograd a tensor on a virtual GPU is an ordinary CPU tensor: same class, same kernels, same views. All
+that makes it a GPU tensor is an `Allocation` in its storage's `__dict__`. So a view of a GPU tensor is on that GPU
+because it shares the storage; a `Parameter`, a `.data` or a `detach()` likewise; and a tensor that C++ made on its
+own has none and is a CPU tensor. PyTorch keeps a storage's Python object alive for as long as the storage itself
+(torch/csrc/StorageMethods and `PyObjectPreservation`), so the label cannot get lost while the storage lives.
+
+The attribute's name is the session's own: labels of a block that was left mean nothing afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin
+
+from dpdemo.virtual.ledger import Allocation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.virtual.state import Session
+
+_SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
+    """Return the allocation that `tensor` lives in, or None for a CPU tensor."""
+    try:
+        return tensor.untyped_storage().__dict__.get(key)
+    except (NotImplementedError, RuntimeError, ValueError):
+        return _label_without_storage(tensor, key)
+
+
+def _label_without_storage(tensor: torch.Tensor, key: str) -> Allocation | None:
+    """Find the label of a tensor that has no storage of its own, or does not show it."""
+    if isinstance(tensor, UninitializedTensorMixin):
+        with torch._C.DisableTorchFunctionSubclass():
+            return tensor.untyped_storage().__dict__.get(key)
+    inner = _inside_functorch(tensor)
+    if inner is not None:
+        return label_of(inner, key)
+    for part in sparse_parts(tensor):
+        return label_of(part, key)
+    return tensor.__dict__.get(key)  # opaque layouts (mkldnn): the tensor itself carries it
+
+
+def _inside_functorch(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Unwrap one level of `torch.func` (vmap, grad), whose tensors have no storage."""
+    functorch: Any = torch._C._functorch
+    return functorch.get_unwrapped(tensor) if functorch.is_functorch_wrapped_tensor(tensor) else None
+
+
+def sparse_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the dense tensors that a sparse one is made of, values first."""
+    if tensor.layout is torch.sparse_coo:
+        yield tensor._values()
+        yield tensor._indices()
+    elif tensor.layout in _SPARSE_COMPRESSED:
+        yield tensor.values()
+        by_rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+        yield tensor.crow_indices() if by_rows else tensor.ccol_indices()
+        yield tensor.col_indices() if by_rows else tensor.row_indices()
+
+
+def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
+    """Put `tensor`'s storage on GPU `index`, unless it is on a GPU already."""
+    try:
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        _stamp_without_storage(tensor, session, index)
+        return
+    attributes = storage.__dict__
+    label = attributes.get(session.key)
+    if label is None:
+        attributes[session.key] = Allocation(session.ledger, index, storage.nbytes())
+    elif label.requested != (nbytes := storage.nbytes()):
+        label.resize(nbytes)
+
+
+def unstamp(tensor: torch.Tensor, session: Session) -> None:
+    """Take the label off a tensor that was made on a GPU although the CPU was asked for."""
+    if tensor.layout is torch.strided:
+        tensor.untyped_storage().__dict__.pop(session.key, None)
+    for part in sparse_parts(tensor):
+        unstamp(part, session)
+
+
+def _stamp_without_storage(tensor: torch.Tensor, session: Session, index: int) -> None:
+    parts = list(sparse_parts(tensor))
+    for part in parts:
+        stamp(part, session, index)
+    if not parts:
+        tensor.__dict__.setdefault(session.key, Allocation(session.ledger, index, 0))
+
+
+def stamp_all(result: object, session: Session, index: int) -> None:
+    """Put every tensor of an op's result on GPU `index`."""
+    if isinstance(result, torch.Tensor):
+        stamp(result, session, index)
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            stamp_all(item, session, index)

@@ -1,0 +1,277 @@
+"""Everything that is replaced in PyTorch while a block is open: what, where and why, as data.
+
+The next PyTorch release is an edit of this table. An attribute that a build does not have (a CPU build has no
+`torch._C._scatter`) is added, and taken away again. `applied` puts every attribute back by identity, whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.cuda.nccl
+import torch.nn.parallel
+import torch.utils._device
+
+from torch.autograd.function import BackwardCFunction
+
+from dpdemo.virtual import (
+    autograd,
+    comm,
+    devices,
+    factories,
+    generators,
+    grouping,
+    replicas,
+    runtime,
+    storages,
+    streams,
+    tensor,
+    threads,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dpdemo.virtual.state import Session
+
+_C: Any = torch._C
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One attribute of `owner` that is another one while a block is open."""
+
+    owner: Any
+    name: str
+    value: Any
+    why: str
+
+
+def _group(owner: Any, why: str, **values: Any) -> list[Patch]:
+    return [Patch(owner, name, value, why) for name, value in values.items()]
+
+
+def _cuda_patches(session: Session) -> list[Patch]:
+    return [
+        *_group(
+            _C,
+            "DataParallel's seam: absent in CPU builds, and real devices in CUDA builds",
+            _broadcast=comm.broadcast,
+            _broadcast_out=comm.broadcast_out,
+            _broadcast_coalesced=comm.broadcast_coalesced,
+            _scatter=comm.scatter,
+            _scatter_out=comm.scatter_out,
+            _gather=comm.gather,
+            _gather_out=comm.gather_out,
+        ),
+        *_group(
+            _C,
+            "the CUDA runtime's functions behind torch.cuda",
+            _cuda_getDeviceCount=runtime.device_count,
+            _cuda_getDevice=runtime.get_device,
+            _cuda_setDevice=runtime.set_device,
+            _cuda_exchangeDevice=runtime.exchange_device,
+            _cuda_maybeExchangeDevice=runtime.exchange_device,
+            _cuda_synchronize=runtime.synchronize,
+            _cuda_canDeviceAccessPeer=runtime.can_access_peer,
+            _cuda_memoryStats=runtime.memory_stats,
+            _cuda_resetPeakMemoryStats=runtime.reset_peak_stats,
+            _cuda_resetAccumulatedMemoryStats=runtime.reset_accumulated_stats,
+            _cuda_emptyCache=runtime.empty_cache,
+            _cuda_ipc_collect=runtime.empty_cache,
+            _cuda_getCurrentStream=runtime.get_current_stream,
+            _cuda_getCurrentRawStream=runtime.get_raw_stream,
+            _cuda_getDefaultStream=runtime.get_default_stream,
+            _cuda_setStream=runtime.set_stream,
+            _cuda_isInBadFork=runtime.is_in_bad_fork,
+        ),
+        *_group(
+            torch.cuda,
+            "bound when torch.cuda was imported, or set by CUDA's own initialisation",
+            _exchange_device=runtime.exchange_device,
+            _maybe_exchange_device=runtime.exchange_device,
+            _get_device_properties=runtime.properties,
+            _is_in_bad_fork=runtime.is_in_bad_fork,
+            _initialized=True,
+            default_generators=tuple(session.generators),
+            mem_get_info=runtime.mem_get_info,
+            Stream=streams.VirtualStream,
+            Event=streams.VirtualEvent,
+        ),
+        *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
+        *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
+        *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
+        *_group(torch, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
+    ]
+
+
+def _accelerator_patches() -> list[Patch]:
+    return _group(
+        _C,
+        "the functions behind torch.accelerator",
+        _accelerator_getAccelerator=runtime.accelerator,
+        _accelerator_getDeviceIndex=runtime.get_device,
+        _accelerator_setDeviceIndex=runtime.set_device,
+        _accelerator_exchangeDevice=runtime.exchange_device,
+        _accelerator_maybeExchangeDevice=runtime.exchange_device,
+        _accelerator_getStream=runtime.accelerator_stream,
+        _accelerator_setStream=streams.set_stream,
+        _accelerator_synchronizeDevice=runtime.synchronize,
+        _accelerator_getDeviceCapability=runtime.accelerator_capability,
+        _accelerator_isAllocatorInitialized=runtime.no_device_flag,
+        _accelerator_emptyCache=runtime.empty_cache,
+        _accelerator_emptyHostCache=runtime.empty_cache,
+        _accelerator_getDeviceStats=runtime.memory_stats,
+        _accelerator_getMemoryInfo=runtime.memory_info,
+        _accelerator_resetPeakStats=runtime.reset_peak_stats,
+        _accelerator_resetAccumulatedStats=runtime.reset_accumulated_stats,
+    )
+
+
+def _tensor_patches() -> list[Patch]:
+    methods = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
+    return [
+        *_group(
+            torch.Tensor,
+            "what names a device: to C++ every tensor is on the CPU",
+            device=property(tensor.device),
+            is_cuda=property(tensor.is_cuda),
+            is_cpu=property(tensor.is_cpu),
+            get_device=tensor.get_device,
+            to=tensor.to,
+            cuda=tensor.cuda,
+            cpu=tensor.cpu,
+            numpy=tensor.numpy,
+            type=tensor.type_,
+            copy_=tensor.copy_,
+            new_tensor=tensor.new_tensor,
+            new=tensor.new,
+        ),
+        *_group(_C._nn, "a bare number as device, and the device of a tensor", _parse_to=tensor.parse_to),
+        *_group(
+            torch.Tensor,
+            "needs a CUDA runtime",
+            pin_memory=tensor.pin_memory,
+            is_pinned=tensor.is_pinned,
+            record_stream=tensor.record_stream,
+        ),
+        *_group(
+            torch.Tensor,
+            "C++ refuses a bare number as device in a CPU build",
+            **{name: factories.plain(getattr(torch._C.TensorBase, name)) for name in methods},
+        ),
+    ]
+
+
+def _factory_patches() -> list[Patch]:
+    context = torch.utils._device.DeviceContext
+    replaced = {getattr(torch, name): name for name in (*factories.PLAIN, *factories.COPYING)}
+    plain, copying = "a bare number as device", "they copy data in with dispatch turned off"
+    return [
+        *_group(torch, plain, **{name: factories.plain(getattr(torch, name)) for name in factories.PLAIN}),
+        *_group(torch, copying, **{name: factories.copying(getattr(torch, name)) for name in factories.COPYING}),
+        *_group(torch, copying, as_tensor=factories.as_tensor(torch.as_tensor)),
+        *_group(torch.fft, plain, **{name: factories.plain(getattr(torch.fft, name)) for name in factories.FFT}),
+        *_group(
+            context,
+            "it calls the functions above by themselves",
+            __torch_function__=factories.device_context(context.__torch_function__, replaced),
+        ),
+    ]
+
+
+def _thread_patches() -> list[Patch]:
+    return [
+        Patch(threading.Thread, "_bootstrap_inner", threads.bootstrap, "dispatch modes are thread-local"),
+        Patch(
+            sys.modules["torch.nn.parallel.parallel_apply"],
+            "threading",
+            replicas.ParallelApplyThreading,
+            "replicas take turns in device order",
+        ),
+        Patch(
+            sys.modules["torch.nn.parallel._functions"],
+            "_streams",
+            None,
+            "a cache of one stream for each device that there was",
+        ),
+    ]
+
+
+def _device_patches() -> list[Patch]:
+    if devices.understands_numbers():
+        return []
+    return [Patch(torch, "device", devices.DeviceName, "C++ refuses a bare number as device in a CPU build")]
+
+
+def _autograd_patches(session: Session) -> list[Patch]:
+    return [
+        *_group(
+            torch.autograd.Function,
+            "C++ makes gradients of zeros on the CPU; this notes where the outputs are",
+            apply=classmethod(autograd.apply),
+        ),
+        *_group(BackwardCFunction, "and this labels them accordingly", apply=autograd.backward),
+        *_group(
+            _C,
+            "C++ would put tensors of all GPUs into one group",
+            _group_tensors_by_device_and_dtype=grouping.group_by_device_and_dtype,
+        ),
+        *_group(
+            torch,
+            "C++ would cast by its own devices",
+            set_autocast_enabled=session.autocast.set_enabled,
+            clear_autocast_cache=session.autocast.clear_cache,
+            Generator=generators.GeneratorName,
+        ),
+    ]
+
+
+def _storage_patches() -> list[Patch]:
+    return _group(
+        torch.UntypedStorage,
+        "what names a device: to C++ every storage is on the CPU",
+        device=property(storages.device),
+        to=storages.to,
+        cuda=storages.cuda,
+        cpu=storages.cpu,
+        clone=storages.clone,
+    )
+
+
+def table(session: Session) -> list[Patch]:
+    """Return all patches for `session`."""
+    return [
+        *_cuda_patches(session),
+        *_accelerator_patches(),
+        *_tensor_patches(),
+        *_factory_patches(),
+        *_device_patches(),
+        *_autograd_patches(session),
+        *_storage_patches(),
+        *_thread_patches(),
+    ]
+
+
+@contextlib.contextmanager
+def applied(patches: Iterable[Patch]) -> Iterator[None]:
+    """Apply `patches`, and put everything back on the way out, last first."""
+    with contextlib.ExitStack() as undo:
+        for patch in patches:
+            before = vars(patch.owner).get(patch.name, _ABSENT)
+            setattr(patch.owner, patch.name, patch.value)
+            undo.callback(_put_back, patch.owner, patch.name, before)
+        yield
+
+
+def _put_back(owner: Any, name: str, before: Any) -> None:
+    if before is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)

@@ -1,0 +1,149 @@
+"""The operators that need more than "run it where its operands are", each with the reason why.
+
+A rule takes `(session, func, args, kwargs)` and returns the operator's result. `@rule(op, why=...)` registers it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.errors import VirtualGpuError
+from dpdemo.virtual.labels import label_of, stamp, stamp_all
+from dpdemo.virtual.state import gpu_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpdemo.virtual.state import Session
+
+    Rule = Callable[[Session, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+aten = torch.ops.aten
+RULES: dict[Any, Rule] = {}
+REASONS: dict[Any, str] = {}
+
+
+def rule(*ops: Any, why: str) -> Callable[[Rule], Rule]:
+    """Register a rule for `ops`; `why` says what would go wrong without it."""
+
+    def register(function: Rule) -> Rule:
+        for op in ops:
+            RULES[op] = function
+            REASONS[op] = why
+        return function
+
+    return register
+
+
+def where(session: Session, tensor: torch.Tensor) -> int | None:
+    """Return the GPU that `tensor` is on, or None."""
+    label = label_of(tensor, session.key)
+    return None if label is None else label.index
+
+
+@rule(aten._to_copy.default, why="it moves between devices; and to C++ every GPU tensor is on the CPU already")
+def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Copy to the GPU that is named. The CPU is named by C++'s own conversions only, which mean "stay".
+
+    (A user's move to the CPU comes through `Tensor.to`, which `transfer.py` answers without this operator.)
+    """
+    source = where(session, args[0])
+    device = kwargs.pop("device", None)
+    kwargs.pop("pin_memory", None)
+    target = None if device is None else gpu_index(device)
+    if target is None:
+        target = source
+    result = func(*args, **kwargs)
+    if target is not None:
+        stamp_all(result, session, target)
+        if target != source:
+            session.ledger.transfer(source, target, result.nbytes)
+    return result
+
+
+@rule(aten.copy_.default, aten._foreach_copy_.default, why="its operands may be on two devices")
+def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    targets, sources = args[:2] if isinstance(args[0], (list, tuple)) else ([args[0]], [args[1]])
+    for target, source in zip(targets, sources, strict=True):
+        here, there = where(session, target), where(session, source)
+        if here != there:
+            session.ledger.transfer(there, here, target.nbytes)
+    return func(*args, **kwargs)
+
+
+@rule(aten._local_scalar_dense.default, why="reading one element is a copy to the host")
+def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    source = where(session, args[0])
+    if source is not None:
+        session.ledger.transfer(source, None, args[0].element_size())
+    return func(*args, **kwargs)
+
+
+@rule(aten.set_.source_Storage, aten.set_.source_Storage_storage_offset, why="the new storage has its own label")
+def _set_storage(_: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+@rule(
+    aten.index.Tensor,
+    aten._unsafe_index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+    aten._index_put_impl_.default,
+    aten._unsafe_index_put.default,
+    why="indices may be on the CPU, and the value too if it has no dimensions (TensorAdvancedIndexing.cpp)",
+)
+def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    home = where(session, args[0])
+    for index in args[1]:
+        there = None if index is None else where(session, index)
+        if there not in (None, home):
+            device = "cpu" if home is None else session.devices[home]
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({device})"
+            )
+    result = func(*args, **kwargs)
+    if home is not None:
+        stamp(result, session, home)
+    return result
+
+
+@rule(aten._pack_padded_sequence.default, why="its lengths must be on the CPU (native/PackedSequence.cpp)")
+def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    data, lengths = args[:2]
+    there = where(session, lengths)
+    if there is not None:
+        kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
+        raise RuntimeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, "
+            f"but got {lengths.dim()}D {session.devices[there]} {kind} tensor"
+        )
+    result = func(*args, **kwargs)
+    home = where(session, data)
+    if home is not None:
+        stamp(result[0], session, home)  # the second result, batch_sizes, stays on the CPU
+    return result
+
+
+@rule(
+    aten._pack_padded_sequence_backward.default,
+    aten.lstm.data,
+    aten.gru.data,
+    aten.rnn_tanh.data,
+    aten.rnn_relu.data,
+    why="batch_sizes is on the CPU by design",
+)
+def _with_cpu_batch_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    home = where(session, args[0])
+    result = func(*args, **kwargs)
+    if home is not None:
+        stamp_all(result, session, home)
+    return result
+
+
+@rule(aten.record_stream.default, why="it needs a CUDA stream; there is nothing to wait for here")
+def _record_stream(session: Session, _: Any, args: tuple[Any, ...], __: dict[str, Any]) -> None:
+    if where(session, args[0]) is None:
+        raise VirtualGpuError("aten::record_stream: the tensor is on the CPU; a stream was expected to use it")

@@ -1,0 +1,56 @@
+"""The methods of `torch.UntypedStorage` that name a device: what `torch.save`, `torch.load` and `deepcopy` go through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dpdemo.virtual.ledger import Allocation
+from dpdemo.virtual.state import as_device, gpu_index, the_session
+
+_device: Any = torch._C.StorageBase.device  # type: ignore[attr-defined]
+
+
+def _index(storage: torch.UntypedStorage) -> int | None:
+    label = storage.__dict__.get(the_session().key)
+    return None if label is None else label.index
+
+
+def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedStorage:
+    """Copy `storage` to GPU `target`, or to the CPU; `aten::copy_` counts the bytes."""
+    session = the_session()
+    copy = torch.UntypedStorage(storage.nbytes())
+    if target is not None:
+        copy.__dict__[session.key] = Allocation(session.ledger, target, storage.nbytes())
+    return copy.copy_(storage)
+
+
+def device(self: torch.UntypedStorage) -> torch.device:
+    """The device that this storage is on."""
+    index = _index(self)
+    if index is None:
+        own: torch.device = _device.__get__(self)
+        return own
+    return the_session().devices[index]
+
+
+def to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:  # noqa: ARG001
+    """Stand in for `UntypedStorage.to`."""
+    target = gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
+    return self if target == _index(self) else _copy(self, target)
+
+
+def cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.cuda`."""
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+
+
+def cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.cpu`."""
+    return to(self, device="cpu")
+
+
+def clone(self: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.clone`, which `deepcopy` calls."""
+    return _copy(self, _index(self))
