@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dpdemo.prediction import simulate
     from dpdemo.report import SplitReport
     from dpdemo.runner import run
+    from dpdemo.virtual import virtual_gpus
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ _HOMES = {
     "load_config": "dpdemo.config",
     "run": "dpdemo.runner",
     "simulate": "dpdemo.prediction",
+    "virtual_gpus": "dpdemo.virtual",
 }
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "load_config",
     "run",
     "simulate",
+    "virtual_gpus",
 ]
 
 

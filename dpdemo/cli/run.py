@@ -1,12 +1,14 @@
 """`dpdemo run`: an epoch under genuine DataParallel, as it was seen."""
 
+from typing import Annotated
+
 import typer
 
 from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Settings, takes_config
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
-from dpdemo.cli.startup import no_collections
+from dpdemo.cli.startup import hide_real_gpus, no_collections
 from dpdemo.cli.streams import print_error, print_hint
 from dpdemo.errors import DpdemoError, RunInterrupted
 
@@ -15,17 +17,24 @@ app = command_app()
 
 @app.command()
 @takes_config(lone_number_is_count=False)
-def run(settings: Settings) -> None:
+def run(
+    settings: Settings,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Run on virtual GPUs: no GPU is needed.")
+    ] = False,
+) -> None:
     """Run an epoch under torch's DataParallel and show what each device saw.
 
     Without --gpus it takes all visible GPUs, or the CPU where there is none.
     """
+    if virtual:
+        hide_real_gpus()
     with no_collections():
         from dpdemo.runner.dp import run_dp
 
     try:
         with progress_bar(settings) as progress:
-            report = run_dp(settings.config, progress)
+            report = run_dp(settings.config, progress, virtual=virtual)
     except RunInterrupted as interrupt:
         show(interrupt.report, settings)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))

@@ -1,15 +1,24 @@
-"""Loading torch without the collector: importing it makes a million objects, none of them garbage."""
+"""What has to be set before torch is imported."""
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def hide_real_gpus() -> None:
+    """Let torch see no real GPU, so that virtual ones can take their place.
+
+    CUDA reads the variable once, when torch first asks it for devices.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 @contextmanager
 def no_collections() -> Iterator[None]:
     """Keep the garbage collector from looking through what is being imported.
 
-    That look is a tenth of torch's import time. What was imported stays for good, so it is frozen
+    Importing torch makes a million objects and no garbage; looking through them is a tenth of its time. What was imported stays for good, so it is frozen
     afterwards: later collections need not look at it either.
     """
     was_enabled = gc.isenabled()

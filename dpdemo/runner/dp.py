@@ -1,5 +1,7 @@
 """The strategy of torch.nn.DataParallel: one process, one replica a GPU."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -8,27 +10,29 @@ from dpdemo.config import Config
 from dpdemo.devices import Devices
 from dpdemo.errors import RunInterrupted
 from dpdemo.models import Placement, build
-from dpdemo.report import BatchGroup, SplitReport
+from dpdemo.report import SplitReport
 from dpdemo.runner.epoch import EpochInterrupted, Progress, run_epoch
-from dpdemo.runner.visible import chosen_devices
+from dpdemo.runner.place import opened_devices
 
 
-def run_dp(config: Config, progress: Progress | None = None) -> SplitReport:
-    """Run the epoch of a checked config under DataParallel.
+def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = False) -> SplitReport:
+    """Run the epoch of a checked config under DataParallel, on real devices or on virtual GPUs.
 
     Raises:
-        UsageError: if a GPU is named that is not visible, or the user's model cannot be made.
+        UsageError: if a GPU is named that is not there, or the user's model cannot be made.
         RunError: if the model fails.
         RunInterrupted: on Ctrl-C, with the report of the batches done so far.
 
     """
-    devices = chosen_devices(config)
-    built = build(config, place(config, devices))
-    try:
-        batches = run_epoch(built, config, devices, progress)
-    except EpochInterrupted as interrupt:
-        raise RunInterrupted(_report(config, devices, interrupt.batches, partial=True)) from None
-    return _report(config, devices, batches)
+    with opened_devices(config, virtual=virtual) as devices:
+        report = SplitReport("run", config, devices, (), wrapped=_wrapped(config), virtual=virtual)
+        built = build(config, place(config, devices))
+        try:
+            batches = run_epoch(built, config, devices, progress)
+        except EpochInterrupted as interrupt:
+            partial = replace(report, batches=interrupt.batches, partial=True)
+            raise RunInterrupted(partial) from None
+        return replace(report, batches=batches)
 
 
 def place(config: Config, devices: Devices) -> Placement:
@@ -46,8 +50,5 @@ def place(config: Config, devices: Devices) -> Placement:
     return Placement(wrap, torch.device("cuda", first), torch.device("cuda", last))
 
 
-def _report(
-    config: Config, devices: Devices, batches: tuple[BatchGroup, ...], *, partial: bool = False
-) -> SplitReport:
-    wrapped = MODELS[config.model].wrapped if config.is_builtin else ""
-    return SplitReport("run", config, devices, batches, wrapped=wrapped, partial=partial)
+def _wrapped(config: Config) -> str:
+    return MODELS[config.model].wrapped if config.is_builtin else ""
