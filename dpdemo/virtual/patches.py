@@ -22,10 +22,12 @@ from torch.autograd.function import BackwardCFunction
 from dpdemo.virtual import (
     autograd,
     comm,
+    compiling,
     devices,
     factories,
     generators,
     grouping,
+    legacy,
     replicas,
     runtime,
     storages,
@@ -104,6 +106,8 @@ def _cuda_patches(session: Session) -> list[Patch]:
             Stream=streams.VirtualStream,
             Event=streams.VirtualEvent,
         ),
+        *_group(torch.cuda, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
+        *_group(torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
         *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
@@ -240,6 +244,10 @@ def _autograd_patches(session: Session) -> list[Patch]:
             set_autocast_enabled=session.autocast.set_enabled,
             clear_autocast_cache=session.autocast.clear_cache,
             Generator=generators.GeneratorName,
+        ),
+        *_group(torch, "its tracing does not see through a dispatch mode", compile=compiling.compile),
+        *_group(
+            torch.cuda, "old names, not available in CPU builds", **legacy.tensor_types()
         ),
     ]
 
