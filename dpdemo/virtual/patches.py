@@ -22,10 +22,12 @@ from torch.autograd.function import BackwardCFunction
 from dpdemo.virtual import (
     autograd,
     comm,
+    compiling,
     devices,
     factories,
     generators,
     grouping,
+    legacy,
     replicas,
     runtime,
     storages,
@@ -104,6 +106,8 @@ def _cuda_patches(session: Session) -> list[Patch]:
             Stream=streams.VirtualStream,
             Event=streams.VirtualEvent,
         ),
+        *_group(torch.cuda, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
+        *_group(torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
         *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
@@ -179,6 +183,11 @@ def _factory_patches() -> list[Patch]:
         *_group(torch, copying, as_tensor=factories.as_tensor(torch.as_tensor)),
         *_group(torch.fft, plain, **{name: factories.plain(getattr(torch.fft, name)) for name in factories.FFT}),
         *_group(
+            torch.linalg,
+            "C++ makes the result itself",
+            **{name: factories.like_input(getattr(torch.linalg, name)) for name in factories.LIKE_INPUT},
+        ),
+        *_group(
             context,
             "it calls the functions above by themselves",
             __torch_function__=factories.device_context(context.__torch_function__, replaced),
@@ -217,6 +226,12 @@ def _autograd_patches(session: Session) -> list[Patch]:
             "C++ makes gradients of zeros on the CPU; this notes where the outputs are",
             apply=classmethod(autograd.apply),
         ),
+        *_group(
+            torch.Tensor,
+            "the same for gradients that C++ makes of nothing",
+            grad=property(autograd.get_grad, autograd.set_grad, autograd.del_grad),
+        ),
+        *_group(torch.autograd, "and for those of autograd.grad", _engine_run_backward=autograd.run_engine),
         *_group(BackwardCFunction, "and this labels them accordingly", apply=autograd.backward),
         *_group(
             _C,
@@ -229,6 +244,10 @@ def _autograd_patches(session: Session) -> list[Patch]:
             set_autocast_enabled=session.autocast.set_enabled,
             clear_autocast_cache=session.autocast.clear_cache,
             Generator=generators.GeneratorName,
+        ),
+        *_group(torch, "its tracing does not see through a dispatch mode", compile=compiling.compile),
+        *_group(
+            torch.cuda, "old names, not available in CPU builds", **legacy.tensor_types()
         ),
     ]
 

@@ -195,3 +195,8 @@ def no_device_flag() -> bool:
 def no_nccl(tensors: Any) -> bool:  # noqa: ARG001
     """Whether NCCL can reduce these tensors: no, so that PyTorch adds them itself."""
     return False
+
+
+def not_capturing() -> bool:
+    """Whether a CUDA graph is being captured: never."""
+    return False
