@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from dpdemo.errors import UsageError
+from dpdemo.preflight.evidence import likely_rows
 from dpdemo.preflight.leaves import flatten, parts_of, with_parts
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -126,7 +127,7 @@ def _rows(args: Any, kwargs: Any, dim: int) -> int:
         if isinstance(leaf, torch.Tensor) and leaf.dim() > dim
     ]
     if sizes:
-        return max(sizes, key=lambda size: (sizes.count(size), -sizes.index(size)))
+        return likely_rows(sizes)
     lengths = [_length(value) for value in (*args, *kwargs.values())]
     return next((length for length in lengths if length), 0)
 

@@ -49,6 +49,9 @@ def deep_copy(model: nn.Module) -> nn.Module:
     """Copy a model together with the functions that close over it."""
     memo: dict[int, Any] = {}
     twin: nn.Module = copy.deepcopy(model, memo)
+    for parameter in model.parameters():
+        if id(parameter) in memo:  # Parameter.__deepcopy__ leaves its attributes behind
+            vars(memo[id(parameter)]).update(vars(parameter))
     for module in twin.modules():
         for name, value in vars(module).items():
             if isinstance(value, types.FunctionType) and value.__closure__:

@@ -74,6 +74,12 @@ class Raised:
         return f"{self.type}: {first_line(self.message)}"
 
 
+def likely_rows(sizes: list[int]) -> int:
+    """Guess the batch size: what most tensors have, the first of them where they draw, and 1 only if all do."""
+    known = [size for size in sizes if size > 1] or [size for size in sizes if size]
+    return max(known, key=lambda size: (known.count(size), -known.index(size)), default=0)
+
+
 def first_line(text: str) -> str:
     """Cut a message to its first line that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -135,6 +141,7 @@ class Call:
     events: tuple[Event, ...] = ()
     callers_state: tuple[tuple[str, str], ...] = ()
     module: str = ""
+    argument_structures: tuple[tuple[str, str], ...] = ()
 
     @property
     def tensor_arguments(self) -> tuple[Leaf, ...]:
@@ -143,10 +150,8 @@ class Call:
 
     @property
     def rows(self) -> int:
-        """The batch size: that of most tensors, and of the first of them where they draw."""
-        sizes = [leaf.size(self.dim) for leaf in self.tensor_arguments]
-        known = [size for size in sizes if size is not None]
-        return max(known, key=lambda size: (known.count(size), -known.index(size))) if known else 0
+        """The batch size, guessed from the tensors."""
+        return likely_rows([leaf.size(self.dim) or 0 for leaf in self.tensor_arguments])
 
     @property
     def num_chunks(self) -> int:
@@ -236,6 +241,7 @@ class Scan:
     wrappers: tuple[str, ...] = ()
     device_ids: tuple[int, ...] = ()
     strays: tuple[tuple[str, str], ...] = ()
+    pads_alone: bool = False
 
     def of_kind(self, kind: str) -> tuple[Held, ...]:
         """List what is held of one kind."""

@@ -10,7 +10,7 @@ from torch import nn
 from dpdemo.preflight import compare, state
 from dpdemo.preflight.batches import Planned
 from dpdemo.preflight.evidence import Comparison, Probe, Raised, Single, StateChange
-from dpdemo.preflight.leaves import describe_all, flatten, flatten_arguments, rebuild, structure
+from dpdemo.preflight.leaves import describe_all, flatten, flatten_arguments, named, rebuild, structure
 from dpdemo.preflight.recorder import Draft, raised
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Judge:
         self.rehearsal: Raised | None = None
         self.chunks: list[Any] | None = None
 
-    def judge(self) -> Probe:
+    def judge(self, peaks: tuple[int, ...]) -> Probe:
         """Compare the two runs."""
         planned, single, parallel = self.planned, self.single, self.parallel
         if self.draft is not None and self.draft.failures:
@@ -59,9 +59,7 @@ class Judge:
             changes=changes,
             comparison=comparison,
             gather_rehearsal=self.rehearsal,
-            peak_bytes=tuple(
-                self.prober.gpus.peak_bytes(index) for index in range(torch.cuda.device_count())
-            ),
+            peak_bytes=peaks,
         )
 
     def _rehearse_gather(self) -> None:
@@ -121,7 +119,8 @@ class Judge:
             flatten_arguments(forward, *given)
             for given in (single.untouched, single.given, parallel.untouched, parallel.given)
         ]
-        if len({len(row) for row in rows}) != 1:
+        if len({tuple(path for path, _ in row) for row in rows}) != 1:
+            yield from self._grown_arguments()
             return
         for (path, was), (_, alone), (_, was_parallel), (_, split) in zip(*rows, strict=True):
             frozen = [state.frozen(value, 1) for value in (was, alone, was_parallel, split)]
@@ -137,6 +136,24 @@ class Judge:
                     changed,
                     changed_parallel,
                     state.same(frozen[1], frozen[3], of_one_model=False),
+                )
+
+    def _grown_arguments(self) -> Iterator[StateChange]:
+        """Find arguments whose structure forward changed, such as an empty list that was appended to."""
+        single, parallel = self.single, self.parallel
+        rows = [
+            named(single.model.forward, *given) for given in (single.untouched, single.given, parallel.given)
+        ]
+        for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
+            frozen = [state.frozen(value) for value in (was, alone, split)]
+            if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
+                yield StateChange(
+                    path,
+                    "argument",
+                    *map(state.show, frozen),
+                    True,
+                    True,
+                    same=False,  # type: ignore[arg-type]
                 )
 
     def _compare(self) -> Comparison:
@@ -200,7 +217,7 @@ class Judge:
         except Exception:  # noqa: BLE001 - such as a forward that went backward itself
             return comparison
         core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
-        gradients = compare.compare_gradients(single.model, core)
+        gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(single.result[0]))
         if path is None:
             return replace(comparison, gradients_equal=gradients.equal)
         chunks = len(self.draft.delivered) if self.draft else 1

@@ -120,7 +120,10 @@ def structure(value: Any) -> str:
     if parts is None:
         return type(value).__name__
     inner = [structure(part) for _, part in parts]
+    own_name = "" if type(value) in (dict, list, tuple) else type(value).__name__
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {text}" for key, text in zip(value, inner, strict=True)) + "}"
+        return (
+            own_name + "{" + ", ".join(f"{key}: {text}" for key, text in zip(value, inner, strict=True)) + "}"
+        )
     text = f"{inner[0]} ×{len(inner)}" if len(inner) > 1 and len(set(inner)) == 1 else ", ".join(inner)
-    return f"[{text}]" if isinstance(value, list) else f"({text})"
+    return own_name + (f"[{text}]" if isinstance(value, list) else f"({text})")

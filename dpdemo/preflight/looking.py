@@ -65,6 +65,12 @@ def delivered_rows(call: Call) -> int:
     return max(totals.values(), default=0)
 
 
+def is_hidden_state(leaf: Leaf, call: Call) -> bool:
+    """Whether a tensor looks like an RNN's state, with the batch on dimension 1."""
+    shape = leaf.shape or ()
+    return len(shape) == 3 and shape[1] == call.rows != shape[0]
+
+
 def two_devices(error: Raised) -> bool:
     """Whether an exception is about operands on two devices."""
     return "same device" in error.message or "Expected all tensors to be on" in error.message
@@ -80,6 +86,8 @@ def crossed_devices(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
 def listed(names: list[str]) -> str:
     """Write names for a sentence: `a`, `b` and `c`."""
     quoted = [f"`{name}`" for name in dict.fromkeys(names)]
+    if len(quoted) > 4:
+        return f"{', '.join(quoted[:2])} and {len(quoted) - 2} more"
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 

@@ -56,11 +56,13 @@ class Prober:
         given = arguments or self.batches.arguments(planned.size)
         single = self.run(self.single_model(planned.mode), given)
         self.gpus.reset_peaks()
+        held = [self.gpus.live_bytes(index) for index in range(len(self.gpus))]
         recorder = CallRecorder()
         model = self.parallel_model(planned.mode)
         with recorder.watching():
             parallel = self.run(model, given)
-        return Judge(self, planned, single, parallel, recorder.drafts).judge()
+        peaks = tuple(self.gpus.peak_bytes(index) - before for index, before in enumerate(held))
+        return Judge(self, planned, single, parallel, recorder.drafts).judge(peaks)
 
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""
@@ -83,7 +85,7 @@ class Prober:
         """Call a model once, and note its state before and after."""
         args, kwargs = on_device(given[0], self.first), on_device(given[1], self.first)
         ran = Ran(model, given=(args, kwargs))
-        ran.untouched = (on_device(args, self.first), on_device(kwargs, self.first))
+        ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
         core = model.module if isinstance(model, nn.DataParallel) else model
         ran.before = state.snapshot(core)
         seed_all()

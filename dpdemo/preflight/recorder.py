@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from dpdemo.preflight.evidence import Call, Raised, Replica, Stage
-from dpdemo.preflight.leaves import describe_all, flatten, flatten_arguments, structure
+from dpdemo.preflight.leaves import describe_all, flatten, flatten_arguments, named, structure
 from dpdemo.preflight.places import functions_in, places_in
 from dpdemo.preflight.watch import Watch, inside_replica, replaced, threads_state
 
@@ -66,6 +66,9 @@ class Draft:
             events=tuple(self.watch.events),
             callers_state=self.callers_state,
             module=type(self.wrapper.module).__name__,
+            argument_structures=tuple(
+                (name, structure(value)) for name, value in named(forward, self.args, self.kwargs)
+            ),
         )
 
     def _replica(self, index: int) -> Replica:

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from dpdemo.preflight.evidence import Held, Scan
 from dpdemo.preflight.leaves import flatten
 from dpdemo.preflight.places import is_users, place_of_attribute, place_of_function
-from dpdemo.preflight.state import INTERNAL
+from dpdemo.preflight.state import INTERNAL, is_pytorchs
 
 _HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
@@ -34,6 +34,7 @@ def scan(model: nn.Module, first: torch.device) -> Scan:
         wrappers=tuple(path for path, module in model.named_modules() if isinstance(module, nn.DataParallel)),
         device_ids=tuple(model.device_ids) if isinstance(model, nn.DataParallel) else (),
         strays=_strays(core, first),
+        pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
     )
 
 
@@ -51,7 +52,7 @@ def _type_of(module: nn.Module) -> str:
 def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set[int]) -> Iterator[Held]:
     dot = f"{path}." if path else ""
     for name, value in vars(module).items():
-        if name not in INTERNAL and not _is_pytorchs(name, module):
+        if name not in INTERNAL and not is_pytorchs(name, module):
             place = place_of_attribute(type(module), name)
             for kind, detail in _kinds(name, value, tree, registered, module):
                 yield Held(dot + name, kind, detail, place)
@@ -67,15 +68,6 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
             extra = ", ".join(vars(parameter))
             detail = f"attribute {extra}" if extra else f"type {type(parameter).__name__}"
             yield Held(dot + name, "parameter", detail, place_of_attribute(type(module), name))
-
-
-def _is_pytorchs(name: str, module: nn.Module) -> bool:
-    """Whether an attribute belongs to PyTorch's own machinery, which knows of replicas."""
-    if name == "_flat_weights":
-        return isinstance(module, nn.RNNBase)
-    return (
-        f"{name}_orig" in module._parameters or f"{name}_g" in module._parameters
-    )  # weight and spectral norm
 
 
 def _kinds(
@@ -143,10 +135,16 @@ def _strays(core: nn.Module, first: torch.device) -> tuple[tuple[str, str], ...]
     return tuple((name, str(tensor.device)) for name, tensor in tensors if tensor.device != first)
 
 
+def _words(code: types.CodeType) -> set[str]:
+    """List the names that a function uses, those of keyword arguments too."""
+    keywords = {word for constant in code.co_consts if isinstance(constant, tuple) for word in constant}
+    return {*code.co_names, *(word for word in keywords if isinstance(word, str))}
+
+
 def _mentions(core: nn.Module, name: str) -> bool:
     """Whether the forward of any class of the model calls a method of this name."""
     for module in core.modules():
-        code = getattr(type(module).forward, "__code__", None)
-        if code is not None and is_users(code.co_filename) and name in code.co_names:
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        if code is not None and is_users(code.co_filename) and name in _words(code):
             return True
     return False

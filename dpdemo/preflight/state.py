@@ -42,9 +42,18 @@ def snapshot(model: nn.Module) -> Snapshot:
         for name, buffer in module._buffers.items():
             found[dot + name] = Held("buffer", frozen(buffer), owner)
         for name, value in vars(module).items():
-            if name not in INTERNAL:
+            if name not in INTERNAL and not is_pytorchs(name, module):
                 found[dot + name] = Held(_kind(name, value), frozen(value), owner)
     return found
+
+
+def is_pytorchs(name: str, module: nn.Module) -> bool:
+    """Whether an attribute belongs to PyTorch's own machinery, which knows of replicas."""
+    if name == "_flat_weights":
+        return isinstance(module, nn.RNNBase)
+    return (
+        f"{name}_orig" in module._parameters or f"{name}_g" in module._parameters
+    )  # weight and spectral norm
 
 
 def _kind(name: str, value: Any) -> Kind:
@@ -56,7 +65,8 @@ def _kind(name: str, value: Any) -> Kind:
 def frozen(value: Any, depth: int = 0) -> Any:
     """Copy a value as far as a change in it could matter."""
     if isinstance(value, torch.Tensor):
-        return value.detach().clone()
+        # not on its GPU: memory there is being measured
+        return value.detach().cpu() if value.is_cuda else value.detach().clone()
     if isinstance(value, (nn.Module, type)) or callable(value):
         return _Identity(value)
     if isinstance(value, dict):

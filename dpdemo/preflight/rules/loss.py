@@ -85,3 +85,30 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
 
 def _result(path: str) -> str:
     return f"the result `{path}`" if path else "the result"
+
+
+@rule("DP590", "unexplained-difference", "error", unless=("DP1", "DP2", "DP3", "DP4", "DP5", "DP60"))
+def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
+    """Results or gradients differ from one GPU's, for a reason that no other rule knows.
+
+    What happens: numbers, shapes or gradients are not those of one GPU, in eval mode and without random
+        numbers.
+    Why: unknown; a global variable that replicas share is a candidate.
+    Before: COUNTS.append(1); return y * len(COUNTS)
+    After: return y
+    Seen by: results and gradients against those of one GPU.
+    References: pytorch/pytorch#5778
+    """
+    for probe in evidence.probes:
+        comparison = probe.comparison
+        if probe.raised is not None or probe.single.used_random:
+            continue
+        if comparison.values_equal is False and not comparison.equals_chunkwise:
+            gap = comparison.largest_difference
+            what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
+            yield Found("values", what, forward_place(evidence), probe)
+        elif comparison.values_equal is True and comparison.gradients_equal is False:
+            yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
+        elif comparison.values_equal is None and comparison.differing and comparison.sum_factor is None:
+            what = f"{_result(comparison.differing)} has another shape than on one GPU"
+            yield Found("shape", what, forward_place(evidence), probe)

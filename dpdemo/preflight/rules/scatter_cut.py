@@ -9,6 +9,7 @@ from dpdemo.preflight.looking import (
     delivered_rows,
     failures,
     forward_place,
+    is_hidden_state,
     listed,
     short_arguments,
 )
@@ -34,7 +35,10 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
         rows = delivered_rows(call)
         if not call.replicas or rows >= call.rows:
             continue
-        names = [leaf.path for leaf in short_arguments(call)]
+        is_hidden = any("Expected hidden" in str(replica.raised) for replica in call.replicas)
+        names = [
+            leaf.path for leaf in short_arguments(call) if not (is_hidden and is_hidden_state(leaf, call))
+        ]
         if not names:
             continue
         sizes = {leaf.path: leaf.size(call.dim) for leaf in call.tensor_arguments}
@@ -176,8 +180,13 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 forward_place(evidence),
                 probe,
             )
+        is_hidden = any("Expected hidden" in str(replica.raised) for replica in call.replicas)
         for leaf in call.tensor_arguments:
             size = leaf.size(call.dim)
+            if any("PackedSequence(" in text for _, text in call.argument_structures):
+                continue  # DP214 tells that story
+            if is_hidden and is_hidden_state(leaf, call):
+                continue  # DP212 tells that story
             if size is None or size == call.rows or not _is_harmful(call, probe.comparison.values_equal):
                 continue
             if call.raised is None and leaf in short_arguments(call):
