@@ -1,8 +1,12 @@
-"""Gradients of Python's autograd functions: each on the device of its output, and computed with that device current.
+"""Gradients are where their tensors are.
 
-Where an output of a function took no part in the loss, C++ hands its `backward` a gradient of zeros, which it makes on
-the CPU. On a real GPU they are on the output's device, and DataParallel's `Broadcast` relies on that. So `apply` notes
-where its outputs are, and `backward` labels what came without a label.
+Nearly all of them are results of operators, and labelled as such. But some gradients C++ makes from nothing (zeros for
+an output that took no part in the loss, or for an input that has no influence), and it makes them on the CPU. They are
+labelled where they come to light:
+
+- as the arguments of a Python `backward`: `apply` notes where a function's outputs are (DataParallel's `Broadcast` has
+  outputs on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one, as C++ does;
+- as `.grad`, and as the results of `torch.autograd.grad`.
 """
 
 from __future__ import annotations
@@ -19,6 +23,54 @@ from dpdemo.virtual.transfer import device_index
 _apply: Any = torch.autograd.Function.__dict__["apply"].__func__
 _backward: Any = BackwardCFunction.__dict__["apply"]
 _HOMES = "_virtual_gpu_homes"
+
+
+_grad: Any = torch._C.TensorBase.grad
+_run_engine: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+
+def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
+    """Label a gradient that has no label as `tensor` is labelled."""
+    if gradient is None or device_index(gradient) is not None:
+        return
+    home = device_index(tensor)
+    if home is not None:
+        stamp(gradient, the_session(), home)
+
+
+def get_grad(self: torch.Tensor) -> torch.Tensor | None:
+    """Stand in for `Tensor.grad`."""
+    gradient: torch.Tensor | None = _grad.__get__(self)
+    if gradient is not None:
+        _settle(gradient, self)
+    return gradient
+
+
+def set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    """Stand in for setting `Tensor.grad` (torch/csrc/autograd/python_variable.cpp, THPVariable_set_grad)."""
+    if isinstance(gradient, torch.Tensor) and gradient.device != self.device:
+        raise RuntimeError(
+            f"attempting to assign a gradient with device type '{gradient.device.type}' to a tensor with device "
+            f"type '{self.device.type}'. Please ensure that the gradient and the tensor are on the same device"
+            if gradient.device.type != self.device.type
+            else "assigned grad has data located on a different device"
+        )
+    _grad.__set__(self, gradient)
+
+
+def del_grad(self: torch.Tensor) -> None:
+    """Stand in for `del tensor.grad`."""
+    _grad.__delete__(self)
+
+
+def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
+    results = _run_engine(outputs, *args, **kwargs)
+    inputs = args[3]
+    for gradient, tensor in zip(results or (), inputs or (), strict=False):
+        if isinstance(tensor, torch.Tensor):
+            _settle(gradient, tensor)
+    return results
 
 
 def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:

@@ -77,6 +77,14 @@ def broadcast_coalesced(
 
     That the first device's are the same tensors is what lets replica 0 update the module's buffers in place.
     """
+    # C++ asks no tensor subclass: so uninitialised parameters get as far as `_replicate_for_data_parallel`'s error.
+    with torch._C.DisableTorchFunctionSubclass():
+        return _broadcast_coalesced(tensors, devices, buffer_size)
+
+
+def _broadcast_coalesced(
+    tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
+) -> list[list[Tensor]]:
     if any(device_index(tensor) != devices[0] for tensor in tensors):
         raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
     copies: list[list[Tensor]] = [[] for _ in devices[1:]]

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
 from dpdemo.virtual.mismatch import check_strangers, device_clash
 from dpdemo.virtual.random import is_random, run_random
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _CPU = torch.device("cpu")
 _Tensor = torch.Tensor
+_actions: dict[Any, Any] = {}  # what each operator met so far takes
 
 
 class VirtualGpuMode(TorchDispatchMode):
@@ -46,10 +49,11 @@ class VirtualGpuMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        rule = RULES.get(func)
-        if rule is not None:
-            return rule(self.session, func, args, kwargs or {})
-        return run(self.session, func, args, kwargs or {})
+        try:
+            action = _actions[func]
+        except KeyError:
+            action = _actions[func] = RULES.get(func) or (run_custom if is_custom(func) else run)
+        return action(self.session, func, args, kwargs or {})
 
 
 def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,3 +138,24 @@ def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
     if index is not None:
         stamp_all(result, session, index)
     return result
+
+
+def is_custom(func: Any) -> bool:
+    """Tell whether `func` was defined in Python with `torch.library.custom_op`."""
+    return func._schema.name in OPDEFS
+
+
+def run_custom(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a custom operator's Python code with the GPUs in sight: its own operators must pass here too.
+
+    Raises:
+        UnsupportedOpError: it has no code for CUDA devices.
+    """
+    if common_gpu(session, func, args, kwargs) is None:
+        return func(*args, **kwargs)
+    functions = OPDEFS[func._schema.name]._backend_fns
+    function = functions.get("cuda", functions.get(None))
+    if function is None:
+        raise UnsupportedOpError(f"{func}: it is registered for {sorted(functions)}; code for 'cuda' was expected")
+    with VirtualGpuMode(session):
+        return function(*args, **kwargs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.labels import unstamp
+from dpdemo.virtual.labels import stamp_all, unstamp
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 from dpdemo.virtual.transfer import device_index, move
 
@@ -30,6 +30,7 @@ COPYING = (
     *("tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
     *("sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
 )
+LIKE_INPUT = ("matrix_rank",)
 FFT = ("fftfreq", "rfftfreq")
 
 
@@ -82,6 +83,20 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
         return gpu_index(device)
     homes = (device_index(item) for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor))
     return next((home for home in homes if home is not None), None)
+
+
+def like_input(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a stand-in for a function whose result C++ may make from nothing, where its input is."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        home = _target(args, {name: value for name, value in kwargs.items() if name != "out"})
+        if home is not None:
+            stamp_all(result, the_session(), home)
+        return result
+
+    return make
 
 
 def as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:

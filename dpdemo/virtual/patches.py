@@ -179,6 +179,11 @@ def _factory_patches() -> list[Patch]:
         *_group(torch, copying, as_tensor=factories.as_tensor(torch.as_tensor)),
         *_group(torch.fft, plain, **{name: factories.plain(getattr(torch.fft, name)) for name in factories.FFT}),
         *_group(
+            torch.linalg,
+            "C++ makes the result itself",
+            **{name: factories.like_input(getattr(torch.linalg, name)) for name in factories.LIKE_INPUT},
+        ),
+        *_group(
             context,
             "it calls the functions above by themselves",
             __torch_function__=factories.device_context(context.__torch_function__, replaced),
@@ -217,6 +222,12 @@ def _autograd_patches(session: Session) -> list[Patch]:
             "C++ makes gradients of zeros on the CPU; this notes where the outputs are",
             apply=classmethod(autograd.apply),
         ),
+        *_group(
+            torch.Tensor,
+            "the same for gradients that C++ makes of nothing",
+            grad=property(autograd.get_grad, autograd.set_grad, autograd.del_grad),
+        ),
+        *_group(torch.autograd, "and for those of autograd.grad", _engine_run_backward=autograd.run_engine),
         *_group(BackwardCFunction, "and this labels them accordingly", apply=autograd.backward),
         *_group(
             _C,

@@ -73,6 +73,11 @@ def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return func(*args, **kwargs)
 
 
+@rule(aten._efficientzerotensor.default, why="a tensor without data has no storage to label; ordinary zeros will do")
+def _zeros(_: Session, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return aten.zeros.default(*args, **kwargs)
+
+
 @rule(aten._local_scalar_dense.default, why="reading one element is a copy to the host")
 def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     source = where(session, args[0])

@@ -1,0 +1,153 @@
+"""Run PyTorch's own operator samples on a virtual GPU against the plain CPU: ``python tests/virtual/opinfo_sweep.py``.
+
+Every operator of PyTorch's database (`op_db`, used in its own tests) is run in float32 on up to SAMPLES sample inputs:
+outputs, their devices, and gradients are compared. It prints one line for each operator that does not agree, and how
+many do. Arguments, if any, choose operators by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from dpdemo.virtual import virtual_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SAMPLES = 3
+# What these return is whatever memory held: only shapes can be compared.
+UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+
+
+class Unrunnable(Exception):  # noqa: N818 - not a fault
+    """An operator of which no sample runs on this CPU."""
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in a nested value."""
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def fresh(value: Any, device: str) -> Any:
+    """Copy a sample onto `device`, tensors as new leaves, and devices among the arguments with it."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().clone().to(device).requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.device) or leaf == "cpu":
+            return torch.device(device)
+        return leaf
+
+    return tree_map(one, value)
+
+
+def outcome(op: Any, sample: Any, device: str) -> tuple[Any, list[Any]]:
+    """Run one sample forward and backward; return the outputs and the gradients."""
+    given, args, kwargs = (fresh(part, device) for part in (sample.input, sample.args, sample.kwargs))
+    torch.manual_seed(0)
+    result = op(given, *args, **kwargs)
+    if sample.output_process_fn_grad is not None and op.supports_autograd:
+        processed = sample.output_process_fn_grad(result)
+    else:
+        processed = result
+    leaves = [leaf for leaf in tensors_of((given, args, kwargs)) if leaf.requires_grad]
+    outputs = [out for out in tensors_of(processed) if out.requires_grad]
+    if not leaves or not outputs:
+        return result, []
+    seeds = [torch.ones_like(out) for out in outputs]
+    return result, list(torch.autograd.grad(outputs, leaves, seeds, allow_unused=True))
+
+
+def compare(what: str, ours: Any, theirs: Any, values: bool) -> None:
+    """Raise AssertionError where two outcomes differ."""
+    mine, yours = tensors_of(ours), tensors_of(theirs)
+    assert len(mine) == len(yours), f"{what}: {len(mine)} tensors, {len(yours)} expected"
+    for one, other in zip(mine, yours, strict=True):
+        if what == "gradient":
+            assert one.is_cuda, "gradient: on the CPU"
+        assert one.dtype == other.dtype, f"{what}: {one.dtype}, {other.dtype} expected"
+        assert one.shape == other.shape, f"{what}: {one.shape}, {other.shape} expected"
+        assert one.layout == other.layout, f"{what}: {one.layout}, {other.layout} expected"
+        if values:
+            torch.testing.assert_close(one.cpu(), other.cpu(), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def check(op: Any, limit: int) -> None:
+    """Check one operator; raise what goes wrong on the virtual GPU only.
+
+    Raises:
+        Unrunnable: no sample ran on the CPU, so that there is nothing to compare with.
+    """
+    num_compared = 0
+    grad = op.supports_autograd and torch.float32 in op.supported_backward_dtypes("cpu")
+    for number, sample in enumerate(op.sample_inputs("cpu", torch.float32, requires_grad=grad)):
+        if number == limit:
+            break
+        try:
+            expected, expected_grads = outcome(op, sample, "cpu")
+        except Exception:  # noqa: BLE001, S112 - not runnable on this CPU at all
+            continue
+        result, grads = outcome(op, sample, "cuda:0")
+        if tensors_of((sample.input, sample.args, sample.kwargs)) or "device" in sample.kwargs:
+            assert all(out.is_cuda for out in tensors_of(result)), "output: on the CPU"
+        compare("output", result, expected, values=op.name not in UNINITIALISED)
+        compare("gradient", grads, expected_grads, values=op.name not in UNINITIALISED)
+        num_compared += 1
+    if not num_compared:
+        raise Unrunnable("no sample ran on the CPU")
+
+
+def candidates(names: Iterable[str]) -> list[Any]:
+    """Return the operators that take float32 on the CPU, or those named; to be called inside a block."""
+    from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - it binds torch's functions
+
+    wanted = set(names)
+    return [
+        op
+        for op in op_db
+        if torch.float32 in op.supported_dtypes("cpu") and (not wanted or op.name in wanted)
+    ]
+
+
+def sweep(names: Iterable[str], limit: int = SAMPLES) -> tuple[dict[str, str], int]:
+    """Check operators; return those that do not agree, with the reason, and how many could be compared."""
+    wrong: dict[str, str] = {}
+    num_compared = 0
+    for op in candidates(names):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                check(op, limit)
+        except Unrunnable as error:
+            print(f"{op.formatted_name}: {error}")
+            continue
+        except Exception as error:  # noqa: BLE001 - each is reported
+            wrong[op.formatted_name] = "".join(traceback.format_exception_only(error)).strip()
+        num_compared += 1
+    return wrong, num_compared
+
+
+def main() -> int:
+    """Sweep and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many samples an operator")
+    parser.add_argument("names", nargs="*", help="operators; all if none is named")
+    options = parser.parse_args()
+    with virtual_gpus(1):
+        wrong, num_compared = sweep(options.names, options.samples)
+    for name, why in wrong.items():
+        print(f"{name}: {' '.join(why.split())[:300]}")
+    print(f"torch {torch.__version__}, float32, forward and gradients, up to {options.samples} samples an operator:")
+    print(f"{num_compared - len(wrong)} of {num_compared} operators agree")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
