@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.backends.cudnn
 import torch.cuda.nccl
 import torch.nn.parallel
 import torch.utils._device
@@ -99,12 +100,16 @@ def _cuda_patches(session: Session) -> list[Patch]:
             _get_device_properties=runtime.properties,
             _is_in_bad_fork=runtime.is_in_bad_fork,
             _initialized=True,
+            _cached_device_count=None,
             default_generators=tuple(session.generators),
             mem_get_info=runtime.mem_get_info,
             Stream=streams.VirtualStream,
             Event=streams.VirtualEvent,
         ),
         *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
+        *_group(
+            torch.backends.cudnn, "it warns on CPU builds, and there is no cuDNN here", is_acceptable=runtime.no_cudnn
+        ),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
         *_group(torch, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
