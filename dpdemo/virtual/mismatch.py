@@ -104,21 +104,26 @@ def _least_references() -> dict[bool, int]:
     return probe.least
 
 
+def made_by_cpp(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
+    """Tell, for each tensor operand in order, whether no Python variable ever held it."""
+    least = _least_references()
+    return [count <= least[in_list] for in_list, count in reference_counts(args, kwargs)]
+
+
 def check_strangers(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Let CPU operands of an operator on a GPU through if they may mix.
 
     Raises:
         RuntimeError: a user's CPU tensor with dimensions is among them, or a CPU tensor would be written.
     """
-    counts = reference_counts(args, kwargs)
-    least = _least_references()
+    from_cpp = made_by_cpp(args, kwargs)
     written = {spec.name for spec in func._schema.arguments if spec.is_write}
-    for (in_list, count), (name, operand) in zip(counts, operands_of(func, args, kwargs), strict=True):
+    for known_to_cpp_only, (name, operand) in zip(from_cpp, operands_of(func, args, kwargs), strict=True):
         if label_of(operand, session.key) is not None:
             continue
         if operand.dim() == 0 and name in written:
             raise two_devices(_some_gpu(session, func, args, kwargs), operand.device)
-        if operand.dim() and count > least[in_list]:
+        if operand.dim() and not known_to_cpp_only:
             raise device_clash(session, func, args, kwargs)
 
 

@@ -101,6 +101,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
             _get_device_properties=runtime.properties,
             _is_in_bad_fork=runtime.is_in_bad_fork,
             _initialized=True,
+            _cached_device_count=None,
             default_generators=tuple(session.generators),
             mem_get_info=runtime.mem_get_info,
             Stream=streams.VirtualStream,
@@ -108,6 +109,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
         ),
         *_group(torch.cuda, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
         *_group(torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
+        *_group(torch.backends.cudnn, "it warns on CPU builds, and there is no cuDNN", is_acceptable=runtime.no_cudnn),
         *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
@@ -154,6 +156,7 @@ def _tensor_patches() -> list[Patch]:
             numpy=tensor.numpy,
             type=tensor.type_,
             copy_=tensor.copy_,
+            __setitem__=tensor.setitem,
             new_tensor=tensor.new_tensor,
             new=tensor.new,
         ),
@@ -175,6 +178,7 @@ def _tensor_patches() -> list[Patch]:
 
 def _factory_patches() -> list[Patch]:
     context = torch.utils._device.DeviceContext
+    torch.utils._device._device_constructors()  # it keeps what it finds at its first call: that must be PyTorch's own
     replaced = {getattr(torch, name): name for name in (*factories.PLAIN, *factories.COPYING)}
     plain, copying = "a bare number as device", "they copy data in with dispatch turned off"
     return [
@@ -286,6 +290,7 @@ def applied(patches: Iterable[Patch]) -> Iterator[None]:
             before = vars(patch.owner).get(patch.name, _ABSENT)
             setattr(patch.owner, patch.name, patch.value)
             undo.callback(_put_back, patch.owner, patch.name, before)
+        undo.callback(torch.accelerator.get_device_capability.cache_clear)
         yield
 
 

@@ -200,3 +200,8 @@ def no_nccl(tensors: Any) -> bool:  # noqa: ARG001
 def not_capturing() -> bool:
     """Whether a CUDA graph is being captured: never."""
     return False
+
+
+def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
+    """Whether cuDNN takes this tensor: no, the CPU's kernels do."""
+    return False
