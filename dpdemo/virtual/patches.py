@@ -47,10 +47,10 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Patch:
-    """One attribute of `owner` that is another one while a block is open."""
+    """One attribute of `owner`, or entry if that is a dict, that is another one while a block is open."""
 
     owner: Any
-    name: str
+    name: Any
     value: Any
     why: str
 
@@ -199,6 +199,14 @@ def _factory_patches() -> list[Patch]:
     ]
 
 
+def _script_patches(others: list[Patch]) -> list[Patch]:
+    """TorchScript knows PyTorch's functions by identity; it must know what stands in for them as the same operators."""
+    known = torch.jit._builtins._get_builtin_table()
+    ops = [(patch, known.get(id(vars(patch.owner).get(patch.name)))) for patch in others]
+    why = "TorchScript knows functions by identity"
+    return [Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None]
+
+
 def _thread_patches() -> list[Patch]:
     return [
         Patch(threading.Thread, "_bootstrap_inner", threads.bootstrap, "dispatch modes are thread-local"),
@@ -270,11 +278,13 @@ def _storage_patches() -> list[Patch]:
 
 def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
+    factories_and_more = _factory_patches()
     return [
         *_cuda_patches(session),
         *_accelerator_patches(),
         *_tensor_patches(),
-        *_factory_patches(),
+        *factories_and_more,
+        *_script_patches(factories_and_more),
         *_device_patches(),
         *_autograd_patches(session),
         *_storage_patches(),
@@ -287,15 +297,22 @@ def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Apply `patches`, and put everything back on the way out, last first."""
     with contextlib.ExitStack() as undo:
         for patch in patches:
-            before = vars(patch.owner).get(patch.name, _ABSENT)
-            setattr(patch.owner, patch.name, patch.value)
-            undo.callback(_put_back, patch.owner, patch.name, before)
+            before = attributes(patch.owner).get(patch.name, _ABSENT)
+            _put(patch.owner, patch.name, patch.value)
+            undo.callback(_put, patch.owner, patch.name, before)
         undo.callback(torch.accelerator.get_device_capability.cache_clear)
         yield
 
 
-def _put_back(owner: Any, name: str, before: Any) -> None:
-    if before is _ABSENT:
+def attributes(owner: Any) -> Any:
+    """Return what `owner` itself has, by name."""
+    return owner if isinstance(owner, dict) else vars(owner)
+
+
+def _put(owner: Any, name: Any, value: Any) -> None:
+    if isinstance(owner, dict):
+        owner.pop(name, None) if value is _ABSENT else owner.__setitem__(name, value)
+    elif value is _ABSENT:
         delattr(owner, name)
     else:
-        setattr(owner, name, before)
+        setattr(owner, name, value)

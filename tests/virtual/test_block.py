@@ -23,7 +23,7 @@ def snapshot() -> list[tuple[Any, str, Any]]:
         table = patches.table(session)
     finally:
         state.session = None
-    return [(patch.owner, patch.name, vars(patch.owner).get(patch.name, ABSENT)) for patch in table]
+    return [(patch.owner, patch.name, patches.attributes(patch.owner).get(patch.name, ABSENT)) for patch in table]
 
 
 def changed(before: list[tuple[Any, str, Any]]) -> list[str]:
@@ -31,7 +31,7 @@ def changed(before: list[tuple[Any, str, Any]]) -> list[str]:
     return [
         f"{owner}.{name}"
         for owner, name, value in before
-        if vars(owner).get(name, ABSENT) is not value
+        if patches.attributes(owner).get(name, ABSENT) is not value
     ]
 
 
