@@ -45,6 +45,12 @@ _C: Any = torch._C
 _ABSENT = object()
 
 
+class _Attribute(property):
+    """A property that torch._dynamo, if it is imported inside a block, can ask what C++ attributes answer."""
+
+    __objclass__ = torch._C.TensorBase
+
+
 @dataclass(frozen=True)
 class Patch:
     """One attribute of `owner`, or entry if that is a dict, that is another one while a block is open."""
@@ -57,6 +63,11 @@ class Patch:
 
 def _group(owner: Any, why: str, **values: Any) -> list[Patch]:
     return [Patch(owner, name, value, why) for name, value in values.items()]
+
+
+def _existing(owner: Any, why: str, **values: Any) -> list[Patch]:
+    """Patch what this release has of these attributes."""
+    return [patch for patch in _group(owner, why, **values) if hasattr(owner, patch.name)]
 
 
 def _cuda_patches(session: Session) -> list[Patch]:
@@ -146,9 +157,9 @@ def _tensor_patches() -> list[Patch]:
         *_group(
             torch.Tensor,
             "what names a device: to C++ every tensor is on the CPU",
-            device=property(tensor.device),
-            is_cuda=property(tensor.is_cuda),
-            is_cpu=property(tensor.is_cpu),
+            device=_Attribute(tensor.device),
+            is_cuda=_Attribute(tensor.is_cuda),
+            is_cpu=_Attribute(tensor.is_cpu),
             get_device=tensor.get_device,
             to=tensor.to,
             cuda=tensor.cuda,
@@ -241,10 +252,11 @@ def _autograd_patches(session: Session) -> list[Patch]:
         *_group(
             torch.Tensor,
             "the same for gradients that C++ makes of nothing",
-            grad=property(autograd.get_grad, autograd.set_grad, autograd.del_grad),
+            grad=_Attribute(autograd.get_grad, autograd.set_grad, autograd.del_grad),
         ),
         *_group(torch.autograd, "and for those of autograd.grad", _engine_run_backward=autograd.run_engine),
         *_group(BackwardCFunction, "and this labels them accordingly", apply=autograd.backward),
+        *_existing(BackwardCFunction, "since 2.15", apply_boxed=autograd.backward_boxed),
         *_group(
             _C,
             "C++ would put tensors of all GPUs into one group",
@@ -268,7 +280,7 @@ def _storage_patches() -> list[Patch]:
     return _group(
         torch.UntypedStorage,
         "what names a device: to C++ every storage is on the CPU",
-        device=property(storages.device),
+        device=_Attribute(storages.device),
         to=storages.to,
         cuda=storages.cuda,
         cpu=storages.cpu,

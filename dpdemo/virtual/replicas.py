@@ -33,7 +33,7 @@ class _Watch:
         self.thread = thread
         self.began = self.moved_at = self.window_at = time.monotonic()
         self.place: tuple[object, ...] = ()
-        self.busy_at_window = _busy_seconds(thread)
+        self.busy_at_window = self.busy_at_move = _busy_seconds(thread)
 
     def is_waiting(self) -> bool:
         """Look once; to be asked every few milliseconds."""
@@ -46,8 +46,11 @@ class _Watch:
             return False
         place = (frame.f_code, frame.f_lasti)
         if place != self.place:
-            self.place, self.moved_at = place, now
-        return frame.f_code.co_filename in _WAITING_FILES and now - self.moved_at >= _WAITING_S
+            self.place, self.moved_at, self.busy_at_move = place, now, _busy_seconds(self.thread)
+        still = now - self.moved_at
+        if frame.f_code.co_filename not in _WAITING_FILES or still < _WAITING_S:
+            return False
+        return _busy_seconds(self.thread) - self.busy_at_move < still / 2  # else it only waits for the processor
 
     def _is_idle(self, now: float) -> bool:
         elapsed = now - self.window_at

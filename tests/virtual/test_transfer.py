@@ -45,7 +45,7 @@ def test_gradients_of_moves_can_be_differentiated_again() -> None:
     assert torch.autograd.gradcheck(lambda x: x.cuda(1).sin().cpu(), torch.rand(3, dtype=torch.float64, requires_grad=True))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch's own, when it loads its rules
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # PyTorch's own, when it loads its rules
 @pytest.mark.usefixtures("gpus")
 def test_forward_mode_gradients_travel_along() -> None:
     with torch.autograd.forward_ad.dual_level():
