@@ -200,3 +200,13 @@ def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
 def no_nccl(tensors: Any) -> bool:  # noqa: ARG001
     """Whether NCCL can reduce these tensors: no, so that PyTorch adds them itself."""
     return False
+
+
+def not_capturing() -> bool:
+    """Whether a CUDA graph is being captured: never."""
+    return False
+
+
+def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
+    """Whether cuDNN takes this tensor: no, the CPU's kernels do."""
+    return False
