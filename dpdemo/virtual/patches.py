@@ -123,9 +123,6 @@ def _cuda_patches(session: Session) -> list[Patch]:
         *_group(torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
         *_group(torch.backends.cudnn, "it warns on CPU builds, and there is no cuDNN", is_acceptable=runtime.no_cudnn),
         *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
-        *_group(
-            torch.backends.cudnn, "it warns on CPU builds, and there is no cuDNN here", is_acceptable=runtime.no_cudnn
-        ),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
         *_group(torch, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
