@@ -51,6 +51,10 @@ class _Attribute(property):
 
     __objclass__ = torch._C.TensorBase
 
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.fget, "__name__", "")).removeprefix("get_")
+
 
 @dataclass(frozen=True)
 class Patch:
