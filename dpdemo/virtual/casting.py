@@ -29,6 +29,11 @@ LOWER_PRECISION = (
     *("linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell"),
     *("rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention", "scaled_dot_product_attention"),
 )
+# On CUDA these end in `_cudnn_rnn`, which casts all its operands (aten/src/ATen/cudnn/AutocastRNN.cpp).
+RECURRENT = (
+    *("lstm.input", "lstm.data", "gru.input", "gru.data"),
+    *("rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"),
+)
 FP32 = (
     *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt"),
     *("sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm"),
@@ -169,7 +174,7 @@ class Autocast:
     def _register() -> torch.library.Library:
         library = torch.library.Library("aten", "IMPL", _KEY)  # noqa: TOR901
         kinds: tuple[tuple[tuple[str, ...], Callable[[Any], Kernel]], ...] = (
-            (LOWER_PRECISION, lambda op: _casting(op, _lower)),
+            (LOWER_PRECISION + RECURRENT, lambda op: _casting(op, _lower)),
             (FP32, lambda op: _casting(op, _float32)),
             (FP32_RESULT, _with_float32_result),
             (WIDEST, lambda op: _casting(op, _widest)),

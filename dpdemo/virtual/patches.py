@@ -290,6 +290,7 @@ def _storage_patches() -> list[Patch]:
         cuda=storages.cuda,
         cpu=storages.cpu,
         clone=storages.clone,
+        copy_=storages.copy_,
     )
 
 

@@ -9,6 +9,7 @@ import torch
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
+_copy_bytes: Any = torch._C.StorageBase.copy_  # type: ignore[attr-defined]
 _device: Any = torch._C.StorageBase.device  # type: ignore[attr-defined]
 
 
@@ -18,12 +19,22 @@ def _index(storage: torch.UntypedStorage) -> int | None:
 
 
 def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedStorage:
-    """Copy `storage` to GPU `target`, or to the CPU; `aten::copy_` counts the bytes."""
+    """Copy `storage` to GPU `target`, or to the CPU."""
     session = the_session()
     copy = torch.UntypedStorage(storage.nbytes())
     if target is not None:
         copy.__dict__[session.key] = Allocation(session.ledger, target, storage.nbytes())
-    return copy.copy_(storage)
+    return copy_(copy, storage)
+
+
+def copy_(self: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: Any = None) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.copy_`, whose two sides may be on two devices."""
+    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+        _copy_bytes(self, source, non_blocking)
+    there, here = _index(source), _index(self)
+    if there != here:
+        the_session().ledger.transfer(there, here, self.nbytes())
+    return self
 
 
 def device(self: torch.UntypedStorage) -> torch.device:
