@@ -5,11 +5,14 @@ In processes of their own: importing PyTorch's test helpers changes global setti
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import dpdemo
 
 pytest.importorskip("expecttest", reason="PyTorch's test helpers need it")
 
@@ -18,7 +21,15 @@ SWEEP = Path(__file__).with_name("opinfo_sweep.py")
 
 def python(*arguments: str) -> str:
     """Run Python beside the sweep and return what it printed."""
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=SWEEP.parent, check=False)
+    package = str(Path(dpdemo.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=SWEEP.parent,
+        env={**os.environ, "PYTHONPATH": package},
+        check=False,
+    )
     return done.stdout + done.stderr[-2000:]
 
 
