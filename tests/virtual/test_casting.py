@@ -78,7 +78,7 @@ def test_binary_cross_entropy_is_refused_in_cudas_words() -> None:
 
 
 def test_replicas_run_under_autocast_in_float16_whatever_the_caller_asked_for() -> None:
-    """The dtype is thread-local and `parallel_apply` hands on only whether autocast is on (pytorch/pytorch#60706)."""
+    """`parallel_apply` hands on only whether autocast is on, not its dtype (pytorch/pytorch#60706)."""
     model = nn.DataParallel(nn.Linear(4, 2).cuda())
     with torch.autocast("cuda", torch.bfloat16):
         assert model(torch.rand(8, 4)).dtype is torch.float16

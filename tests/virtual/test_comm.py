@@ -70,10 +70,16 @@ def test_reduction_adds_on_the_device_asked_for() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: torch._C._scatter(on(0, 2), [], None, 0, None), "Expected at least one device to scatter to"),
+        (
+            lambda: torch._C._scatter(on(0, 2), [], None, 0, None),
+            "Expected at least one device to scatter to",
+        ),
         (
             lambda: comm.scatter(on(0, 2), [0, 1], [1]),
-            "Expected devices and chunk_sizes to be of same length, but got len(devices) = 2 and len(chunk_sizes) = 1",
+            (
+                "Expected devices and chunk_sizes to be of same length, "
+                "but got len(devices) = 2 and len(chunk_sizes) = 1"
+            ),
         ),
         (lambda: comm.scatter(on(0, 2), out=[]), "Expected at least one output tensor to scatter to"),
         (
@@ -82,13 +88,17 @@ def test_reduction_adds_on_the_device_asked_for() -> None:
         ),
         (
             lambda: comm.scatter(on(0, 2), out=[on(1, 1, 1)]),
-            "Output tensor at index 0 has incorrect shape: [1, 1]. "
-            "Expected same shape except for scatter dim 0 as the source tensor: [2]",
+            (
+                "Output tensor at index 0 has incorrect shape: [1, 1]. "
+                "Expected same shape except for scatter dim 0 as the source tensor: [2]"
+            ),
         ),
         (
             lambda: comm.scatter(on(0, 2), out=[on(1, 1)]),
-            "Total size for output tensors along scatter dim 0 does not match the source tensor size at dim 0. "
-            "Expected 2, but got total size 1",
+            (
+                "Total size for output tensors along scatter dim 0 does not match the source tensor size at "
+                "dim 0. Expected 2, but got total size 1"
+            ),
         ),
         (lambda: comm.gather([]), "Expected at least one tensor to gather from"),
         (lambda: torch._C._gather_out([], on(0, 1), 0), "Expected at least one tensor to gather from"),
@@ -98,8 +108,10 @@ def test_reduction_adds_on_the_device_asked_for() -> None:
         ),
         (
             lambda: comm.gather([on(0, 2), on(1, 2, 2)]),
-            "Expected all input tensors to have the same number of dimensions, "
-            "but tensor at index 1has 2 dimensions, (expected 1)",
+            (
+                "Expected all input tensors to have the same number of dimensions, "
+                "but tensor at index 1has 2 dimensions, (expected 1)"
+            ),
         ),
         (
             lambda: comm.gather([on(0, 2, 3), on(1, 2, 4)]),
@@ -116,8 +128,10 @@ def test_reduction_adds_on_the_device_asked_for() -> None:
         ),
         (
             lambda: comm.broadcast(on(0, 2), out=[on(1, 3)]),
-            "Expected all output tensors to have same shape as the source tensor [2], "
-            "but output tensor at index 0 has shape [3]",
+            (
+                "Expected all output tensors to have same shape as the source tensor [2], "
+                "but output tensor at index 0 has shape [3]"
+            ),
         ),
         (lambda: comm.broadcast_coalesced([on(1, 2)], [0, 1]), "All tensors must be on devices[0]: 0"),
     ],

@@ -35,7 +35,9 @@ def python(*arguments: str) -> str:
 
 def test_every_tenth_operator_agrees() -> None:
     report = python(str(SWEEP), "--samples", "1", "--every", "10")
-    agreed, _, compared = report.rpartition("\n")[0].rpartition("\n")[2].partition(" operators")[0].partition(" of ")
+    agreed, _, compared = (
+        report.rpartition("\n")[0].rpartition("\n")[2].partition(" operators")[0].partition(" of ")
+    )
     assert agreed == compared, report
     assert int(compared) > 50, report
 
@@ -55,6 +57,8 @@ def test_the_sweep_can_fail() -> None:
 @pytest.mark.opinfo
 def test_every_operator_agrees() -> None:
     report = python(str(SWEEP))
-    agreed, _, compared = report.rpartition("\n")[0].rpartition("\n")[2].partition(" operators")[0].partition(" of ")
+    agreed, _, compared = (
+        report.rpartition("\n")[0].rpartition("\n")[2].partition(" operators")[0].partition(" of ")
+    )
     assert agreed == compared, report
     assert int(compared) > 600, report

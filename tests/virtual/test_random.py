@@ -10,8 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 
-from dpdemo.virtual import virtual_gpus
-
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
@@ -64,8 +62,6 @@ def test_seeds_and_states_are_each_devices_own() -> None:
     with torch.random.fork_rng(devices=[0]):
         torch.rand(1, device="cuda:0")
     assert torch.rand(2, device="cuda:0").tolist() == first
-
-
 
 
 def test_generators_can_be_made_copied_and_pickled_for_a_gpu() -> None:

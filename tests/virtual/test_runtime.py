@@ -23,7 +23,7 @@ def test_cuda_says_how_many_devices_there_are_and_what_they_are() -> None:
     assert torch.cuda.get_device_properties(3).total_memory == torch.cuda.mem_get_info(3)[1]
     assert torch.cuda.is_bf16_supported()
     assert torch.cuda.can_device_access_peer(0, 1)
-    with pytest.raises(AssertionError, match="^Invalid device id$"):
+    with pytest.raises(AssertionError, match=r"^Invalid device id$"):
         torch.cuda.get_device_properties(4)
 
 

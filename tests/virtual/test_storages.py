@@ -25,7 +25,13 @@ def saved(value: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("where", "device"),
-    [(None, "cuda:1"), ("cpu", "cpu"), ("cuda:2", "cuda:2"), ({"cuda:1": "cuda:3"}, "cuda:3"), (torch.device("cuda"), "cuda:0")],
+    [
+        (None, "cuda:1"),
+        ("cpu", "cpu"),
+        ("cuda:2", "cuda:2"),
+        ({"cuda:1": "cuda:3"}, "cuda:3"),
+        (torch.device("cuda"), "cuda:0"),
+    ],
 )
 def test_loading_puts_tensors_where_map_location_says(where: Any, device: str) -> None:
     tensor = torch.rand(3, device="cuda:1")
@@ -52,7 +58,11 @@ def test_a_saved_wrapped_model_comes_back_whole() -> None:
 
 def test_deepcopy_and_pickle_keep_the_device_and_share_nothing() -> None:
     tensor = torch.zeros(3, device="cuda:1")
-    for again in (copy.deepcopy(tensor), pickle.loads(pickle.dumps(tensor)), copy.deepcopy(nn.Parameter(tensor))):  # noqa: S301
+    for again in (
+        copy.deepcopy(tensor),
+        pickle.loads(pickle.dumps(tensor)),  # noqa: S301 - our own
+        copy.deepcopy(nn.Parameter(tensor)),
+    ):
         assert again.device == tensor.device
         again.data.add_(1)
     assert tensor.tolist() == [0, 0, 0]
