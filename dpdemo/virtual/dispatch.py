@@ -20,6 +20,7 @@ from dpdemo.virtual.mismatch import check_strangers, device_clash
 from dpdemo.virtual.random import is_random, run_random
 from dpdemo.virtual.rules import RULES
 from dpdemo.virtual.state import gpu_index
+from dpdemo.virtual.widening import run_wider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,10 +75,15 @@ def _execute(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
 ) -> Any:
     """Run `func` on GPU `index`, or on the CPU if that is None, and label what comes out."""
-    if is_random(func):
-        result = run_random(session, func, args, kwargs, index)
-    else:
-        result = func(*args, **kwargs) if kwargs else func(*args)
+    try:
+        if is_random(func):
+            result = run_random(session, func, args, kwargs, index)
+        else:
+            result = func(*args, **kwargs) if kwargs else func(*args)
+    except RuntimeError as refusal:
+        if index is None:
+            raise
+        result = run_wider(func, args, kwargs, refusal)
     if index is not None:
         if type(result) is _Tensor:
             stamp(result, session, index)
