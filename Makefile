@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint format clean
+.PHONY: demo test test-torch bench lint readme format clean
 .DEFAULT_GOAL := demo
 
 # The stamp's name carries the torch asked for, so that another TORCH installs again.
@@ -19,18 +19,25 @@ $(STAMP): pyproject.toml
 	touch "$@"
 
 demo: $(STAMP)
-	$(BIN)/dpdemo run --config configs/tutorial.yaml
+	$(BIN)/dpdemo run --virtual --gpus 0,1,2
 
 bench: $(STAMP)
 	$(BIN)/python tests/bench/commands.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
+
+# The suite on another torch, in an environment of its own: `make test-torch TORCH=torch==2.15.0`.
+test-torch:
+	$(MAKE) test TORCH="$(TORCH)" VENV=".venv-$(subst /,_,$(subst =,_,$(TORCH)))"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+readme: $(STAMP)
+	$(BIN)/python tests/readme.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

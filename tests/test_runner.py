@@ -12,6 +12,7 @@ from dpdemo.catalogue import MODELS
 
 NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 needs_gpu = pytest.mark.skipif(NUM_GPUS == 0, reason="no CUDA GPU is visible on this machine")
+NUM_VIRTUAL_EXAMPLES = 2000
 needs_no_gpu = pytest.mark.skipif(NUM_GPUS > 0, reason="a CUDA GPU is visible on this machine")
 
 FAILING = """
@@ -85,8 +86,80 @@ class TestOnTheCPU:
             dpdemo.run(output_device=1)
 
 
+@st.composite
+def virtual_configs(draw):
+    """Configs of all built-in models over a few GPUs, in any order, gathered anywhere."""
+    num_gpus = draw(st.integers(1, 9))
+    ordinals = draw(st.permutations(range(num_gpus)))[: draw(st.integers(1, num_gpus))]
+    batch_size = draw(st.integers(1, 40))
+    return {
+        "model": draw(st.sampled_from(list(MODELS))),
+        "input_size": draw(st.integers(2, 4)),  # BatchNorm in training refuses a lone pixel
+        "output_size": draw(st.integers(1, 3)),
+        "batch_size": batch_size,
+        "data_size": draw(st.integers(1, 2 * batch_size + 3)),
+        "gpus": list(ordinals),
+        "output_device": draw(st.none() | st.sampled_from(ordinals)),
+        "dim": draw(st.integers(0, 1)),
+        "shuffle": draw(st.booleans()),
+    }
+
+
+@needs_no_gpu
+class TestOnVirtualGPUs:
+    @given(virtual_configs())
+    @settings(max_examples=NUM_VIRTUAL_EXAMPLES, deadline=None)
+    def test_what_is_seen_is_what_simulate_predicts(self, config):
+        seen = dpdemo.run(**config, virtual=True)
+        predicted = dpdemo.simulate(**config)
+        assert seen.batches == predicted.batches
+        assert (seen.devices, seen.wrapped, seen.totals) == (
+            predicted.devices,
+            predicted.wrapped,
+            predicted.totals,
+        )
+
+    def test_a_report_says_that_its_gpus_are_virtual(self):
+        assert dpdemo.run(gpus=[0, 1], virtual=True).virtual
+
+    @pytest.mark.parametrize("gpus", [None, "all"])
+    def test_the_number_of_virtual_gpus_has_to_be_said(self, gpus):
+        with pytest.raises(dpdemo.UsageError, match="expected ordinals of virtual GPUs, got") as caught:
+            dpdemo.run(gpus=gpus, virtual=True)
+        assert caught.value.hint == "say which: --virtual --gpus 0,1,2"
+
+    def test_there_are_as_many_virtual_gpus_as_the_highest_ordinal_asks_for(self):
+        assert list(dpdemo.run(gpus=[5, 2], virtual=True).devices) == ["cuda:5", "cuda:2"]
+
+    def test_a_count_means_the_first_gpus(self):
+        assert list(dpdemo.run(gpus=3, virtual=True).devices) == ["cuda:0", "cuda:1", "cuda:2"]
+
+    def test_several_replicas_on_one_gpu_are_told_apart(self):
+        report = dpdemo.run(gpus=[0, 0, 0], batch_size=7, data_size=7, virtual=True)
+        assert report.batches == dpdemo.simulate(gpus=[0, 0, 0], batch_size=7, data_size=7).batches
+
+    def test_a_second_block_of_virtual_gpus_is_an_error(self):
+        with (
+            dpdemo.virtual_gpus(2),
+            pytest.raises(dpdemo.UsageError, match="expected to open 3 virtual GPUs"),
+        ):
+            dpdemo.run(gpus=3, virtual=True)
+
+    def test_inside_a_block_a_plain_run_takes_its_gpus(self):
+        with dpdemo.virtual_gpus(4):
+            assert len(dpdemo.run().devices) == 4
+
+
 @pytest.mark.usefixtures("own_models")
 class TestTheUsersModel:
+    @needs_no_gpu
+    def test_a_replica_that_fails_is_named(self):
+        with pytest.raises(
+            dpdemo.RunError, match="ValueError in replica 0 on device 0: a batch too short"
+        ) as caught:
+            dpdemo.run(model="failing_models:FailsOnShortBatch", gpus=[0, 1], virtual=True)
+        assert "failing_models.py:8 in forward" in str(caught.value)
+
     def test_a_forward_that_fails_names_batch_error_and_the_users_line(self):
         with pytest.raises(
             dpdemo.RunError, match="to take batch 4, got ValueError: a batch too short"

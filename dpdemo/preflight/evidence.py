@@ -75,7 +75,7 @@ class Raised:
 
 
 def likely_rows(sizes: list[int]) -> int:
-    """Guess the batch size: what most tensors have, the first of them where they draw, and 1 only if all do."""
+    """Guess the batch size: what most tensors have, the first of them where they draw, and 1 last."""
     known = [size for size in sizes if size > 1] or [size for size in sizes if size]
     return max(known, key=lambda size: (known.count(size), -known.index(size)), default=0)
 

@@ -147,14 +147,8 @@ class Judge:
         for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
             frozen = [state.frozen(value) for value in (was, alone, split)]
             if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
-                yield StateChange(
-                    path,
-                    "argument",
-                    *map(state.show, frozen),
-                    True,
-                    True,
-                    same=False,  # type: ignore[arg-type]
-                )
+                before, after, after_parallel = map(state.show, frozen)
+                yield StateChange(path, "argument", before, after, after_parallel, True, True, same=False)
 
     def _compare(self) -> Comparison:
         single, draft = self.single, self.draft

@@ -22,6 +22,7 @@ WHOLE = {
         *DPDEMO, "simulate", "--gpus", "100000", "--batch-size", "1000000007", "--data-size", str(10**15),
     ],
     "dpdemo run": [*DPDEMO, "run"],
+    "dpdemo run --virtual --gpus 0,1,2": [*DPDEMO, "run", "--virtual", "--gpus", "0,1,2"],
 }  # fmt: skip
 GOALS = {
     "dpdemo --help": 0.15,

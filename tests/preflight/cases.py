@@ -915,7 +915,7 @@ def a_lambda_on_self():
     class Model(Net):
         def __init__(self):
             super().__init__()
-            self.f = lambda x: self.fc(x)
+            self.f = lambda x: self.fc(x)  # noqa: PLW0108 - the pitfall
 
         def forward(self, x):
             return self.f(x)

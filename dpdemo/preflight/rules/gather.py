@@ -38,12 +38,21 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
         alone = {leaf.path: leaf.shape for leaf in probe.single.output}
         for leaf in call.gathered or ():
             if alone.get(leaf.path) in ((), (1,)) and leaf.shape == (len(call.replicas),):
-                yield Found(leaf.path, f"{_at(leaf.path)} is one number on one GPU, and {leaf.shape[0]} here",
-                            forward_place(evidence), probe)  # fmt: skip
+                yield Found(
+                    leaf.path,
+                    f"{_at(leaf.path)} is one number on one GPU, and {leaf.shape[0]} here",
+                    forward_place(evidence),
+                    probe,
+                )
     for probe, call, error in gather_failures(evidence):
         if "tensor has no dimensions" in error.message:
-            yield Found("", f"a number cannot be gathered along dimension {call.dim}: {error.message}",
-                        forward_place(evidence), probe, "error")  # fmt: skip
+            yield Found(
+                "",
+                f"a number cannot be gathered along dimension {call.dim}: {error.message}",
+                forward_place(evidence),
+                probe,
+                "error",
+            )
 
 
 @rule("DP402", "output-type", "error")
@@ -62,8 +71,12 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
     for probe, call in _several(evidence):
         for leaf in call.replicas[0].output or ():
             if not leaf.is_tensor and leaf.type not in allowed:
-                yield Found(leaf.path, f"{_at(leaf.path)} is of type {leaf.type}, which gather cannot join",
-                            forward_place(evidence), probe)  # fmt: skip
+                yield Found(
+                    leaf.path,
+                    f"{_at(leaf.path)} is of type {leaf.type}, which gather cannot join",
+                    forward_place(evidence),
+                    probe,
+                )
 
 
 @rule("DP403", "garbled-string", "error")
@@ -83,8 +96,12 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 came = next((one.text for one in call.gathered or () if one.path == leaf.path), "")
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = re.sub(r"(\[\d+\])+$", "", leaf.path)
-                yield Found(path, f"{_at(path)} is the text {leaf.text[:20]!r}{became}",
-                            forward_place(evidence), probe)  # fmt: skip
+                yield Found(
+                    path,
+                    f"{_at(path)} is the text {leaf.text[:20]!r}{became}",
+                    forward_place(evidence),
+                    probe,
+                )
 
 
 @rule("DP404", "none-output", "error")
@@ -108,8 +125,12 @@ def none_output(evidence: Evidence) -> Iterator[Found]:
             where = [index for index, paths in enumerate(nones) if path in paths]
             if len(where) < len(nones):
                 lost = ": what the others give is dropped" if where[0] == 0 else ""
-                yield Found(path, f"{_at(path)} is None in replica {where[0]} and not in all{lost}",
-                            forward_place(evidence), probe)  # fmt: skip
+                yield Found(
+                    path,
+                    f"{_at(path)} is None in replica {where[0]} and not in all{lost}",
+                    forward_place(evidence),
+                    probe,
+                )
 
 
 @rule("DP405", "structure-differs", "error")
@@ -132,8 +153,12 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
                 continue
             if "None" in replica.structure + first:
                 continue  # DP404 tells that story
-            yield Found("structure", f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
-                        forward_place(evidence), probe)  # fmt: skip
+            yield Found(
+                "structure",
+                f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
+                forward_place(evidence),
+                probe,
+            )
             break
 
 
@@ -165,8 +190,12 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
                     and len(set(sizes)) > 1
                     and not _is_batch(alone.get(path, ()), dim, call.rows)
                 ):
-                    yield Found(path, f"{_at(path)} has size {sizes_of(sizes)} on dimension {dim} in the replicas",
-                                forward_place(evidence), probe)  # fmt: skip
+                    yield Found(
+                        path,
+                        f"{_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
+                        forward_place(evidence),
+                        probe,
+                    )
 
 
 def sizes_of(sizes: list[int]) -> str:
@@ -245,8 +274,12 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
             after = _counts(call.gathered or ()).get(path)
             ending = f"comes back with {after}" if after else "cannot be joined"
             sizes = sizes_text(list(probe.split.sizes())) if probe.split else ""
-            yield Found(path, f"{_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}",
-                        forward_place(evidence), probe)  # fmt: skip
+            yield Found(
+                path,
+                f"{_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}",
+                forward_place(evidence),
+                probe,
+            )
 
 
 @rule("DP409", "batch-dimension", "error")
@@ -276,8 +309,13 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                     and sum(chunks) == call.rows
                     and len(chunks) > 1
                 ):
-                    yield Found(path, f"{_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
-                                f"along dimension {call.dim}", forward_place(evidence), probe)  # fmt: skip
+                    yield Found(
+                        path,
+                        f"{_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
+                        f"along dimension {call.dim}",
+                        forward_place(evidence),
+                        probe,
+                    )
 
 
 @rule("DP490", "gather-failed", "error", unless=("DP205", "DP209", "DP214", "DP4"))

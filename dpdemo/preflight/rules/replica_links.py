@@ -240,9 +240,9 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     References: torch/nn/parallel/parallel_apply.py
     """
     for probe, error in failures(evidence):
-        if error.stage == "replica" and error.replica is not None and error.type != "StopIteration":
-            if not re.search(_KNOWN, error.message):
-                yield Found(str(error.place), f"replica {error.replica} raises {error}", error.place, probe)
+        is_known = error.type == "StopIteration" or re.search(_KNOWN, error.message)
+        if error.stage == "replica" and error.replica is not None and not is_known:
+            yield Found(str(error.place), f"replica {error.replica} raises {error}", error.place, probe)
 
 
 @rule("DP391", "two-devices", "error",

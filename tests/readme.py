@@ -1,0 +1,60 @@
+"""The console blocks of README.md: run as written, their output compared or (`make readme`) written anew."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command as the README writes it, and the output that it shows below."""
+
+    command: str
+    output: str
+
+
+def shown(text: str) -> list[Shown]:
+    """All `$ dpdemo …` commands of a text; those of make are the reader's own."""
+    found = []
+    for block in _BLOCK.findall(text):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found.append(Shown(command.partition("#")[0].strip(), output))
+    return [each for each in found if each.command.startswith("dpdemo ")]
+
+
+def run(command: str) -> str:
+    """Run a command as written, in the repository's root, and give what a terminal would show."""
+    arguments = [sys.executable, "-m", *shlex.split(command)]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}  # stdout and stderr in the order of writing
+    env.pop("COLUMNS", None)
+    done = subprocess.run(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=env,
+        check=False,
+        timeout=120,
+    )
+    return done.stdout
+
+
+def written_anew(text: str) -> str:
+    """The text with the real output below each command."""
+    for each in shown(text):
+        text = text.replace(f"$ {each.command}\n{each.output}", f"$ {each.command}\n{run(each.command)}")
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(written_anew(README.read_text()))
