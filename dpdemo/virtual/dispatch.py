@@ -54,7 +54,7 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             action = _actions[func]
         except KeyError:
-            action = _actions[func] = RULES.get(func) or (run_custom if is_custom(func) else run)
+            action = _actions[func] = RULES.get(func) or _kind(func)
         return action(self.session, func, args, kwargs or {})
 
 
@@ -147,6 +147,25 @@ def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
             kwargs["device"] = _CPU
     kwargs.pop("pin_memory", None)  # pinning needs a CUDA runtime; `tensor.py` keeps the flag
     return _execute(session, func, args, kwargs, index)
+
+
+def _kind(func: Any) -> Any:
+    """Choose what an operator without a rule takes."""
+    if is_custom(func):
+        return run_custom
+    return run_parts if _is_composite(func.name()) else run
+
+
+def _is_composite(name: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, "CompositeImplicitAutograd"
+    ) and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+
+
+def run_parts(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Take a composite operator apart. Autograd does so before we are called, except in inference mode."""
+    with VirtualGpuMode(session):
+        return func.decompose(*args, **kwargs)
 
 
 def is_custom(func: Any) -> bool:

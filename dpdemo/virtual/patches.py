@@ -127,6 +127,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
         *_group(
             torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing
         ),
+        *_group(torch.cuda.nvtx, "markers for a profiler that is not there", _nvtx=runtime.markers()),
         *_group(
             torch.backends.cudnn,
             "it warns on CPU builds, and there is no cuDNN",
@@ -181,6 +182,7 @@ def _tensor_patches() -> list[Patch]:
             type=tensor.type_,
             copy_=tensor.copy_,
             __setitem__=tensor.setitem,
+            __dlpack__=tensor.dlpack,
             new_tensor=tensor.new_tensor,
             new=tensor.new,
         ),
@@ -215,6 +217,7 @@ def _factory_patches() -> list[Patch]:
         *_group(
             torch.fft, plain, **{name: factories.plain(getattr(torch.fft, name)) for name in factories.FFT}
         ),
+        *_group(torch.nested, copying, nested_tensor=factories.copying(torch.nested.nested_tensor)),
         *_group(
             torch.linalg,
             "C++ makes the result itself",

@@ -6,8 +6,7 @@ replica is through, and the next one starts after it.
 
 A replica may wait for another that has not started (a queue or a barrier between replicas, as in synchronised
 batch normalisation). Then `start()` returns early and they run side by side from there on. Whether a replica
-waits is judged
-from outside, since a lock cannot be asked who waits on it: see `_Watch`.
+waits is judged from outside, since a lock cannot be asked who waits on it: see `_Watch`.
 """
 
 from __future__ import annotations
@@ -70,15 +69,10 @@ def _busy_seconds(thread: threading.Thread) -> float:
     try:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
     except (OSError, ValueError):
-        return _processor_seconds(thread)
+        # Not on Linux, or just over: it never looks idle. The thread's own clock (pthread_getcpuclockid) is no
+        # substitute: asked of a thread that is over, it crashes the process.
+        return time.monotonic()
     return (int(ran) + int(queued)) / 1e9
-
-
-def _processor_seconds(thread: threading.Thread) -> float:
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
-    except (AttributeError, OSError):
-        return time.monotonic()  # no such clock here: it never looks idle
 
 
 class ReplicaThread(threading.Thread):

@@ -1,7 +1,7 @@
 """Operators that CUDA has for a narrow dtype and the CPU has not: run in a wider one, and round the result.
 
-There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes with
-every release. So the CPU's own refusal is what tells: "... not implemented for 'Half'".
+There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
+with every release. So the CPU's own refusal is what tells: "... not implemented for 'Half'".
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
 
     Raises:
         UnsupportedOpError: it was refused for another reason, or wider too.
+
     """
     name = _REFUSAL.search(str(refusal))
     if name is None:
