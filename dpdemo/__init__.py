@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from dpdemo.config import Config, load_config
     from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
     from dpdemo.prediction import simulate
+    from dpdemo.preflight.engine import check
+    from dpdemo.preflight.findings import CheckReport
+    from dpdemo.preflight.testing import assert_no_pitfalls
     from dpdemo.report import SplitReport
     from dpdemo.runner import run
     from dpdemo.virtual import virtual_gpus
@@ -17,12 +20,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CheckReport": "dpdemo.preflight.findings",
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
     "UsageError": "dpdemo.errors",
+    "assert_no_pitfalls": "dpdemo.preflight.testing",
+    "check": "dpdemo.preflight.engine",
     "load_config": "dpdemo.config",
     "run": "dpdemo.runner",
     "simulate": "dpdemo.prediction",
@@ -30,12 +36,15 @@ _HOMES = {
 }
 
 __all__ = [
+    "CheckReport",
     "Config",
     "DpdemoError",
     "RunError",
     "RunInterrupted",
     "SplitReport",
     "UsageError",
+    "assert_no_pitfalls",
+    "check",
     "load_config",
     "run",
     "simulate",

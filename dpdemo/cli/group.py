@@ -9,6 +9,8 @@ from typer.core import TyperGroup
 COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
     "run": "Run an epoch under torch's DataParallel and show what each device saw.",
+    "check": "Run a model under DataParallel on virtual GPUs, against one GPU, and name each pitfall with "
+    "its fix.",
     "devices": "List the visible GPUs and apply DataParallel's balance rule.",
     "schema": "Print the JSON schema of the config or of the report.",
 }

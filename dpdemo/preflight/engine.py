@@ -32,6 +32,7 @@ def check(  # noqa: PLR0913 - each is an option of the command
     *,
     gpus: int = 4,
     dim: int = 0,
+    batch_size: int = 32,
     data_size: int | None = None,
     drop_last: bool = False,
     autocast: str | None = None,
@@ -50,6 +51,7 @@ def check(  # noqa: PLR0913 - each is an option of the command
             that returns one of these for a batch size. Shapes as from `--input` are given as a list of texts.
         gpus: how many virtual GPUs.
         dim: the batch dimension.
+        batch_size: what `inputs` is called with, where it is a function.
         data_size: samples of an epoch; without it the last batch may have any size.
         drop_last: whether the short last batch is left out.
         autocast: the type of an autocast around the call, such as "bfloat16".
@@ -69,7 +71,7 @@ def check(  # noqa: PLR0913 - each is an option of the command
         warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
         say("building the model")
         evidence, sizes = _gather_evidence(
-            model, inputs, handle, gpus, (dim, data_size, drop_last, autocast), say
+            model, inputs, handle, gpus, (dim, batch_size, data_size, drop_last, autocast), say
         )
     return judge(evidence, chosen, sizes)
 
@@ -101,7 +103,7 @@ def _gpus(number: int) -> Iterator[Any]:
 def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
     model: Any, inputs: Any, handle: Any, gpus: int, settings: tuple[Any, ...], say: Progress
 ) -> tuple[Evidence, tuple[int, ...]]:
-    dim, data_size, drop_last, autocast = settings
+    dim, batch_size, data_size, drop_last, autocast = settings
     built = building.build(model)
     if built.model is None:
         assert built.raised is not None  # noqa: S101 - one of the two
@@ -109,7 +111,7 @@ def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
     wrapper = built.model if isinstance(built.model, nn.DataParallel) else None
     device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(gpus))
     dim = wrapper.dim if wrapper is not None else dim
-    batches = _batches(inputs if inputs is not None else built.inputs, dim)
+    batches = _batches(inputs if inputs is not None else built.inputs, dim, batch_size)
     found = scan(built.model, torch.device("cuda", device_ids[0]))
     evidence = Evidence(
         gpus, found, (), tuple(built.events),
@@ -132,7 +134,7 @@ def _has_script(types: tuple[tuple[str, str], ...]) -> bool:
     return any(name == "ScriptModule" for _, name in types)
 
 
-def _batches(inputs: Any, dim: int) -> Batches:
+def _batches(inputs: Any, dim: int, batch_size: int) -> Batches:
     if inputs is None:
         raise UsageError(
             "expected inputs for the model, got none - at `inputs`",
@@ -141,7 +143,7 @@ def _batches(inputs: Any, dim: int) -> Batches:
     if isinstance(inputs, list) and inputs and all(isinstance(text, str) for text in inputs):
         return Batches.from_specs([InputSpec.parse(text) for text in inputs])
     if callable(inputs) and not isinstance(inputs, torch.Tensor):
-        return Batches.from_function(inputs, 32)
+        return Batches.from_function(inputs, batch_size)
     return Batches.from_example(inputs, dim)
 
 

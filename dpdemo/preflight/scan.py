@@ -33,7 +33,7 @@ def scan(model: nn.Module, first: torch.device) -> Scan:
         forward=place_of_function(core.forward),
         wrappers=tuple(path for path, module in model.named_modules() if isinstance(module, nn.DataParallel)),
         device_ids=tuple(model.device_ids) if isinstance(model, nn.DataParallel) else (),
-        strays=_strays(core, first),
+        strays=_strays(model, first),
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
     )
 
@@ -128,11 +128,22 @@ def _is_users_hook(hook: Any) -> bool:
     return code is not None and is_users(code.co_filename)
 
 
-def _strays(core: nn.Module, first: torch.device) -> tuple[tuple[str, str], ...]:
-    tensors = [*core.named_parameters(), *core.named_buffers()]
-    if all(tensor.device.type == "cpu" for _, tensor in tensors):
-        return ()  # the script that uses it will move it as a whole
-    return tuple((name, str(tensor.device)) for name, tensor in tensors if tensor.device != first)
+def _strays(model: nn.Module, first: torch.device) -> tuple[tuple[str, str], ...]:
+    """List what is not on the first GPU of its wrapper; where there is none, of the one to come."""
+    wrappers = [
+        (path, one)
+        for path, one in model.named_modules()
+        if isinstance(one, nn.DataParallel) and one.device_ids
+    ]
+    parts = [
+        (f"{path}.module." if path else "", one.module, one.src_device_obj) for path, one in wrappers
+    ] or [("", model, first)]
+    found: list[tuple[str, str]] = []
+    for prefix, part, wanted in parts:
+        tensors = [*part.named_parameters(), *part.named_buffers()]
+        if any(tensor.device.type != "cpu" for _, tensor in tensors):  # else a script will move it as a whole
+            found += [(prefix + name, str(one.device)) for name, one in tensors if one.device != wanted]
+    return tuple(found)
 
 
 def _words(code: types.CodeType) -> set[str]:

@@ -189,7 +189,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 continue  # DP212 tells that story
             if size is None or size == call.rows or not _is_harmful(call, probe.comparison.values_equal):
                 continue
-            if call.raised is None and leaf in short_arguments(call):
+            if call.replicas and leaf in short_arguments(call) and delivered_rows(call) < call.rows:
                 continue  # DP201 tells that story
             if call.raised is not None and "kwargs_tup" in call.raised.message:
                 continue  # and DP204 that one
