@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpdemo.config import Config, load_config
     from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
+    from dpdemo.explanation import Explanation
     from dpdemo.prediction import simulate
     from dpdemo.report import SplitReport
     from dpdemo.runner import run
     from dpdemo.virtual import virtual_gpus
+    from dpdemo.walkthrough import explain
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
+    "Explanation": "dpdemo.explanation",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
     "UsageError": "dpdemo.errors",
+    "explain": "dpdemo.walkthrough",
     "load_config": "dpdemo.config",
     "run": "dpdemo.runner",
     "simulate": "dpdemo.prediction",
@@ -32,10 +36,12 @@ _HOMES = {
 __all__ = [
     "Config",
     "DpdemoError",
+    "Explanation",
     "RunError",
     "RunInterrupted",
     "SplitReport",
     "UsageError",
+    "explain",
     "load_config",
     "run",
     "simulate",

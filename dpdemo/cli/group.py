@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
     "run": "Run an epoch under torch's DataParallel and show what each device saw.",
+    "explain": "Take one batch through scatter, replicate, parallel_apply and gather, step by step.",
     "devices": "List the visible GPUs and apply DataParallel's balance rule.",
     "schema": "Print the JSON schema of the config or of the report.",
 }

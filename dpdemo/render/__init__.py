@@ -11,6 +11,7 @@ from dpdemo.render.saving import SUFFIXES, check_save_path
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dpdemo.explanation import Explanation
     from dpdemo.report import SplitReport
 
 Format = Literal["table", "transcript", "json", "csv", "markdown"]
@@ -24,7 +25,9 @@ __all__ = [
     "make_console",
     "report_schema",
     "save",
+    "save_explanation",
     "write",
+    "write_explanation",
 ]
 
 
@@ -67,6 +70,34 @@ def save(report: "SplitReport", path: str | os.PathLike[str], *, verbose: bool =
     from dpdemo.render.files import save_report
 
     save_report(report, path, verbose=verbose)
+
+
+def write_explanation(explanation: "Explanation", form: Literal["table", "json"], console: "Console") -> None:
+    """Write an explanation to a console, as a table or as JSON."""
+    if form == "json":
+        from dpdemo.render.explainedjson import explanation_json
+
+        console.file.write(explanation_json(explanation))
+        return
+    from dpdemo.render.explained import print_explanation
+
+    print_explanation(explanation, console)
+
+
+def save_explanation(explanation: "Explanation", path: str | os.PathLike[str]) -> None:
+    """Save an explanation as a picture or as JSON, by the file's ending.
+
+    Raises:
+        UsageError: if nothing can be saved there.
+        RunError: if writing fails half-way.
+
+    """
+    from dpdemo.render.explained import print_explanation
+    from dpdemo.render.explainedjson import explanation_json
+    from dpdemo.render.files import Drawn, save_drawn
+
+    texts = {".json": lambda: [explanation_json(explanation)]}
+    save_drawn(Drawn("dpdemo explain", lambda console: print_explanation(explanation, console), texts), path)
 
 
 def make_console(*, stderr: bool = False) -> "Console":

@@ -3,17 +3,21 @@
 import difflib
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpdemo.errors import UsageError
 
-SUFFIXES = (".svg", ".html", ".txt", ".json", ".csv", ".md")
+PICTURES = (".svg", ".html", ".txt")
+"""Endings under which anything that is drawn can be saved."""
+SUFFIXES = (*PICTURES, ".json", ".csv", ".md")
+"""Endings under which a report can be saved."""
 
 _WHERE = "at option `--save`"
 
 
-def check_save_path(path: str | os.PathLike[str]) -> None:
-    """Check that a report could be saved there.
+def check_save_path(path: str | os.PathLike[str], suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Check that something with these endings, a report's if left out, could be saved there.
 
     Raises:
         UsageError: for an unknown ending, a directory, a missing folder or an unwritable place.
@@ -26,8 +30,8 @@ def check_save_path(path: str | os.PathLike[str]) -> None:
             f"expected a file, got the directory {str(place)!r} - {_WHERE}",
             hint=f"name a file in it: --save {place / 'report.svg'}",
         )
-    if place.suffix.lower() not in SUFFIXES:
-        raise _unknown_ending(place)
+    if place.suffix.lower() not in suffixes:
+        raise _unknown_ending(place, suffixes)
     _check_folder(place.parent)
     if mode is not None:
         _check_file(place, mode)
@@ -47,10 +51,10 @@ def _mode(place: Path) -> int | None:
         ) from None
 
 
-def _unknown_ending(place: Path) -> UsageError:
-    near = difflib.get_close_matches(place.suffix.lower(), SUFFIXES, n=1) or [".svg"]
-    better = place.with_name(f"report{place.name}" if place.name in SUFFIXES else place.stem + near[0])
-    known = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+def _unknown_ending(place: Path, suffixes: Sequence[str]) -> UsageError:
+    near = difflib.get_close_matches(place.suffix.lower(), suffixes, n=1) or [".svg"]
+    better = place.with_name(f"report{place.name}" if place.name in suffixes else place.stem + near[0])
+    known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     return UsageError(
         f"expected a file ending in {known}, got {str(place)!r} - {_WHERE}",
         hint=f"try --save {better}",
