@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
     from dpdemo.explanation import Explanation
     from dpdemo.prediction import simulate
+    from dpdemo.recorder import record
+    from dpdemo.recording import Recording, load_recording
+    from dpdemo.replayer import replay
     from dpdemo.report import SplitReport
     from dpdemo.runner import run
+    from dpdemo.verdict import Replay
     from dpdemo.virtual import virtual_gpus
     from dpdemo.walkthrough import explain
 
@@ -22,12 +26,17 @@ _HOMES = {
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
     "Explanation": "dpdemo.explanation",
+    "Recording": "dpdemo.recording",
+    "Replay": "dpdemo.verdict",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
     "UsageError": "dpdemo.errors",
     "explain": "dpdemo.walkthrough",
     "load_config": "dpdemo.config",
+    "load_recording": "dpdemo.recording",
+    "record": "dpdemo.recorder",
+    "replay": "dpdemo.replayer",
     "run": "dpdemo.runner",
     "simulate": "dpdemo.prediction",
     "virtual_gpus": "dpdemo.virtual",
@@ -37,12 +46,17 @@ __all__ = [
     "Config",
     "DpdemoError",
     "Explanation",
+    "Recording",
+    "Replay",
     "RunError",
     "RunInterrupted",
     "SplitReport",
     "UsageError",
     "explain",
     "load_config",
+    "load_recording",
+    "record",
+    "replay",
     "run",
     "simulate",
     "virtual_gpus",

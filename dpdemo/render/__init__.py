@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from dpdemo.explanation import Explanation
     from dpdemo.report import SplitReport
+    from dpdemo.verdict import Replay
 
 Format = Literal["table", "transcript", "json", "csv", "markdown"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -28,6 +29,7 @@ __all__ = [
     "save_explanation",
     "write",
     "write_explanation",
+    "write_replay",
 ]
 
 
@@ -98,6 +100,16 @@ def save_explanation(explanation: "Explanation", path: str | os.PathLike[str]) -
 
     texts = {".json": lambda: [explanation_json(explanation)]}
     save_drawn(Drawn("dpdemo explain", lambda console: print_explanation(explanation, console), texts), path)
+
+
+def write_replay(replay: "Replay", form: Literal["table", "json"], console: "Console") -> None:
+    """Write the outcome of a replay to a console, in words or as JSON."""
+    from dpdemo.render import replayed
+
+    if form == "json":
+        console.file.write(replayed.replay_json(replay))
+    else:
+        replayed.print_replay(replay, console)
 
 
 def make_console(*, stderr: bool = False) -> "Console":
