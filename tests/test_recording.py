@@ -30,6 +30,28 @@ CHECKED_IN = sorted((Path(__file__).parent / "recordings").glob("*.json"))
 """What three virtual GPUs did with the first batch of each model, by torch 2.13.0."""
 
 
+OWN_MODELS = """
+from torch import nn
+
+class Fails(nn.Module):
+    def forward(self, x):
+        raise ValueError("no")
+
+class Drops(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x)
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path, monkeypatch):
+    (tmp_path / "recorded_models.py").write_text(OWN_MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("recorded_models", None)
+
+
 def recorded(**config):
     return dpdemo.record(virtual=NUM_GPUS == 0, **config)
 
@@ -110,12 +132,13 @@ class TestWhatIsRecorded:
         ]  # fmt: skip
         assert (tutorial.epoch_batches, tutorial.virtual) == (4, True)
 
-    def test_the_numbers_are_those_of_the_same_chunks_done_by_hand(self):
-        found = recorded(gpus=3, dtype="float64").batches[0]
+    @pytest.mark.parametrize("number", [1, 4])
+    def test_the_numbers_are_those_of_the_same_chunks_done_by_hand(self, number):
+        found = recorded(gpus=3, dtype="float64").batches[number - 1]
         config = make_config({"dtype": "float64"})
         cpu = torch.device("cpu")
         model = build(config, Placement(nn.DataParallel, cpu, cpu)).split
-        batch = next(iter(make_loader(config)))
+        batch = list(make_loader(config))[number - 1]
         output = torch.cat([model(chunk) for chunk in batch.chunk(3)])
         loss = output.pow(2).mean()
         loss.backward()
@@ -150,14 +173,24 @@ class TestWhatIsRecorded:
         assert tensor_of(found.batches[0], "output").dtype == dtype
         assert dpdemo.replay(found).verdict == "identical"
 
-    def test_the_global_generator_and_tf32_are_left_as_they_were(self):
+    @pytest.mark.usefixtures("own_models")
+    def test_random_numbers_come_from_the_configs_seed(self):
+        found = []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            found.append(recorded(gpus=2, model="recorded_models:Drops", batches=2))
+        assert found[0] == found[1]
+        outputs = [tensor_of(batch, "output").abs_sum for batch in found[0].batches]
+        assert 0 < outputs[0] < tensor_of(found[0].batches[0], "input").abs_sum * 2
+
+    def test_the_global_generator_and_tf32_are_left_as_they_were(self, monkeypatch):
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
         torch.manual_seed(7)
         expected = torch.rand(3)
         torch.manual_seed(7)
-        before = torch.backends.cudnn.allow_tf32
         dpdemo.replay(recorded(gpus=2))
         assert torch.equal(torch.rand(3), expected)
-        assert torch.backends.cudnn.allow_tf32 == before
+        assert torch.backends.cudnn.allow_tf32
 
 
 @needs_no_gpu
@@ -414,26 +447,14 @@ def test_the_schema_has_its_version():
     assert SCHEMA == "dpdemo.recording/1"
 
 
-FAILING = """
-from torch import nn
-
-class Fails(nn.Module):
-    def forward(self, x):
-        raise ValueError("no")
-"""
-
-
 @needs_no_gpu
-def test_a_users_forward_that_fails_names_the_batch_the_replica_and_the_line(tmp_path, monkeypatch):
-    (tmp_path / "recorded_models.py").write_text(FAILING)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+@pytest.mark.usefixtures("own_models")
+def test_a_users_forward_that_fails_names_the_batch_the_replica_and_the_line():
     with pytest.raises(
         dpdemo.RunError, match=r"expected to record batch 1 of the model .* in replica 0"
     ) as caught:
         dpdemo.record(model="recorded_models:Fails", gpus=2, virtual=True)
     assert "recorded_models.py:6 in forward" in str(caught.value)
-    sys.modules.pop("recorded_models", None)
 
 
 @needs_gpu

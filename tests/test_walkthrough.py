@@ -44,7 +44,7 @@ class Structured(nn.Module):
     def forward(self, x):
         self.calls += 1
         x.mul_(2)
-        return {"logits": self.fc(x), "loss": (x ** 2).mean()}
+        return {"logits": self.fc(x) * self.calls, "loss": (x ** 2).mean()}
 
 class Dropping(nn.Module):
     def __init__(self):
@@ -253,6 +253,16 @@ class TestTheUsersModel:
         found = dpdemo.explain(model="explained_models:Dropping", gpus=2, virtual=True)
         assert found.proof.equals_data_parallel
         assert found.proof.plain_scale > 0
+
+    def test_random_numbers_come_from_the_configs_seed(self, monkeypatch):
+        results = []
+        monkeypatch.setattr(
+            "dpdemo.walkthrough.gather", lambda *args: results.append(gather(*args)) or results[-1]
+        )
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            dpdemo.explain(model="explained_models:Dropping", gpus=2, virtual=True)
+        assert torch.equal(*results)
 
     def test_the_global_generator_is_left_as_it_was(self):
         torch.manual_seed(7)
