@@ -1,17 +1,18 @@
 """Gradients are where their tensors are.
 
-Nearly all of them are results of operators, and labelled as such. But some gradients C++ makes from nothing (zeros for
-an output that took no part in the loss, or for an input that has no influence), and it makes them on the CPU. They are
-labelled where they come to light:
+Nearly all of them are results of operators, and labelled as such. But some gradients C++ makes from nothing
+(zeros for an output that took no part in the loss, or for an input that has no influence), and it makes them
+on the CPU. They are labelled where they come to light:
 
-- as the arguments of a Python `backward`: `apply` notes where a function's outputs are (DataParallel's `Broadcast` has
-  outputs on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one, as C++ does;
+- as the arguments of a Python `backward`: `apply` notes where a function's outputs are (`Broadcast` has them
+  on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one,
+  as C++ does;
 - as `.grad`, and as the results of `torch.autograd.grad`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -20,8 +21,12 @@ from dpdemo.virtual.labels import stamp
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index
 
-_apply: Any = torch.autograd.Function.__dict__["apply"].__func__
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_apply: Any = torch.autograd.Function.__dict__["apply"]  # a classmethod; of C++ itself since 2.15
 _backward: Any = BackwardCFunction.__dict__["apply"]
+_backward_boxed: Any = BackwardCFunction.__dict__.get("apply_boxed")
 _HOMES = "_virtual_gpu_homes"
 
 
@@ -50,8 +55,9 @@ def set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
     """Stand in for setting `Tensor.grad` (torch/csrc/autograd/python_variable.cpp, THPVariable_set_grad)."""
     if isinstance(gradient, torch.Tensor) and gradient.device != self.device:
         raise RuntimeError(
-            f"attempting to assign a gradient with device type '{gradient.device.type}' to a tensor with device "
-            f"type '{self.device.type}'. Please ensure that the gradient and the tensor are on the same device"
+            f"attempting to assign a gradient with device type '{gradient.device.type}' to a tensor with "
+            f"device type '{self.device.type}'. Please ensure that the gradient and the tensor are on the "
+            "same device"
             if gradient.device.type != self.device.type
             else "assigned grad has data located on a different device"
         )
@@ -75,7 +81,7 @@ def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
 
 def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Function.apply`: note where the outputs are."""
-    result = _apply(cls, *args, **kwargs)
+    result = _apply.__get__(None, cls)(*args, **kwargs)
     outputs = result if isinstance(result, tuple) else (result,)
     homes = [device_index(output) if isinstance(output, torch.Tensor) else None for output in outputs]
     if any(home is not None for home in homes):
@@ -88,9 +94,19 @@ def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
 
 def backward(self: Any, *gradients: Any) -> Any:
     """Stand in for `BackwardCFunction.apply`, through which C++ calls every Python `backward`."""
-    homes = self.__dict__.get(_HOMES)
+    return _at_home(self, gradients, lambda: _backward(self, *gradients))
+
+
+def backward_boxed(self: Any, gradients: list[Any]) -> Any:
+    """Stand in for `BackwardCFunction.apply_boxed` (2.15), whose gradients come in a list."""
+    return _at_home(self, gradients, lambda: _backward_boxed(self, gradients))
+
+
+def _at_home(node: Any, gradients: Sequence[Any], call: Callable[[], Any]) -> Any:
+    """Label the gradients of `node` as its outputs were, and run `call` on their GPU."""
+    homes = node.__dict__.get(_HOMES)
     if homes is None:
-        return _backward(self, *gradients)
+        return call()
     session = the_session()
     for gradient, home in zip(gradients, homes, strict=False):
         if home is not None and isinstance(gradient, torch.Tensor) and device_index(gradient) is None:
@@ -98,6 +114,6 @@ def backward(self: Any, *gradients: Any) -> Any:
     before = session.current.index
     session.current.index = next(home for home in homes if home is not None)
     try:
-        return _backward(self, *gradients)
+        return call()
     finally:
         session.current.index = before

@@ -1,7 +1,8 @@
 """Random operators: each virtual GPU draws from a generator of its own, as each GPU does.
 
-`torch.manual_seed(s)` seeds all of them with s, so every GPU then draws the numbers that the CPU would draw from
-that seed. (A real GPU's generator is another algorithm: its numbers differ from the CPU's, from the same seed.)
+`torch.manual_seed(s)` seeds all of them with s, so every GPU then draws the numbers that the CPU would draw
+from that seed. (A real GPU's generator is another algorithm: its numbers differ from the CPU's, from the same
+seed.)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import wrong_generator
+from dpdemo.virtual.generators import kind_of_device
 
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
@@ -38,6 +40,7 @@ def run_random(
 
     Raises:
         RuntimeError: a generator of another device was given.
+
     """
     given = _given_generator(func, args, kwargs)
     if given is not None:
@@ -59,7 +62,7 @@ def _given_generator(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _check_generator(generator: torch.Generator, index: int | None) -> None:
-    wanted, found = "cpu" if index is None else "cuda", generator.device.type
+    wanted, found = "cpu" if index is None else "cuda", kind_of_device(generator)
     if wanted != found:
         raise wrong_generator(wanted, found)
 

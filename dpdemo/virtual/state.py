@@ -1,7 +1,7 @@
 """The one block of virtual GPUs that is open, and what each thread calls its current device.
 
-`session` is None outside a block. It is a module attribute on purpose: the functions that stand in for `torch._C`
-ones are reached from any thread and take no argument that could carry it.
+`session` is None outside a block. It is a module attribute on purpose: the functions that stand in for
+`torch._C` ones are reached from any thread and take no argument that could carry it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpdemo.virtual.errors import VirtualGpuError, invalid_ordinal
+from dpdemo.virtual.errors import VirtualGpuError, forked, invalid_ordinal
 
 if TYPE_CHECKING:
     from dpdemo.virtual.casting import Autocast
@@ -54,6 +54,7 @@ def the_session() -> Session:
 
     Raises:
         VirtualGpuError: outside any block.
+
     """
     if session is None:
         raise VirtualGpuError("no virtual GPUs: this works only inside `with virtual_gpus(n):`")
@@ -65,10 +66,13 @@ def gpu_index(device: torch.device) -> int | None:
 
     Raises:
         torch.AcceleratorError: there is no such GPU.
+
     """
     if device.type != "cuda":
         return None
     here = the_session()
+    if os.getpid() != here.pid:
+        raise forked()
     return here.current.index if device.index is None else here.check_ordinal(device.index)
 
 
@@ -77,7 +81,7 @@ _device = torch.device
 
 
 def as_device(device: object) -> object:
-    """Read a bare number as that GPU, as PyTorch does where it is built with CUDA (torch/csrc/utils/device)."""
+    """Read a bare number as that GPU, as PyTorch does where it is built with CUDA."""
     if isinstance(device, int) and not isinstance(device, bool):
         return _device("cuda", device)
     return device

@@ -1,7 +1,8 @@
 """Streams and events, which have nothing to order here: work is done when the call returns.
 
-They keep what a program can ask of them (device, identity, the current stream of each thread, elapsed times), so that
-programs written for streams run. They say nothing about races between streams: there are none to show.
+They keep what a program can ask of them (device, identity, the current stream of each thread, elapsed times),
+so that programs written for streams run. They say nothing about races between streams: there are none to
+show.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
 _CUDA = 1  # c10::DeviceType::CUDA
 _ids = itertools.count(1)
@@ -40,11 +42,7 @@ def _index_of(device: Any) -> int:
     return index
 
 
-class _StreamType(type):
-    """`torch.Stream` includes `torch.cuda.Stream`, and a stream of another kind made before the block."""
-
-
-class VirtualStream(metaclass=_StreamType):
+class VirtualStream:
     """Stands in for `torch.Stream` and `torch.cuda.Stream`."""
 
     def __init__(
@@ -79,6 +77,10 @@ class VirtualStream(metaclass=_StreamType):
         """Whether all work is done: always."""
         return True
 
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured: never."""
+        return False
+
     def synchronize(self) -> None:
         """Wait for the stream's work, which is done."""
 
@@ -94,7 +96,7 @@ class VirtualStream(metaclass=_StreamType):
         event.record(self)
         return event
 
-    def __enter__(self) -> VirtualStream:
+    def __enter__(self) -> Self:
         here = the_session().current
         self._left.append((here.index, self.device_index, current.ids.get(self.device_index, 0)))
         here.index = self.device_index
@@ -148,6 +150,7 @@ class VirtualEvent:
 
         Raises:
             ValueError: one of the two was made without `enable_timing=True`, or was not recorded.
+
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")

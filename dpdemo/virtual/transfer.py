@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from dpdemo.virtual.labels import label_of, stamp_all
 from dpdemo.virtual.state import the_session
@@ -15,7 +16,8 @@ _original_to = torch.Tensor.to
 class ToCopy(torch.autograd.Function):
     """A copy onto another device; its gradient is the copy back.
 
-    `aten::_to_copy` has such a gradient too (ToCopyBackward), but it would compare C++'s devices, which are the same.
+    `aten::_to_copy` has such a gradient too (ToCopyBackward), but it would compare C++'s devices, which are
+    the same.
     """
 
     @staticmethod
@@ -47,7 +49,7 @@ def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any
     """Copy `tensor` to `target` without recording a gradient, and count the bytes."""
     session = the_session()
     source = device_index(tensor)
-    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+    with torch._C._DisableTorchDispatch():
         result = _original_to(tensor.detach(), **options, copy=True)
         if target is not None:
             stamp_all(result, session, target)
@@ -66,7 +68,7 @@ def move(tensor: torch.Tensor, target: int | None, **options: Any) -> torch.Tens
     """Return `tensor` on GPU `target` (None: on the CPU), itself if it is there already."""
     if device_index(tensor) == target:
         return _original_to(tensor, **options) if options else tensor
-    if tensor.requires_grad and torch.is_grad_enabled():
-        result: torch.Tensor = ToCopy.apply(tensor, target, options)
+    if (tensor.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+        result: torch.Tensor = ToCopy.apply(tensor, target, options)  # type: ignore[no-untyped-call]
         return result
     return copy_across(tensor, target, options)
