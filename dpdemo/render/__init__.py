@@ -11,7 +11,9 @@ from dpdemo.render.saving import SUFFIXES, check_save_path
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dpdemo.explanation import Explanation
     from dpdemo.report import SplitReport
+    from dpdemo.verdict import Replay
 
 Format = Literal["table", "transcript", "json", "csv", "markdown"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -24,7 +26,10 @@ __all__ = [
     "make_console",
     "report_schema",
     "save",
+    "save_explanation",
     "write",
+    "write_explanation",
+    "write_replay",
 ]
 
 
@@ -67,6 +72,44 @@ def save(report: "SplitReport", path: str | os.PathLike[str], *, verbose: bool =
     from dpdemo.render.files import save_report
 
     save_report(report, path, verbose=verbose)
+
+
+def write_explanation(explanation: "Explanation", form: Literal["table", "json"], console: "Console") -> None:
+    """Write an explanation to a console, as a table or as JSON."""
+    if form == "json":
+        from dpdemo.render.explainedjson import explanation_json
+
+        console.file.write(explanation_json(explanation))
+        return
+    from dpdemo.render.explained import print_explanation
+
+    print_explanation(explanation, console)
+
+
+def save_explanation(explanation: "Explanation", path: str | os.PathLike[str]) -> None:
+    """Save an explanation as a picture or as JSON, by the file's ending.
+
+    Raises:
+        UsageError: if nothing can be saved there.
+        RunError: if writing fails half-way.
+
+    """
+    from dpdemo.render.explained import print_explanation
+    from dpdemo.render.explainedjson import explanation_json
+    from dpdemo.render.files import Drawn, save_drawn
+
+    texts = {".json": lambda: [explanation_json(explanation)]}
+    save_drawn(Drawn("dpdemo explain", lambda console: print_explanation(explanation, console), texts), path)
+
+
+def write_replay(replay: "Replay", form: Literal["table", "json"], console: "Console") -> None:
+    """Write the outcome of a replay to a console, in words or as JSON."""
+    from dpdemo.render import replayed
+
+    if form == "json":
+        console.file.write(replayed.replay_json(replay))
+    else:
+        replayed.print_replay(replay, console)
 
 
 def make_console(*, stderr: bool = False) -> "Console":

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from rich.box import SIMPLE_HEAD, Box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.segment import Segment
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from dpdemo.render.layout import GAP, Cells, choose
 from dpdemo.render.lines import Line, group_lines
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import bracketed
+from dpdemo.render.trimming import Trimmed
 from dpdemo.report import BatchGroup, SplitReport
 
 _ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
@@ -23,25 +23,7 @@ _ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True
 def print_report(report: SplitReport, console: Console, *, verbose: bool) -> None:
     """Print the whole picture, a group of batches at a time."""
     for part in Picture(report, console).parts(verbose=verbose):
-        console.print(_Trimmed(part))
-
-
-class _Trimmed:
-    """A renderable without the blanks that Rich pads its lines with: they would end up in every pipe."""
-
-    def __init__(self, renderable: RenderableType) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render, then drop the blanks at the ends of lines."""
-        for line in console.render_lines(self._renderable, options, pad=False):
-            while line and not line[-1].text.strip():
-                line.pop()
-            if line:
-                text, style, _ = line.pop()
-                line.append(Segment(text.rstrip(), style))
-            yield from line
-            yield Segment.line()
+        console.print(Trimmed(part))
 
 
 class Picture:
