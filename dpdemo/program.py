@@ -103,8 +103,7 @@ def run_program(program: Program) -> object:
     gives 130.
     """
     sys.argv = [program.name, *program.arguments]
-    main = types.ModuleType("__main__")
-    sys.modules["__main__"] = main
+    names = _new_main()
     if program.is_module:
         _set_first_path(str(Path.cwd()))
         sys.argv[0] = "-m"  # what Python says until the module is found
@@ -113,7 +112,17 @@ def run_program(program: Program) -> object:
         _set_first_path(_joined(program.name))
         return _outcome(lambda: _run_module_as_main("__main__", alter_argv=False))
     _set_first_path(str(Path(program.name).resolve().parent))
-    return _outcome(lambda: _run_script(program.name, vars(main)))
+    return _outcome(lambda: _run_script(program.name, names))
+
+
+def _new_main() -> dict[str, Any]:
+    """Put a fresh `__main__` in place of ours, and return its names."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    vars(main)["__builtins__"] = sys.modules["builtins"]
+    if sys.version_info < (3, 14):
+        vars(main)["__annotations__"] = {}
+    return vars(main)
 
 
 def _has_main(name: str) -> bool:
@@ -137,9 +146,7 @@ def _joined(name: str) -> str:
 def _run_script(name: str, names: dict[str, Any]) -> None:
     path = _joined(name)
     loader: Any = (SourcelessFileLoader if name.endswith(".pyc") else SourceFileLoader)("__main__", path)
-    names.update(__builtins__=sys.modules["builtins"], __file__=path, __cached__=None, __loader__=loader)
-    if sys.version_info < (3, 14):
-        names["__annotations__"] = {}
+    names.update(__file__=path, __cached__=None, __loader__=loader)
     if name.endswith(".pyc"):
         code = loader.get_code("__main__")
     else:

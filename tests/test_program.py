@@ -25,8 +25,8 @@ sys.exit(run_program(find_program(name, arguments, is_module=is_module)))
 PROGRAMS = {
     "names": """
         import sys, __main__
-        print(sys.argv, __name__, __file__, sys.path[0], __package__, __spec__ and __spec__.name, __doc__, type(__loader__))
-        print(sorted(vars(__main__)), __main__ is sys.modules["__main__"], vars(__main__) is globals())
+        print(sys.argv, __name__, __file__, sys.path[0], __package__, __doc__, type(__loader__))
+        print(sorted(vars(__main__)), __spec__ and __spec__.name, __main__ is sys.modules["__main__"], vars(__main__) is globals())
     """,
     "docstring and future": '''
         """What it is."""
