@@ -7,12 +7,14 @@ from dpdemo.errors import DpdemoError
 
 def main() -> None:
     """Run the program: the entry point of `dpdemo`."""
-    from dpdemo.cli.group import app
-
     try:
+        from dpdemo.cli.group import app
+
         app(prog_name="dpdemo")
     except DpdemoError as error:
         from dpdemo.cli.streams import print_error
 
         print_error(error)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -8,7 +8,7 @@ from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Settings, takes_config
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
-from dpdemo.cli.startup import hide_real_gpus, no_collections
+from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_error, print_hint
 from dpdemo.errors import DpdemoError, RunInterrupted
 
@@ -29,7 +29,7 @@ def run(
     """
     if virtual:
         hide_real_gpus()
-    with no_collections():
+    with loading_torch():
         from dpdemo.runner.dp import run_dp
 
     try:

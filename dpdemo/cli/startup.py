@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,11 +16,32 @@ def hide_real_gpus() -> None:
 
 
 @contextmanager
-def no_collections() -> Iterator[None]:
+def loading_torch() -> Iterator[None]:
+    """Import torch faster, and let Ctrl-C end the program meanwhile."""
+    with _no_collections(), _interrupts_end_the_program():
+        yield
+
+
+@contextmanager
+def _interrupts_end_the_program() -> Iterator[None]:
+    """Exit at once on Ctrl-C: raised inside an import, a KeyboardInterrupt may be swallowed there."""
+    try:
+        before = signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    except ValueError:  # not in the main thread: whoever runs us there sees to its signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
     """Keep the garbage collector from looking through what is being imported.
 
-    Importing torch makes a million objects and no garbage; looking through them is a tenth of its time. What was imported stays for good, so it is frozen
-    afterwards: later collections need not look at it either.
+    Importing torch makes a million objects and no garbage; looking through them is a tenth of its time. What
+    was imported stays for good, so it is frozen afterwards: later collections need not look at it either.
     """
     was_enabled = gc.isenabled()
     gc.disable()

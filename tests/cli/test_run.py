@@ -1,15 +1,17 @@
 """`dpdemo run` on the CPU."""
 
+import gc
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
+
+from dpdemo.cli.startup import loading_torch
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
@@ -90,18 +92,64 @@ def test_a_short_run_shows_no_progress_bar():
     assert "━" not in shown.partition("Outside")[0]
 
 
-def test_an_interrupted_run_says_in_json_that_it_is_partial():
-    child = subprocess.Popen(
-        [sys.executable, "-m", "dpdemo", "run", "--data-size", str(10**12), "-f", "json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(6)
+SAYS_WHEN = """
+import sys
+from torch import nn
+
+class SaysWhen(nn.Linear):
+    def __init__(self):
+        super().__init__(5, 2)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 3:
+            print("third batch", file=sys.stderr, flush=True)
+        return super().forward(x)
+"""
+
+
+def interrupted_when_it_says(text, command, folder):
+    """Start a program, send it Ctrl-C when it has written `text` to stderr, and give all that it said."""
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+    first = child.stderr.readline()
+    assert text in first
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
-    assert child.returncode == 130
+    return child.returncode, out, err
+
+
+def test_an_interrupted_run_says_in_json_that_it_is_partial(tmp_path):
+    (tmp_path / "says_when.py").write_text(SAYS_WHEN)
+    command = [sys.executable, "-m", "dpdemo", "run", "--model", "says_when:SaysWhen"]
+    options = ["--data-size", str(10**12), "-f", "json"]
+    code, out, err = interrupted_when_it_says("third batch", [*command, *options], tmp_path)
     report = json.loads(out)
+    assert code == 130
     assert report["partial"] is True
-    assert 0 < report["totals"]["batches"] < 10**12 / 30
+    assert 2 <= report["totals"]["batches"] < 10**12 / 30
     assert "interrupted" in err
+
+
+def test_ctrl_c_while_torch_is_loading_ends_the_program_at_once(tmp_path):
+    swallows = """
+import sys, time
+from dpdemo.cli.startup import loading_torch
+with loading_torch():
+    try:
+        print("loading", file=sys.stderr, flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:  # as some import of torch's does
+        time.sleep(60)
+"""
+    code, _, err = interrupted_when_it_says("loading", [sys.executable, "-c", swallows], tmp_path)
+    assert (code, err) == (130, "")
+
+
+def test_loading_torch_puts_the_collector_and_the_signal_back():
+    before = signal.getsignal(signal.SIGINT)
+    with loading_torch():
+        assert not gc.isenabled()
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert gc.isenabled()
+    assert signal.getsignal(signal.SIGINT) is before
