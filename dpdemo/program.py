@@ -21,6 +21,7 @@ from typing import Any
 from dpdemo.errors import UsageError
 
 INTERRUPTED = 130
+_OURS = {__file__, str(Path(__file__).with_name("watch.py"))}
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
 
 
@@ -181,7 +182,11 @@ def _show(error: BaseException) -> None:
 
 
 def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """Leave out the frames of this file, which stand before the program's own."""
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
+    """Leave out the frames of dpdemo that stand between the program's own, or before them."""
+    if trace is None:
+        return None
+    rest = _without_ours(trace.tb_next)
+    if trace.tb_frame.f_code.co_filename in _OURS:
+        return rest
+    trace.tb_next = rest
     return trace

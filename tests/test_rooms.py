@@ -10,9 +10,9 @@ PACKAGE = Path(__file__).parent.parent / "dpdemo"
 FLOORS = {
     "errors": 0,
     "split": 1, "devices": 1, "gpus": 1, "wording": 1, "catalogue": 1, "config": 1, "yamlfile": 1,
-    "report": 1, "findings": 1, "prediction": 1, "balance": 1, "program": 1,
-    "virtual": 2, "failure": 2, "data": 2, "usermodel": 2, "models": 2, "observer": 2,
-    "runner": 3,
+    "report": 1, "findings": 1, "prediction": 1, "balance": 1, "program": 1, "execreport": 1, "atomic": 1,
+    "virtual": 2, "failure": 2, "data": 2, "usermodel": 2, "models": 2, "observer": 2, "watch": 2,
+    "runner": 3, "execution": 3,
     "render": 4,
     "cli": 5,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from dpdemo.render import words
 from dpdemo.render.bars import bar
 from dpdemo.render.glyphs import fit, is_unicode
 from dpdemo.render.layout import GAP, Cells, choose
-from dpdemo.render.lines import Line, group_lines
+from dpdemo.render.lines import Line, Splits, group_lines
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import bracketed
 from dpdemo.report import BatchGroup, SplitReport
@@ -44,43 +44,33 @@ class _Trimmed:
             yield Segment.line()
 
 
-class Picture:
-    """The parts of a report's picture, for a console's width and characters."""
+class GroupPicture:
+    """The tables of groups of batches, for a console's width and characters; all of them line up."""
 
-    def __init__(self, report: SplitReport, console: Console) -> None:
-        self._report = report
+    def __init__(self, splits: Splits, console: Console) -> None:
+        self._splits = splits
         self._encoding = console.encoding
         self._width = console.width
         self._layout = choose(self._all_cells(), self._heading(console.width), console.width)
 
-    def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the title, each group of batches, and the summary, ready to print."""
-        report = self._report
-        yield self._text(words.title(report), "bold")
-        yield self._text(words.setting(report), "dim")
-        if report.partial:
-            yield self._text(words.interruption(report), "bold yellow")
-        for group in listed(report, verbose=verbose):
-            yield Text()
-            yield self._text(words.heading(report, group), "bold")
-            yield self._table(group)
-            yield self._outside(group)
-        yield Text()
-        yield self._summary()
+    def group(self, group: BatchGroup) -> Iterator[RenderableType]:
+        """Yield what reached each device in a group of batches, and what was seen outside."""
+        yield self._table(group)
+        yield self._outside(group)
 
     def _text(self, text: str, style: str = "") -> Text:
         return Text(fit(text, self._encoding), style)
 
     def _heading(self, width: int) -> str:
-        whole = fit(f"{words.inside(self._report)}: input → output", self._encoding)
+        whole = fit(f"{words.inside(self._splits)}: input → output", self._encoding)
         if len(whole) <= width:
             return whole
         view, of, rest = whole.rpartition(": ")
         return f"{view}{of.strip()}\n{rest if len(rest) <= width else rest.replace(' ', chr(10), 1)}"
 
     def _all_cells(self) -> Iterator[Cells]:
-        for group in self._report.batches:
-            for line in group_lines(self._report, group):
+        for group in self._splits.batches:
+            for line in group_lines(self._splits, group):
                 yield self._cells(line)
 
     def _cells(self, line: Line) -> Cells:
@@ -99,7 +89,7 @@ class Picture:
 
     def _table(self, group: BatchGroup) -> Table:
         table = self._empty_table()
-        for line in group_lines(self._report, group):
+        for line in group_lines(self._splits, group):
             cells = self._cells(line)
             style = "dim" if line.is_idle else ""
             if self._layout.stacked:
@@ -149,6 +139,28 @@ class Picture:
         grid = _grid(label)
         grid.add_row(Text("Outside", "bold"), Text(f"{before}{joint}{arrow} {after}"))
         return grid
+
+
+class Picture(GroupPicture):
+    """The parts of a report's picture."""
+
+    def __init__(self, report: SplitReport, console: Console) -> None:
+        super().__init__(report, console)
+        self._report = report
+
+    def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the title, each group of batches, and the summary, ready to print."""
+        report = self._report
+        yield self._text(words.title(report), "bold")
+        yield self._text(words.setting(report), "dim")
+        if report.partial:
+            yield self._text(words.interruption(report), "bold yellow")
+        for group in listed(report, verbose=verbose):
+            yield Text()
+            yield self._text(words.heading(report, group), "bold")
+            yield from self.group(group)
+        yield Text()
+        yield self._summary()
 
     def _summary(self) -> Table:
         report = self._report
