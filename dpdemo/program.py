@@ -182,11 +182,14 @@ def _show(error: BaseException) -> None:
 
 
 def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """Leave out the frames of dpdemo that stand between the program's own, or before them."""
-    if trace is None:
-        return None
-    rest = _without_ours(trace.tb_next)
-    if trace.tb_frame.f_code.co_filename in _OURS:
-        return rest
-    trace.tb_next = rest
-    return trace
+    """Leave out the frames of dpdemo that stand before the program's own, or between them."""
+    kept: list[types.TracebackType] = []
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename not in _OURS:
+            kept.append(trace)
+        trace = trace.tb_next
+    rest = None
+    for frame in reversed(kept):
+        frame.tb_next = rest
+        rest = frame
+    return rest

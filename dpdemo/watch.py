@@ -136,16 +136,24 @@ class Watch:
     def _record_of(self, wrapper: nn.Module) -> _Record:
         if getattr(wrapper, "_is_replica", False):  # a new object at each call of the DataParallel around it
             key = ("replica", type(wrapper), type(wrapper.module))
-            return self._by_kind.get(key) or self._keep(key, self._new(wrapper, in_replica=True))
+            return self._by_kind.get(key) or self._keep(key, self._in_replica(wrapper))
         record = self._by_object.get(wrapper)
         if record is None:
             record = self._by_object[wrapper] = self._new(wrapper)
         return record
 
-    def _new(self, wrapper: nn.Module, *, in_replica: bool = False) -> _Record:
-        module = type(getattr(wrapper, "module", None)).__name__
-        number = len(self._records) + 1
-        record = _Record(number, type(wrapper).__name__, module, _ids(wrapper), in_replica=in_replica)
+    def _in_replica(self, replica: nn.Module) -> _Record:
+        """Find the record of the object that this is a replica of: one of its classes, not called itself."""
+        for record in self._records:
+            if (record.wrapper, record.module) == _classes(replica) and not record.num_calls:
+                break
+        else:
+            record = self._new(replica)
+        record.in_replica = True
+        return record
+
+    def _new(self, wrapper: nn.Module) -> _Record:
+        record = _Record(len(self._records) + 1, *_classes(wrapper), _ids(wrapper))
         self._records.append(record)
         return record
 
@@ -263,6 +271,10 @@ def _see_replicas(inputs: Any, kwargs_tup: Any, devices: Any, outputs: Any) -> t
 
 def _device(which: Any) -> torch.device:
     return torch.device("cuda", which) if isinstance(which, int) else torch.device(which)
+
+
+def _classes(wrapper: nn.Module) -> tuple[str, str]:
+    return type(wrapper).__name__, type(getattr(wrapper, "module", None)).__name__
 
 
 def _ids(wrapper: nn.Module) -> tuple[int, ...]:

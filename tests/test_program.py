@@ -26,7 +26,8 @@ PROGRAMS = {
     "names": """
         import sys, __main__
         print(sys.argv, __name__, __file__, sys.path[0], __package__, __doc__, type(__loader__))
-        print(sorted(vars(__main__)), __spec__ and __spec__.name, __main__ is sys.modules["__main__"], vars(__main__) is globals())
+        print(sorted(vars(__main__)), __spec__ and __spec__.name)
+        print(__main__ is sys.modules["__main__"], vars(__main__) is globals())
     """,
     "docstring and future": '''
         """What it is."""

@@ -14,7 +14,7 @@ FLOORS = {
     "virtual": 2, "failure": 2, "data": 2, "usermodel": 2, "models": 2, "observer": 2, "watch": 2,
     "runner": 3, "execution": 3,
     "render": 4,
-    "cli": 5,
+    "cli": 5, "pytest_plugin": 5,
 }  # fmt: skip
 TORCH_FREE = {name for name, floor in FLOORS.items() if floor in {0, 1, 4}} | {"failure"}
 ONLY_IN = {"rich": {"render", "cli"}, "typer": {"cli"}, "ruamel": {"yamlfile"}}
