@@ -58,9 +58,9 @@ def _parts(report: ExecReport, console: Console) -> Iterator[RenderableType]:
 
 
 def title(report: ExecReport) -> str:
-    """Say what ran where: `Ran train.py on 8 virtual GPUs`."""
+    """Say what ran where: `Ran on 8 virtual GPUs: train.py`."""
     number = len(report.devices)
-    return f"Ran {printable(report.program)} on {number} virtual GPU{'' if number == 1 else 's'}"
+    return f"Ran on {number} virtual GPU{'' if number == 1 else 's'}: {printable(report.program)}"
 
 
 def _use(use: Use, console: Console) -> Iterator[RenderableType]:
