@@ -198,7 +198,7 @@ def test_a_program_that_ends_abruptly_or_closes_its_streams_keeps_its_exit_code(
 ):
     done = program("exec", "--gpus", "1", script(f"import os, sys\nprint('a', flush=True)\n{ending}"))
     assert (done.code, done.out) == (code, "a\n")
-    assert ("Ran on 1 virtual GPU: " in done.err) is reported
+    assert ("Ran on 1 virtual GPU:" in done.err) is reported
     assert "Exception" not in done.err
 
 
