@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint readme format clean
+.PHONY: demo test test-torch bench lint readme format clean
 .DEFAULT_GOAL := demo
 
 # The stamp's name carries the torch asked for, so that another TORCH installs again.
@@ -26,6 +26,10 @@ bench: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+# The suite on another torch, in an environment of its own: `make test-torch TORCH=torch==2.15.0`.
+test-torch:
+	$(MAKE) test TORCH="$(TORCH)" VENV=".venv-$(subst /,_,$(subst =,_,$(TORCH)))"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

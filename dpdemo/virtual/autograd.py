@@ -11,7 +11,7 @@ labelled where they come to light:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -20,8 +20,12 @@ from dpdemo.virtual.labels import stamp
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index
 
-_apply: Any = torch.autograd.Function.__dict__["apply"].__func__
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_apply: Any = torch.autograd.Function.__dict__["apply"]  # a classmethod; of C++ itself since 2.15
 _backward: Any = BackwardCFunction.__dict__["apply"]
+_backward_boxed: Any = BackwardCFunction.__dict__.get("apply_boxed")
 _HOMES = "_virtual_gpu_homes"
 
 
@@ -75,7 +79,7 @@ def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
 
 def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Function.apply`: note where the outputs are."""
-    result = _apply(cls, *args, **kwargs)
+    result = _apply.__get__(None, cls)(*args, **kwargs)
     outputs = result if isinstance(result, tuple) else (result,)
     homes = [device_index(output) if isinstance(output, torch.Tensor) else None for output in outputs]
     if any(home is not None for home in homes):
@@ -88,9 +92,19 @@ def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
 
 def backward(self: Any, *gradients: Any) -> Any:
     """Stand in for `BackwardCFunction.apply`, through which C++ calls every Python `backward`."""
-    homes = self.__dict__.get(_HOMES)
+    return _at_home(self, gradients, lambda: _backward(self, *gradients))
+
+
+def backward_boxed(self: Any, gradients: list[Any]) -> Any:
+    """Stand in for `BackwardCFunction.apply_boxed` (2.15), which gets its gradients in a list to be emptied."""
+    return _at_home(self, gradients, lambda: _backward_boxed(self, gradients))
+
+
+def _at_home(node: Any, gradients: Sequence[Any], call: Callable[[], Any]) -> Any:
+    """Label the gradients of `node` as its outputs were, and run `call` on their GPU."""
+    homes = node.__dict__.get(_HOMES)
     if homes is None:
-        return _backward(self, *gradients)
+        return call()
     session = the_session()
     for gradient, home in zip(gradients, homes, strict=False):
         if home is not None and isinstance(gradient, torch.Tensor) and device_index(gradient) is None:
@@ -98,6 +112,6 @@ def backward(self: Any, *gradients: Any) -> Any:
     before = session.current.index
     session.current.index = next(home for home in homes if home is not None)
     try:
-        return _backward(self, *gradients)
+        return call()
     finally:
         session.current.index = before

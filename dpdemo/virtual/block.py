@@ -14,6 +14,7 @@ from dpdemo.virtual.casting import Autocast
 from dpdemo.virtual.dispatch import VirtualGpuMode
 from dpdemo.virtual.errors import VirtualGpuError
 from dpdemo.virtual.generators import on_gpu
+from dpdemo.virtual.lazy_init import forget_initialisation
 from dpdemo.virtual.ledger import BytesMoved, Ledger
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def virtual_gpus(num_gpus: int) -> Iterator[VirtualGpus]:
     finally:
         session.autocast.close()
         state.session = None
+        forget_initialisation()
 
 
 def _open(num_gpus: int) -> state.Session:

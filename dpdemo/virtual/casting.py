@@ -8,6 +8,7 @@ state (on or off, dtype, nesting, by thread) stays PyTorch's own.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -174,10 +175,10 @@ class Autocast:
             (WIDEST, lambda op: _casting(op, _widest)),
             (BANNED, _banned),
         )
-        for names, build in kinds:
-            for name in names:
-                op = _find(name)
-                if op is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a kernel of C++ is overridden, which is the point
+            for names, build in kinds:
+                for op in filter(None, map(_find, names)):
                     library.impl(op, build(op), allow_override=True)
         return library
 

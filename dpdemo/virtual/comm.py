@@ -206,8 +206,21 @@ def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int
 
 
 def _suggested_format(tensor: Tensor) -> torch.memory_format:
-    """Return the memory format that a copy of `tensor` would take (TensorImpl::suggest_memory_format)."""
-    return torch._prims_common.suggest_memory_format(tensor)
+    """Return the memory format that a copy of `tensor` would take (TensorImpl::suggest_memory_format).
+
+    The rule is `is_channels_last_strides_2d` and `_3d` of c10/core/MemoryFormat.h: strides that grow from the channels
+    over width and height to the batch. torch._prims_common has it in Python, but loads half a second of sympy for it.
+    """
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.layout != torch.strided or tensor.dim() not in formats or tensor.stride(1) == 0:
+        return torch.contiguous_format
+    least = 0
+    for dim in (1, *range(tensor.dim() - 1, 1, -1), 0):
+        size, stride = tensor.size(dim), tensor.stride(dim)
+        if size == 0 or stride < least or (dim == 0 and least == tensor.stride(1)):
+            return torch.contiguous_format
+        least = stride * size
+    return formats[tensor.dim()]
 
 
 def _fill(tensors: Sequence[Tensor], result: Tensor, dim: int) -> Tensor:

@@ -59,3 +59,16 @@ def numpy_of_device_tensor(device: object) -> TypeError:
 def wrong_generator(wanted: str, found: str) -> RuntimeError:
     """Build the error of a generator from another kind of device (ATen/core/Generator.h)."""
     return RuntimeError(f"Expected a '{wanted}' device type for generator but found '{found}'")
+
+
+def forked() -> RuntimeError:
+    """Build the error of CUDA in a forked child of a process that uses it (torch/cuda/__init__.py, `_lazy_init`)."""
+    return RuntimeError(
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
+        "start method"
+    )
+
+
+def convolution_types(input_type: str, weight_type: str) -> RuntimeError:
+    """Build the error of a convolution of tensors on the CPU and on a GPU (aten/src/ATen/native/Convolution.cpp)."""
+    return RuntimeError(f"Input type ({input_type}) and weight type ({weight_type}) should be the same")

@@ -11,6 +11,11 @@ from dpdemo.virtual.state import as_device, gpu_index
 _Generator = torch._C.Generator
 
 
+# The GPUs of the generators that are alive, by the address of C++'s object: an operator's arguments reach
+# `dispatch.py` through C++, which makes new Python objects for them.
+_homes: dict[int, torch.device] = {}
+
+
 class VirtualGenerator(_Generator):
     """A GPU's generator; to C++ it is a CPU generator like any other."""
 
@@ -21,6 +26,9 @@ class VirtualGenerator(_Generator):
         """The GPU that the generator belongs to."""
         return self.home
 
+    def __del__(self) -> None:
+        _homes.pop(self._cdata, None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.home, self.get_state())
 
@@ -28,8 +36,14 @@ class VirtualGenerator(_Generator):
 def on_gpu(device: torch.device) -> VirtualGenerator:
     """Make the generator of one GPU."""
     generator = VirtualGenerator()
-    generator.home = device
+    generator.home = _homes[generator._cdata] = device
     return generator
+
+
+def kind_of_device(generator: torch.Generator) -> str:
+    """Return the type of device that `generator` draws for."""
+    home = _homes.get(generator._cdata)
+    return generator.device.type if home is None else home.type
 
 
 def _rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:

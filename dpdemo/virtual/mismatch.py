@@ -18,13 +18,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpdemo.virtual.errors import stray_argument, two_devices
+from dpdemo.virtual.errors import convolution_types, stray_argument, two_devices
 from dpdemo.virtual.labels import label_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dpdemo.virtual.state import Session
+
+
+# "Structured" kernels have no overload name in `wrapper_CUDA_...` (native_functions.yaml); these meet users most.
+_STRUCTURED = frozenset(
+    {"addmm", "addmv", "baddbmm", "bmm", "cat", "gather", "index_add", "mm", "nll_loss_forward", "scatter", "topk"}
+)
 
 
 def operands_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -38,6 +44,8 @@ def operands_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ite
 
 def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RuntimeError:
     """Build the error for operands on two devices, in the words of the kind of kernel that `func` has."""
+    if func is torch.ops.aten.convolution.default and args[0].type() != args[1].type():
+        return convolution_types(args[0].type(), args[1].type())
     first: torch.device | None = None
     for name, operand in operands_of(func, args, kwargs):
         label = label_of(operand, session.key)
@@ -55,9 +63,12 @@ def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
 def _clash_of(func: Any, name: str, device: torch.device, first: torch.device) -> RuntimeError:
     if torch.Tag.pointwise in func.tags:
         return two_devices(first, device)
-    schema = func._schema
-    overload = "" if func._overloadname == "default" else f"{func._overloadname}_"
-    return stray_argument(name, device, first, f"wrapper_CUDA_{overload}{schema.name.removeprefix('aten::')}")
+    op = func._schema.name.removeprefix("aten::")
+    if op == "embedding":  # on CUDA it is an index_select
+        op, name = "index_select", {"indices": "index"}.get(name, name)
+    overload = func._overloadname.replace("default", "")
+    separator = "" if op in _STRUCTURED else f"_{overload}"
+    return stray_argument(name, device, first, f"wrapper_CUDA{separator}_{op}")
 
 
 def reference_counts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, int]]:
@@ -93,21 +104,26 @@ def _least_references() -> dict[bool, int]:
     return probe.least
 
 
+def made_by_cpp(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
+    """Tell, for each tensor operand in order, whether no Python variable ever held it."""
+    least = _least_references()
+    return [count <= least[in_list] for in_list, count in reference_counts(args, kwargs)]
+
+
 def check_strangers(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Let CPU operands of an operator on a GPU through if they may mix.
 
     Raises:
         RuntimeError: a user's CPU tensor with dimensions is among them, or a CPU tensor would be written.
     """
-    counts = reference_counts(args, kwargs)
-    least = _least_references()
+    from_cpp = made_by_cpp(args, kwargs)
     written = {spec.name for spec in func._schema.arguments if spec.is_write}
-    for (in_list, count), (name, operand) in zip(counts, operands_of(func, args, kwargs), strict=True):
+    for known_to_cpp_only, (name, operand) in zip(from_cpp, operands_of(func, args, kwargs), strict=True):
         if label_of(operand, session.key) is not None:
             continue
         if operand.dim() == 0 and name in written:
             raise two_devices(_some_gpu(session, func, args, kwargs), operand.device)
-        if operand.dim() and count > least[in_list]:
+        if operand.dim() and not known_to_cpp_only:
             raise device_clash(session, func, args, kwargs)
 
 

@@ -23,10 +23,12 @@ from torch.autograd.function import BackwardCFunction
 from dpdemo.virtual import (
     autograd,
     comm,
+    compiling,
     devices,
     factories,
     generators,
     grouping,
+    legacy,
     replicas,
     runtime,
     storages,
@@ -44,18 +46,29 @@ _C: Any = torch._C
 _ABSENT = object()
 
 
+class _Attribute(property):
+    """A property that torch._dynamo, if it is imported inside a block, can ask what C++ attributes answer."""
+
+    __objclass__ = torch._C.TensorBase
+
+
 @dataclass(frozen=True)
 class Patch:
-    """One attribute of `owner` that is another one while a block is open."""
+    """One attribute of `owner`, or entry if that is a dict, that is another one while a block is open."""
 
     owner: Any
-    name: str
+    name: Any
     value: Any
     why: str
 
 
 def _group(owner: Any, why: str, **values: Any) -> list[Patch]:
     return [Patch(owner, name, value, why) for name, value in values.items()]
+
+
+def _existing(owner: Any, why: str, **values: Any) -> list[Patch]:
+    """Patch what this release has of these attributes."""
+    return [patch for patch in _group(owner, why, **values) if hasattr(owner, patch.name)]
 
 
 def _cuda_patches(session: Session) -> list[Patch]:
@@ -106,10 +119,10 @@ def _cuda_patches(session: Session) -> list[Patch]:
             Stream=streams.VirtualStream,
             Event=streams.VirtualEvent,
         ),
+        *_group(torch.cuda, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
+        *_group(torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
+        *_group(torch.backends.cudnn, "it warns on CPU builds, and there is no cuDNN", is_acceptable=runtime.no_cudnn),
         *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
-        *_group(
-            torch.backends.cudnn, "it warns on CPU builds, and there is no cuDNN here", is_acceptable=runtime.no_cudnn
-        ),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
         *_group(torch, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
@@ -145,9 +158,9 @@ def _tensor_patches() -> list[Patch]:
         *_group(
             torch.Tensor,
             "what names a device: to C++ every tensor is on the CPU",
-            device=property(tensor.device),
-            is_cuda=property(tensor.is_cuda),
-            is_cpu=property(tensor.is_cpu),
+            device=_Attribute(tensor.device),
+            is_cuda=_Attribute(tensor.is_cuda),
+            is_cpu=_Attribute(tensor.is_cpu),
             get_device=tensor.get_device,
             to=tensor.to,
             cuda=tensor.cuda,
@@ -155,6 +168,7 @@ def _tensor_patches() -> list[Patch]:
             numpy=tensor.numpy,
             type=tensor.type_,
             copy_=tensor.copy_,
+            __setitem__=tensor.setitem,
             new_tensor=tensor.new_tensor,
             new=tensor.new,
         ),
@@ -176,6 +190,7 @@ def _tensor_patches() -> list[Patch]:
 
 def _factory_patches() -> list[Patch]:
     context = torch.utils._device.DeviceContext
+    torch.utils._device._device_constructors()  # it keeps what it finds at its first call: that must be PyTorch's own
     replaced = {getattr(torch, name): name for name in (*factories.PLAIN, *factories.COPYING)}
     plain, copying = "a bare number as device", "they copy data in with dispatch turned off"
     return [
@@ -194,6 +209,14 @@ def _factory_patches() -> list[Patch]:
             __torch_function__=factories.device_context(context.__torch_function__, replaced),
         ),
     ]
+
+
+def _script_patches(others: list[Patch]) -> list[Patch]:
+    """TorchScript knows PyTorch's functions by identity; it must know what stands in for them as the same operators."""
+    known = torch.jit._builtins._get_builtin_table()
+    ops = [(patch, known.get(id(vars(patch.owner).get(patch.name)))) for patch in others]
+    why = "TorchScript knows functions by identity"
+    return [Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None]
 
 
 def _thread_patches() -> list[Patch]:
@@ -230,10 +253,11 @@ def _autograd_patches(session: Session) -> list[Patch]:
         *_group(
             torch.Tensor,
             "the same for gradients that C++ makes of nothing",
-            grad=property(autograd.get_grad, autograd.set_grad, autograd.del_grad),
+            grad=_Attribute(autograd.get_grad, autograd.set_grad, autograd.del_grad),
         ),
         *_group(torch.autograd, "and for those of autograd.grad", _engine_run_backward=autograd.run_engine),
         *_group(BackwardCFunction, "and this labels them accordingly", apply=autograd.backward),
+        *_existing(BackwardCFunction, "since 2.15", apply_boxed=autograd.backward_boxed),
         *_group(
             _C,
             "C++ would put tensors of all GPUs into one group",
@@ -246,6 +270,10 @@ def _autograd_patches(session: Session) -> list[Patch]:
             clear_autocast_cache=session.autocast.clear_cache,
             Generator=generators.GeneratorName,
         ),
+        *_group(torch, "its tracing does not see through a dispatch mode", compile=compiling.compile),
+        *_group(
+            torch.cuda, "old names, not available in CPU builds", **legacy.tensor_types()
+        ),
     ]
 
 
@@ -253,7 +281,7 @@ def _storage_patches() -> list[Patch]:
     return _group(
         torch.UntypedStorage,
         "what names a device: to C++ every storage is on the CPU",
-        device=property(storages.device),
+        device=_Attribute(storages.device),
         to=storages.to,
         cuda=storages.cuda,
         cpu=storages.cpu,
@@ -263,11 +291,13 @@ def _storage_patches() -> list[Patch]:
 
 def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
+    factories_and_more = _factory_patches()
     return [
         *_cuda_patches(session),
         *_accelerator_patches(),
         *_tensor_patches(),
-        *_factory_patches(),
+        *factories_and_more,
+        *_script_patches(factories_and_more),
         *_device_patches(),
         *_autograd_patches(session),
         *_storage_patches(),
@@ -280,14 +310,22 @@ def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Apply `patches`, and put everything back on the way out, last first."""
     with contextlib.ExitStack() as undo:
         for patch in patches:
-            before = vars(patch.owner).get(patch.name, _ABSENT)
-            setattr(patch.owner, patch.name, patch.value)
-            undo.callback(_put_back, patch.owner, patch.name, before)
+            before = attributes(patch.owner).get(patch.name, _ABSENT)
+            _put(patch.owner, patch.name, patch.value)
+            undo.callback(_put, patch.owner, patch.name, before)
+        undo.callback(torch.accelerator.get_device_capability.cache_clear)
         yield
 
 
-def _put_back(owner: Any, name: str, before: Any) -> None:
-    if before is _ABSENT:
+def attributes(owner: Any) -> Any:
+    """Return what `owner` itself has, by name."""
+    return owner if isinstance(owner, dict) else vars(owner)
+
+
+def _put(owner: Any, name: Any, value: Any) -> None:
+    if isinstance(owner, dict):
+        owner.pop(name, None) if value is _ABSENT else owner.__setitem__(name, value)
+    elif value is _ABSENT:
         delattr(owner, name)
     else:
-        setattr(owner, name, before)
+        setattr(owner, name, value)

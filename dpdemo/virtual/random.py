@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import wrong_generator
+from dpdemo.virtual.generators import kind_of_device
 
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
@@ -59,7 +60,7 @@ def _given_generator(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _check_generator(generator: torch.Generator, index: int | None) -> None:
-    wanted, found = "cpu" if index is None else "cuda", generator.device.type
+    wanted, found = "cpu" if index is None else "cuda", kind_of_device(generator)
     if wanted != found:
         raise wrong_generator(wanted, found)
 

@@ -15,50 +15,67 @@ import queue
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import FrameType
+from pathlib import Path
 
 _POLL_S = 0.002
-_WAITING_S = 0.01  # this long inside a waiting function of the standard library: it waits
-_IDLE_S = 0.25  # this long on one and the same instruction without using the processor: it waits
+_WAITING_S = 0.01  # this long on one instruction of a waiting function of the standard library: it waits
+_IDLE_S = 0.25  # over this long it hardly wanted the processor: it waits (on a bare lock, or by asking and sleeping)
+_IDLE_SHARE = 0.2
 _PATIENCE_S = 10.0  # a replica that spins until another comes can only be told by its taking too long
 
 _WAITING_FILES = {threading.__file__, queue.__file__}
 
 
 class _Watch:
-    """Judges whether a thread waits: it stands still in a waiting function, or uses no processor time."""
+    """Judges whether a thread waits, from where it stands and from how much of the processor it wants."""
 
     def __init__(self, thread: threading.Thread) -> None:
         self.thread = thread
-        self.began = self.since = time.monotonic()
+        self.began = self.moved_at = self.window_at = time.monotonic()
         self.place: tuple[object, ...] = ()
+        self.busy_at_window = self.busy_at_move = _busy_seconds(thread)
 
     def is_waiting(self) -> bool:
         """Look once; to be asked every few milliseconds."""
         now = time.monotonic()
+        return self._stands_in_waiting_function(now) or self._is_idle(now) or now - self.began >= _PATIENCE_S
+
+    def _stands_in_waiting_function(self, now: float) -> bool:
         frame = sys._current_frames().get(self.thread.ident or 0)
-        place = (frame and frame.f_code, frame and frame.f_lasti, _processor_time(self.thread))
+        if frame is None:
+            return False
+        place = (frame.f_code, frame.f_lasti)
         if place != self.place:
-            self.place, self.since = place, now
-        still = now - self.since
-        if frame is not None and _in_waiting_function(frame) and still >= _WAITING_S:
-            return True
-        return still >= _IDLE_S or now - self.began >= _PATIENCE_S
+            self.place, self.moved_at, self.busy_at_move = place, now, _busy_seconds(self.thread)
+        still = now - self.moved_at
+        if frame.f_code.co_filename not in _WAITING_FILES or still < _WAITING_S:
+            return False
+        return _busy_seconds(self.thread) - self.busy_at_move < still / 2  # else it only waits for the processor
+
+    def _is_idle(self, now: float) -> bool:
+        elapsed = now - self.window_at
+        if elapsed < _IDLE_S:
+            return False
+        busy = _busy_seconds(self.thread)
+        share = (busy - self.busy_at_window) / elapsed
+        self.window_at, self.busy_at_window = now, busy
+        return share < _IDLE_SHARE
 
 
-def _in_waiting_function(frame: FrameType) -> bool:
-    return frame.f_code.co_filename in _WAITING_FILES
-
-
-def _processor_time(thread: threading.Thread) -> int:
-    """Return the processor time of `thread` in milliseconds; 0 where the system does not tell."""
+def _busy_seconds(thread: threading.Thread) -> float:
+    """Return how long `thread` has run, or would have had the processor been free (which only Linux tells)."""
     try:
-        return int(time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0)) * 1000)
+        ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return _processor_seconds(thread)
+    return (int(ran) + int(queued)) / 1e9
+
+
+def _processor_seconds(thread: threading.Thread) -> float:
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
     except (AttributeError, OSError):
-        return 0
+        return time.monotonic()  # no such clock here: it never looks idle
 
 
 class ReplicaThread(threading.Thread):

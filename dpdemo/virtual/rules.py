@@ -11,6 +11,7 @@ import torch
 
 from dpdemo.virtual.errors import VirtualGpuError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
+from dpdemo.virtual.mismatch import made_by_cpp
 from dpdemo.virtual.state import gpu_index
 
 if TYPE_CHECKING:
@@ -63,10 +64,25 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
     return result
 
 
-@rule(aten.copy_.default, aten._foreach_copy_.default, why="its operands may be on two devices")
+@rule(aten.copy_.default, why="its operands may be on two devices, and C++ fills tensors that it made itself")
 def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    targets, sources = args[:2] if isinstance(args[0], (list, tuple)) else ([args[0]], [args[1]])
-    for target, source in zip(targets, sources, strict=True):
+    """Copy, and count it; a tensor that C++ made to be filled from a GPU is on that GPU (`pad_packed_sequence`).
+
+    (A user's CPU tensor never gets here with a source on a GPU: see `Tensor.copy_` and `__setitem__` in `tensor.py`.)
+    """
+    there = where(session, args[1])
+    adopts = there is not None and where(session, args[0]) is None and made_by_cpp(args, kwargs)[0]
+    result = func(*args, **kwargs)
+    if adopts:
+        stamp(args[0], session, there)  # type: ignore[arg-type]
+    elif (here := where(session, args[0])) != there:
+        session.ledger.transfer(there, here, args[0].nbytes)
+    return result
+
+
+@rule(aten._foreach_copy_.default, why="its operands may be on two devices")
+def _copy_each(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for target, source in zip(*args[:2], strict=True):
         here, there = where(session, target), where(session, source)
         if here != there:
             session.ledger.transfer(there, here, target.nbytes)

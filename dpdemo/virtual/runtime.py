@@ -192,11 +192,17 @@ def no_device_flag() -> bool:
     return state.session is not None
 
 
-def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
-    """Whether cuDNN can compute with this tensor: no, so that PyTorch's own kernels do."""
-    return False
-
 
 def no_nccl(tensors: Any) -> bool:  # noqa: ARG001
     """Whether NCCL can reduce these tensors: no, so that PyTorch adds them itself."""
+    return False
+
+
+def not_capturing() -> bool:
+    """Whether a CUDA graph is being captured: never."""
+    return False
+
+
+def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
+    """Whether cuDNN takes this tensor: no, the CPU's kernels do."""
     return False

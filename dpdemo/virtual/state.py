@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpdemo.virtual.errors import VirtualGpuError, invalid_ordinal
+from dpdemo.virtual.errors import VirtualGpuError, forked, invalid_ordinal
 
 if TYPE_CHECKING:
     from dpdemo.virtual.casting import Autocast
@@ -69,6 +69,8 @@ def gpu_index(device: torch.device) -> int | None:
     if device.type != "cuda":
         return None
     here = the_session()
+    if os.getpid() != here.pid:
+        raise forked()
     return here.current.index if device.index is None else here.check_ordinal(device.index)
 
 

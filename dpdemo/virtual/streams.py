@@ -40,11 +40,7 @@ def _index_of(device: Any) -> int:
     return index
 
 
-class _StreamType(type):
-    """`torch.Stream` includes `torch.cuda.Stream`, and a stream of another kind made before the block."""
-
-
-class VirtualStream(metaclass=_StreamType):
+class VirtualStream:
     """Stands in for `torch.Stream` and `torch.cuda.Stream`."""
 
     def __init__(
@@ -78,6 +74,10 @@ class VirtualStream(metaclass=_StreamType):
     def query(self) -> bool:
         """Whether all work is done: always."""
         return True
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured: never."""
+        return False
 
     def synchronize(self) -> None:
         """Wait for the stream's work, which is done."""

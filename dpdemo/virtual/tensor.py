@@ -178,11 +178,23 @@ def record_stream(self: torch.Tensor, stream: Any) -> None:
         raise RuntimeError(f"record_stream: expected a CUDA tensor, got one on {self.device} (stream {stream})")
 
 
+def _beside(self: torch.Tensor, value: Any) -> Any:
+    """Bring `value` to where `self` is, so that its gradient will travel back to its own device."""
+    if isinstance(value, _Tensor):
+        home = device_index(self)
+        if home != device_index(value) and (home is None or value.requires_grad):
+            return move(value, home)
+    return value
+
+
 def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
-    """Stand in for `Tensor.copy_`: across devices, the gradient of `src` travels back to its own device."""
-    if isinstance(src, torch.Tensor) and src.requires_grad and torch.is_grad_enabled():
-        src = move(src, device_index(self))
-    return torch._C.TensorBase.copy_(self, src, non_blocking)
+    """Stand in for `Tensor.copy_`, whose operands may be on two devices."""
+    return torch._C.TensorBase.copy_(self, _beside(self, src), non_blocking)
+
+
+def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
+    """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
+    torch._C.TensorBase.__setitem__(self, index, _beside(self, value))
 
 
 def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:

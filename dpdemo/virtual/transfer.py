@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from dpdemo.virtual.labels import label_of, stamp_all
 from dpdemo.virtual.state import the_session
@@ -66,7 +67,7 @@ def move(tensor: torch.Tensor, target: int | None, **options: Any) -> torch.Tens
     """Return `tensor` on GPU `target` (None: on the CPU), itself if it is there already."""
     if device_index(tensor) == target:
         return _original_to(tensor, **options) if options else tensor
-    if tensor.requires_grad and torch.is_grad_enabled():
+    if (tensor.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         result: torch.Tensor = ToCopy.apply(tensor, target, options)
         return result
     return copy_across(tensor, target, options)

@@ -1,0 +1,158 @@
+"""`virtual_gpus(n)` opens, closes, and leaves no trace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+import dpdemo.virtual
+from dpdemo.virtual import VirtualGpuError, is_active, patches, state, virtual_gpus
+from dpdemo.virtual.block import _open
+
+ABSENT = object()
+
+
+def snapshot() -> list[tuple[Any, str, Any]]:
+    """Return every attribute of the table with what it is now."""
+    session = _open(2)
+    try:
+        table = patches.table(session)
+    finally:
+        state.session = None
+    return [(patch.owner, patch.name, patches.attributes(patch.owner).get(patch.name, ABSENT)) for patch in table]
+
+
+def changed(before: list[tuple[Any, str, Any]]) -> list[str]:
+    """Name the attributes that are no longer what they were."""
+    return [
+        f"{owner}.{name}"
+        for owner, name, value in before
+        if patches.attributes(owner).get(name, ABSENT) is not value
+    ]
+
+
+def test_every_replaced_attribute_is_put_back_by_identity() -> None:
+    before = snapshot()
+    with virtual_gpus(2):
+        assert len(changed(before)) > 100
+    assert changed(before) == []
+
+
+def test_every_replaced_attribute_is_put_back_after_an_exception() -> None:
+    before = snapshot()
+    with pytest.raises(KeyError, match="mine"), virtual_gpus(2):
+        torch.zeros(1, device="cuda")
+        raise KeyError("mine")
+    assert changed(before) == []
+    assert not is_active()
+
+
+def test_an_exception_while_patching_puts_back_what_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshot()
+    table = patches.table
+
+    def broken(session: state.Session) -> list[patches.Patch]:
+        return [*table(session), patches.Patch(object(), "nothing", 1, "cannot be set")]
+
+    monkeypatch.setattr(patches, "table", broken)
+    with pytest.raises(TypeError, match="__dict__"), virtual_gpus(2):
+        pass
+    assert changed(before) == []
+    assert not is_active()
+
+
+def test_every_patch_says_why() -> None:
+    session = _open(1)
+    try:
+        assert all(patch.why for patch in patches.table(session))
+    finally:
+        state.session = None
+
+
+def test_a_block_is_active_only_while_it_is_open() -> None:
+    assert not is_active()
+    with virtual_gpus(3) as gpus:
+        assert is_active()
+        assert len(gpus) == 3
+        assert torch.cuda.device_count() == 3
+    assert not is_active()
+    assert not torch.cuda.is_available()
+
+
+def test_a_second_block_inside_the_first_is_an_error_and_leaves_the_first_alone() -> None:
+    with virtual_gpus(2):
+        with pytest.raises(VirtualGpuError, match="2 virtual GPUs is open already"), virtual_gpus(3):
+            pass
+        assert torch.cuda.device_count() == 2
+
+
+def test_visible_real_gpus_are_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(VirtualGpuError, match=r"2 real GPUs are visible.*CUDA_VISIBLE_DEVICES"), virtual_gpus(2):
+        pass
+    assert not is_active()
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "2", True, None])
+def test_a_number_of_gpus_that_is_none_is_an_error(number: Any) -> None:
+    with pytest.raises(ValueError, match="`num_gpus`: expected a number of at least 1"), virtual_gpus(number):
+        pass
+
+
+def test_tensors_that_outlive_the_block_are_cpu_tensors() -> None:
+    with virtual_gpus(2):
+        tensor = torch.ones(3, device="cuda:1")
+    assert tensor.device.type == "cpu"
+    assert tensor.numpy().tolist() == [1, 1, 1]
+    with virtual_gpus(1):
+        assert not tensor.is_cuda
+
+
+def test_after_the_block_cuda_fails_as_before_it() -> None:
+    program = (
+        "import torch\n"
+        "from dpdemo.virtual import virtual_gpus\n"
+        "def error():\n"
+        "    try: torch.zeros(1, device='cuda')\n"
+        "    except Exception as e: return type(e), str(e)\n"
+        "before = error()\n"
+        "with virtual_gpus(1): assert torch.zeros(1, device='cuda').is_cuda\n"
+        "assert before is not None and error() == before, (before, error())\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(dpdemo.virtual.__all__) == [
+        "UnsupportedOpError",
+        "VirtualGpuError",
+        "VirtualGpus",
+        "is_active",
+        "virtual_gpus",
+    ]
+
+
+def test_the_package_imports_nothing_of_the_rest() -> None:
+    program = (
+        "import sys, dpdemo.virtual\n"
+        "others = [n for n in sys.modules if n.startswith('dpdemo.') and not n.startswith('dpdemo.virtual')]\n"
+        "assert not others, others\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_opening_a_block_and_working_in_it_does_not_import_the_compiler() -> None:
+    program = (
+        "import sys, torch\n"
+        "from dpdemo.virtual import virtual_gpus\n"
+        "with virtual_gpus(2):\n"
+        "    net = torch.nn.DataParallel(torch.nn.Linear(3, 2).cuda())\n"
+        "    net(torch.ones(4, 3)).sum().backward()\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,340 @@
+"""Genuine `nn.DataParallel` on virtual GPUs against the same chunks done by hand on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from dpdemo.virtual import virtual_gpus
+
+DIM = 6
+
+
+class Attention(nn.Module):
+    """Attention with a residual connection, over rows cut into two tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(DIM // 2, 1, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x.view(len(x), 2, DIM // 2)
+        mixed, _ = self.attend(tokens, tokens, tokens)
+        return (tokens + mixed).flatten(1)
+
+
+class Recurrent(nn.Module):
+    """An LSTM over rows cut into three steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(2, DIM, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output, _ = self.lstm(x.view(len(x), 3, 2))
+        return output[:, -1]
+
+
+def network(kind: str) -> nn.Module:
+    """Build a small model of a kind."""
+    blocks: dict[str, Any] = {
+        "linear": lambda: nn.Linear(DIM, 3),
+        "batchnorm": lambda: nn.Sequential(nn.Linear(DIM, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)),
+        "convolution": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 2, 2), nn.Flatten()),
+        "attention": Attention,
+        "recurrent": Recurrent,
+        "shared": lambda: (lambda layer: nn.Sequential(layer, nn.Tanh(), layer))(nn.Linear(DIM, DIM)),
+    }
+    torch.manual_seed(1)
+    return blocks[kind]().double()
+
+
+def by_hand(model: nn.Module, batch: torch.Tensor, num_gpus: int) -> dict[str, Any]:
+    """Do what DataParallel documents, on the CPU: a copy for each chunk, gradients added, buffers of chunk 0."""
+    chunks = batch.chunk(num_gpus)
+    copies = [copy.deepcopy(model) for _ in chunks]
+    leaf = batch.clone().requires_grad_()
+    output = torch.cat([one(chunk) for one, chunk in zip(copies, leaf.chunk(num_gpus), strict=True)])
+    output.pow(2).sum().backward()
+    names = [name for name, _ in model.named_parameters()]
+    each = [dict(one.named_parameters()) for one in copies]
+    return {
+        "output": output.detach(),
+        "input": leaf.grad,
+        "gradients": {name: sum(one[name].grad for one in each) for name in names},
+        "buffers": dict(copies[0].named_buffers()),
+    }
+
+
+def on_gpus(model: nn.Module, batch: torch.Tensor, num_gpus: int) -> dict[str, Any]:
+    """Do it with DataParallel, and bring everything back to the CPU."""
+    with virtual_gpus(num_gpus):
+        parallel = nn.DataParallel(copy.deepcopy(model).cuda())
+        leaf = batch.cuda().requires_grad_()
+        output = parallel(leaf)
+        assert output.get_device() == 0
+        output.pow(2).sum().backward()
+        inner = parallel.module
+        return {
+            "output": output.detach().cpu(),
+            "input": leaf.grad.cpu(),
+            "gradients": {name: value.grad.cpu() for name, value in inner.named_parameters()},
+            "buffers": {name: value.cpu() for name, value in inner.named_buffers()},
+        }
+
+
+def assert_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+    assert torch.equal(ours["output"], theirs["output"])
+    for name, buffer in theirs["buffers"].items():
+        assert torch.equal(ours["buffers"][name], buffer), name
+
+
+@pytest.mark.parametrize("kind", ["linear", "batchnorm", "convolution", "attention", "recurrent", "shared"])
+@pytest.mark.parametrize(("rows", "num_gpus"), [(12, 1), (12, 3), (11, 4), (30, 8)])
+def test_outputs_gradients_and_buffers_equal_those_of_the_chunks_by_hand(kind: str, rows: int, num_gpus: int) -> None:
+    model, batch = network(kind), torch.randn(rows, DIM, dtype=torch.float64)
+    assert_same(on_gpus(model, batch, num_gpus), by_hand(model, batch, num_gpus))
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 40), num_gpus=st.integers(1, 9), kind=st.sampled_from(["linear", "attention", "shared"]))
+def test_any_batch_on_any_number_of_gpus_equals_its_chunks_by_hand(rows: int, num_gpus: int, kind: str) -> None:
+    model, batch = network(kind), torch.randn(rows, DIM, dtype=torch.float64)
+    assert_same(on_gpus(model, batch, num_gpus), by_hand(model, batch, num_gpus))
+
+
+@pytest.mark.parametrize("make", [functools.partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW])
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("options", [{}, {"foreach": False}])
+def test_optimizers_built_before_and_after_the_move_train_alike(make: Any, early: bool, options: dict[str, Any]) -> None:
+    model = network("batchnorm")
+    batches = [torch.randn(7, DIM, dtype=torch.float64) for _ in range(3)]
+    alone = copy.deepcopy(model)
+    reference = make(alone.parameters(), lr=0.1, **options)
+    with virtual_gpus(1):
+        optimizer = make(model.parameters(), lr=0.1, **options) if early else None
+        parallel = nn.DataParallel(model.cuda(), device_ids=[0])
+        optimizer = optimizer or make(parallel.parameters(), lr=0.1, **options)
+        for batch in batches:
+            for net, steps in ((alone, reference), (parallel, optimizer)):
+                steps.zero_grad()
+                net(batch).pow(2).mean().backward()
+                steps.step()
+        state = {name: value.cpu() for name, value in parallel.state_dict().items()}
+    expected = {f"module.{name}": value for name, value in alone.state_dict().items()}
+    torch.testing.assert_close(state, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_fused_optimizers_and_gradient_clipping_work_across_gpus() -> None:
+    with virtual_gpus(2):
+        parts = [nn.Linear(3, 3).cuda(0), nn.Linear(3, 3).cuda(1)]
+        parameters = [value for part in parts for value in part.parameters()]
+        optimizer = torch.optim.AdamW(parameters, fused=True)
+        parts[1](parts[0](torch.ones(2, 3).cuda()).cuda(1)).sum().backward()
+        norm = nn.utils.clip_grad_norm_(parameters, 0.5)
+        total = sum(value.grad.cpu().pow(2).sum() for value in parameters) ** 0.5
+        optimizer.step()
+    assert norm > 0
+    assert total == pytest.approx(0.5, rel=1e-4)
+
+
+def test_second_derivatives_pass_through_data_parallel() -> None:
+    model = nn.Sequential(nn.Linear(DIM, 4), nn.Tanh()).double()
+    batch = torch.randn(5, DIM, dtype=torch.float64)
+
+    def penalty(net: Any, leaf: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
+        (slope,) = torch.autograd.grad(net(leaf).sum(), leaf, create_graph=True)
+        return [value.cpu() for value in torch.autograd.grad(slope.pow(2).sum(), [leaf, weight])]
+
+    expected = penalty(model, batch.clone().requires_grad_(), model[0].weight)
+    with virtual_gpus(3):
+        moved = copy.deepcopy(model).cuda()
+        got = penalty(nn.DataParallel(moved), batch.cuda().requires_grad_(), moved[0].weight)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_the_tutorial_prints_its_lines_in_device_order(capsys: pytest.CaptureFixture[str]) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(5, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            output: torch.Tensor = self.fc(x)
+            print("\tIn Model: input size", x.size(), "output size", output.size())
+            return output
+
+    with virtual_gpus(8):
+        model = nn.DataParallel(Model()).to(torch.device("cuda:0"))
+        output = model(torch.randn(30, 5).to("cuda:0"))
+    rows = [4] * 7 + [2]
+    lines = [
+        f"\tIn Model: input size torch.Size([{row}, 5]) output size torch.Size([{row}, 2])" for row in rows
+    ]
+    assert capsys.readouterr().out.splitlines() == lines
+    assert output.shape == (30, 2)
+
+
+@pytest.mark.parametrize("source", ["cpu", "cuda:0", "cuda:2"])
+@pytest.mark.parametrize("ids", [[0, 1, 2], [2, 0], [1]])
+@pytest.mark.parametrize("output_device", [None, 1, 2])
+def test_inputs_from_anywhere_go_to_any_devices_and_out_to_any(source: str, ids: list[int], output_device: int | None) -> None:
+    model, batch = network("linear"), torch.randn(7, DIM, dtype=torch.float64)
+    expected = model(batch)
+    with virtual_gpus(3):
+        parallel = nn.DataParallel(copy.deepcopy(model).cuda(ids[0]), ids, output_device)
+        output = parallel(batch.to(source))
+        # With a single id the module is called as it is: `output_device` is not looked at.
+        assert output.get_device() == (ids[0] if output_device is None or len(ids) == 1 else output_device)
+        torch.testing.assert_close(output.cpu(), expected, rtol=0, atol=0)
+
+
+def test_other_dimensions_than_the_first_can_be_split() -> None:
+    with virtual_gpus(2):
+        output = nn.DataParallel(nn.Identity(), dim=1)(torch.arange(12.0).view(3, 4).cuda())
+        assert output.tolist() == torch.arange(12.0).view(3, 4).tolist()
+
+
+def test_the_functional_form_and_the_primitives_work_by_themselves() -> None:
+    model, batch = network("linear"), torch.randn(5, DIM, dtype=torch.float64)
+    expected = model(batch)
+    with virtual_gpus(3):
+        moved = copy.deepcopy(model).cuda()
+        ids = [0, 1, 2]
+        inputs = nn.parallel.scatter(batch, ids)
+        assert [(len(one), one.get_device()) for one in inputs] == [(2, 0), (2, 1), (1, 2)]
+        replicas = nn.parallel.replicate(moved, ids)
+        assert [one.weight.get_device() for one in replicas] == ids
+        outputs = nn.parallel.parallel_apply(replicas, inputs)
+        gathered = nn.parallel.gather(outputs, 1)
+        assert gathered.get_device() == 1
+        functional = nn.parallel.data_parallel(moved, batch.cuda(), ids, output_device=2)
+        assert functional.get_device() == 2
+        for output in (gathered, functional, nn.parallel.gather(outputs, "cpu")):
+            torch.testing.assert_close(output.cpu(), expected, rtol=0, atol=0)
+
+
+def test_a_failing_replica_is_reported_with_its_number_and_device() -> None:
+    class Picky(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.get_device() == 1:
+                raise ValueError("not here")
+            return x
+
+    with virtual_gpus(2), pytest.raises(ValueError, match=r"Caught ValueError in replica 1 on device 1\.[\s\S]*not here"):
+        nn.DataParallel(Picky())(torch.ones(4, 1))
+
+
+def test_a_tensor_kept_on_the_module_fails_in_the_second_replica_in_cudas_words() -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = torch.ones(3, device="cuda:0")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.kept
+
+    with virtual_gpus(2), pytest.raises(RuntimeError) as caught:
+        nn.DataParallel(Keeps())(torch.ones(4, 3).cuda())
+    text = str(caught.value)
+    assert text.startswith("Caught RuntimeError in replica 1 on device 1.")
+    assert "found at least two devices, cuda:1 and cuda:0!" in text
+
+
+def test_a_module_that_is_elsewhere_fails_in_pytorchs_words() -> None:
+    message = (
+        "module must have its parameters and buffers on device cuda:0 (device_ids[0]) "
+        "but found one of them on device: "
+    )
+    with virtual_gpus(2):
+        for model, device in ((nn.Linear(1, 1), "cpu"), (nn.Linear(1, 1).cuda(1), "cuda:1")):
+            with pytest.raises(RuntimeError, match=f"^{re.escape(message + device)}$"):
+                nn.DataParallel(model, [0, 1])(torch.ones(2, 1))
+
+
+def test_devices_that_are_not_there_fail_in_pytorchs_words() -> None:
+    with virtual_gpus(2):
+        with pytest.raises(AssertionError, match="^Invalid device id$"):
+            nn.DataParallel(nn.Linear(1, 1).cuda(), [0, 2])
+        with pytest.raises(AssertionError, match="^Gather function not implemented for CPU tensors$"):
+            nn.parallel.gather([torch.ones(1), torch.ones(1)], 0)
+        with pytest.raises(ValueError, match="Attempted to use an uninitialized parameter"):
+            nn.DataParallel(nn.LazyLinear(1).cuda())(torch.ones(4, 2))
+
+
+def test_scalar_outputs_become_a_vector_with_pytorchs_warning() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mean()
+
+    leaf = torch.arange(4.0, requires_grad=True)
+    with virtual_gpus(2), pytest.warns(UserWarning, match="Was asked to gather along dimension 0"):
+        output = nn.DataParallel(Mean())(leaf.cuda())
+        assert output.tolist() == [0.5, 2.5]
+        output.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [0.5] * 4
+
+
+def test_replica_0_works_on_the_modules_own_buffers_and_the_others_on_copies() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.rows += len(x)
+            return x
+
+    with virtual_gpus(3):
+        parallel = nn.DataParallel(Counts().cuda())
+        parallel(torch.ones(7, 1))
+        assert parallel.module.rows.item() == 3
+
+
+def test_outputs_unused_by_the_loss_give_zeros_and_no_error() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(2, 1), nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.used(x), self.unused(x)
+
+    with virtual_gpus(3):
+        parallel = nn.DataParallel(Two().cuda())
+        parallel(torch.ones(6, 2))[0][:2].sum().backward()
+        inner = parallel.module
+        assert inner.used.weight.grad.tolist() == [[2, 2]]
+        assert {value.grad.get_device() for value in inner.parameters() if value.grad is not None} == {0}
+
+
+def test_channels_last_layouts_survive() -> None:
+    with virtual_gpus(2):
+        model = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last).cuda()
+        batch = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+        output = nn.DataParallel(model)(batch)
+        assert output.is_contiguous(memory_format=torch.channels_last)
+        output.sum().backward()
+        assert model.weight.grad.is_contiguous(memory_format=torch.channels_last)
+        assert model.weight.grad.is_cuda
+
+
+def test_models_wrapped_by_the_compiler_run_as_written_with_a_warning() -> None:
+    with virtual_gpus(2):
+        model = nn.Linear(3, 2).cuda()
+        with pytest.warns(UserWarning, match="virtual GPUs compile nothing"):
+            compiled = torch.compile(model)
+        assert list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+        assert torch.equal(compiled(torch.ones(2, 3).cuda()), model(torch.ones(2, 3).cuda()))
+        with pytest.warns(UserWarning, match="virtual GPUs compile nothing"):
+            assert torch.compile(lambda x: x + 1)(torch.ones(1).cuda()).item() == 2

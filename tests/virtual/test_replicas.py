@@ -1,0 +1,166 @@
+"""Replicas take turns in device order, and never hang."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from dpdemo.virtual import VirtualGpus, virtual_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Does(nn.Module):
+    """A module that does something with its chunk."""
+
+    def __init__(self, work: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self.work = work
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.work(x)
+        return x
+
+
+@pytest.mark.usefixtures("gpus")
+def test_one_replica_is_through_before_the_next_begins() -> None:
+    events: list[tuple[str, int]] = []
+
+    def work(x: torch.Tensor) -> None:
+        events.append(("begin", x.get_device()))
+        time.sleep(0.02 * (4 - x.get_device()))
+        events.append(("end", x.get_device()))
+
+    nn.DataParallel(Does(work))(torch.ones(4, 1))
+    assert events == [(what, index) for index in range(4) for what in ("begin", "end")]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_order_is_that_of_the_device_ids() -> None:
+    seen: list[int] = []
+    nn.DataParallel(Does(lambda x: seen.append(x.get_device())), [2, 0, 3])(torch.ones(6, 1))
+    assert seen == [2, 0, 3]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_replicas_that_meet_at_a_barrier_do_not_hang() -> None:
+    barrier = threading.Barrier(4)
+    for _ in range(3):
+        nn.DataParallel(Does(lambda _: barrier.wait(timeout=20)))(torch.ones(4, 1))  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_replica_that_collects_from_the_others_does_not_hang() -> None:
+    """As in synchronised batch normalisation: replica 0 is the master, which waits for the slaves' messages."""
+    to_master: queue.Queue[float] = queue.Queue()
+    back = [queue.Queue[float]() for _ in range(4)]
+
+    def work(x: torch.Tensor) -> None:
+        me = x.get_device()
+        if me == 0:
+            total = x.sum().item() + sum(to_master.get(timeout=20) for _ in range(3))
+            for slave in back[1:]:
+                slave.put(total)
+        else:
+            to_master.put(x.sum().item())
+            assert back[me].get(timeout=20) == 8
+
+    nn.DataParallel(Does(work))(torch.ones(8, 1))
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_replica_that_waits_for_a_bare_lock_does_not_hang() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+
+    def work(x: torch.Tensor) -> None:
+        if x.get_device() == 0:
+            assert lock.acquire(timeout=20)
+        elif x.get_device() == 3:
+            lock.release()
+
+    nn.DataParallel(Does(work))(torch.ones(4, 1))
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_replica_that_asks_again_and_again_does_not_hang() -> None:
+    arrived = threading.Event()
+
+    def work(x: torch.Tensor) -> None:
+        if x.get_device() == 3:
+            arrived.set()
+        while not arrived.is_set():
+            time.sleep(0.001)
+
+    nn.DataParallel(Does(work))(torch.ones(4, 1))
+
+
+@pytest.mark.usefixtures("gpus")
+def test_data_parallel_inside_data_parallel_keeps_the_order() -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Outer(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            home = x.get_device()
+            ids = [home, home + 1]
+            inner = nn.DataParallel(Does(lambda y: seen.append((home, y.get_device()))), ids)
+            result: torch.Tensor = inner(x)
+            return result
+
+    nn.DataParallel(Outer(), [0, 2])(torch.ones(8, 1))
+    assert seen == [(0, 0), (0, 1), (2, 2), (2, 3)]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_replica_has_its_own_device_and_the_callers_gradient_mode_and_nothing_else() -> None:
+    seen: list[tuple[int, bool, torch.dtype]] = []
+
+    def work(x: torch.Tensor) -> None:
+        assert torch.zeros(1, device="cuda").device == x.device
+        seen.append((torch.cuda.current_device(), torch.is_grad_enabled(), torch.get_autocast_dtype("cuda")))
+
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        nn.DataParallel(Does(work))(torch.ones(4, 1))
+    # autocast's dtype is the thread's own: float16, as on real GPUs (pytorch/pytorch#60706)
+    assert seen == [(index, False, torch.float16) for index in range(4)]
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.usefixtures("gpus")
+def test_threads_started_in_a_block_see_the_gpus_whatever_class_they_are() -> None:
+    seen: list[tuple[int, str]] = []
+
+    class Mine(threading.Thread):
+        def run(self) -> None:
+            seen.append((torch.cuda.current_device(), str((torch.ones(1, device="cuda:2") + 1).device)))
+
+    torch.cuda.set_device(1)
+    for thread in (Mine(), threading.Thread(target=Mine.run, args=(None,)), threading.Timer(0, Mine.run, (None,))):
+        thread.start()
+        thread.join()
+    assert seen == [(0, "cuda:2")] * 3
+    torch.cuda.set_device(0)
+
+
+def test_two_threads_can_run_data_parallel_at_once() -> None:
+    def loop(gpus: VirtualGpus) -> None:
+        parallel = nn.DataParallel(nn.Linear(3, 2).cuda())
+        for _ in range(10):
+            parallel(torch.ones(len(gpus), 3)).sum().backward()
+        results.append(parallel.module.bias.grad.tolist())
+
+    results: list[list[float]] = []
+    with virtual_gpus(3) as gpus:
+        threads = [threading.Thread(target=loop, args=(gpus,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [[30, 30]] * 2
