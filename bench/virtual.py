@@ -82,12 +82,16 @@ def measure_ratios() -> list[bool]:
         on_gpu = copy.deepcopy(on_cpu).cuda()
         parallel = nn.DataParallel(copy.deepcopy(on_cpu).cuda())
         gpu_batch = batch.cuda()
+
     def cpu() -> None:
         step(on_cpu, batch)
+
     def hand() -> None:
         chunks_by_hand(on_cpu, batch)
+
     def inside(model: nn.Module) -> Callable[[], None]:
         return lambda: step(model, gpu_batch)
+
     return []
 
 

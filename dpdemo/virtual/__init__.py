@@ -1,12 +1,13 @@
 """Virtual GPUs for torch: run CUDA programs, DataParallel above all, on a machine without GPUs.
 
-What this is NOT. It says nothing about speed, about CUDA kernels and cuDNN (numbers are the CPU kernels' numbers), about
-NCCL, or about races between streams. A program that is right here can still be slow, or racy, on real GPUs. Memory
-figures count tensors, not the workspaces of CUDA libraries.
+What this is NOT. It says nothing about speed, about CUDA kernels and cuDNN (numbers are the CPU kernels'
+numbers), about NCCL, or about races between streams. A program that is right here can still be slow, or racy,
+on real GPUs. Memory figures count tensors, not the workspaces of CUDA libraries.
 
-What it is. Inside ``with virtual_gpus(n):`` this process has n CUDA devices. A tensor on one of them is an ordinary
-CPU tensor whose storage carries a label that says which; Python sees the label, C++ sees the CPU tensor. So genuine,
-unmodified `torch.nn.DataParallel` runs, with real numbers, real gradients and CUDA's own errors.
+What it is. Inside ``with virtual_gpus(n):`` this process has n CUDA devices. A tensor on one of them is an
+ordinary CPU tensor whose storage carries a label that says which; Python sees the label, C++ sees the CPU
+tensor. So genuine, unmodified `torch.nn.DataParallel` runs, with real numbers, real gradients and CUDA's own
+errors.
 
 How it is made, one mechanism a file, in the order to read them:
 

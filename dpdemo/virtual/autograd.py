@@ -1,11 +1,12 @@
 """Gradients are where their tensors are.
 
-Nearly all of them are results of operators, and labelled as such. But some gradients C++ makes from nothing (zeros for
-an output that took no part in the loss, or for an input that has no influence), and it makes them on the CPU. They are
-labelled where they come to light:
+Nearly all of them are results of operators, and labelled as such. But some gradients C++ makes from nothing
+(zeros for an output that took no part in the loss, or for an input that has no influence), and it makes them
+on the CPU. They are labelled where they come to light:
 
-- as the arguments of a Python `backward`: `apply` notes where a function's outputs are (DataParallel's `Broadcast` has
-  outputs on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one, as C++ does;
+- as the arguments of a Python `backward`: `apply` notes where a function's outputs are (`Broadcast` has them
+  on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one,
+  as C++ does;
 - as `.grad`, and as the results of `torch.autograd.grad`.
 """
 
@@ -54,8 +55,9 @@ def set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
     """Stand in for setting `Tensor.grad` (torch/csrc/autograd/python_variable.cpp, THPVariable_set_grad)."""
     if isinstance(gradient, torch.Tensor) and gradient.device != self.device:
         raise RuntimeError(
-            f"attempting to assign a gradient with device type '{gradient.device.type}' to a tensor with device "
-            f"type '{self.device.type}'. Please ensure that the gradient and the tensor are on the same device"
+            f"attempting to assign a gradient with device type '{gradient.device.type}' to a tensor with "
+            f"device type '{self.device.type}'. Please ensure that the gradient and the tensor are on the "
+            "same device"
             if gradient.device.type != self.device.type
             else "assigned grad has data located on a different device"
         )
@@ -96,7 +98,7 @@ def backward(self: Any, *gradients: Any) -> Any:
 
 
 def backward_boxed(self: Any, gradients: list[Any]) -> Any:
-    """Stand in for `BackwardCFunction.apply_boxed` (2.15), which gets its gradients in a list to be emptied."""
+    """Stand in for `BackwardCFunction.apply_boxed` (2.15), whose gradients come in a list."""
     return _at_home(self, gradients, lambda: _backward_boxed(self, gradients))
 
 

@@ -48,7 +48,7 @@ class VirtualGpus:
         return self._ledger.live[index]
 
     def peak_bytes(self, index: int) -> int:
-        """Return the most bytes that GPU `index` held at a time, since the block opened or since the last reset."""
+        """Return the most bytes that GPU `index` held at a time since its last reset."""
         return self._ledger.peak[index]
 
     def reset_peaks(self) -> None:
@@ -66,16 +66,18 @@ def is_active() -> bool:
 def virtual_gpus(num_gpus: int) -> Iterator[VirtualGpus]:
     """Give this process `num_gpus` CUDA devices for the length of a `with` block.
 
-    Inside it `torch.cuda.device_count()` is `num_gpus`, `x.to("cuda:1")` works, and PyTorch's own DataParallel runs
-    over the devices with real numbers and gradients. Leaving the block, also by an exception, puts every attribute of
-    PyTorch that was replaced back. Tensors that outlive the block are CPU tensors from then on.
+    Inside it `torch.cuda.device_count()` is `num_gpus`, `x.to("cuda:1")` works, and PyTorch's own
+    DataParallel runs over the devices with real numbers and gradients. Leaving the block, also by an
+    exception, puts every attribute of PyTorch that was replaced back. Tensors that outlive the block are CPU
+    tensors from then on.
 
-    The devices are the process's: every thread that starts inside the block sees them. A thread that was running
-    before does not.
+    The devices are the process's: every thread that starts inside the block sees them. A thread that was
+    running before does not.
 
     Raises:
         ValueError: `num_gpus` is not a positive number.
         VirtualGpuError: a block is open already, or real GPUs are visible.
+
     """
     if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or num_gpus < 1:
         raise ValueError(f"`num_gpus`: expected a number of at least 1, got {num_gpus!r}")
@@ -94,7 +96,8 @@ def _open(num_gpus: int) -> state.Session:
     with _opening:
         if state.session is not None:
             raise VirtualGpuError(
-                f"a block of {state.session.num_gpus} virtual GPUs is open already; leave it before opening another"
+                f"a block of {state.session.num_gpus} virtual GPUs is open already; "
+                "leave it before opening another"
             )
         if torch.cuda.is_available():
             raise VirtualGpuError(

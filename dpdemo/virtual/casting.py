@@ -1,9 +1,9 @@
-"""`torch.autocast("cuda")`: CUDA's own lists of operators, applied to tensors on virtual GPUs and to no others.
+"""`torch.autocast("cuda")`: CUDA's own lists of operators, applied to tensors on virtual GPUs alone.
 
-PyTorch decides by C++'s device which operators to cast, so a GPU's lists would never be used here, and the CPU's lists
-are others. So the lists of ATen/autocast_mode.h are repeated below, as Python kernels for the dispatch key
-`AutocastCUDA`; while autocast is on for "cuda" in a thread, that key is included in the thread's dispatch. All of the
-state (on or off, dtype, nesting, by thread) stays PyTorch's own.
+PyTorch decides by C++'s device which operators to cast, so a GPU's lists would never be used here, and the
+CPU's lists are others. So the lists of ATen/autocast_mode.h are repeated below, as Python kernels for the
+dispatch key `AutocastCUDA`; while autocast is on for "cuda" in a thread, that key is included in the thread's
+dispatch. All of the state (on or off, dtype, nesting, by thread) stays PyTorch's own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,66 @@ if TYPE_CHECKING:
 
 # Each list is one of ATen/autocast_mode.h (2.13); an operator that a release lacks is passed over.
 LOWER_PRECISION = (
-    *("_convolution.deprecated", "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d"),
+    *(
+        "_convolution.deprecated",
+        "_convolution",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_tbc",
+        "conv_transpose1d",
+    ),
     *("conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu", "addmm", "addmv", "addr"),
     *("matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm", "chain_matmul"),
     *("linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell"),
-    *("rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention", "scaled_dot_product_attention"),
+    *(
+        "rnn_tanh_cell",
+        "rnn_relu_cell",
+        "_scaled_dot_product_flash_attention",
+        "scaled_dot_product_attention",
+    ),
+)
+# On CUDA these end in `_cudnn_rnn`, which casts all its operands (aten/src/ATen/cudnn/AutocastRNN.cpp).
+RECURRENT = (
+    *("lstm.input", "lstm.data", "gru.input", "gru.data"),
+    *("rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"),
 )
 FP32 = (
-    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt"),
+    *(
+        "acos",
+        "asin",
+        "cosh",
+        "erfinv",
+        "exp",
+        "expm1",
+        "log",
+        "log10",
+        "log2",
+        "log1p",
+        "reciprocal",
+        "rsqrt",
+    ),
     *("sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm"),
-    *("native_layer_norm", "rms_norm", "group_norm", "frobenius_norm.dim", "nuclear_norm", "nuclear_norm.dim"),
+    *(
+        "native_layer_norm",
+        "rms_norm",
+        "group_norm",
+        "frobenius_norm.dim",
+        "nuclear_norm",
+        "nuclear_norm.dim",
+    ),
     *("cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d"),
     *("hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss"),
     *("margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss"),
-    *("multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp"),
+    *(
+        "multi_margin_loss",
+        "binary_cross_entropy_with_logits",
+        "dist",
+        "pdist",
+        "cdist",
+        "renorm",
+        "logsumexp",
+    ),
     *("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d"),
     *("upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
     *("_upsample_bilinear2d_aa", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"),
@@ -46,7 +92,18 @@ FP32_RESULT = (
     *("linalg_matrix_norm", "linalg_matrix_norm.str_ord", "sum", "sum.dim_IntList"),
 )
 WIDEST = (
-    *("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot"),
+    *(
+        "addcdiv",
+        "addcmul",
+        "atan2",
+        "bilinear",
+        "cross",
+        "dot",
+        "vdot",
+        "grid_sampler",
+        "index_put",
+        "tensordot",
+    ),
     *("scatter_add", "cat", "stack"),
 )
 BANNED = ("binary_cross_entropy",)
@@ -130,7 +187,8 @@ def _banned(op: Any) -> Kernel:
         raise RuntimeError(
             "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
             "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-            "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+            "In this case, combine the two layers using "
+            "torch.nn.functional.binary_cross_entropy_with_logits\n"
             "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
             "safe to autocast."
         )
@@ -146,7 +204,7 @@ class Autocast:
 
     def set_enabled(self, *args: Any) -> None:
         """Stand in for `torch.set_autocast_enabled(device_type, enabled)`; "cuda" if only one is given."""
-        device_type, enabled = args if len(args) == 2 else ("cuda", args[0])  # noqa: PLR2004
+        device_type, enabled = args if len(args) == 2 else ("cuda", args[0])
         _set_enabled(device_type, enabled)
         if device_type == "cuda":
             if enabled and self._library is None:
@@ -163,13 +221,13 @@ class Autocast:
         self.clear_cache()
         torch._C._dispatch_tls_set_dispatch_key_included(_KEY, False)
         if self._library is not None:
-            self._library._destroy()
+            self._library._destroy()  # type: ignore[no-untyped-call]
 
     @staticmethod
     def _register() -> torch.library.Library:
-        library = torch.library.Library("aten", "IMPL", _KEY)  # noqa: TOR901
+        library = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
         kinds: tuple[tuple[tuple[str, ...], Callable[[Any], Kernel]], ...] = (
-            (LOWER_PRECISION, lambda op: _casting(op, _lower)),
+            (LOWER_PRECISION + RECURRENT, lambda op: _casting(op, _lower)),
             (FP32, lambda op: _casting(op, _float32)),
             (FP32_RESULT, _with_float32_result),
             (WIDEST, lambda op: _casting(op, _widest)),
@@ -179,7 +237,7 @@ class Autocast:
             warnings.simplefilter("ignore")  # that a kernel of C++ is overridden, which is the point
             for names, build in kinds:
                 for op in filter(None, map(_find, names)):
-                    library.impl(op, build(op), allow_override=True)
+                    library.impl(op, build(op), allow_override=True)  # type: ignore[no-untyped-call]
         return library
 
 

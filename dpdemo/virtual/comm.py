@@ -1,7 +1,7 @@
 """The seven functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
 
-With these in place all of `torch/nn/parallel` is PyTorch's own. Checks, words and what shares memory with what follow
-torch/csrc/cuda/comm.cpp (2.13), function by function.
+With these in place all of `torch/nn/parallel` is PyTorch's own. Checks, words and what shares memory with
+what follow torch/csrc/cuda/comm.cpp (2.13), function by function.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
+from torch import _utils
 
 from dpdemo.virtual.labels import stamp_all
 from dpdemo.virtual.state import the_session
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+_coalescing: Any = _utils
 
 
 def _wrap_dim(dim: int, ndim: int) -> int:
@@ -54,7 +56,8 @@ def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
         _expect_cuda("output", position, output, f"is on device '{output.device}'")
         if output.shape != tensor.shape:
             raise RuntimeError(
-                f"Expected all output tensors to have same shape as the source tensor {_shape(tensor.shape)}, "
+                "Expected all output tensors to have same shape as the source tensor "
+                f"{_shape(tensor.shape)}, "
                 f"but output tensor at index {position} has shape {_shape(output.shape)}"
             )
         output.copy_(tensor)
@@ -77,7 +80,8 @@ def broadcast_coalesced(
 
     That the first device's are the same tensors is what lets replica 0 update the module's buffers in place.
     """
-    # C++ asks no tensor subclass: so uninitialised parameters get as far as `_replicate_for_data_parallel`'s error.
+    # C++ asks no tensor subclass: so uninitialised parameters get as far as `_replicate_for_data_parallel`'s
+    # error.
     with torch._C.DisableTorchFunctionSubclass():
         return _broadcast_coalesced(tensors, devices, buffer_size)
 
@@ -92,7 +96,7 @@ def _broadcast_coalesced(
     positions = defaultdict(list)  # a tensor may come twice
     for position, tensor in enumerate(tensors):
         positions[id(tensor)].append(position)
-    for chunk in _take_tensors(list(tensors), buffer_size):
+    for chunk in _coalescing._take_tensors(list(tensors), buffer_size):
         order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
         for device, outputs in zip(devices[1:], copies, strict=True):
             outputs.extend(_copy_chunk(chunk, device))
@@ -107,13 +111,13 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
     source = device_index(chunk[0])
     if chunk[0].is_sparse:
         return [_on(tensor, device) for tensor in chunk]
-    with torch._C._DisableTorchDispatch(), torch.no_grad():  # type: ignore[attr-defined]
-        flat = _flatten_dense_tensors(chunk)
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        flat = _coalescing._flatten_dense_tensors(chunk)
         if len(chunk) == 1:
             flat = flat.clone()
         stamp_all(flat, session, device)
         # `.data`: each copy has a version counter of its own (NOTE [ Version Counter in comm.*_coalesced ])
-        copies = [copy.data for copy in _unflatten_dense_tensors(flat, chunk)]
+        copies = [copy.data for copy in _coalescing._unflatten_dense_tensors(flat, chunk)]
     session.ledger.transfer(source, device, num_bytes(flat))
     return copies
 
@@ -121,7 +125,7 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
 def scatter(
     tensor: Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any
 ) -> list[Tensor]:
-    """Split `tensor` along `dim` and send each chunk to its device; a chunk that is there already stays a view."""
+    """Split `tensor` along `dim` and send each chunk to its device; one that is there stays a view."""
     del streams  # copies are done when they return
     if not devices:
         raise RuntimeError("Expected at least one device to scatter to")
@@ -154,14 +158,14 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
             sizes[dim] = tensor.size(dim)
         if sizes != list(tensor.shape):
             raise RuntimeError(
-                f"Output tensor at index {position} has incorrect shape: {_shape(output.shape)}. Expected same "
-                f"shape except for scatter dim {dim} as the source tensor: {_shape(tensor.shape)}"
+                f"Output tensor at index {position} has incorrect shape: {_shape(output.shape)}. Expected "
+                f"same shape except for scatter dim {dim} as the source tensor: {_shape(tensor.shape)}"
             )
     chunk_sizes = [output.size(dim) for output in outputs]
     if sum(chunk_sizes) != tensor.size(dim):
         raise RuntimeError(
-            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim "
-            f"{dim}. Expected {tensor.size(dim)}, but got total size {sum(chunk_sizes)}"
+            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at "
+            f"dim {dim}. Expected {tensor.size(dim)}, but got total size {sum(chunk_sizes)}"
         )
     for output, chunk in zip(outputs, tensor.split_with_sizes(chunk_sizes, dim), strict=True):
         output.copy_(chunk)
@@ -208,8 +212,9 @@ def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int
 def _suggested_format(tensor: Tensor) -> torch.memory_format:
     """Return the memory format that a copy of `tensor` would take (TensorImpl::suggest_memory_format).
 
-    The rule is `is_channels_last_strides_2d` and `_3d` of c10/core/MemoryFormat.h: strides that grow from the channels
-    over width and height to the batch. torch._prims_common has it in Python, but loads half a second of sympy for it.
+    The rule is `is_channels_last_strides_2d` and `_3d` of c10/core/MemoryFormat.h: strides that grow from the
+    channels over width and height to the batch. torch._prims_common has it in Python, but loads half a second
+    of sympy for it.
     """
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     if tensor.layout != torch.strided or tensor.dim() not in formats or tensor.stride(1) == 0:
@@ -236,5 +241,7 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
         raise RuntimeError("Expected at least one tensor to gather from")
     dim, sizes, _ = _gathered_layout(tensors, dim)
     if list(output.shape) != sizes:
-        raise RuntimeError(f"Expected out tensor to have shape {_shape(sizes)}, but got {_shape(output.shape)}")
+        raise RuntimeError(
+            f"Expected out tensor to have shape {_shape(sizes)}, but got {_shape(output.shape)}"
+        )
     return _fill(tensors, output, dim)

@@ -1,7 +1,8 @@
 """`torch.device(0)` on a build without CUDA: a bare number means that GPU.
 
-C++ knows no accelerator in such a build and refuses the number; PyTorch's own `Scatter` relies on it. So the name
-`torch.device` is another class there, which makes devices and knows them, and which pickle takes for the real one.
+C++ knows no accelerator in such a build and refuses the number; PyTorch's own `Scatter` relies on it. So the
+name `torch.device` is another class there, which makes devices and knows them, and which pickle takes for the
+real one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Every operator passes here: find the one GPU its operands are on, run it on the CPU, label what came out.
 
-One `VirtualGpuMode` a thread (PyTorch's dispatch modes are thread-local; `threads.py` enters one in each new thread).
-A mode is called below autograd and autocast with the operators that remain when composite ones are taken apart, in
-the forward pass and in the backward pass alike. What an operator needs beyond the rule above stands in `rules.py`.
+One `VirtualGpuMode` a thread (PyTorch's dispatch modes are thread-local; `threads.py` enters one in each new
+thread). A mode is called below autograd and autocast with the operators that remain when composite ones are
+taken apart, in the forward pass and in the backward pass alike. What an operator needs beyond the rule above
+stands in `rules.py`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _Tensor = torch.Tensor
 _actions: dict[Any, Any] = {}  # what each operator met so far takes
 
 
-class VirtualGpuMode(TorchDispatchMode):
+class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs one thread's operators on virtual GPUs."""
 
     def __init__(self, session: Session) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.session = session
 
     @classmethod
@@ -45,7 +46,7 @@ class VirtualGpuMode(TorchDispatchMode):
     def __torch_dispatch__(
         self,
         func: Any,
-        types: Iterable[type],  # noqa: ARG002 - PyTorch passes it
+        types: Iterable[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -61,10 +62,18 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
     Raises:
         RuntimeError: the operands are on two devices; PyTorch's own words.
+
     """
     if "device" in kwargs:
         return _run_factory(session, func, args, kwargs)
     index = common_gpu(session, func, args, kwargs)
+    return _execute(session, func, args, kwargs, index)
+
+
+def _execute(
+    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
+) -> Any:
+    """Run `func` on GPU `index`, or on the CPU if that is None, and label what comes out."""
     if is_random(func):
         result = run_random(session, func, args, kwargs, index)
     else:
@@ -120,8 +129,8 @@ def _survey(
 def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator that was told where to put its result, such as `empty` or `zeros_like`.
 
-    C++ itself says "the CPU" when it means "where this tensor is" (`empty_strided(..., grad.options())`). So beside
-    operands on a GPU the CPU means that GPU; a user's own `device="cpu"` is seen to in `factories.py`.
+    C++ itself says "the CPU" when it means "where this tensor is" (`empty_strided(..., grad.options())`). So
+    beside operands on a GPU the CPU means that GPU; a user's own `device="cpu"` is seen to in `factories.py`.
     """
     device = kwargs["device"]
     if device is None or device.type == "cpu":
@@ -131,13 +140,7 @@ def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
         if index is not None:
             kwargs["device"] = _CPU
     kwargs.pop("pin_memory", None)  # pinning needs a CUDA runtime; `tensor.py` keeps the flag
-    if is_random(func):
-        result = run_random(session, func, args, kwargs, index)
-    else:
-        result = func(*args, **kwargs)
-    if index is not None:
-        stamp_all(result, session, index)
-    return result
+    return _execute(session, func, args, kwargs, index)
 
 
 def is_custom(func: Any) -> bool:
@@ -150,12 +153,15 @@ def run_custom(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
 
     Raises:
         UnsupportedOpError: it has no code for CUDA devices.
+
     """
     if common_gpu(session, func, args, kwargs) is None:
         return func(*args, **kwargs)
     functions = OPDEFS[func._schema.name]._backend_fns
     function = functions.get("cuda", functions.get(None))
     if function is None:
-        raise UnsupportedOpError(f"{func}: it is registered for {sorted(functions)}; code for 'cuda' was expected")
+        raise UnsupportedOpError(
+            f"{func}: it is registered for {sorted(functions)}; code for 'cuda' was expected"
+        )
     with VirtualGpuMode(session):
         return function(*args, **kwargs)

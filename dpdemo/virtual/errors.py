@@ -21,7 +21,7 @@ class UnsupportedOpError(VirtualGpuError, NotImplementedError):
 
 
 def invalid_ordinal() -> Exception:
-    """Build the error of a device index past the last device (cudaErrorInvalidDevice, c10/cuda/CUDAException.cpp)."""
+    """Build the error of a device that is not there (cudaErrorInvalidDevice, c10/cuda/CUDAException.cpp)."""
     message = (
         "CUDA error: invalid device ordinal\n"
         "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
@@ -62,13 +62,13 @@ def wrong_generator(wanted: str, found: str) -> RuntimeError:
 
 
 def forked() -> RuntimeError:
-    """Build the error of CUDA in a forked child of a process that uses it (torch/cuda/__init__.py, `_lazy_init`)."""
+    """Build the error of CUDA in a forked child (torch/cuda/__init__.py, `_lazy_init`)."""
     return RuntimeError(
-        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
-        "start method"
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
+        "'spawn' start method"
     )
 
 
 def convolution_types(input_type: str, weight_type: str) -> RuntimeError:
-    """Build the error of a convolution of tensors on the CPU and on a GPU (aten/src/ATen/native/Convolution.cpp)."""
+    """Build the error of a convolution over a CPU and a GPU tensor (ATen/native/Convolution.cpp)."""
     return RuntimeError(f"Input type ({input_type}) and weight type ({weight_type}) should be the same")

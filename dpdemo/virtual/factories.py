@@ -1,8 +1,9 @@
 """The functions that make tensors.
 
-`dispatch.py` sees `device="cuda:1"` by itself; the stand-ins here are for what C++ would refuse before it gets there:
-a bare number as device on a build without CUDA, and the functions that copy data in with dispatch turned off
-(`tensor`, `as_tensor`, `asarray` and the sparse ones): those make their result on the CPU and then move it.
+`dispatch.py` sees `device="cuda:1"` by itself; the stand-ins here are for what C++ would refuse before it
+gets there: a bare number as device on a build without CUDA, and the functions that copy data in with dispatch
+turned off (`tensor`, `as_tensor`, `asarray` and the sparse ones): those make their result on the CPU and then
+move it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 
 # Functions of `torch` that take `device=`; those that copy data are below.
 PLAIN = (
-    *("arange", "bartlett_window", "blackman_window", "empty", "empty_like", "empty_permuted", "empty_strided"),
+    *(
+        "arange",
+        "bartlett_window",
+        "blackman_window",
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+    ),
     *("eye", "full", "full_like", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace"),
     *("normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"),
     *("randperm", "range", "scalar_tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
@@ -115,8 +124,8 @@ def as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 def device_context(original: Callable[..., Any], replaced: dict[Any, str]) -> Callable[..., Any]:
     """Build the stand-in for `DeviceContext.__torch_function__` (`with torch.device("cuda:1"):`).
 
-    It fills in `device=` for the functions of `_device_constructors`; `replaced` names those that have a stand-in
-    here, which must be the one that is called.
+    It fills in `device=` for the functions of `_device_constructors`; `replaced` names those that have a
+    stand-in here, which must be the one that is called.
     """
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: N807

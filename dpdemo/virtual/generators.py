@@ -8,7 +8,7 @@ import torch
 
 from dpdemo.virtual.state import as_device, gpu_index
 
-_Generator = torch._C.Generator
+_Generator: Any = torch._C.Generator
 
 
 # The GPUs of the generators that are alive, by the address of C++'s object: an operator's arguments reach
@@ -16,7 +16,7 @@ _Generator = torch._C.Generator
 _homes: dict[int, torch.device] = {}
 
 
-class VirtualGenerator(_Generator):
+class VirtualGenerator(_Generator):  # type: ignore[misc]
     """A GPU's generator; to C++ it is a CPU generator like any other."""
 
     home: torch.device
@@ -40,10 +40,10 @@ def on_gpu(device: torch.device) -> VirtualGenerator:
     return generator
 
 
-def kind_of_device(generator: torch.Generator) -> str:
+def kind_of_device(generator: Any) -> str:
     """Return the type of device that `generator` draws for."""
     home = _homes.get(generator._cdata)
-    return generator.device.type if home is None else home.type
+    return str((home or generator.device).type)
 
 
 def _rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:

@@ -1,4 +1,4 @@
-"""Sorting tensors by device and dtype, as optimizers and gradient clipping do before they use foreach kernels."""
+"""Sorting tensors by device and dtype, as optimizers and gradient clipping do for foreach kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Groups = dict[tuple[torch.device, torch.dtype | None], tuple[list[list[Any]], li
 
 
 def group_by_device_and_dtype(tensorlistlist: list[list[Any]], with_indices: bool = False) -> Groups:
-    """Stand in for `torch._C._group_tensors_by_device_and_dtype` (torch/csrc/Module.cpp), which asks C++'s devices."""
+    """Stand in for the function of this name in torch/csrc/Module.cpp, which asks C++'s devices."""
     groups: Groups = {}
     for position, tensor in enumerate(tensorlistlist[0]):
         lists, indices = groups.setdefault((tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], []))

@@ -1,10 +1,11 @@
 """Where a tensor lives: a label on its storage.
 
-To C++ and to autograd a tensor on a virtual GPU is an ordinary CPU tensor: same class, same kernels, same views. All
-that makes it a GPU tensor is an `Allocation` in its storage's `__dict__`. So a view of a GPU tensor is on that GPU
-because it shares the storage; a `Parameter`, a `.data` or a `detach()` likewise; and a tensor that C++ made on its
-own has none and is a CPU tensor. PyTorch keeps a storage's Python object alive for as long as the storage itself
-(torch/csrc/StorageMethods and `PyObjectPreservation`), so the label cannot get lost while the storage lives.
+To C++ and to autograd a tensor on a virtual GPU is an ordinary CPU tensor: same class, same kernels, same
+views. All that makes it a GPU tensor is an `Allocation` in its storage's `__dict__`. So a view of a GPU
+tensor is on that GPU because it shares the storage; a `Parameter`, a `.data` or a `detach()` likewise; and a
+tensor that C++ made on its own has none and is a CPU tensor. PyTorch keeps a storage's Python object alive
+for as long as the storage itself (torch/csrc/StorageMethods and `PyObjectPreservation`), so the label cannot
+get lost while the storage lives.
 
 The attribute's name is the session's own: labels of a block that was left mean nothing afterwards.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from dpdemo.virtual.ledger import Allocation
 
@@ -38,7 +39,8 @@ def _label_without_storage(tensor: torch.Tensor, key: str) -> Allocation | None:
     """Find the label of a tensor that has no storage of its own, or does not show it."""
     if isinstance(tensor, UninitializedTensorMixin):
         with torch._C.DisableTorchFunctionSubclass():
-            return tensor.untyped_storage().__dict__.get(key)
+            label: Allocation | None = tensor.untyped_storage().__dict__.get(key)
+            return label
     inner = _inside_functorch(tensor)
     if inner is not None:
         return label_of(inner, key)

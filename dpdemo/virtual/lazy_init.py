@@ -1,8 +1,8 @@
 """C++'s note that CUDA was initialised, taken back when a block closes.
 
-The first `device="cuda"` makes C++ call `torch.cuda._lazy_init` and note in a static variable that this was done
-(torch/csrc/utils/device_lazy_init.cpp). It is the only trace of a block that is not a Python attribute. If it stayed,
-`torch.zeros(1, device="cuda")` would fail with another message after the block than before it.
+The first `device="cuda"` makes C++ call `torch.cuda._lazy_init` and note in a static variable that this was
+done (torch/csrc/utils/device_lazy_init.cpp). It is the only trace of a block that is not a Python attribute.
+If it stayed, `torch.zeros(1, device="cuda")` would fail with another message after the block than before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What each virtual GPU holds and what was copied to and from it.
 
-Bytes are counted by storage: views and aliases of one storage count once, and the storage's bytes come back the
-moment it dies. Each storage carries its own `Allocation` (see `labels.py`); when the storage goes, Python drops the
-allocation and its `__del__` gives the bytes back. No weak references, no registry to keep in step.
+Bytes are counted by storage: views and aliases of one storage count once, and the storage's bytes come back
+the moment it dies. Each storage carries its own `Allocation` (see `labels.py`); when the storage goes, Python
+drops the allocation and its `__del__` gives the bytes back. No weak references, no registry to keep in step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Allocation:
 
 @dataclass
 class BytesMoved:
-    """Bytes copied between the host and the GPUs, and between GPUs, with the number of copies of each kind."""
+    """Bytes copied between the host and the GPUs, and between GPUs, and how many copies of each kind."""
 
     host_to_device: int = 0
     device_to_device: int = 0
@@ -72,8 +72,7 @@ class Ledger:
         """Take `nbytes` on GPU `index`."""
         live = self.live[index] + nbytes
         self.live[index] = live
-        if live > self.peak[index]:
-            self.peak[index] = live
+        self.peak[index] = max(self.peak[index], live)
 
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""

@@ -1,12 +1,12 @@
 """Operands on two devices: who may mix, and the error for those who may not.
 
-On a GPU a CPU tensor may join an operator only if it has no dimensions. Here there is one more kind of CPU tensor:
-those that C++ made inside a composite operator ("an empty tensor like self", "the list of indices as a tensor"). On a
-real GPU they would be made there; here C++ takes `self` for a CPU tensor and makes them on the CPU. They must be let
-through, and a user's own CPU tensor must not.
+On a GPU a CPU tensor may join an operator only if it has no dimensions. Here there is one more kind of CPU
+tensor: those that C++ made inside a composite operator ("an empty tensor like self", "the list of indices as
+a tensor"). On a real GPU they would be made there; here C++ takes `self` for a CPU tensor and makes them on
+the CPU. They must be let through, and a user's own CPU tensor must not.
 
-What tells them apart: no Python variable ever held the first kind. Its Python object was made for this very call, so
-nothing but the call's arguments refers to it, and its reference count is the smallest there can be.
+What tells them apart: no Python variable ever held the first kind. Its Python object was made for this very
+call, so nothing but the call's arguments refers to it, and its reference count is the smallest there can be.
 """
 
 from __future__ import annotations
@@ -27,9 +27,22 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 
-# "Structured" kernels have no overload name in `wrapper_CUDA_...` (native_functions.yaml); these meet users most.
+# "Structured" kernels have no overload name in `wrapper_CUDA_...` (native_functions.yaml); these meet users
+# most.
 _STRUCTURED = frozenset(
-    {"addmm", "addmv", "baddbmm", "bmm", "cat", "gather", "index_add", "mm", "nll_loss_forward", "scatter", "topk"}
+    {
+        "addmm",
+        "addmv",
+        "baddbmm",
+        "bmm",
+        "cat",
+        "gather",
+        "index_add",
+        "mm",
+        "nll_loss_forward",
+        "scatter",
+        "topk",
+    }
 )
 
 
@@ -82,14 +95,14 @@ def reference_counts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tupl
     return counts
 
 
-class _Probe(TorchDispatchMode):
+class _Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the reference counts of the operands of `lift_fresh` and `index`, which C++ makes from a list."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.least: dict[bool, int] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for in_list, count in reference_counts(args, kwargs or {}):
             self.least[in_list] = min(count, self.least.get(in_list, count))
         return func(*args, **(kwargs or {}))
@@ -99,7 +112,8 @@ class _Probe(TorchDispatchMode):
 def _least_references() -> dict[bool, int]:
     """Measure the reference counts of tensors that only C++ holds; they depend on Python and on PyTorch."""
     row = torch.zeros(2)
-    with _Probe() as probe:
+    probe = _Probe()
+    with probe:
         row[[0, 1]]
     return probe.least
 
@@ -115,6 +129,7 @@ def check_strangers(session: Session, func: Any, args: tuple[Any, ...], kwargs: 
 
     Raises:
         RuntimeError: a user's CPU tensor with dimensions is among them, or a CPU tensor would be written.
+
     """
     from_cpp = made_by_cpp(args, kwargs)
     written = {spec.name for spec in func._schema.arguments if spec.is_write}

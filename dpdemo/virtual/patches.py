@@ -1,7 +1,8 @@
 """Everything that is replaced in PyTorch while a block is open: what, where and why, as data.
 
 The next PyTorch release is an edit of this table. An attribute that a build does not have (a CPU build has no
-`torch._C._scatter`) is added, and taken away again. `applied` puts every attribute back by identity, whatever happens.
+`torch._C._scatter`) is added, and taken away again. `applied` puts every attribute back by identity, whatever
+happens.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import torch.backends.cudnn
 import torch.cuda.nccl
 import torch.nn.parallel
 import torch.utils._device
-
 from torch.autograd.function import BackwardCFunction
 
 from dpdemo.virtual import (
@@ -50,6 +50,10 @@ class _Attribute(property):
     """A property that torch._dynamo, if it is imported inside a block, can ask what C++ attributes answer."""
 
     __objclass__ = torch._C.TensorBase
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.fget, "__name__", "")).removeprefix("get_")
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,17 @@ def _cuda_patches(session: Session) -> list[Patch]:
             Event=streams.VirtualEvent,
         ),
         *_group(torch.cuda, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
-        *_group(torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing),
-        *_group(torch.backends.cudnn, "it warns on CPU builds, and there is no cuDNN", is_acceptable=runtime.no_cudnn),
-        *_group(torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl),
+        *_group(
+            torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing
+        ),
+        *_group(
+            torch.backends.cudnn,
+            "it warns on CPU builds, and there is no cuDNN",
+            is_acceptable=runtime.no_cudnn,
+        ),
+        *_group(
+            torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl
+        ),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
         *_group(torch, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
@@ -190,14 +202,19 @@ def _tensor_patches() -> list[Patch]:
 
 def _factory_patches() -> list[Patch]:
     context = torch.utils._device.DeviceContext
-    torch.utils._device._device_constructors()  # it keeps what it finds at its first call: that must be PyTorch's own
+    # It keeps what it finds at its first call: that must be PyTorch's own.
+    torch.utils._device._device_constructors()
     replaced = {getattr(torch, name): name for name in (*factories.PLAIN, *factories.COPYING)}
     plain, copying = "a bare number as device", "they copy data in with dispatch turned off"
     return [
         *_group(torch, plain, **{name: factories.plain(getattr(torch, name)) for name in factories.PLAIN}),
-        *_group(torch, copying, **{name: factories.copying(getattr(torch, name)) for name in factories.COPYING}),
+        *_group(
+            torch, copying, **{name: factories.copying(getattr(torch, name)) for name in factories.COPYING}
+        ),
         *_group(torch, copying, as_tensor=factories.as_tensor(torch.as_tensor)),
-        *_group(torch.fft, plain, **{name: factories.plain(getattr(torch.fft, name)) for name in factories.FFT}),
+        *_group(
+            torch.fft, plain, **{name: factories.plain(getattr(torch.fft, name)) for name in factories.FFT}
+        ),
         *_group(
             torch.linalg,
             "C++ makes the result itself",
@@ -212,8 +229,8 @@ def _factory_patches() -> list[Patch]:
 
 
 def _script_patches(others: list[Patch]) -> list[Patch]:
-    """TorchScript knows PyTorch's functions by identity; it must know what stands in for them as the same operators."""
-    known = torch.jit._builtins._get_builtin_table()
+    """TorchScript knows PyTorch's functions by identity; it must know their stand-ins too."""
+    known = torch.jit._builtins._get_builtin_table()  # type: ignore[no-untyped-call]
     ops = [(patch, known.get(id(vars(patch.owner).get(patch.name)))) for patch in others]
     why = "TorchScript knows functions by identity"
     return [Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None]
@@ -271,9 +288,7 @@ def _autograd_patches(session: Session) -> list[Patch]:
             Generator=generators.GeneratorName,
         ),
         *_group(torch, "its tracing does not see through a dispatch mode", compile=compiling.compile),
-        *_group(
-            torch.cuda, "old names, not available in CPU builds", **legacy.tensor_types()
-        ),
+        *_group(torch.cuda, "old names, not available in CPU builds", **legacy.tensor_types()),
     ]
 
 
@@ -286,6 +301,7 @@ def _storage_patches() -> list[Patch]:
         cuda=storages.cuda,
         cpu=storages.cpu,
         clone=storages.clone,
+        copy_=storages.copy_,
     )
 
 

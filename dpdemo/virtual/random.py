@@ -1,7 +1,8 @@
 """Random operators: each virtual GPU draws from a generator of its own, as each GPU does.
 
-`torch.manual_seed(s)` seeds all of them with s, so every GPU then draws the numbers that the CPU would draw from
-that seed. (A real GPU's generator is another algorithm: its numbers differ from the CPU's, from the same seed.)
+`torch.manual_seed(s)` seeds all of them with s, so every GPU then draws the numbers that the CPU would draw
+from that seed. (A real GPU's generator is another algorithm: its numbers differ from the CPU's, from the same
+seed.)
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def run_random(
 
     Raises:
         RuntimeError: a generator of another device was given.
+
     """
     given = _given_generator(func, args, kwargs)
     if given is not None:

@@ -1,11 +1,12 @@
 """The replicas of one DataParallel call take turns, in device order.
 
-`torch.nn.parallel.parallel_apply` starts one thread a replica and joins them all. On two cores threads at once gain
-nothing, and lines printed by replicas would come in any order. So here `start()` returns when its replica is through,
-and the next one starts after it.
+`torch.nn.parallel.parallel_apply` starts one thread a replica and joins them all. On two cores threads at
+once gain nothing, and lines printed by replicas would come in any order. So here `start()` returns when its
+replica is through, and the next one starts after it.
 
-A replica may wait for another that has not started (a queue or a barrier between replicas, as in synchronised batch
-normalisation). Then `start()` returns early and they run side by side from there on. Whether a replica waits is judged
+A replica may wait for another that has not started (a queue or a barrier between replicas, as in synchronised
+batch normalisation). Then `start()` returns early and they run side by side from there on. Whether a replica
+waits is judged
 from outside, since a lock cannot be asked who waits on it: see `_Watch`.
 """
 
@@ -19,7 +20,7 @@ from pathlib import Path
 
 _POLL_S = 0.002
 _WAITING_S = 0.01  # this long on one instruction of a waiting function of the standard library: it waits
-_IDLE_S = 0.25  # over this long it hardly wanted the processor: it waits (on a bare lock, or by asking and sleeping)
+_IDLE_S = 0.25  # over this long it hardly wanted the processor: it waits, on a bare lock or by sleeping
 _IDLE_SHARE = 0.2
 _PATIENCE_S = 10.0  # a replica that spins until another comes can only be told by its taking too long
 
@@ -50,7 +51,9 @@ class _Watch:
         still = now - self.moved_at
         if frame.f_code.co_filename not in _WAITING_FILES or still < _WAITING_S:
             return False
-        return _busy_seconds(self.thread) - self.busy_at_move < still / 2  # else it only waits for the processor
+        return (
+            _busy_seconds(self.thread) - self.busy_at_move < still / 2
+        )  # else it only waits for the processor
 
     def _is_idle(self, now: float) -> bool:
         elapsed = now - self.window_at
@@ -63,7 +66,7 @@ class _Watch:
 
 
 def _busy_seconds(thread: threading.Thread) -> float:
-    """Return how long `thread` has run, or would have had the processor been free (which only Linux tells)."""
+    """Return how long `thread` has run, or would have on a free processor (which only Linux tells)."""
     try:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
     except (OSError, ValueError):

@@ -1,6 +1,7 @@
 """The operators that need more than "run it where its operands are", each with the reason why.
 
-A rule takes `(session, func, args, kwargs)` and returns the operator's result. `@rule(op, why=...)` registers it.
+A rule takes `(session, func, args, kwargs)` and returns the operator's result. `@rule(op, why=...)` registers
+it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def where(session: Session, tensor: torch.Tensor) -> int | None:
     return None if label is None else label.index
 
 
-@rule(aten._to_copy.default, why="it moves between devices; and to C++ every GPU tensor is on the CPU already")
+@rule(
+    aten._to_copy.default, why="it moves between devices; and to C++ every GPU tensor is on the CPU already"
+)
 def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Copy to the GPU that is named. The CPU is named by C++'s own conversions only, which mean "stay".
 
@@ -66,9 +69,10 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
 
 @rule(aten.copy_.default, why="its operands may be on two devices, and C++ fills tensors that it made itself")
 def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Copy, and count it; a tensor that C++ made to be filled from a GPU is on that GPU (`pad_packed_sequence`).
+    """Copy, and count it; a tensor that C++ made to be filled from a GPU is there (`pad_packed_sequence`).
 
-    (A user's CPU tensor never gets here with a source on a GPU: see `Tensor.copy_` and `__setitem__` in `tensor.py`.)
+    (A user's CPU tensor never gets here with a source on a GPU: see `Tensor.copy_` and `__setitem__` in
+    `tensor.py`.)
     """
     there = where(session, args[1])
     adopts = there is not None and where(session, args[0]) is None and made_by_cpp(args, kwargs)[0]
@@ -89,7 +93,10 @@ def _copy_each(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
     return func(*args, **kwargs)
 
 
-@rule(aten._efficientzerotensor.default, why="a tensor without data has no storage to label; ordinary zeros will do")
+@rule(
+    aten._efficientzerotensor.default,
+    why="a tensor without data has no storage to label; ordinary zeros will do",
+)
 def _zeros(_: Session, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return aten.zeros.default(*args, **kwargs)
 
@@ -102,7 +109,9 @@ def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return func(*args, **kwargs)
 
 
-@rule(aten.set_.source_Storage, aten.set_.source_Storage_storage_offset, why="the new storage has its own label")
+@rule(
+    aten.set_.source_Storage, aten.set_.source_Storage_storage_offset, why="the new storage has its own label"
+)
 def _set_storage(_: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
@@ -167,4 +176,6 @@ def _with_cpu_batch_sizes(session: Session, func: Any, args: tuple[Any, ...], kw
 @rule(aten.record_stream.default, why="it needs a CUDA stream; there is nothing to wait for here")
 def _record_stream(session: Session, _: Any, args: tuple[Any, ...], __: dict[str, Any]) -> None:
     if where(session, args[0]) is None:
-        raise VirtualGpuError("aten::record_stream: the tensor is on the CPU; a stream was expected to use it")
+        raise VirtualGpuError(
+            "aten::record_stream: the tensor is on the CPU; a stream was expected to use it"
+        )

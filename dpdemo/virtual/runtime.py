@@ -1,7 +1,7 @@
 """The functions of `torch._C` behind `torch.cuda` and `torch.accelerator`; only CUDA builds have them.
 
-With these in place the Python of `torch.cuda` and `torch.accelerator` is PyTorch's own. Each name is the one in
-`torch._C`, less its prefix.
+With these in place the Python of `torch.cuda` and `torch.accelerator` is PyTorch's own. Each name is the one
+in `torch._C`, less its prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dpdemo.virtual.state import the_session
 if TYPE_CHECKING:
     from dpdemo.virtual.ledger import Ledger
 
-# What a virtual GPU says it is: a recent data-centre card, so that bfloat16 and its like are answered with yes.
+# What a virtual GPU says it is: a recent data-centre card, so that bfloat16 and its like are answered with
+# yes.
 NAME = "Virtual GPU"
 TOTAL_BYTES = 80 * 2**30
 CAPABILITY = (9, 0)
@@ -101,8 +102,8 @@ def memory_stats(index: int) -> dict[str, Any]:
     none = _statistics(0, 0)
     counts = ("allocation", "active", "segment", "inactive_split", "inactive_split_bytes")
     return {
-        **{kind: held for kind in kinds},
-        **{count: none for count in counts},
+        **dict.fromkeys(kinds, held),
+        **dict.fromkeys(counts, none),
         "num_alloc_retries": 0,
         "num_ooms": 0,
         "num_sync_all_streams": 0,
@@ -190,7 +191,6 @@ def accelerator_stream(index: int) -> streams.VirtualStream:
 def no_device_flag() -> bool:
     """Tell C++'s allocator questions that it is ready."""
     return state.session is not None
-
 
 
 def no_nccl(tensors: Any) -> bool:  # noqa: ARG001

@@ -1,7 +1,7 @@
 """The one block of virtual GPUs that is open, and what each thread calls its current device.
 
-`session` is None outside a block. It is a module attribute on purpose: the functions that stand in for `torch._C`
-ones are reached from any thread and take no argument that could carry it.
+`session` is None outside a block. It is a module attribute on purpose: the functions that stand in for
+`torch._C` ones are reached from any thread and take no argument that could carry it.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def the_session() -> Session:
 
     Raises:
         VirtualGpuError: outside any block.
+
     """
     if session is None:
         raise VirtualGpuError("no virtual GPUs: this works only inside `with virtual_gpus(n):`")
@@ -65,6 +66,7 @@ def gpu_index(device: torch.device) -> int | None:
 
     Raises:
         torch.AcceleratorError: there is no such GPU.
+
     """
     if device.type != "cuda":
         return None
@@ -79,7 +81,7 @@ _device = torch.device
 
 
 def as_device(device: object) -> object:
-    """Read a bare number as that GPU, as PyTorch does where it is built with CUDA (torch/csrc/utils/device)."""
+    """Read a bare number as that GPU, as PyTorch does where it is built with CUDA."""
     if isinstance(device, int) and not isinstance(device, bool):
         return _device("cuda", device)
     return device

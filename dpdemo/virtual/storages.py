@@ -1,4 +1,4 @@
-"""The methods of `torch.UntypedStorage` that name a device: what `torch.save`, `torch.load` and `deepcopy` go through."""
+"""The methods of `torch.UntypedStorage` that name a device: saving and loading go through them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
+_copy_bytes: Any = torch._C.StorageBase.copy_  # type: ignore[attr-defined]
 _device: Any = torch._C.StorageBase.device  # type: ignore[attr-defined]
 
 
@@ -18,16 +19,28 @@ def _index(storage: torch.UntypedStorage) -> int | None:
 
 
 def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedStorage:
-    """Copy `storage` to GPU `target`, or to the CPU; `aten::copy_` counts the bytes."""
+    """Copy `storage` to GPU `target`, or to the CPU."""
     session = the_session()
-    copy = torch.UntypedStorage(storage.nbytes())
+    copy = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
     if target is not None:
         copy.__dict__[session.key] = Allocation(session.ledger, target, storage.nbytes())
-    return copy.copy_(storage)
+    return copy_(copy, storage)
+
+
+def copy_(
+    self: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: Any = None
+) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.copy_`, whose two sides may be on two devices."""
+    with torch._C._DisableTorchDispatch():
+        _copy_bytes(self, source, non_blocking)
+    there, here = _index(source), _index(self)
+    if there != here:
+        the_session().ledger.transfer(there, here, self.nbytes())
+    return self
 
 
 def device(self: torch.UntypedStorage) -> torch.device:
-    """The device that this storage is on."""
+    """Return the device that this storage is on."""
     index = _index(self)
     if index is None:
         own: torch.device = _device.__get__(self)

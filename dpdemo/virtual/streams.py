@@ -1,7 +1,8 @@
 """Streams and events, which have nothing to order here: work is done when the call returns.
 
-They keep what a program can ask of them (device, identity, the current stream of each thread, elapsed times), so that
-programs written for streams run. They say nothing about races between streams: there are none to show.
+They keep what a program can ask of them (device, identity, the current stream of each thread, elapsed times),
+so that programs written for streams run. They say nothing about races between streams: there are none to
+show.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
 _CUDA = 1  # c10::DeviceType::CUDA
 _ids = itertools.count(1)
@@ -94,7 +96,7 @@ class VirtualStream:
         event.record(self)
         return event
 
-    def __enter__(self) -> VirtualStream:
+    def __enter__(self) -> Self:
         here = the_session().current
         self._left.append((here.index, self.device_index, current.ids.get(self.device_index, 0)))
         here.index = self.device_index
@@ -148,6 +150,7 @@ class VirtualEvent:
 
         Raises:
             ValueError: one of the two was made without `enable_timing=True`, or was not recorded.
+
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")

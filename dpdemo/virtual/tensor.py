@@ -9,7 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from dpdemo.virtual.errors import numpy_of_device_tensor
@@ -33,7 +33,9 @@ def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(getattr(_Tensor, name))
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(self, UninitializedTensorMixin):  # its own `__torch_function__` knows PyTorch's methods only
+            if isinstance(
+                self, UninitializedTensorMixin
+            ):  # its own `__torch_function__` knows PyTorch's methods only
                 with torch._C.DisableTorchFunctionSubclass():
                     return method(self, *args, **kwargs)
             if has_torch_function_unary(self):
@@ -46,7 +48,7 @@ def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def device(self: torch.Tensor) -> torch.device:
-    """The device that this tensor is on."""
+    """Return the device that this tensor is on."""
     index = device_index(self)
     if index is None:
         own: torch.device = _device.__get__(self)
@@ -92,7 +94,7 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     target = _target_of(rest, kwargs)
     if target is None:
         return _to(self, *rest, **kwargs)
-    wanted = target if isinstance(target, torch.device) else torch.device(target)
+    wanted = target if isinstance(target, torch.device) else torch.device(target)  # type: ignore[call-overload]
     if wanted.type not in ("cpu", "cuda"):
         return _to(self, wanted, *rest, **kwargs)
     options = _options(rest, kwargs)
@@ -102,7 +104,7 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 def _options(rest: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Read what follows the device: dtype, non_blocking, copy, memory_format."""
     options = dict(kwargs)
-    names = ("dtype", "non_blocking", "copy")
+    names: tuple[str, ...] = ("dtype", "non_blocking", "copy")
     if rest and isinstance(rest[0], bool):
         names = names[1:]
     options.update(zip(names, rest, strict=False))
@@ -147,7 +149,11 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
     if dtype is None:
         name = str(_type(self))
         return name if index is None else name.replace("torch.", "torch.cuda.", 1)
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__module__", "") + "." + getattr(dtype, "__name__", "")
+    name = (
+        dtype
+        if isinstance(dtype, str)
+        else getattr(dtype, "__module__", "") + "." + getattr(dtype, "__name__", "")
+    )
     if name.startswith("torch.cuda."):
         return _type(move(self, gpu_index(torch.device("cuda"))), name.replace("torch.cuda.", "torch."))
     if isinstance(dtype, torch.dtype):
@@ -173,9 +179,11 @@ def is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
 
 
 def record_stream(self: torch.Tensor, stream: Any) -> None:
-    """Stand in for `Tensor.record_stream`: copies are done when they return, so there is nothing to record."""
+    """Stand in for `Tensor.record_stream`: copies are done when they return, nothing is to record."""
     if device_index(self) is None:
-        raise RuntimeError(f"record_stream: expected a CUDA tensor, got one on {self.device} (stream {stream})")
+        raise RuntimeError(
+            f"record_stream: expected a CUDA tensor, got one on {self.device} (stream {stream})"
+        )
 
 
 def _beside(self: torch.Tensor, value: Any) -> Any:
@@ -215,7 +223,7 @@ def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return result
 
 
-_parse_to_by_pytorch: Any = torch._C._nn._parse_to  # type: ignore[attr-defined]
+_parse_to_by_pytorch: Any = torch._C._nn._parse_to
 
 
 def parse_to(*args: Any, **kwargs: Any) -> Any:

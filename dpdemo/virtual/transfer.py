@@ -16,7 +16,8 @@ _original_to = torch.Tensor.to
 class ToCopy(torch.autograd.Function):
     """A copy onto another device; its gradient is the copy back.
 
-    `aten::_to_copy` has such a gradient too (ToCopyBackward), but it would compare C++'s devices, which are the same.
+    `aten::_to_copy` has such a gradient too (ToCopyBackward), but it would compare C++'s devices, which are
+    the same.
     """
 
     @staticmethod
@@ -48,7 +49,7 @@ def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any
     """Copy `tensor` to `target` without recording a gradient, and count the bytes."""
     session = the_session()
     source = device_index(tensor)
-    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+    with torch._C._DisableTorchDispatch():
         result = _original_to(tensor.detach(), **options, copy=True)
         if target is not None:
             stamp_all(result, session, target)
@@ -68,6 +69,6 @@ def move(tensor: torch.Tensor, target: int | None, **options: Any) -> torch.Tens
     if device_index(tensor) == target:
         return _original_to(tensor, **options) if options else tensor
     if (tensor.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
-        result: torch.Tensor = ToCopy.apply(tensor, target, options)
+        result: torch.Tensor = ToCopy.apply(tensor, target, options)  # type: ignore[no-untyped-call]
         return result
     return copy_across(tensor, target, options)

@@ -1,8 +1,8 @@
-"""Run PyTorch's own multi-GPU tests on virtual GPUs: ``python tests/virtual/pytorch_own_tests.py PATH [-n GPUS] [NAME…]``.
+"""Run PyTorch's own multi-GPU tests on virtual GPUs: ``python pytorch_own_tests.py PATH [-n GPUS] [NAME…]``.
 
-PATH is test/distributed/test_data_parallel.py of a PyTorch source tree; nothing of that file is kept here. PyTorch's
-test helpers count the GPUs when they are imported, so they are imported inside the block. What has moved in PyTorch
-since a file was written is put back under its old name below.
+PATH is test/distributed/test_data_parallel.py of a PyTorch source tree; nothing of that file is kept here.
+PyTorch's test helpers count the GPUs when they are imported, so they are imported inside the block. What has
+moved in PyTorch since a file was written is put back under its old name below.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Verdicts(unittest.TextTestResult):
 
 def restore_old_names() -> None:
     """Give PyTorch's test helpers the names they had in 1.13."""
-    from torch.testing._internal import common_utils as helpers  # noqa: PLC0415 - inside the block
+    from torch.testing._internal import common_utils as helpers
 
     if not hasattr(helpers, "sandcastle_skip_if"):
         helpers.sandcastle_skip_if = helpers.skip_but_pass_in_sandcastle_if

@@ -51,14 +51,14 @@ def network(kind: str) -> nn.Module:
         "convolution": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 2, 2), nn.Flatten()),
         "attention": Attention,
         "recurrent": Recurrent,
-        "shared": lambda: (lambda layer: nn.Sequential(layer, nn.Tanh(), layer))(nn.Linear(DIM, DIM)),
+        "shared": lambda: nn.Sequential(*[nn.Linear(DIM, DIM)] * 2),  # one layer, twice
     }
     torch.manual_seed(1)
     return blocks[kind]().double()
 
 
 def by_hand(model: nn.Module, batch: torch.Tensor, num_gpus: int) -> dict[str, Any]:
-    """Do what DataParallel documents, on the CPU: a copy for each chunk, gradients added, buffers of chunk 0."""
+    """Do what DataParallel documents, on the CPU: a copy a chunk, gradients added, buffers of chunk 0."""
     chunks = batch.chunk(num_gpus)
     copies = [copy.deepcopy(model) for _ in chunks]
     leaf = batch.clone().requires_grad_()
@@ -100,14 +100,22 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["linear", "batchnorm", "convolution", "attention", "recurrent", "shared"])
 @pytest.mark.parametrize(("rows", "num_gpus"), [(12, 1), (12, 3), (11, 4), (30, 8)])
-def test_outputs_gradients_and_buffers_equal_those_of_the_chunks_by_hand(kind: str, rows: int, num_gpus: int) -> None:
+def test_outputs_gradients_and_buffers_equal_those_of_the_chunks_by_hand(
+    kind: str, rows: int, num_gpus: int
+) -> None:
     model, batch = network(kind), torch.randn(rows, DIM, dtype=torch.float64)
     assert_same(on_gpus(model, batch, num_gpus), by_hand(model, batch, num_gpus))
 
 
 @settings(max_examples=25, deadline=None)
-@given(rows=st.integers(1, 40), num_gpus=st.integers(1, 9), kind=st.sampled_from(["linear", "attention", "shared"]))
-def test_any_batch_on_any_number_of_gpus_equals_its_chunks_by_hand(rows: int, num_gpus: int, kind: str) -> None:
+@given(
+    rows=st.integers(1, 40),
+    num_gpus=st.integers(1, 9),
+    kind=st.sampled_from(["linear", "attention", "shared"]),
+)
+def test_any_batch_on_any_number_of_gpus_equals_its_chunks_by_hand(
+    rows: int, num_gpus: int, kind: str
+) -> None:
     model, batch = network(kind), torch.randn(rows, DIM, dtype=torch.float64)
     assert_same(on_gpus(model, batch, num_gpus), by_hand(model, batch, num_gpus))
 
@@ -115,7 +123,9 @@ def test_any_batch_on_any_number_of_gpus_equals_its_chunks_by_hand(rows: int, nu
 @pytest.mark.parametrize("make", [functools.partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW])
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("options", [{}, {"foreach": False}])
-def test_optimizers_built_before_and_after_the_move_train_alike(make: Any, early: bool, options: dict[str, Any]) -> None:
+def test_optimizers_built_before_and_after_the_move_train_alike(
+    make: Any, early: bool, options: dict[str, Any]
+) -> None:
     model = network("batchnorm")
     batches = [torch.randn(7, DIM, dtype=torch.float64) for _ in range(3)]
     alone = copy.deepcopy(model)
@@ -170,7 +180,7 @@ def test_the_tutorial_prints_its_lines_in_device_order(capsys: pytest.CaptureFix
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             output: torch.Tensor = self.fc(x)
-            print("\tIn Model: input size", x.size(), "output size", output.size())
+            print("\tIn Model: input size", x.size(), "output size", output.size())  # noqa: T201 - as the tutorial does
             return output
 
     with virtual_gpus(8):
@@ -187,7 +197,9 @@ def test_the_tutorial_prints_its_lines_in_device_order(capsys: pytest.CaptureFix
 @pytest.mark.parametrize("source", ["cpu", "cuda:0", "cuda:2"])
 @pytest.mark.parametrize("ids", [[0, 1, 2], [2, 0], [1]])
 @pytest.mark.parametrize("output_device", [None, 1, 2])
-def test_inputs_from_anywhere_go_to_any_devices_and_out_to_any(source: str, ids: list[int], output_device: int | None) -> None:
+def test_inputs_from_anywhere_go_to_any_devices_and_out_to_any(
+    source: str, ids: list[int], output_device: int | None
+) -> None:
     model, batch = network("linear"), torch.randn(7, DIM, dtype=torch.float64)
     expected = model(batch)
     with virtual_gpus(3):
@@ -230,7 +242,10 @@ def test_a_failing_replica_is_reported_with_its_number_and_device() -> None:
                 raise ValueError("not here")
             return x
 
-    with virtual_gpus(2), pytest.raises(ValueError, match=r"Caught ValueError in replica 1 on device 1\.[\s\S]*not here"):
+    with (
+        virtual_gpus(2),
+        pytest.raises(ValueError, match=r"Caught ValueError in replica 1 on device 1\.[\s\S]*not here"),
+    ):
         nn.DataParallel(Picky())(torch.ones(4, 1))
 
 
@@ -263,9 +278,9 @@ def test_a_module_that_is_elsewhere_fails_in_pytorchs_words() -> None:
 
 def test_devices_that_are_not_there_fail_in_pytorchs_words() -> None:
     with virtual_gpus(2):
-        with pytest.raises(AssertionError, match="^Invalid device id$"):
+        with pytest.raises(AssertionError, match=r"^Invalid device id$"):
             nn.DataParallel(nn.Linear(1, 1).cuda(), [0, 2])
-        with pytest.raises(AssertionError, match="^Gather function not implemented for CPU tensors$"):
+        with pytest.raises(AssertionError, match=r"^Gather function not implemented for CPU tensors$"):
             nn.parallel.gather([torch.ones(1), torch.ones(1)], 0)
         with pytest.raises(ValueError, match="Attempted to use an uninitialized parameter"):
             nn.DataParallel(nn.LazyLinear(1).cuda())(torch.ones(4, 2))
@@ -277,8 +292,9 @@ def test_scalar_outputs_become_a_vector_with_pytorchs_warning() -> None:
             return x.mean()
 
     leaf = torch.arange(4.0, requires_grad=True)
-    with virtual_gpus(2), pytest.warns(UserWarning, match="Was asked to gather along dimension 0"):
-        output = nn.DataParallel(Mean())(leaf.cuda())
+    with virtual_gpus(2):
+        with pytest.warns(UserWarning, match="Was asked to gather along dimension 0"):
+            output = nn.DataParallel(Mean())(leaf.cuda())
         assert output.tolist() == [0.5, 2.5]
         output.sum().backward()
     assert leaf.grad is not None

@@ -31,28 +31,38 @@ def one(*shape: int) -> torch.Tensor:
         (lambda: zero(3).add_(torch.ones(3)), "found at least two devices, cuda:0 and cpu!"),
         (
             lambda: zero(2, 2) @ one(2, 2),
-            "got mat2 is on cuda:1, different from other tensors on cuda:0 "
-            "(when checking argument in method wrapper_CUDA_mm)",
+            (
+                "got mat2 is on cuda:1, different from other tensors on cuda:0 "
+                "(when checking argument in method wrapper_CUDA_mm)"
+            ),
         ),
         (
             lambda: F.linear(one(2, 3), zero(4, 3), zero(4)),
-            "got mat1 is on cuda:1, different from other tensors on cuda:0 "
-            "(when checking argument in method wrapper_CUDA_addmm)",
+            (
+                "got mat1 is on cuda:1, different from other tensors on cuda:0 "
+                "(when checking argument in method wrapper_CUDA_addmm)"
+            ),
         ),
         (
             lambda: F.embedding(torch.tensor([0, 1]), zero(3, 3)),
-            "got index is on cpu, different from other tensors on cuda:0 "
-            "(when checking argument in method wrapper_CUDA__index_select)",
+            (
+                "got index is on cpu, different from other tensors on cuda:0 "
+                "(when checking argument in method wrapper_CUDA__index_select)"
+            ),
         ),
         (
             lambda: torch.cat([zero(2), torch.ones(2)]),
-            "got tensors is on cpu, different from other tensors on cuda:0 "
-            "(when checking argument in method wrapper_CUDA_cat)",
+            (
+                "got tensors is on cpu, different from other tensors on cuda:0 "
+                "(when checking argument in method wrapper_CUDA_cat)"
+            ),
         ),
         (
             lambda: F.cross_entropy(zero(2, 3), torch.tensor([0, 1])),
-            "got target is on cpu, different from other tensors on cuda:0 "
-            "(when checking argument in method wrapper_CUDA_nll_loss_forward)",
+            (
+                "got target is on cpu, different from other tensors on cuda:0 "
+                "(when checking argument in method wrapper_CUDA_nll_loss_forward)"
+            ),
         ),
     ],
 )
@@ -66,7 +76,8 @@ def test_temporaries_on_the_cpu_are_told_from_tensors_that_pytorch_makes_inside(
         zero(3) + torch.ones(3)
     with pytest.raises(RuntimeError, match="is on cpu"):
         torch.stack([zero(3), torch.arange(3.0)])
-    # `combinations` makes a mask, `quantile` ranks, and a list of numbers an index, all on the CPU as C++ sees it.
+    # `combinations` makes a mask, `quantile` ranks, and a list of numbers an index, all on the CPU as C++
+    # sees it.
     assert torch.combinations(zero(4)).is_cuda
     assert torch.quantile(zero(4, 4), 0.3, dim=0).is_cuda
     assert zero(4, 4)[[0, 1]].is_cuda
@@ -90,7 +101,9 @@ def test_a_cpu_tensor_without_dimensions_may_be_read_beside_gpu_tensors_but_not_
 def test_indices_may_be_on_the_cpu_and_not_on_another_gpu() -> None:
     assert zero(3)[torch.tensor([0, 1])].get_device() == 0
     assert zero(3)[zero(3) > 0].get_device() == 0
-    with pytest.raises(RuntimeError, match=r"indices should be either on cpu or on the same device .*\(cuda:0\)"):
+    with pytest.raises(
+        RuntimeError, match=r"indices should be either on cpu or on the same device .*\(cuda:0\)"
+    ):
         zero(3)[torch.tensor([0], device="cuda:1")]
     with pytest.raises(RuntimeError, match=r"indices should be either on cpu .*\(cpu\)"):
         torch.ones(3)[torch.tensor([0], device="cuda:1")]
@@ -111,9 +124,9 @@ def test_lengths_of_packed_sequences_must_be_on_the_cpu() -> None:
 
 
 def test_a_generator_of_another_kind_of_device_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="^Expected a 'cuda' device type for generator but found 'cpu'$"):
+    with pytest.raises(RuntimeError, match=r"^Expected a 'cuda' device type for generator but found 'cpu'$"):
         torch.randn(2, device="cuda:1", generator=torch.Generator())
-    with pytest.raises(RuntimeError, match="^Expected a 'cpu' device type for generator but found 'cuda'$"):
+    with pytest.raises(RuntimeError, match=r"^Expected a 'cpu' device type for generator but found 'cuda'$"):
         torch.randn(2, generator=torch.Generator("cuda:1"))
 
 

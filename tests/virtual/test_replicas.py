@@ -58,7 +58,7 @@ def test_replicas_that_meet_at_a_barrier_do_not_hang() -> None:
 
 @pytest.mark.usefixtures("gpus")
 def test_a_replica_that_collects_from_the_others_does_not_hang() -> None:
-    """As in synchronised batch normalisation: replica 0 is the master, which waits for the slaves' messages."""
+    """As in synchronised batch normalisation: replica 0 waits for the messages of the others."""
     to_master: queue.Queue[float] = queue.Queue()
     back = [queue.Queue[float]() for _ in range(4)]
 
@@ -142,7 +142,11 @@ def test_threads_started_in_a_block_see_the_gpus_whatever_class_they_are() -> No
             seen.append((torch.cuda.current_device(), str((torch.ones(1, device="cuda:2") + 1).device)))
 
     torch.cuda.set_device(1)
-    for thread in (Mine(), threading.Thread(target=Mine.run, args=(None,)), threading.Timer(0, Mine.run, (None,))):
+    for thread in (
+        Mine(),
+        threading.Thread(target=Mine.run, args=(None,)),
+        threading.Timer(0, Mine.run, (None,)),
+    ):
         thread.start()
         thread.join()
     assert seen == [(0, "cuda:2")] * 3

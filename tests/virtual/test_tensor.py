@@ -19,7 +19,12 @@ ONE = torch.device("cuda:1")
 @pytest.mark.parametrize("device", ["cuda:1", torch.device("cuda", 1), 1])
 def test_a_tensor_goes_to_a_device_by_any_of_its_names(device: Any) -> None:
     tensor = torch.ones(3)
-    for moved in (tensor.to(device), tensor.cuda(device), torch.ones(3, device=device), tensor.to(device=device)):
+    for moved in (
+        tensor.to(device),
+        tensor.cuda(device),
+        torch.ones(3, device=device),
+        tensor.to(device=device),
+    ):
         assert moved.device == ONE
         assert moved.is_cuda
         assert not moved.is_cpu
@@ -58,7 +63,7 @@ def test_to_reads_dtypes_and_other_tensors_and_memory_formats() -> None:
     tensor = torch.ones(2, 3, 4, 4)
     assert tensor.to("cuda:1", torch.float64).dtype is torch.float64
     assert tensor.to(torch.float16).dtype is torch.float16
-    assert tensor.to("cuda:1", torch.int32, True).dtype is torch.int32  # noqa: FBT003 - as users write it
+    assert tensor.to("cuda:1", torch.int32, True).dtype is torch.int32
     like = tensor.to(torch.zeros(1, device="cuda:1", dtype=torch.float64))
     assert (like.device, like.dtype) == (ONE, torch.float64)
     assert tensor.to(other=torch.zeros(1, device="cuda:1")).device == ONE
@@ -82,7 +87,11 @@ def test_views_aliases_and_results_are_where_the_tensor_is() -> None:
 
 def test_a_cpu_tensor_can_be_asked_for_beside_one_on_a_gpu() -> None:
     tensor = torch.ones(3, device="cuda:1")
-    made = (torch.zeros_like(tensor, device="cpu"), tensor.new_zeros(3, device="cpu"), torch.rand_like(tensor, device="cpu"))
+    made = (
+        torch.zeros_like(tensor, device="cpu"),
+        tensor.new_zeros(3, device="cpu"),
+        torch.rand_like(tensor, device="cpu"),
+    )
     assert all(one.device.type == "cpu" for one in made)
     assert torch.as_tensor(tensor, device="cpu").device.type == "cpu"
     assert torch.zeros_like(tensor, device="cuda:2").get_device() == 2
@@ -114,7 +123,13 @@ def test_factories_make_tensors_on_a_gpu(make: Any, device: Any) -> None:
 
 def test_the_device_context_and_the_default_device_reach_every_factory() -> None:
     with torch.device("cuda:2"):
-        made = (torch.zeros(1), torch.tensor([1.0]), torch.rand(1), nn.Linear(2, 2).weight, torch.as_tensor([1]))
+        made = (
+            torch.zeros(1),
+            torch.tensor([1.0]),
+            torch.rand(1),
+            nn.Linear(2, 2).weight,
+            torch.as_tensor([1]),
+        )
         assert [one.get_device() for one in made] == [2] * 5
     torch.set_default_device("cuda:1")
     try:
@@ -143,7 +158,10 @@ def test_classes_are_pytorchs_own() -> None:
 
 @pytest.mark.parametrize("convert", [lambda t: t.numpy(), np.asarray])
 def test_numpy_of_a_gpu_tensor_fails_in_cudas_words(convert: Any) -> None:
-    message = "can't convert cuda:1 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+    message = (
+        "can't convert cuda:1 device type tensor to numpy. "
+        "Use Tensor.cpu() to copy the tensor to host memory first."
+    )
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         convert(torch.ones(2, device="cuda:1"))
 
@@ -166,7 +184,7 @@ def test_a_device_that_is_not_there_fails_in_cudas_words() -> None:
         lambda: torch.tensor(1, device="cuda:4"),
         lambda: torch.randn(1, device="cuda:4"),
     ):
-        with pytest.raises(torch.AcceleratorError, match="^CUDA error: invalid device ordinal"):
+        with pytest.raises(torch.AcceleratorError, match=r"^CUDA error: invalid device ordinal"):
             use()
     with pytest.raises(RuntimeError, match="Invalid device, must be cuda device"):
         torch.zeros(1).cuda("cpu")
@@ -179,7 +197,9 @@ def test_pinned_memory_is_a_flag_of_cpu_tensors() -> None:
     assert pinned.pin_memory() is pinned
     assert torch.zeros(2, pin_memory=True).is_pinned()
     assert pinned.cuda(non_blocking=True).device == torch.device("cuda:0")
-    with pytest.raises(RuntimeError, match=r"cannot pin 'torch\.cuda\.FloatTensor' only dense CPU tensors can be pinned"):
+    with pytest.raises(
+        RuntimeError, match=r"cannot pin 'torch\.cuda\.FloatTensor' only dense CPU tensors can be pinned"
+    ):
         tensor.cuda().pin_memory()
 
 
@@ -220,7 +240,9 @@ def test_tensor_subclasses_see_their_own_moves() -> None:
 
 def test_setting_a_gradient_from_another_device_fails_in_pytorchs_words() -> None:
     tensor = torch.ones(2, device="cuda:1", requires_grad=True)
-    with pytest.raises(RuntimeError, match="attempting to assign a gradient with device type 'cpu' to a tensor"):
+    with pytest.raises(
+        RuntimeError, match="attempting to assign a gradient with device type 'cpu' to a tensor"
+    ):
         tensor.grad = torch.ones(2)
     tensor.grad = torch.ones(2, device="cuda:1")
     assert tensor.grad.device == ONE

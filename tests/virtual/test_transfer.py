@@ -42,7 +42,9 @@ def test_gradients_of_moves_can_be_differentiated_again() -> None:
     (second,) = torch.autograd.grad(first.cuda(3).sum(), leaf)
     assert first.tolist() == [12, 27]
     assert second.tolist() == [12, 18]
-    assert torch.autograd.gradcheck(lambda x: x.cuda(1).sin().cpu(), torch.rand(3, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradcheck(
+        lambda x: x.cuda(1).sin().cpu(), torch.rand(3, dtype=torch.float64, requires_grad=True)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # PyTorch's own, when it loads its rules

@@ -1,0 +1,111 @@
+"""`torch.autocast("cuda")` casts on virtual GPUs by CUDA's lists, and nowhere else."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from torch import nn
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("compute", "kind"),
+    [
+        (lambda x: x @ x, "lower"),
+        (lambda x: F.linear(x, x, x[0]), "lower"),
+        (lambda x: F.conv1d(x[None], x[:, :, None]), "lower"),
+        (lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]), "lower"),
+        (lambda x: nn.LSTM(4, 4).cuda()(x)[0], "lower"),
+        (lambda x: (x @ x).softmax(-1), "float32"),
+        (lambda x: (x @ x).sum(), "float32"),
+        (lambda x: F.layer_norm(x @ x, (4,)), "float32"),
+        (lambda x: (x @ x).exp(), "float32"),
+        (lambda x: F.mse_loss(x @ x, x), "float32"),
+        (lambda x: torch.cat([x @ x, x]), "float32"),
+        (lambda x: torch.cat([x @ x, x @ x]), "lower"),
+        (lambda x: (x @ x).relu() + 1, "lower"),
+        (lambda x: x.double() @ x.double(), "float64"),
+    ],
+)
+def test_results_have_the_dtypes_of_cudas_lists(dtype: torch.dtype, compute: Any, kind: str) -> None:
+    with torch.autocast("cuda", dtype):
+        result = compute(torch.rand(4, 4, device="cuda:1").to("cuda:0"))
+    assert result.dtype is {"lower": dtype, "float32": torch.float32, "float64": torch.float64}[kind]
+    assert result.is_cuda
+
+
+def test_cpu_tensors_are_left_alone_and_the_cpus_own_autocast_too() -> None:
+    x = torch.rand(4, 4)
+    with torch.autocast("cuda"):
+        assert (x @ x).dtype is torch.float32
+        assert torch.is_autocast_enabled("cuda")
+        assert not torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (x @ x).dtype is torch.bfloat16
+        assert (x.cuda() @ x.cuda()).device.type == "cuda"
+
+
+def test_autocast_ends_where_its_block_ends_and_nests() -> None:
+    x = torch.rand(4, 4, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast("cuda", enabled=False):
+            assert (x @ x).dtype is torch.float32
+        assert (x @ x).dtype is torch.bfloat16
+    assert (x @ x).dtype is torch.float32
+
+
+def test_weights_are_cast_once_and_get_their_gradients_in_float32() -> None:
+    layer = nn.Linear(4, 4).cuda()
+    x = torch.rand(4, 4, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = layer(layer(x)).float().pow(2).sum()
+    loss.backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype is torch.float32
+    assert layer.weight.grad.is_cuda
+
+
+def test_binary_cross_entropy_is_refused_in_cudas_words() -> None:
+    x = torch.rand(4, device="cuda")
+    with torch.autocast("cuda"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        F.binary_cross_entropy(x, x)
+
+
+def test_replicas_run_under_autocast_in_float16_whatever_the_caller_asked_for() -> None:
+    """`parallel_apply` hands on only whether autocast is on, not its dtype (pytorch/pytorch#60706)."""
+    model = nn.DataParallel(nn.Linear(4, 2).cuda())
+    with torch.autocast("cuda", torch.bfloat16):
+        assert model(torch.rand(8, 4)).dtype is torch.float16
+        assert model.module(torch.rand(8, 4).cuda()).dtype is torch.bfloat16
+
+
+def test_the_gradient_scaler_trains_and_skips_infinite_steps() -> None:
+    model = nn.Linear(4, 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
+    for scale in (1.0, float("inf")):
+        before = model.weight.detach().clone()
+        with torch.autocast("cuda"):
+            loss = model(torch.rand(3, 4, device="cuda")).float().pow(2).mean() * scale
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(before, model.weight) == (scale != 1.0)
+    assert scaler.get_scale() == 512
+
+
+def test_the_older_names_of_autocast_and_scaler_work() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        scaler = torch.cuda.amp.GradScaler()
+        with torch.cuda.amp.autocast():
+            loss = nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).sum()
+    assert scaler.scale(loss).dtype is torch.float32

@@ -1,0 +1,153 @@
+"""The functions behind DataParallel check, share and say what comm.cpp does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.parallel import comm
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+def on(index: int, *shape: int) -> torch.Tensor:
+    return torch.ones(shape, device=f"cuda:{index}")
+
+
+def test_broadcast_returns_the_tensor_itself_where_it_is() -> None:
+    tensor = on(1, 3)
+    copies = comm.broadcast(tensor, [0, 1, 2])
+    assert [copy.get_device() for copy in copies] == [0, 1, 2]
+    assert copies[1] is tensor
+    out = (on(0, 3).zero_(), on(2, 3).zero_())
+    assert comm.broadcast(tensor, out=out)[1].tolist() == [1, 1, 1]
+
+
+def test_coalesced_broadcast_keeps_the_order_of_mixed_and_repeated_tensors() -> None:
+    first, second = on(0, 2), on(0, 3).double()
+    tensors = [first, second, first, on(0, 2, 2) * 5, second * 2]
+    copies = comm.broadcast_coalesced(tensors, [0, 1], 16)
+    assert all(ours is own for ours, own in zip(copies[0], tensors, strict=True))
+    for copy, own in zip(copies[1], tensors, strict=True):
+        assert copy.get_device() == 1
+        assert copy.dtype == own.dtype
+        assert copy.tolist() == own.tolist()
+
+
+def test_scatter_gives_views_where_the_tensor_is_and_copies_elsewhere() -> None:
+    tensor = torch.arange(7.0, device="cuda:0")
+    chunks = comm.scatter(tensor, [0, 1, 2])
+    assert [chunk.tolist() for chunk in chunks] == [[0, 1, 2], [3, 4, 5], [6]]
+    chunks[0].mul_(0)
+    chunks[1].mul_(0)
+    assert tensor.tolist() == [0, 0, 0, 3, 4, 5, 6]
+    uneven = comm.scatter(tensor, [2, 3], chunk_sizes=[1, 6])
+    assert [len(chunk) for chunk in uneven] == [1, 6]
+    out = [on(1, 3), on(2, 4)]
+    assert comm.scatter(tensor, out=out)[1].tolist() == [3, 4, 5, 6]
+
+
+def test_gather_concatenates_on_any_device_and_keeps_channels_last() -> None:
+    parts = [on(index, 1, 2, 3, 3).contiguous(memory_format=torch.channels_last) for index in range(3)]
+    whole = comm.gather(parts, 0, 2)
+    assert whole.shape == (3, 2, 3, 3)
+    assert whole.get_device() == 2
+    assert whole.is_contiguous(memory_format=torch.channels_last)
+    assert comm.gather(parts, 1, "cpu").device.type == "cpu"
+    out = on(1, 3, 2, 3, 3)
+    assert comm.gather(parts, out=out) is out
+
+
+def test_reduction_adds_on_the_device_asked_for() -> None:
+    total = comm.reduce_add([on(0, 2), on(1, 2), on(2, 2)], 1)
+    assert (total.tolist(), total.get_device()) == ([3, 3], 1)
+    (dense,) = comm.reduce_add_coalesced([[on(0, 2)], [on(1, 2)]], 0)
+    assert (dense.tolist(), dense.get_device()) == ([2, 2], 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: torch._C._scatter(on(0, 2), [], None, 0, None),
+            "Expected at least one device to scatter to",
+        ),
+        (
+            lambda: comm.scatter(on(0, 2), [0, 1], [1]),
+            (
+                "Expected devices and chunk_sizes to be of same length, "
+                "but got len(devices) = 2 and len(chunk_sizes) = 1"
+            ),
+        ),
+        (lambda: comm.scatter(on(0, 2), out=[]), "Expected at least one output tensor to scatter to"),
+        (
+            lambda: comm.scatter(on(0, 2), out=[torch.ones(2)]),
+            "Expected all output tensors to be CUDA tensors, but output tensor at index 0 is on device 'cpu'",
+        ),
+        (
+            lambda: comm.scatter(on(0, 2), out=[on(1, 1, 1)]),
+            (
+                "Output tensor at index 0 has incorrect shape: [1, 1]. "
+                "Expected same shape except for scatter dim 0 as the source tensor: [2]"
+            ),
+        ),
+        (
+            lambda: comm.scatter(on(0, 2), out=[on(1, 1)]),
+            (
+                "Total size for output tensors along scatter dim 0 does not match the source tensor size at "
+                "dim 0. Expected 2, but got total size 1"
+            ),
+        ),
+        (lambda: comm.gather([]), "Expected at least one tensor to gather from"),
+        (lambda: torch._C._gather_out([], on(0, 1), 0), "Expected at least one tensor to gather from"),
+        (
+            lambda: comm.gather([on(0, 2), torch.ones(2)]),
+            "Expected all input tensors to be CUDA tensors, but tensor at index 1 has device 'cpu'",
+        ),
+        (
+            lambda: comm.gather([on(0, 2), on(1, 2, 2)]),
+            (
+                "Expected all input tensors to have the same number of dimensions, "
+                "but tensor at index 1has 2 dimensions, (expected 1)"
+            ),
+        ),
+        (
+            lambda: comm.gather([on(0, 2, 3), on(1, 2, 4)]),
+            "Input tensor at index 1 has invalid shape [2, 4], but expected [2, 3]",
+        ),
+        (
+            lambda: comm.gather([on(0, 2), on(1, 2)], out=on(0, 3)),
+            "Expected out tensor to have shape [4], but got [3]",
+        ),
+        (lambda: torch._C._broadcast(on(0, 1), [-1]), "Expected non-negative device index, but got -1"),
+        (
+            lambda: comm.broadcast(on(0, 2), out=[torch.ones(2)]),
+            "Expected all output tensors to be CUDA tensors, but output tensor at index 0 is on device 'cpu'",
+        ),
+        (
+            lambda: comm.broadcast(on(0, 2), out=[on(1, 3)]),
+            (
+                "Expected all output tensors to have same shape as the source tensor [2], "
+                "but output tensor at index 0 has shape [3]"
+            ),
+        ),
+        (lambda: comm.broadcast_coalesced([on(1, 2)], [0, 1]), "All tensors must be on devices[0]: 0"),
+    ],
+)
+def test_misuse_fails_in_pytorchs_words(call: Any, message: str) -> None:
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: comm.gather([on(0, 2), on(1, 2)], dim=1), r"range of \[-1, 0\], but got 1"),
+        (lambda: comm.gather([on(0), on(1)], dim=1), "Dimension specified as 1 but tensor has no dimensions"),
+    ],
+)
+def test_a_dimension_that_is_not_there_is_an_index_error(call: Any, message: str) -> None:
+    with pytest.raises(IndexError, match=message):
+        call()

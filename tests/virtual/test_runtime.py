@@ -1,0 +1,104 @@
+"""What `torch.cuda` and `torch.accelerator` answer."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+import torch
+
+from dpdemo.virtual import VirtualGpus
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+def test_cuda_says_how_many_devices_there_are_and_what_they_are() -> None:
+    assert torch.cuda.is_available()
+    assert torch.cuda.device_count() == 4
+    assert torch.cuda.is_initialized()
+    assert torch.cuda.get_device_name(3) == "Virtual GPU"
+    assert torch.cuda.get_device_capability(3) == (9, 0)
+    assert torch.cuda.get_device_properties("cuda:3").multi_processor_count > 0
+    assert torch.cuda.get_device_properties(3).total_memory == torch.cuda.mem_get_info(3)[1]
+    assert torch.cuda.is_bf16_supported()
+    assert torch.cuda.can_device_access_peer(0, 1)
+    with pytest.raises(AssertionError, match=r"^Invalid device id$"):
+        torch.cuda.get_device_properties(4)
+
+
+def test_the_current_device_can_be_set_and_entered() -> None:
+    assert torch.cuda.current_device() == 0
+    torch.cuda.set_device("cuda:2")
+    assert torch.cuda.current_device() == 2
+    with torch.cuda.device(1), torch.cuda.device(None):
+        assert torch.cuda.current_device() == 1
+        with torch.cuda.device_of(torch.zeros(1, device="cuda:3")):
+            assert torch.cuda.current_device() == 3
+    assert torch.cuda.current_device() == 2
+    torch.cuda.set_device(0)
+
+
+def test_memory_is_answered_from_the_ledger(gpus: VirtualGpus) -> None:
+    kept = torch.empty(1000, dtype=torch.uint8, device="cuda:1")
+    large = torch.empty(2**20, dtype=torch.uint8, device="cuda:1")
+    del large
+    assert torch.cuda.memory_allocated(1) == gpus.live_bytes(1) == 1024
+    assert torch.cuda.max_memory_allocated(1) == gpus.peak_bytes(1) == 2**20 + 1024
+    assert torch.cuda.memory_reserved(1) == 1024
+    free, total = torch.cuda.mem_get_info(1)
+    assert total - free == 1024
+    assert "1024 B" in torch.cuda.memory_summary(1) or "1 KiB" in torch.cuda.memory_summary(1)
+    torch.cuda.reset_peak_memory_stats(1)
+    assert torch.cuda.max_memory_allocated(1) == 1024
+    torch.cuda.reset_accumulated_memory_stats(1)
+    torch.cuda.empty_cache()
+    torch.cuda.ipc_collect()
+    assert torch.cuda.memory_allocated(0) == 0
+    del kept
+    assert torch.cuda.memory_allocated(1) == 0
+
+
+def test_the_accelerator_is_cuda() -> None:
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.device_count() == 4
+    assert torch.accelerator.current_accelerator() == torch.device("cuda")
+    torch.accelerator.set_device_index(1)
+    assert torch.accelerator.current_device_index() == torch.cuda.current_device() == 1
+    torch.accelerator.set_device_index(0)
+    with torch.accelerator.device_index(2):
+        assert torch.zeros(1, device="cuda").get_device() == 2
+    tensor = torch.zeros(1, device="cuda:1")
+    assert torch.accelerator.memory_allocated(1) == 512
+    assert torch.accelerator.max_memory_allocated(tensor.get_device()) == 512
+    torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.current_stream(1).device == torch.device("cuda:1")
+
+
+def test_cudnn_switches_do_no_harm() -> None:
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        assert torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2).cuda()).is_cuda
+        assert torch.nn.LSTM(2, 2).cuda()(torch.ones(1, 1, 2).cuda())[0].is_cuda
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def test_a_forked_child_cannot_use_cuda_as_on_real_gpus() -> None:
+    torch.zeros(1, device="cuda")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.zeros(1, device="cuda")
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    text = os.read(reader, 1000).decode()
+    os.close(reader)
+    assert re.match("Cannot re-initialize CUDA in forked subprocess", text)

@@ -1,0 +1,56 @@
+"""Streams and events keep what programs ask of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+def test_a_stream_entered_is_the_current_one_and_so_is_its_device() -> None:
+    stream = torch.cuda.Stream(device=1)
+    with torch.cuda.stream(stream):
+        assert torch.cuda.current_stream() == stream
+        assert torch.cuda.current_device() == 1
+    assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
+    assert torch.cuda.current_device() == 0
+    with stream:
+        assert torch.accelerator.current_stream() == stream
+    assert torch.cuda.current_stream(1) != stream
+
+
+def test_streams_wait_for_one_another_at_once() -> None:
+    stream, tensor = torch.Stream(2), torch.ones(1, device="cuda:2")
+    stream.wait_stream(torch.cuda.current_stream(2))
+    tensor.record_stream(stream)
+    stream.wait_event(stream.record_event())
+    stream.synchronize()
+    assert stream.query()
+    assert stream.device == torch.device("cuda:2")
+    with pytest.raises(RuntimeError, match="record_stream: expected a CUDA tensor"):
+        torch.ones(1).record_stream(stream)
+
+
+def test_two_streams_differ_and_equal_themselves() -> None:
+    one, other = torch.cuda.Stream(), torch.cuda.Stream()
+    assert one != other
+    assert len({one, other, one}) == 2
+    assert "cuda:0" in repr(one)
+    torch.cuda.set_stream(one)
+    assert torch.cuda.current_stream() == one
+    torch.cuda.set_stream(torch.cuda.default_stream())
+
+
+def test_events_measure_wall_clock_time() -> None:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    sum(range(10000))
+    end.record()
+    torch.cuda.synchronize()
+    assert begin.query()
+    assert 0 < begin.elapsed_time(end) < 10_000
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        torch.cuda.Event().elapsed_time(end)
+    with pytest.raises(ValueError, match="must be recorded before"):
+        begin.elapsed_time(torch.cuda.Event(enable_timing=True))
