@@ -30,6 +30,7 @@ class _Shown:
     devices: Devices
     batches: tuple[BatchGroup, ...]
     wrapped: str = ""
+    distribution: None = None  # one process: there are no ranks
 
 
 def print_execution(report: ExecReport, console: Console) -> None:

@@ -47,8 +47,8 @@ class _Trimmed:
 class GroupPicture:
     """The tables of groups of batches, for a console's width and characters; all of them line up."""
 
-    def __init__(self, splits: Splits, console: Console) -> None:
-        self._splits = splits
+    def __init__(self, report: Splits, console: Console) -> None:
+        self._report = report
         self._encoding = console.encoding
         self._width = console.width
         self._layout = choose(self._all_cells(), self._heading(console.width), console.width)
@@ -62,15 +62,15 @@ class GroupPicture:
         return Text(fit(text, self._encoding), style)
 
     def _heading(self, width: int) -> str:
-        whole = fit(f"{words.inside(self._splits)}: input → output", self._encoding)
+        whole = fit(f"{words.inside(self._report)}: input → output", self._encoding)
         if len(whole) <= width:
             return whole
         view, of, rest = whole.rpartition(": ")
         return f"{view}{of.strip()}\n{rest if len(rest) <= width else rest.replace(' ', chr(10), 1)}"
 
     def _all_cells(self) -> Iterator[Cells]:
-        for group in self._splits.batches:
-            for line in group_lines(self._splits, group):
+        for group in self._report.batches:
+            for line in group_lines(self._report, group):
                 yield self._cells(line)
 
     def _cells(self, line: Line) -> Cells:
@@ -89,7 +89,7 @@ class GroupPicture:
 
     def _table(self, group: BatchGroup) -> Table:
         table = self._empty_table()
-        for line in group_lines(self._splits, group):
+        for line in group_lines(self._report, group):
             cells = self._cells(line)
             style = "dim" if line.is_idle else ""
             if self._layout.stacked:
@@ -144,9 +144,7 @@ class GroupPicture:
 class Picture(GroupPicture):
     """The parts of a report's picture."""
 
-    def __init__(self, report: SplitReport, console: Console) -> None:
-        super().__init__(report, console)
-        self._report = report
+    _report: SplitReport
 
     def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
         """Yield the title, each group of batches, and the summary, ready to print."""
