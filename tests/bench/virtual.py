@@ -1,0 +1,120 @@
+"""Measure what virtual GPUs cost: ratios of medians, taken in turns in one process (run this file).
+
+Each line says what is compared and the bound that it is to keep; the exit code is 1 if one does not.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from dpdemo.virtual import virtual_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 5
+NUM_GPUS = 4
+CALLS = 5000
+
+
+def encoder() -> nn.Module:
+    """Build a 4-layer transformer encoder of width 256."""
+    layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+
+
+def step(model: nn.Module, batch: torch.Tensor) -> None:
+    """Run forward and backward once."""
+    model(batch).square().mean().backward()
+    model.zero_grad()
+
+
+def chunks_by_hand(model: nn.Module, batch: torch.Tensor) -> None:
+    """Do on the CPU what DataParallel does: a copy of the model for each chunk, and gradients added up."""
+    copies = [copy.deepcopy(model) for _ in range(NUM_GPUS)]
+    outputs = [one(chunk) for one, chunk in zip(copies, batch.chunk(NUM_GPUS), strict=True)]
+    torch.cat(outputs).square().mean().backward()
+    for parameters in zip(*(one.parameters() for one in copies), strict=True):
+        sum(parameter.grad for parameter in parameters)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Time one call."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def one_round(model: nn.Module, batch: torch.Tensor) -> list[float]:
+    """Time the four ways to do one training step: CPU, one GPU, chunks by hand, DataParallel."""
+    cpu = seconds(lambda: step(model, batch))
+    hand = seconds(lambda: chunks_by_hand(model, batch))
+    with virtual_gpus(NUM_GPUS):
+        moved, moved_batch = copy.deepcopy(model).cuda(), batch.cuda()
+        parallel = nn.DataParallel(moved)
+        gpu = seconds(lambda: step(moved, moved_batch))
+        dp = seconds(lambda: step(parallel, moved_batch))
+    return [cpu, gpu, hand, dp]
+
+
+def microseconds_an_op() -> list[float]:
+    """Time one small addition on the CPU and on a virtual GPU."""
+
+    def calls(one: torch.Tensor) -> None:
+        for _ in range(CALLS):
+            one + one
+
+    one = torch.ones(4)
+    plain = seconds(lambda: calls(one))
+    with virtual_gpus(1):
+        moved = one.cuda()
+        virtual = seconds(lambda: calls(moved))
+    return [plain / CALLS * 1e6, virtual / CALLS * 1e6]
+
+
+def medians(measure: Callable[[], list[float]]) -> list[float]:
+    """Return the medians of all rounds but the first, which warms up."""
+    rounds = [measure() for _ in range(ROUNDS + 1)][1:]
+    return [statistics.median(column) for column in zip(*rounds, strict=True)]
+
+
+def report(what: str, value: float, bound: float) -> bool:
+    """Print one figure and tell whether it keeps its bound."""
+    held = value <= bound
+    print(f"{what:<74} {value:6.2f}  (at most {bound:g}){'' if held else '  NOT HELD'}")
+    return held
+
+
+def main() -> int:
+    """Measure and report."""
+    torch.manual_seed(0)
+    model, batch = encoder(), torch.randn(32, 64, 256)
+    plain, virtual = medians(microseconds_an_op)
+    cpu, gpu, hand, dp = medians(lambda: one_round(model, batch))
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, medians of {ROUNDS} rounds")
+    print(f"one addition: {plain:.1f} µs on the CPU, {virtual:.1f} µs on a virtual GPU")
+    print(
+        f"one step: CPU {cpu:.3f} s, one virtual GPU {gpu:.3f} s, "
+        f"chunks by hand {hand:.3f} s, DataParallel {dp:.3f} s"
+    )
+    held = [
+        report("overhead of an operator, µs", virtual - plain, 40),
+        report("transformer encoder, one virtual GPU ÷ plain CPU", gpu / cpu, 1.25),
+        report(
+            f"transformer encoder, DataParallel over {NUM_GPUS} virtual GPUs ÷ chunks by hand",
+            dp / hand,
+            1.35,
+        ),
+    ]
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
