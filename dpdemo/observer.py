@@ -138,8 +138,8 @@ class EpochRecorder:
             BatchGroup(
                 first=self._next,
                 count=self._count,
-                batch_size=_rows(as_shapes(outside.input), self._dim),
-                in_model=self._runs(replicas),
+                batch_size=num_rows(as_shapes(outside.input), self._dim),
+                in_model=as_runs(replicas, self._dim),
                 idle=self._devices[len(replicas) :],
                 outside=Outside(
                     str(outside.input_device),
@@ -153,29 +153,32 @@ class EpochRecorder:
         self._count = 0
         self._current = None
 
-    def _runs(self, replicas: tuple[Seen, ...]) -> tuple[ReplicaRun, ...]:
-        runs: list[ReplicaRun] = []
-        start = 0
-        for stop in range(1, len(replicas) + 1):
-            if stop < len(replicas) and _alike(replicas[stop], replicas[start]):
-                continue
-            inputs = as_shapes(replicas[start].input)
-            runs.append(
-                ReplicaRun(
-                    first=start,
-                    devices=Devices.from_names([str(seen.input_device) for seen in replicas[start:stop]]),
-                    rows=_rows(inputs, self._dim),
-                    input=inputs,
-                    output=as_shapes(replicas[start].output),
-                )
+
+def as_runs(replicas: tuple[Seen, ...], dim: int) -> tuple[ReplicaRun, ...]:
+    """Turn what replicas saw, in their order, into a report's runs of equal neighbours."""
+    runs: list[ReplicaRun] = []
+    start = 0
+    for stop in range(1, len(replicas) + 1):
+        if stop < len(replicas) and _alike(replicas[stop], replicas[start]):
+            continue
+        inputs = as_shapes(replicas[start].input)
+        runs.append(
+            ReplicaRun(
+                first=start,
+                devices=Devices.from_names([str(seen.input_device) for seen in replicas[start:stop]]),
+                rows=num_rows(inputs, dim),
+                input=inputs,
+                output=as_shapes(replicas[start].output),
             )
-            start = stop
-        return tuple(runs)
+        )
+        start = stop
+    return tuple(runs)
 
 
 def _alike(one: Seen, other: Seen) -> bool:
     return bool(one.input == other.input and one.output == other.output)
 
 
-def _rows(shapes: Shapes, dim: int) -> int:
+def num_rows(shapes: Shapes, dim: int) -> int:
+    """Count the rows of a structure's first tensor along `dim`; 0 where it has no such dimension."""
     return shapes[0][1][dim] if shapes and len(shapes[0][1]) > dim else 0

@@ -23,6 +23,7 @@ __all__ = [
     "SUFFIXES",
     "Format",
     "check_save_path",
+    "exec_schema",
     "make_console",
     "report_schema",
     "save",
@@ -126,3 +127,12 @@ def report_schema() -> dict[str, Any]:
     from dpdemo.render.wire import ReportJson
 
     return pydantic.TypeAdapter(ReportJson).json_schema()
+
+
+def exec_schema() -> dict[str, Any]:
+    """Publish the JSON schema of `exec --report`."""
+    import pydantic
+
+    from dpdemo.render.executedjson import ExecJson
+
+    return pydantic.TypeAdapter(ExecJson).json_schema()

@@ -11,7 +11,7 @@ from dpdemo.render import words
 from dpdemo.render.bars import bar
 from dpdemo.render.glyphs import fit, is_unicode
 from dpdemo.render.layout import GAP, Cells, choose
-from dpdemo.render.lines import Line, group_lines
+from dpdemo.render.lines import Line, Splits, group_lines
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import bracketed
 from dpdemo.render.trimming import Trimmed
@@ -26,29 +26,19 @@ def print_report(report: SplitReport, console: Console, *, verbose: bool) -> Non
         console.print(Trimmed(part))
 
 
-class Picture:
-    """The parts of a report's picture, for a console's width and characters."""
+class GroupPicture:
+    """The tables of groups of batches, for a console's width and characters; all of them line up."""
 
-    def __init__(self, report: SplitReport, console: Console) -> None:
+    def __init__(self, report: Splits, console: Console) -> None:
         self._report = report
         self._encoding = console.encoding
         self._width = console.width
         self._layout = choose(self._all_cells(), self._heading(console.width), console.width)
 
-    def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the title, each group of batches, and the summary, ready to print."""
-        report = self._report
-        yield self._text(words.title(report), "bold")
-        yield self._text(words.setting(report), "dim")
-        if report.partial:
-            yield self._text(words.interruption(report), "bold yellow")
-        for group in listed(report, verbose=verbose):
-            yield Text()
-            yield self._text(words.heading(report, group), "bold")
-            yield self._table(group)
-            yield self._outside(group)
-        yield Text()
-        yield self._summary()
+    def group(self, group: BatchGroup) -> Iterator[RenderableType]:
+        """Yield what reached each device in a group of batches, and what was seen outside."""
+        yield self._table(group)
+        yield self._outside(group)
 
     def _text(self, text: str, style: str = "") -> Text:
         return Text(fit(text, self._encoding), style)
@@ -131,6 +121,26 @@ class Picture:
         grid = _grid(label)
         grid.add_row(Text("Outside", "bold"), Text(f"{before}{joint}{arrow} {after}"))
         return grid
+
+
+class Picture(GroupPicture):
+    """The parts of a report's picture."""
+
+    _report: SplitReport
+
+    def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the title, each group of batches, and the summary, ready to print."""
+        report = self._report
+        yield self._text(words.title(report), "bold")
+        yield self._text(words.setting(report), "dim")
+        if report.partial:
+            yield self._text(words.interruption(report), "bold yellow")
+        for group in listed(report, verbose=verbose):
+            yield Text()
+            yield self._text(words.heading(report, group), "bold")
+            yield from self.group(group)
+        yield Text()
+        yield self._summary()
 
     def _summary(self) -> Table:
         report = self._report
