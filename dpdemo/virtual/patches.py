@@ -117,7 +117,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
             _get_device_properties=runtime.properties,
             _is_in_bad_fork=runtime.is_in_bad_fork,
             _initialized=True,
-            _cached_device_count=None,
+            _cached_device_count=session.num_gpus,
             default_generators=tuple(session.generators),
             mem_get_info=runtime.mem_get_info,
             Stream=streams.VirtualStream,

@@ -78,7 +78,8 @@ def _busy_seconds(thread: threading.Thread) -> float:
 class ReplicaThread(threading.Thread):
     """One replica's thread, whose `start` returns when the replica is through or waits for another."""
 
-    conductors: dict[int, ReplicaThread] = {}  # noqa: RUF012 - shared on purpose: thread ident → the replica it waits on
+    # thread ident → the replica it waits on, shared by all
+    conductors: dict[int, ReplicaThread] = {}  # noqa: RUF012
 
     def start(self) -> None:
         """Start the replica and let it have its turn."""
