@@ -157,7 +157,7 @@ def _kind(func: Any) -> Any:
 
 
 def _is_composite(name: str) -> bool:
-    """Tell whether an operator is only made of others; some (`aten::dim`) the dispatcher does not know at all."""
+    """Tell whether an operator is only made of others (`aten::dim` the dispatcher does not know)."""
     has: Any = torch._C._dispatch_has_kernel_for_dispatch_key
     known = torch._C._dispatch_has_kernel(name)
     return known and has(name, "CompositeImplicitAutograd") and not has(name, "CPU")
