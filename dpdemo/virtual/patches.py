@@ -206,7 +206,8 @@ def _factory_patches() -> list[Patch]:
     context = torch.utils._device.DeviceContext
     # It keeps what it finds at its first call: that must be PyTorch's own.
     torch.utils._device._device_constructors()
-    replaced = {getattr(torch, name): name for name in (*factories.PLAIN, *factories.COPYING)}
+    names = (*factories.PLAIN, *factories.COPYING, "as_tensor")
+    replaced = {getattr(torch, name): name for name in names}
     plain, copying = "a bare number as device", "they copy data in with dispatch turned off"
     return [
         *_group(torch, plain, **{name: factories.plain(getattr(torch, name)) for name in factories.PLAIN}),
