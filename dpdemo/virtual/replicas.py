@@ -69,8 +69,8 @@ def _busy_seconds(thread: threading.Thread) -> float:
     try:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
     except (OSError, ValueError):
-        # Not on Linux, or just over: it never looks idle. The thread's own clock (pthread_getcpuclockid) is no
-        # substitute: asked of a thread that is over, it crashes the process.
+        # Not on Linux, or just over: it never looks idle. The thread's own clock (pthread_getcpuclockid) is
+        # no substitute: asked of a thread that is over, it crashes the process.
         return time.monotonic()
     return (int(ran) + int(queued)) / 1e9
 
