@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpdemo.config import Config, load_config
     from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
+    from dpdemo.explanation import Explanation
     from dpdemo.prediction import simulate
     from dpdemo.preflight.engine import check
     from dpdemo.preflight.findings import CheckReport
     from dpdemo.preflight.testing import assert_no_pitfalls
+    from dpdemo.recorder import record
+    from dpdemo.recording import Recording, load_recording
+    from dpdemo.replayer import replay
     from dpdemo.report import SplitReport
     from dpdemo.runner import run
+    from dpdemo.verdict import Replay
     from dpdemo.virtual import virtual_gpus
+    from dpdemo.walkthrough import explain
 
 __version__ = "0.1.0"
 
@@ -23,13 +29,20 @@ _HOMES = {
     "CheckReport": "dpdemo.preflight.findings",
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
+    "Explanation": "dpdemo.explanation",
+    "Recording": "dpdemo.recording",
+    "Replay": "dpdemo.verdict",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
     "UsageError": "dpdemo.errors",
     "assert_no_pitfalls": "dpdemo.preflight.testing",
     "check": "dpdemo.preflight.engine",
+    "explain": "dpdemo.walkthrough",
     "load_config": "dpdemo.config",
+    "load_recording": "dpdemo.recording",
+    "record": "dpdemo.recorder",
+    "replay": "dpdemo.replayer",
     "run": "dpdemo.runner",
     "simulate": "dpdemo.prediction",
     "virtual_gpus": "dpdemo.virtual",
@@ -39,13 +52,20 @@ __all__ = [
     "CheckReport",
     "Config",
     "DpdemoError",
+    "Explanation",
+    "Recording",
+    "Replay",
     "RunError",
     "RunInterrupted",
     "SplitReport",
     "UsageError",
     "assert_no_pitfalls",
     "check",
+    "explain",
     "load_config",
+    "load_recording",
+    "record",
+    "replay",
     "run",
     "simulate",
     "virtual_gpus",

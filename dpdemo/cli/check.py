@@ -54,9 +54,10 @@ def check(  # noqa: PLR0913, PLR0917 - an option each
     explain: Annotated[str, typer.Option("--explain", metavar="CODE", help="Print the page of a rule.")] = "",
     list_rules: Annotated[bool, typer.Option("--list", help="List all rules.")] = False,
 ) -> None:
-    """Run a model under DataParallel on virtual GPUs, against one GPU, and name each pitfall with its fix.
+    """Find a model's pitfalls under DataParallel, on virtual GPUs, and say how to fix each.
 
-    Exits with 1 where it finds an error.
+    It runs copies of the model on one virtual GPU and on several, forward and backward, in training and in
+    evaluation, and compares. Exits with 1 where it finds an error.
     """
     if explain or list_rules:
         _show_rules(explain)

@@ -6,12 +6,29 @@ The table and the Markdown show these same lines.
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from dpdemo.devices import Devices
-from dpdemo.report import BatchGroup, Shapes, SplitReport
+from dpdemo.report import BatchGroup, Shapes
 
 MANY = 16
 """With more devices than this, equal neighbours share a line."""
+
+
+class Splits(Protocol):
+    """What tables are drawn of: groups of batches over some devices, as in a `SplitReport`."""
+
+    @property
+    def devices(self) -> Devices:
+        """All devices asked for, in replica order."""
+
+    @property
+    def wrapped(self) -> str:
+        """The submodule inside DataParallel, "" when it is the whole model."""
+
+    @property
+    def batches(self) -> tuple[BatchGroup, ...]:
+        """The groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +44,7 @@ class Line:
     is_idle: bool = False
 
 
-def group_lines(report: SplitReport, group: BatchGroup) -> Iterator[Line]:
+def group_lines(report: Splits, group: BatchGroup) -> Iterator[Line]:
     """Yield the lines of one group of batches: the replicas in their order, then the idle devices."""
     many = len(report.devices) > MANY
     shared = has_shared_devices(report.devices)

@@ -2,7 +2,7 @@
 
 from dpdemo.findings import advice, find
 from dpdemo.render.glyphs import printable
-from dpdemo.render.lines import MANY, has_shared_devices, num_distinct
+from dpdemo.render.lines import MANY, Splits, has_shared_devices, num_distinct
 from dpdemo.report import BatchGroup, SplitReport
 
 STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
@@ -72,7 +72,7 @@ def heading(report: SplitReport, group: BatchGroup) -> str:
     return f"Batch {span(group)}: {samples}" + (", the short last one" if is_short_last else "")
 
 
-def inside(report: SplitReport) -> str:
+def inside(report: Splits) -> str:
     """Head the column of what arrives in the model: `In Model`, or `In Model (block2)`."""
     return f"In Model ({printable(report.wrapped)})" if report.wrapped else "In Model"
 

@@ -157,9 +157,10 @@ def _kind(func: Any) -> Any:
 
 
 def _is_composite(name: str) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(
-        name, "CompositeImplicitAutograd"
-    ) and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    """Tell whether an operator is only made of others (`aten::dim` the dispatcher does not know)."""
+    has: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    known = torch._C._dispatch_has_kernel(name)
+    return known and has(name, "CompositeImplicitAutograd") and not has(name, "CPU")
 
 
 def run_parts(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -117,7 +117,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
             _get_device_properties=runtime.properties,
             _is_in_bad_fork=runtime.is_in_bad_fork,
             _initialized=True,
-            _cached_device_count=None,
+            _cached_device_count=session.num_gpus,
             default_generators=tuple(session.generators),
             mem_get_info=runtime.mem_get_info,
             Stream=streams.VirtualStream,
@@ -206,7 +206,8 @@ def _factory_patches() -> list[Patch]:
     context = torch.utils._device.DeviceContext
     # It keeps what it finds at its first call: that must be PyTorch's own.
     torch.utils._device._device_constructors()
-    replaced = {getattr(torch, name): name for name in (*factories.PLAIN, *factories.COPYING)}
+    names = (*factories.PLAIN, *factories.COPYING, "as_tensor")
+    replaced = {getattr(torch, name): name for name in names}
     plain, copying = "a bare number as device", "they copy data in with dispatch turned off"
     return [
         *_group(torch, plain, **{name: factories.plain(getattr(torch, name)) for name in factories.PLAIN}),

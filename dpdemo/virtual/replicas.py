@@ -70,8 +70,7 @@ def _busy_seconds(thread: threading.Thread) -> float:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
     except (OSError, ValueError):
         # Not on Linux, or just over: it never looks idle. The thread's own clock (pthread_getcpuclockid) is
-        # no
-        # substitute: asked of a thread that is over, it crashes the process.
+        # no substitute: asked of a thread that is over, it crashes the process.
         return time.monotonic()
     return (int(ran) + int(queued)) / 1e9
 
@@ -79,7 +78,8 @@ def _busy_seconds(thread: threading.Thread) -> float:
 class ReplicaThread(threading.Thread):
     """One replica's thread, whose `start` returns when the replica is through or waits for another."""
 
-    conductors: dict[int, ReplicaThread] = {}  # noqa: RUF012 - shared on purpose: thread ident → the replica it waits on
+    # thread ident → the replica it waits on, shared by all
+    conductors: dict[int, ReplicaThread] = {}  # noqa: RUF012
 
     def start(self) -> None:
         """Start the replica and let it have its turn."""

@@ -21,7 +21,7 @@ class Counting(nn.Module):
 
     def forward(self, x, mask=None):
         self.steps += 1
-        print("forward runs")
+        print("a print of the users")
         return self.fc(x) if mask is None else self.fc(x) * mask
 
 
@@ -66,7 +66,7 @@ def test_a_finding_is_printed_with_its_place_cause_and_fix(dpdemo):
     assert "`steps` goes from 0 to 1 on one GPU, and stays 0" in done.out
     assert "before self.steps += 1" in " ".join(done.out.split())
     assert done.out.endswith("Counting on 4 virtual GPUs, batch sizes 8, 5, 3: 1 error\n")
-    assert "forward runs" not in done.out  # a user's prints are kept out of the report
+    assert "a print of the users" not in done.out  # a user's prints are kept out of the report
 
 
 @pytest.mark.usefixtures("models")
@@ -123,7 +123,7 @@ def test_markdown_has_a_row_a_finding_and_the_fix(dpdemo):
 )
 def test_a_report_is_saved_by_its_ending(dpdemo, models, ending, starts):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", f"report{ending}", "-q")
-    assert done.err == "forward runs\n" * done.err.count("forward runs")
+    assert done.err == "a print of the users\n" * done.err.count("a print of the users")
     assert (models / f"report{ending}").read_text().startswith(starts)
 
 

@@ -1,6 +1,7 @@
 """PyTorch's own operator samples agree on a virtual GPU and on the CPU: a tenth here.
 
-(All of them: run opinfo_sweep.py.) In processes of their own: importing PyTorch's test helpers changes global settings.
+All of them: run opinfo_sweep.py. It runs in a process of its own, since importing PyTorch's test helpers
+changes global settings.
 """
 
 from __future__ import annotations
