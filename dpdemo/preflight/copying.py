@@ -32,7 +32,7 @@ class ModelSource:
 
         """
         try:
-            return deep_copy(self.prototype)
+            return deep_copy(plain(self.prototype))
         except Exception as error:
             if self._rebuild is None:
                 raise UsageError(
@@ -45,10 +45,18 @@ class ModelSource:
         return model
 
 
+def plain(model: nn.Module) -> nn.Module:
+    """Take a model out of `torch.compile`: what is compiled leads back to the original in every replica."""
+    original = vars(model).get("_modules", {}).get("_orig_mod")
+    return original if isinstance(original, nn.Module) else model
+
+
 def deep_copy(model: nn.Module) -> nn.Module:
     """Copy a model together with the functions that close over it."""
     memo: dict[int, Any] = {}
     twin: nn.Module = copy.deepcopy(model, memo)
+    for module in twin.modules():
+        module._compiled_call_impl = None
     for parameter in model.parameters():
         if id(parameter) in memo:  # Parameter.__deepcopy__ leaves its attributes behind
             vars(memo[id(parameter)]).update(vars(parameter))

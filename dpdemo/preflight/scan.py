@@ -75,7 +75,7 @@ def _kinds(
 ) -> Iterator[tuple[str, str]]:
     if name == "_compiled_call_impl":
         if value is not None:
-            yield "callable", "a compiled forward"
+            yield "compiled", ""
         return
     for step, leaf in flatten(value):
         if isinstance(leaf, torch.Tensor):

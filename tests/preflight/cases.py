@@ -7,6 +7,7 @@ virtual GPUs. Its name says what is wrong, or right.
 
 import collections
 import copy
+import functools
 import types
 import warnings
 from dataclasses import dataclass, field
@@ -291,6 +292,15 @@ def a_starved_replica_runs_on_defaults():
     return Optional(), ((x(),), {"scale": 2.0})
 
 
+@trigger("DP202", "replica 3 is called without `mask`", also=["DP204"])
+def a_starved_replica_runs_without_a_mask():
+    class Model(Net):
+        def forward(self, a, b, c, x, mask=None):
+            return self.fc(x) + (a + b + c if mask is None else mask.sum())
+
+    return Model(), ((0, 0, 0, x()), {"mask": torch.zeros(3, 3)})
+
+
 @twin("DP202")
 def all_arguments_by_keyword_starve_nobody():
     return Optional(), {"x": x(), "scale": 2.0}
@@ -394,6 +404,15 @@ def a_list_of_text_goes_to_every_replica():
             return self.fc(x) * lengths[:, None]
 
     return Model(), (x(), [f"image {i}" for i in range(8)])
+
+
+@trigger("DP207", "no argument is a tensor", "4 replicas")
+def forward_makes_its_own_batch():
+    class Model(Net):
+        def forward(self, rows):
+            return self.fc(torch.ones(rows, 4, device=self.fc.weight.device))
+
+    return Model(), lambda rows: (rows,)
 
 
 @twin("DP207")
@@ -723,6 +742,20 @@ def features_are_appended_to_a_shared_list():
     return Model(), x()
 
 
+@trigger("DP309", "`cache`")
+def the_last_input_is_cached_in_a_shared_dict():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.cache = {}
+
+        def forward(self, x):
+            self.cache["x"] = x
+            return self.fc(self.cache["x"])
+
+    return Model(), x()
+
+
 @twin("DP309")
 def a_list_on_self_is_only_read():
     class Model(Net):
@@ -753,6 +786,15 @@ def backward_in_forward():
             with torch.enable_grad():
                 self.fc(x).sum().backward()
             return self.fc(x)
+
+    return Model(), x()
+
+
+@trigger("DP311", "`.grad` of a parameter is None")
+def forward_reads_a_gradient():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) * (2.0 if self.fc.weight.grad is None else 3.0)
 
     return Model(), x()
 
@@ -930,6 +972,13 @@ def a_patched_forward():
 
     model = Model()
     model.forward = types.MethodType(lambda self, x: self.fc(x) * 2, model)
+    return model, x()
+
+
+@trigger("DP304", "a compiled forward")
+def a_forward_is_compiled_in_place():
+    model = Linear()
+    model._compiled_call_impl = functools.partial(Linear._call_impl, model)  # what .compile() stores
     return model, x()
 
 
@@ -1176,6 +1225,15 @@ def a_loss_of_shape_1_comes_back_as_a_vector():
     return returning(lambda y, _: (y.square().mean()[None], y)), x()
 
 
+@trigger("DP401", "cannot be gathered along dimension 1")
+def a_mean_is_gathered_along_columns():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x.t()).mean()
+
+    return nn.DataParallel(Model(), dim=1), torch.ones(4, 8)
+
+
 @twin("DP401")
 def means_are_taken_of_each_sample():
     return returning(lambda y, _: y.square().mean(1)), x()
@@ -1405,6 +1463,16 @@ def bfloat16_around_a_model_is_float16_inside():
     return Linear(), x()
 
 
+@trigger("DP601", "autocast('cpu') is bfloat16 around the call and off in replica 0")
+def autocast_of_the_cpu_is_dropped():
+    class Model(Head):
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.net(x)
+
+    return Model(), x()
+
+
 @twin("DP601")
 def autocast_stands_in_forward():
     class Model(Net):
@@ -1420,6 +1488,16 @@ def inference_mode_ends_at_the_replicas():
     class Model(Head):
         def forward(self, x):
             with torch.inference_mode():
+                return self.net(x)
+
+    return Model(), x()
+
+
+@trigger("DP602", "default device is meta around the call and cpu in replicas")
+def a_default_device_ends_at_the_replicas():
+    class Model(Head):
+        def forward(self, x):
+            with torch.device("meta"):
                 return self.net(x)
 
     return Model(), x()

@@ -95,10 +95,17 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
         replica.
     References: pytorch/pytorch#8637, pytorch/pytorch#3174, huggingface/transformers#22326
     """
+    for path, kind in evidence.scan.module_types:
+        if kind == "OptimizedModule":
+            yield Found(
+                path, f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
+            )
+    for one in evidence.scan.of_kind("compiled"):
+        yield Found(one.path, f"`{one.path}`: a compiled forward is the original's in every replica")
     held = (*evidence.scan.of_kind("callable"), *evidence.scan.of_kind("module"))
     for one, place, probe, is_named in _suspects(evidence, held):
         what = f"a list or attribute with a {one.detail}" if one.kind == "module" else one.detail
-        shadows = one.path.rpartition(".")[2] in ("forward", "_compiled_call_impl")
+        shadows = one.path.rpartition(".")[2] == "forward"
         yield Found(
             one.path,
             f"`{one.path}` is {what}: in every replica it is the original's, on GPU 0",

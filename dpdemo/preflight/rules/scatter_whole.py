@@ -29,7 +29,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#75442, pyg-team/pytorch_geometric#101, Lightning-AI/pytorch-lightning#1508
     """
     for probe, call in evidence.calls:
-        if len(call.replicas) < 2 or (probe.comparison.values_equal and call.raised is None):
+        if len(call.replicas) < 2 or not call.arguments or _is_harmless(probe, call):
             continue
         for name, what in _whole_batches(probe, call):
             yield Found(
@@ -38,6 +38,18 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
                 forward_place(evidence),
                 probe,
             )
+
+        if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
+            yield Found(
+                "no tensor",
+                f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them",
+                forward_place(evidence),
+                probe,
+            )
+
+
+def _is_harmless(probe: Probe, call: Call) -> bool:
+    return probe.comparison.values_equal is True and call.raised is None
 
 
 def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str]]:
