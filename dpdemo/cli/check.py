@@ -1,7 +1,7 @@
 """`dpdemo check`: a pre-flight for DataParallel, on a machine without GPUs."""
 
 import contextlib
-import sys
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -117,7 +117,12 @@ def _run(
     if not target:
         raise UsageError("expected `pkg.mod:factory`, got nothing - at argument TARGET", hint="see --help")
     hide_real_gpus()
-    with status_line(quiet=quiet) as say, contextlib.redirect_stdout(sys.stderr):
+    # what a model prints in each of its runs would only bury the report
+    with (
+        status_line(quiet=quiet) as say,
+        Path(os.devnull).open("w") as sink,
+        contextlib.redirect_stdout(sink),
+    ):
         with loading_torch():
             from dpdemo.preflight.engine import check as run_check
             from dpdemo.usermodel import find_object

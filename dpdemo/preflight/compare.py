@@ -1,5 +1,6 @@
 """Comparing DataParallel's result and gradients with those of one device."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,29 +100,30 @@ def is_coarse(value: Any) -> bool:
 
 def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = False) -> Gradients:
     """Compare the parameters' gradients of two models that are alike."""
-    one, other = _all_gradients(single), _all_gradients(parallel)
-    if one.numel() != other.numel() or one.numel() == 0:
-        return Gradients(one.numel() == other.numel(), None, False, True, True)
-    size = one.square().sum()
-    factor = (one @ other / size).item() if size > 0 else None
-    left_over = (other - (factor or 0.0) * one).norm()
+    pairs = list(zip(_gradients(single), _gradients(parallel), strict=True))
+    size = sum(_dot(one, one) for one, _ in pairs)
+    size_parallel = sum(_dot(other, other) for _, other in pairs)
+    factor = sum(_dot(one, other) for one, other in pairs) / size if size > 0 else None
+    difference = sum(_dot(other - one, other - one) for one, other in pairs)
+    scale = factor if factor is not None and math.isfinite(factor) else 0.0
+    left_over = sum(_dot(rest, rest) for rest in (other - scale * one for one, other in pairs))
     loose = 5e-2 if coarse else 1e-3
     return Gradients(
-        equal=bool((one - other).norm() <= loose * one.norm() + 1e-6),
+        equal=math.sqrt(difference) <= loose * math.sqrt(size) + 1e-6 if math.isfinite(difference) else False,
         factor=factor,
-        proportional=bool(left_over <= loose * (other.norm() + 1e-12)),
-        finite=bool(other.isfinite().all()),
-        single_finite=bool(one.isfinite().all()),
+        proportional=left_over <= loose**2 * (size_parallel + 1e-20),
+        finite=math.isfinite(size_parallel),
+        single_finite=math.isfinite(size),
     )
 
 
-def _all_gradients(model: nn.Module) -> torch.Tensor:
-    pieces = [
-        (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
-        .detach()
-        .cpu()
-        .double()
-        .flatten()
+def _dot(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one * other).sum())
+
+
+def _gradients(model: nn.Module) -> list[torch.Tensor]:
+    found = [
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         for parameter in model.parameters()
     ]
-    return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
+    return [one.detach().cpu().to(torch.promote_types(one.dtype, torch.float32)) for one in found]

@@ -168,7 +168,8 @@ def _probe_again(prober: Prober, batch: Planned, probe: Probe) -> Iterator[Probe
     if probe.call is None:
         return
     given = prober.batches.arguments(batch.size)
-    forward = prober.single_model(batch.mode).forward
+    prototype = prober.source.prototype
+    forward = (prototype.module if isinstance(prototype, nn.DataParallel) else prototype).forward
     better = repaired(probe.call, given, forward)
     if better is not None:
         again = prober.probe(batch, better)

@@ -107,10 +107,14 @@ class _Watched:
 
 
 class CallRecorder:
-    """Collects a `Draft` for each DataParallel call made while `watching` is open."""
+    """Collects a `Draft` for each DataParallel call made while `watching` is open.
 
-    def __init__(self) -> None:
+    With `on_call` each is handed over when its call is done, and not kept: it holds live tensors.
+    """
+
+    def __init__(self, on_call: Callable[[Draft], None] | None = None) -> None:
         self.drafts: list[Draft] = []
+        self._on_call = on_call
         self._current = threading.local()
 
     @contextlib.contextmanager
@@ -134,7 +138,8 @@ class CallRecorder:
             draft = Draft(wrapper, args, kwargs, callers_state=threads_state())
             outer = getattr(self._current, "draft", None)
             self._current.draft = draft
-            self.drafts.append(draft)
+            if self._on_call is None:
+                self.drafts.append(draft)
             try:
                 with warnings.catch_warnings(record=True) as caught, draft.watch.applied():
                     warnings.simplefilter("always")
@@ -145,6 +150,8 @@ class CallRecorder:
             finally:
                 self._current.draft = outer
                 draft.warned += [str(warning.message) for warning in caught]
+                if self._on_call is not None:
+                    self._on_call(draft)
             return result
 
         return forward

@@ -123,7 +123,7 @@ def test_markdown_has_a_row_a_finding_and_the_fix(dpdemo):
 )
 def test_a_report_is_saved_by_its_ending(dpdemo, models, ending, starts):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", f"report{ending}", "-q")
-    assert done.err == "a print of the users\n" * done.err.count("a print of the users")
+    assert done.err == ""
     assert (models / f"report{ending}").read_text().startswith(starts)
 
 

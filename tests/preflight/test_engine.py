@@ -220,3 +220,16 @@ def test_a_check_leaves_no_models_behind():
     gc.collect()
     alive = [thing for thing in gc.get_objects() if type(thing) is Linear]
     assert len(alive) <= 1  # a frame of a test that failed may hold one
+
+
+def test_a_clean_model_runs_no_more_often_than_it_must():
+    """Once on one GPU and once in each replica, for each of the four batches: cost is counted, not timed."""
+    calls = []
+
+    class Model(Net):
+        def forward(self, x):
+            calls.append(len(x))
+            return self.fc(x)
+
+    check(Model, x())
+    assert calls == [8, 2, 2, 2, 2] * 2 + [5, 2, 2, 1] + [3, 1, 1, 1]
