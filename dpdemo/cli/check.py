@@ -31,7 +31,7 @@ _HELP = {
 
 @app.command()
 def check(  # noqa: PLR0913, PLR0917 - an option each
-    target: Annotated[str, typer.Argument(metavar="[TARGET]", help=_HELP["target"])] = "",
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=_HELP["target"])] = "",
     gpus: Annotated[str, typer.Option("--gpus", "-g", metavar="N", help="How many GPUs. [default: 4]")] = "",
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_HELP["input"])] = None,  # noqa: A002
     inputs: Annotated[str, typer.Option("--inputs", metavar="TARGET", help=_HELP["inputs"])] = "",
