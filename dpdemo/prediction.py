@@ -50,6 +50,10 @@ def predict(config: Config) -> SplitReport:
         UsageError: if `gpus` is `all`.
 
     """
+    if config.strategy == "ddp":
+        from dpdemo.prediction_ddp import predict_ddp
+
+        return predict_ddp(config)
     devices = predicted_devices(config)
     full, rest = divmod(config.data_size, config.batch_size)
     groups = []
@@ -92,7 +96,7 @@ def predicted_devices(config: Config) -> Devices:
 def _group(config: Config, devices: Devices, *, first: int, count: int, rows: int) -> BatchGroup:
     split = split_batch(rows, len(devices))
     in_model = tuple(
-        ReplicaRun(start, devices[start : start + number], size, *_inner_shapes(config, size))
+        ReplicaRun(start, devices[start : start + number], size, *inner_shapes(config, size))
         for start, number, size in split.runs()
     )
     return BatchGroup(
@@ -101,11 +105,12 @@ def _group(config: Config, devices: Devices, *, first: int, count: int, rows: in
         batch_size=rows,
         in_model=in_model,
         idle=devices[split.num_chunks :],
-        outside=_outside(config, devices, rows),
+        outside=outside_of(config, devices, rows),
     )
 
 
-def _inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
+def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
+    """Give the shapes that go into the wrapped module and come out of it, for a chunk of so many rows."""
     if not config.is_builtin:
         return one(batched((config.input_size,), rows, config.dim)), ()
     model = MODELS[config.model]
@@ -114,7 +119,8 @@ def _inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
     return _shapes(config, sample, rows), _shapes(config, result, rows)
 
 
-def _outside(config: Config, devices: Devices, rows: int) -> Outside:
+def outside_of(config: Config, devices: Devices, rows: int) -> Outside:
+    """Give what the training loop sees of a batch of so many rows."""
     first = devices.name(0)
     gathered = first
     if devices.kind == "cuda" and config.output_device is not None:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -92,15 +92,25 @@ def _field_options(*, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]
 
 
 def _option_type(name: str) -> Any:
-    annotation = Config.model_fields[name].annotation
-    if annotation is bool:
+    if Config.model_fields[name].annotation is bool:
         return bool
+    words = _words(name)
     # numbers are read by `_number`, so that the config's own check speaks of them, as it does for a file
-    return Literal[get_args(annotation)] if name == "dtype" else str
+    return Literal[words] if words else str
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """List the words that are a field's only values; none for any other field."""
+    annotation = Config.model_fields[name].annotation
+    kinds = [kind for kind in (get_args(annotation) or (annotation,)) if kind is not type(None)]
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else ()
 
 
 def _is_number(name: str) -> bool:
-    return Config.model_fields[name].annotation is not bool and name not in {"gpus", "model", "dtype"}
+    is_text = name in {"gpus", "model"} or _words(name)
+    return Config.model_fields[name].annotation is not bool and not is_text
 
 
 def _number(text: str) -> int | float | str:
