@@ -80,6 +80,8 @@ class Devices:
             return f"{self.kind}:{self.ordinals[0]}–{self.ordinals[-1]}"
         if isinstance(self.ordinals, Tiled):
             return f"{Devices(self.kind, self.ordinals.pattern)} ×{self.ordinals.times}"
+        if len(self) > 8:
+            return f"{', '.join(self[:4])}, ... {self.name(-1)} ({len(self)} devices)"
         return ", ".join(self)
 
     def name(self, index: int) -> str:
@@ -102,8 +104,6 @@ class Devices:
 def _compact(ordinals: Sequence[int]) -> Sequence[int]:
     if isinstance(ordinals, Tiled):
         return ordinals
-    if isinstance(ordinals, range):
-        return ordinals or range(0)
     if not ordinals:
         return range(0)
     if isinstance(ordinals, range) and ordinals.step == 1:

@@ -32,7 +32,8 @@ def see(arguments: Any, result: Any) -> Seen:
     return Seen(_shapes(given), _device(given), _shapes(result), _device(result))
 
 
-def _tensors(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
+def tensors_of(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
+    """List the tensors of a structure, each with its path."""
     if isinstance(value, torch.Tensor):
         return [(path, value)]
     if isinstance(value, dict):
@@ -41,15 +42,15 @@ def _tensors(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
         parts = [(str(index), part) for index, part in enumerate(value)]
     else:
         return []
-    return [found for key, part in parts for found in _tensors(part, f"{path}.{key}" if path else key)]
+    return [found for key, part in parts for found in tensors_of(part, f"{path}.{key}" if path else key)]
 
 
 def _shapes(value: Any) -> Shapes:
-    return tuple((path, tuple(tensor.shape)) for path, tensor in _tensors(value))
+    return tuple((path, tuple(tensor.shape)) for path, tensor in tensors_of(value))
 
 
 def _device(value: Any) -> torch.device | None:
-    found = _tensors(value)
+    found = tensors_of(value)
     return found[0][1].device if found else None
 
 

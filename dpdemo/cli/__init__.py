@@ -2,7 +2,7 @@
 
 import sys
 
-from dpdemo.errors import DpdemoError
+from dpdemo.errors import DpdemoError, PeerFailedError
 
 
 def main() -> None:
@@ -11,6 +11,8 @@ def main() -> None:
         from dpdemo.cli.group import app
 
         app(prog_name="dpdemo")
+    except PeerFailedError as error:
+        sys.exit(error.exit_code)  # the rank that failed first has said why
     except DpdemoError as error:
         from dpdemo.cli.streams import print_error
 

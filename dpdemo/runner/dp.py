@@ -11,7 +11,7 @@ from dpdemo.devices import Devices
 from dpdemo.errors import RunInterrupted
 from dpdemo.models import Placement, build
 from dpdemo.report import SplitReport
-from dpdemo.runner.epoch import EpochInterrupted, Progress, run_epoch
+from dpdemo.runner.epoch import EpochInterrupted, Progress, Watch, make_loader, run_epoch
 from dpdemo.runner.place import opened_devices
 
 
@@ -28,7 +28,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
         report = SplitReport("run", config, devices, (), wrapped=_wrapped(config), virtual=virtual)
         built = build(config, place(config, devices))
         try:
-            batches = run_epoch(built, config, devices, progress)
+            batches = run_epoch(built, config, devices, make_loader(config), Watch(progress))
         except EpochInterrupted as interrupt:
             partial = replace(report, batches=interrupt.batches, partial=True)
             raise RunInterrupted(partial) from None
