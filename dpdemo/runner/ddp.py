@@ -41,10 +41,14 @@ TIMEOUT_SECONDS = 300.0
 
 _RUNS = itertools.count()
 _SHUTDOWN_SECONDS = 5  # from Ctrl-C to SIGKILL, for a rank that does not listen
-_START_RANK = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, lambda *_: os._exit(130)); "
-    "from pathlib import Path; from dpdemo.runner.ddp_worker import main; main(Path(sys.argv[1]))"
-)
+_START_RANK = """
+import os, signal, sys
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+from pathlib import Path
+from dpdemo.runner.ddp_worker import main
+main(Path(sys.argv[1]))
+"""
 
 
 def run_ddp(

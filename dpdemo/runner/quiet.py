@@ -45,16 +45,28 @@ def _environment(num_ranks: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Put the handlers back that the agent replaces (`PContext.start`)."""
+    """Put the handlers back that the agent replaces (`PContext.start`), and start ranks deaf to Ctrl-C.
+
+    The agent passes Ctrl-C on to its ranks, and one whose interpreter is just starting would print a
+    traceback. So ranks inherit a mask that blocks SIGINT, and take it off themselves. This process hears
+    SIGINT through a thread without the mask: Python runs the handler in the main thread all the same.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in _HANDLED}
+    done = threading.Event()
+    listener = threading.Thread(target=done.wait, daemon=True)
+    listener.start()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        done.set()
+        listener.join()
 
 
 @contextlib.contextmanager
