@@ -78,7 +78,7 @@ class Devices:
         """Write a short form: `cuda:0`, `cuda:0–6`, or `cuda:2, cuda:0`; nine and more are cut short."""
         if isinstance(self.ordinals, range) and len(self) > 1:
             return f"{self.kind}:{self.ordinals[0]}–{self.ordinals[-1]}"
-        if isinstance(self.ordinals, Tiled):
+        if isinstance(self.ordinals, Tiled) and len(self) > 8:
             return f"{Devices(self.kind, self.ordinals.pattern)} ×{self.ordinals.times}"
         if len(self) > 8:
             return f"{', '.join(self[:4])}, ... {self.name(-1)} ({len(self)} devices)"

@@ -83,13 +83,15 @@ def _check_not_ddp(config: "Config", where: Mapping[str, str]) -> None:
 def _check_ranks(config: "Config", where: Mapping[str, str]) -> None:
     if isinstance(config.gpus, tuple) and len(set(config.gpus)) < len(config.gpus):
         raise UsageError(
-            f"expected a GPU of its own for each rank under ddp, got {list(config.gpus)} - {at('gpus', where)}",
+            f"expected a GPU of its own for each rank under ddp, got {list(config.gpus)} - "
+            f"{at('gpus', where)}",
             hint="name each GPU once",
         )
     ranks = ranks_per_node(config)
     if config.processes is not None and ranks is not None and ranks != config.processes:
         raise UsageError(
-            f"expected as many processes as GPUs, got {config.processes} and {ranks} - {at('processes', where)}",
+            f"expected as many processes as GPUs, got {config.processes} and {ranks} - "
+            f"{at('processes', where)}",
             hint="leave `processes` out: each of `gpus` has a rank; or leave `gpus` out to run on the CPU",
         )
 

@@ -63,7 +63,12 @@ def test_tiled_ordinals_end_where_they_end():
 
 @pytest.mark.parametrize(
     ("devices", "text"),
-    [(GPUS.tiled(4), "cuda:0–7 ×4"), (Devices.cpu().tiled(3), "cpu ×3"), (GPUS.tiled(1), "cuda:0–7")],
+    [
+        (GPUS.tiled(4), "cuda:0–7 ×4"),
+        (Devices.cpu().tiled(9), "cpu ×9"),
+        (Devices.cpu().tiled(3), "cpu, cpu, cpu"),
+        (GPUS.tiled(1), "cuda:0–7"),
+    ],
 )
 def test_tiled_devices_have_a_short_form(devices, text):
     assert str(devices) == text

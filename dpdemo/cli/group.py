@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
-    "run": "Run an epoch under torch's DataParallel and show what each device saw.",
+    "run": "Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.",
     "devices": "List the visible GPUs and apply DataParallel's balance rule.",
     "schema": "Print the JSON schema of the config or of the report.",
 }

@@ -29,7 +29,7 @@ def run(
         typer.Option("--timeout", metavar="SECONDS", help="How long a rank of ddp waits for the others."),
     ] = 300,
 ) -> None:
-    """Run an epoch under torch's DataParallel, or its DistributedDataParallel, and show what each device saw.
+    """Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.
 
     Without --gpus it takes all visible GPUs, or the CPU where there is none. With --strategy ddp it starts a
     process for each GPU, or as many as --processes says; under torchrun it is one rank of those.

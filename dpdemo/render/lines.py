@@ -7,11 +7,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpdemo.devices import Devices
+from dpdemo.devices import Devices, Tiled
+from dpdemo.render.ranks import MANY, labels
 from dpdemo.report import BatchGroup, Shapes, SplitReport
-
-MANY = 16
-"""With more devices than this, equal neighbours share a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +27,11 @@ class Line:
 
 def group_lines(report: SplitReport, group: BatchGroup) -> Iterator[Line]:
     """Yield the lines of one group of batches: the replicas in their order, then the idle devices."""
+    if report.distribution is not None:
+        for run in group.in_model:
+            for label, first, count in labels(report.distribution, run):
+                yield Line(label, first, count, run.rows, run.input, run.output)
+        return
     many = len(report.devices) > MANY
     shared = has_shared_devices(report.devices)
     for run in group.in_model:
@@ -47,7 +50,8 @@ def has_shared_devices(devices: Devices) -> bool:
 
 def num_distinct(devices: Devices) -> int:
     """Count the devices, each once."""
-    return len(devices) if isinstance(devices.ordinals, range) else len(set(devices.ordinals))
+    ordinals = devices.ordinals.pattern if isinstance(devices.ordinals, Tiled) else devices.ordinals
+    return len(ordinals) if isinstance(ordinals, range) else len(set(ordinals))
 
 
 def _parts(devices: Devices, *, many: bool) -> Iterator[tuple[int, Devices]]:
