@@ -25,6 +25,7 @@ pytestmark = [
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "trouble.py").write_text(TROUBLE)
+    (tmp_path / "ddp.yaml").write_text("strategy: ddp")
     yield tmp_path
     wait_for(lambda: not processes_of(tmp_path), seconds=5)
 
@@ -36,11 +37,15 @@ def free_port():
 
 
 def agents(folder, *options, number=2, nproc=2):
-    """Start the agents of several nodes, each as its own machine would."""
+    """Start the agents of several nodes, each as its own machine would.
+
+    Every rank's command names the config file, by which `processes_of` finds it.
+    """
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(nproc),
         "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", str(folder),
-        "--local-addr", "127.0.0.1", "--log-dir", str(folder), "-m", "dpdemo", "run", "--strategy", "ddp", *options,
+        "--local-addr", "127.0.0.1", "--log-dir", str(folder), "-m", "dpdemo", "run",
+        "--config", str(folder / "ddp.yaml"), *options,
     ]  # fmt: skip
     variables = environment(folder, OMP_NUM_THREADS="1")
     return [

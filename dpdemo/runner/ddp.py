@@ -71,7 +71,9 @@ def run_ddp(
         raise _needs_launcher(config)
     devices = _node_devices(config)
     _check_backend(devices)
-    return _launch(_resolved(config, devices), devices, progress, timedelta(seconds=timeout))
+    job = Job(_resolved(config, devices), tuple(devices), timedelta(seconds=timeout), progress is not None)
+    report: SplitReport = launch(job, progress)
+    return report
 
 
 def _join(config: Config, world: World, progress: Progress | None, timeout: timedelta) -> SplitReport:
@@ -89,25 +91,34 @@ def _join(config: Config, world: World, progress: Progress | None, timeout: time
     store = dist.PrefixStore(f"dpdemo/{next(_RUNS)}", store)  # type: ignore[attr-defined]  # as documented
     store.set_timeout(timeout)
     device = torch.device(devices.name(world.local_rank))
-    return run_rank(config, Rank(world, device, store, timeout), progress if world.rank == 0 else None)
+    report: SplitReport = run_rank(
+        config, Rank(world, device, store, timeout), progress if world.rank == 0 else None
+    )
+    return report
 
 
-def _launch(config: Config, devices: Devices, progress: Progress | None, timeout: timedelta) -> SplitReport:
-    """Start a rank on each device, wait for all, and take what rank 0 left."""
+def launch(job: Job, progress: Progress | None = None) -> Any:
+    """Start a rank on each device of a job, wait for all, and take what rank 0 left.
+
+    Raises:
+        RunError: if a rank fails; all others are stopped.
+        RunInterrupted: on Ctrl-C, with the report of the batches that every rank had done.
+
+    """
     with tempfile.TemporaryDirectory(prefix="dpdemo-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        leave(folder / "job", Job(config, tuple(devices), timeout, os.getpid(), progress is not None))
+        leave(folder / "job", job)
         try:
-            with launching(len(devices)), polled(folder / "progress", progress, take):
-                launch_agent(_launch_config(folder, len(devices), timeout), *_command(folder))
+            with launching(len(job.devices)), polled(folder / "progress", progress, take):
+                launch_agent(_launch_config(folder, job), *_command(folder))
         except ChildFailedError as error:
-            raise _failed(folder, error, devices) from None
+            raise _failed(folder, error, job.devices) from None
         except (SignalException, KeyboardInterrupt) as error:
-            raise _interrupted(folder, config, len(devices), error) from None
-        report: SplitReport | None = take(folder / "report")
-    if report is None:
-        raise RunError("expected a report from rank 0, got none: did the model end its process?")
-    return report
+            raise _interrupted(folder, job, error) from None
+        result = take(folder / "result")
+    if result is None:
+        raise RunError("expected a result of rank 0, got none: did the model end its process?")
+    return result
 
 
 def _command(folder: Path) -> tuple[str, list[str]]:
@@ -115,14 +126,14 @@ def _command(folder: Path) -> tuple[str, list[str]]:
     return sys.executable, ["-u", "-P", "-c", _START_RANK, str(folder)]
 
 
-def _launch_config(folder: Path, num_ranks: int, timeout: timedelta) -> LaunchConfig:
-    seconds = max(1, round(timeout.total_seconds()))
+def _launch_config(folder: Path, job: Job) -> LaunchConfig:
+    seconds = max(1, round(job.timeout.total_seconds()))
     optional: dict[str, Any] = {"shutdown_timeout": _SHUTDOWN_SECONDS}
     known = {field.name for field in fields(LaunchConfig)}
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=num_ranks,
+        nproc_per_node=len(job.devices),
         run_id=uuid.uuid4().hex,
         role="rank",
         rdzv_backend="c10d",
@@ -184,7 +195,7 @@ def _no_rendezvous(world: World, where: str, timeout: timedelta, error: Exceptio
     )
 
 
-def _failed(folder: Path, error: ChildFailedError, devices: Devices) -> DpdemoError:
+def _failed(folder: Path, error: ChildFailedError, devices: tuple[str, ...]) -> DpdemoError:
     """Find which rank failed first, and how."""
     said: DpdemoError | None = take(folder / "failure")
     number, first = error.get_first_failure()
@@ -193,7 +204,7 @@ def _failed(folder: Path, error: ChildFailedError, devices: Devices) -> DpdemoEr
         return said
     for rank, one in killed.items():
         number, first = rank, one
-    place = RankPlace(number, 0, first.local_rank, devices.name(first.local_rank))
+    place = RankPlace(number, 0, first.local_rank, devices[first.local_rank])
     if first.exitcode < 0:
         return RunError(
             f"expected every rank to the end, got {first.signal_name()} for {place}",
@@ -204,10 +215,10 @@ def _failed(folder: Path, error: ChildFailedError, devices: Devices) -> DpdemoEr
     return RunError(f"expected every rank to the end, got exit code {first.exitcode} of {place}: {text}")
 
 
-def _interrupted(folder: Path, config: Config, num_ranks: int, error: BaseException) -> BaseException:
+def _interrupted(folder: Path, job: Job, error: BaseException) -> BaseException:
     if isinstance(error, SignalException) and error.sigval != SIGINT:
         return RunError(f"expected to run to the end, got {error.sigval.name}; all ranks are stopped")
-    records = [take(folder / f"record-{rank}") for rank in range(num_ranks)]
+    records = [take(folder / f"record-{rank}") for rank in range(len(job.devices))]
     if all(records):
-        return RunInterrupted(merge(config, records, partial=True))
+        return RunInterrupted(merge(job.config, records, partial=True))
     return KeyboardInterrupt()

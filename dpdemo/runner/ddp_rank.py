@@ -6,7 +6,7 @@ the store that all ranks share; what then happens to the others, whose all-reduc
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -61,8 +61,12 @@ class Rank:
         return RankPlace(self.world.rank, self.world.node, self.world.local_rank, str(self.device))
 
 
-def run_rank(config: Config, rank: Rank, progress: Progress | None = None) -> SplitReport:
-    """Run one rank's part of the epoch; every rank returns the report of all.
+Work = Callable[[Config, Rank, Progress | None], Any]
+"""What a rank does once it has met the others: `run_epoch_in`, or another task."""
+
+
+def run_rank(config: Config, rank: Rank, progress: Progress | None = None, work: Work | None = None) -> Any:
+    """Meet the other ranks and do one rank's part of the work: of the epoch, whose report every rank returns.
 
     Raises:
         RunError: if this rank fails, with its place and the user's own frames.
@@ -80,13 +84,33 @@ def run_rank(config: Config, rank: Rank, progress: Progress | None = None) -> Sp
             world_size=rank.world.size,
             timeout=rank.timeout,
         )
-        report = _run_epoch(config, rank, progress)
+        result = (work or run_epoch_in)(config, rank, progress)
         dist.destroy_process_group()
-        return report
+        return result
 
 
-def _run_epoch(config: Config, rank: Rank, progress: Progress | None) -> SplitReport:
+def run_epoch_in(config: Config, rank: Rank, progress: Progress | None) -> SplitReport:
+    """Run one rank's part of the epoch; every rank returns the report of all."""
     world = rank.world
+    indices = drawn_by(config, world)
+    built = build(config, placement(rank.device))
+    rows = batch_size_per_rank(config, world.size)
+    loader = BatchLoader(make_dataset(config), len(indices), rows, config.dim, config.drop_last, indices)
+
+    def record(batches: tuple[BatchGroup, ...]) -> RankRecord:
+        place = (world.rank, world.node, world.local_rank, str(rank.device))
+        return RankRecord(*place, rows, batches, compact(indices))
+
+    watch = Watch(progress, _learner(built))
+    try:
+        batches = run_epoch(built, config, Devices.from_names([str(rank.device)]), loader, watch)
+    except EpochInterrupted as interrupt:
+        raise RankInterrupted(record(interrupt.batches)) from None
+    return _gather(config, record(batches), world)
+
+
+def drawn_by(config: Config, world: World) -> torch.Tensor:
+    """List the samples that torch's sampler gives this rank."""
     sampler: DistributedSampler[int] = DistributedSampler(
         range(config.data_size),  # type: ignore[arg-type]  # it only asks for the length
         world.size,
@@ -95,25 +119,12 @@ def _run_epoch(config: Config, rank: Rank, progress: Progress | None) -> SplitRe
         seed=config.seed,
         drop_last=config.sampler_drop_last,
     )
-    indices = torch.tensor(list(sampler), dtype=torch.int64)
-    built = build(config, _placement(rank.device))
-    rows = batch_size_per_rank(config, world.size)
-    loader = BatchLoader(make_dataset(config), len(indices), rows, config.dim, config.drop_last, indices)
-
-    def record(batches: tuple[BatchGroup, ...]) -> RankRecord:
-        place = (world.rank, world.node, world.local_rank, str(rank.device))
-        return RankRecord(*place, rows, batches, compact(indices))
-
-    try:
-        batches = run_epoch(
-            built, config, Devices.from_names([str(rank.device)]), loader, Watch(progress, _learner(built))
-        )
-    except EpochInterrupted as interrupt:
-        raise RankInterrupted(record(interrupt.batches)) from None
-    return _gather(config, record(batches), world)
+    return torch.tensor(list(sampler), dtype=torch.int64)
 
 
-def _placement(device: torch.device) -> Placement:
+def placement(device: torch.device) -> Placement:
+    """Say how DDP wraps a module on a rank's device."""
+
     def wrap(module: nn.Module) -> nn.Module:
         device_ids = [device.index] if device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=device_ids)

@@ -1,6 +1,6 @@
 """The process of one rank that `ddp.py` launches: it reads its job from a folder, leaves the outcome there.
 
-What it leaves: `report` (rank 0), `failure` (the rank that failed first), `record-N` (rank N, interrupted),
+What it leaves: `result` (rank 0), `failure` (the rank that failed first), `record-N` (rank N, interrupted),
 `progress` (rank 0). Its standard output goes where its errors go: stdout is for the report alone.
 """
 
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from dpdemo.config import Config
 from dpdemo.errors import DpdemoError, PeerFailedError
-from dpdemo.runner.ddp_rank import Rank, RankInterrupted, run_rank
+from dpdemo.runner.ddp_rank import Rank, RankInterrupted, Work, run_rank
 from dpdemo.runner.epoch import Progress
 from dpdemo.runner.world import World, launched_world
 
@@ -34,8 +34,9 @@ class Job:
     config: Config
     devices: tuple[str, ...]
     timeout: timedelta
-    parent: int
-    tells_progress: bool
+    tells_progress: bool = False
+    work: Work | None = None
+    parent: int = field(default_factory=os.getpid)
 
 
 def leave(path: Path, value: object) -> None:
@@ -80,9 +81,9 @@ def _work(job: Job, folder: Path, world: World) -> None:
     store = dist.FileStore(str(folder / "store"), world.size)  # type: ignore[attr-defined]  # as documented
     store.set_timeout(job.timeout)
     progress = _teller(folder) if job.tells_progress and world.rank == 0 else None
-    report = run_rank(job.config, Rank(world, device, store, job.timeout), progress)
+    result = run_rank(job.config, Rank(world, device, store, job.timeout), progress, job.work)
     if world.rank == 0:
-        leave(folder / "report", report)
+        leave(folder / "result", result)
 
 
 def _teller(folder: Path) -> Progress:
