@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
     "run": "Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.",
+    "compare": "Compare DataParallel with DistributedDataParallel for one config.",
     "devices": "List the visible GPUs and apply DataParallel's balance rule.",
     "schema": "Print the JSON schema of the config or of the report.",
 }

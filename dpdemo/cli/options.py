@@ -47,11 +47,13 @@ _CONFIG_FILE = Annotated[
 ]
 
 
-def takes_config(*, lone_number_is_count: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_config(
+    *, lone_number_is_count: bool, strategy: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options; it gets them as one `Settings`, its first argument.
 
     `lone_number_is_count` says how `--gpus 8` reads: as a count where no device is touched, else as an
-    ordinal.
+    ordinal. `strategy` is the command's own, for those that have one.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -61,7 +63,8 @@ def takes_config(*, lone_number_is_count: bool) -> Callable[[Callable[..., None]
 
         def call(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
-            command(_settings(given, lone_number_is_count=lone_number_is_count), **kept)
+            settings = _settings(given, lone_number_is_count=lone_number_is_count, strategy=strategy)
+            command(settings, **kept)
 
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -132,7 +135,7 @@ def _help(name: str, lone_number_is_count: bool) -> str:
     return Config.model_fields[name].description or ""
 
 
-def _settings(given: dict[str, Any], *, lone_number_is_count: bool) -> Settings:
+def _settings(given: dict[str, Any], *, lone_number_is_count: bool, strategy: str | None) -> Settings:
     output = {name: given.pop(name) for name in _OUTPUT_OPTIONS}
     file = given.pop("config")
     if output["quiet"] and output["verbose"]:
@@ -148,5 +151,7 @@ def _settings(given: dict[str, Any], *, lone_number_is_count: bool) -> Settings:
             named[name] = parse_gpus(text, lone_number_is_count=lone_number_is_count)
         elif _is_number(name):
             named[name] = _number(text)
+    if strategy is not None:
+        values["strategy"] = strategy
     where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
     return Settings(make_config({**values, **named}, where), where, **output)

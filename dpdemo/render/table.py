@@ -23,10 +23,10 @@ _ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True
 def print_report(report: SplitReport, console: Console, *, verbose: bool) -> None:
     """Print the whole picture, a group of batches at a time."""
     for part in Picture(report, console).parts(verbose=verbose):
-        console.print(_Trimmed(part))
+        console.print(Trimmed(part))
 
 
-class _Trimmed:
+class Trimmed:
     """A renderable without the blanks that Rich pads its lines with: they would end up in every pipe."""
 
     def __init__(self, renderable: RenderableType) -> None:
