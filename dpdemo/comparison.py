@@ -113,6 +113,7 @@ def _facts(dp: SplitReport, ddp: SplitReport, sizes: _Sizes) -> list[Fact]:
         Fact("Weight of a sample", _dp_weight(dp), _ddp_weight(distribution.num_repeated)),
         *_batchnorm(sizes, ranks),
         *_bytes(dp, ddp, sizes),
+        *_traces(dp, ddp),
     ]  # fmt: skip
 
 
@@ -171,6 +172,14 @@ def _bytes(dp: SplitReport, ddp: SplitReport, sizes: _Sizes) -> list[Fact]:
         Fact("Memory on device 0 (≥)", _size(twice + whole_in + whole_out),
              _size(twice + sizes.parameters + _volume(own.input, sizes) + _volume(own.output, sizes))),
     ]  # fmt: skip
+
+
+def _traces(dp: SplitReport, ddp: SplitReport) -> list[Fact]:
+    if dp.trace is None or ddp.trace is None:
+        return []
+    of_dp = "; ".join(f"batch {at.batch}, {at.device}, row {at.row}" for at in dp.trace.stops)
+    of_ddp = "; ".join(f"batch {at.batch}, rank {at.replica}, row {at.row}" for at in ddp.trace.stops)
+    return [Fact(f"Sample {dp.trace.sample}", of_dp or "left out", of_ddp or "left out")]
 
 
 def _volume(shapes: Shapes, sizes: _Sizes) -> int:
@@ -235,7 +244,7 @@ def _chunks(rows: int, num_gpus: int) -> list[range]:
 def _one_step(config: Config, rows: int, num_ranks: int) -> Config:
     """Make the config whose whole epoch is one batch a rank."""
     kept = config.model_dump(exclude_unset=True) | {"strategy": "ddp", "processes": num_ranks, "gpus": None}
-    dropped = {"shuffle", "drop_last", "output_device"}
+    dropped = {"shuffle", "drop_last", "output_device", "trace_sample"}
     values = {key: value for key, value in kept.items() if key not in dropped}
     return make_config({**values, "data_size": rows, "batch_size": rows})
 

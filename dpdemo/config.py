@@ -79,6 +79,9 @@ class Config(pydantic.BaseModel):
         description="DistributedSampler's drop_last: leave out the samples that the ranks do not divide, "
         "instead of repeating some.",
     )
+    trace_sample: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = Field(
+        default=None, description="Number of a sample whose way is shown: batch, device, row, output row."
+    )
 
     @pydantic.field_validator("gpus", mode="before")
     @classmethod
@@ -159,6 +162,12 @@ def _check_together(config: Config, where: Where) -> None:
             f"expected at least one GPU, got an empty list - {at('gpus', where)}",
             hint="leave `gpus` out to run on the CPU",
         )
+    if config.trace_sample is not None and config.trace_sample >= config.data_size:
+        raise UsageError(
+            f"expected one of the {config.data_size} samples, 0 to {config.data_size - 1}, got "
+            f"{config.trace_sample} - {at('trace_sample', where)}",
+            hint="samples are counted from 0",
+        )
     check_strategy(config, where)
     if config.strategy == "dp" and config.drop_last and config.batch_size > config.data_size:
         raise UsageError(
@@ -224,7 +233,7 @@ def _explain(error: pydantic.ValidationError, where: Where) -> UsageError:
 
 
 _TOP = (
-    {"seed": INT64_MAX}
+    dict.fromkeys(("seed", "trace_sample"), INT64_MAX)
     | dict.fromkeys(("output_device", "gpus", "nodes", "processes"), MAX_ORDINAL)
     | dict.fromkeys(("input_size", "output_size", "batch_size", "data_size"), INT64_MAX)
 )
@@ -236,6 +245,7 @@ _EXPECTED = {
     "shuffle": "true or false",
     "drop_last": "true or false",
     "seed": "a whole number of 0 or more",
+    "trace_sample": "the number of a sample, 0 or more",
     "dtype": f"one of {', '.join(get_args(DType))}",
     "strategy": "dp or ddp",
     "batch_size_is": "per-rank or global",
@@ -244,6 +254,7 @@ _EXPECTED = {
 _EXAMPLES = {
     "gpus": "[0, 1, 2]", "output_device": "0", "shuffle": "true", "drop_last": "true", "strategy": "ddp",
     "nodes": "4", "processes": "3", "batch_size_is": "global", "sampler_drop_last": "true",
+    "trace_sample": "17",
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ of batch, and a batch at most two kinds of chunk.
 """
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from dpdemo.catalogue import MODELS, ModelShapes, batched
@@ -13,6 +14,7 @@ from dpdemo.devices import Devices
 from dpdemo.errors import UsageError
 from dpdemo.report import BatchGroup, Outside, ReplicaRun, Shapes, SplitReport, one
 from dpdemo.split import split_batch
+from dpdemo.trace import trace_batches
 
 
 def simulate(config: Config | str | os.PathLike[str] | None = None, **overrides: Any) -> SplitReport:
@@ -47,9 +49,15 @@ def predict(config: Config) -> SplitReport:
     """Predict the split for a checked config.
 
     Raises:
-        UsageError: if `gpus` is `all`.
+        UsageError: if `gpus` is `all`, or a sample of a shuffled epoch shall be traced.
 
     """
+    if config.trace_sample is not None and config.shuffle:
+        raise UsageError(
+            f"expected an epoch in order to trace sample {config.trace_sample}, got one that is shuffled, "
+            "which torch's random numbers decide - at key `trace_sample`",
+            hint="`dpdemo run --trace-sample` tells, or leave shuffle out",
+        )
     if config.strategy == "ddp":
         from dpdemo.prediction_ddp import predict_ddp
 
@@ -62,7 +70,10 @@ def predict(config: Config) -> SplitReport:
     if rest and not config.drop_last:
         groups.append(_group(config, devices, first=full + 1, count=1, rows=rest))
     wrapped = MODELS[config.model].wrapped if config.is_builtin else ""
-    return SplitReport("simulate", config, devices, tuple(groups), wrapped=wrapped)
+    report = SplitReport("simulate", config, devices, tuple(groups), wrapped=wrapped)
+    if config.trace_sample is None:
+        return report
+    return replace(report, trace=trace_batches(report, config.trace_sample, config.trace_sample))
 
 
 def predicted_devices(config: Config) -> Devices:

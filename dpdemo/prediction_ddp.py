@@ -3,6 +3,8 @@
 DistributedSampler gives all ranks the same number of samples, so every batch is one run of equal ranks.
 """
 
+from dataclasses import replace
+
 from dpdemo.catalogue import MODELS
 from dpdemo.config import Config
 from dpdemo.devices import Devices
@@ -11,6 +13,7 @@ from dpdemo.prediction import inner_shapes, outside_of, predicted_devices
 from dpdemo.report import BatchGroup, ReplicaRun, SplitReport
 from dpdemo.sampler import DistributedEpoch
 from dpdemo.strategy import distribute_epoch
+from dpdemo.trace import trace_visits
 
 
 def predict_ddp(config: Config) -> SplitReport:
@@ -28,7 +31,7 @@ def predict_ddp(config: Config) -> SplitReport:
         groups.append(_group(config, devices, first=1, count=epoch.num_full_batches, rows=epoch.batch_size))
     if epoch.rest:
         groups.append(_group(config, devices, first=epoch.num_full_batches + 1, count=1, rows=epoch.rest))
-    return SplitReport(
+    report = SplitReport(
         "simulate",
         config,
         devices,
@@ -37,6 +40,10 @@ def predict_ddp(config: Config) -> SplitReport:
         wrapped=MODELS[config.model].wrapped if config.is_builtin else "",
         distribution=_distribution(config, epoch, NodeRun(0, config.nodes, 0, node)),
     )
+    if config.trace_sample is None:
+        return report
+    visits = epoch.visits(config.trace_sample)
+    return replace(report, trace=trace_visits(report, config.trace_sample, visits))
 
 
 def _node_devices(config: Config) -> Devices:

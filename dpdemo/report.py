@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dpdemo.config import Config
 from dpdemo.devices import Devices
 from dpdemo.distribution import Distribution
+from dpdemo.trace import Trace
 
 Shape = tuple[int, ...]
 Shapes = tuple[tuple[str, Shape], ...]
@@ -124,6 +125,7 @@ class SplitReport:
     `wrapped` names the submodule inside DataParallel ("" when it is the whole model); `partial` says that
     the run was interrupted and only the batches done are here. `distribution` is DDP's alone: there a batch
     is what all ranks take in one step, a replica is a rank, and `outside` is what the loop on rank 0 sees.
+    `trace` is there when the config asks for one sample's way.
     """
 
     command: str
@@ -135,6 +137,7 @@ class SplitReport:
     virtual: bool = False
     partial: bool = False
     distribution: Distribution | None = None
+    trace: Trace | None = None
 
     @property
     def model(self) -> str:

@@ -34,7 +34,7 @@ import dpdemo
 for config in json.loads(open("configs.json").read()):
     report = dpdemo.run(strategy="ddp", **config)
     wanted = dpdemo.simulate(report.config)
-    for part in ("batches", "devices", "distribution", "totals", "wrapped", "model", "strategy"):
+    for part in ("batches", "devices", "distribution", "totals", "wrapped", "model", "strategy", "trace"):
         assert getattr(report, part) == getattr(wanted, part), (config, part, report, wanted)
 print("all equal")
 """
@@ -48,7 +48,9 @@ CONFIGS = [
     {"shuffle": True, "data_size": 500, "batch_size": 8, "sampler_drop_last": True},
     {"drop_last": True, "data_size": 200},
     {"drop_last": True, "sampler_drop_last": True, "data_size": 200, "shuffle": True},
-    {"sampler_drop_last": True},
+    {"sampler_drop_last": True, "trace_sample": 99},
+    {"data_size": 2, "batch_size": 1, "trace_sample": 1},
+    {"data_size": 200, "batch_size": 16, "drop_last": True, "trace_sample": 150},
     {"batch_size_is": "global", "batch_size": 12},
     {"dtype": "float64"},
     {"dtype": "bfloat16"},

@@ -11,7 +11,7 @@ FLOORS = {
     "errors": 0,
     "split": 1, "devices": 1, "gpus": 1, "wording": 1, "catalogue": 1, "config": 1, "yamlfile": 1,
     "report": 1, "findings": 1, "prediction": 1, "balance": 1,
-    "sampler": 1, "contrast": 1, "emit": 1, "strategy": 1, "distribution": 1, "prediction_ddp": 1,
+    "sampler": 1, "contrast": 1, "trace": 1, "emit": 1, "strategy": 1, "distribution": 1, "prediction_ddp": 1,
     "virtual": 2, "failure": 2, "data": 2, "usermodel": 2, "models": 2, "observer": 2,
     "runner": 3, "comparison": 3,
     "render": 4,

@@ -7,8 +7,18 @@ from collections.abc import Iterable, Iterator
 from dpdemo.distribution import Distribution, Indices
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import is_lone
-from dpdemo.render.wire import SCHEMA, DistributionJson, OutsideJson, ReplicaJson, ShapesJson, TotalsJson
+from dpdemo.render.wire import (
+    SCHEMA,
+    DistributionJson,
+    OutsideJson,
+    ReplicaJson,
+    ShapesJson,
+    StopJson,
+    TotalsJson,
+    TraceJson,
+)
 from dpdemo.report import BatchGroup, Outside, Shapes, SplitReport
+from dpdemo.trace import Trace
 
 DIGITS = 6
 
@@ -27,6 +37,8 @@ def pieces(report: SplitReport, *, verbose: bool) -> Iterator[str]:
     yield "],\n "
     if report.distribution is not None:
         yield f'"distribution": {json.dumps(_distribution(report.distribution))},\n '
+    if report.trace is not None:
+        yield f'"trace": {json.dumps(_trace(report.trace))},\n '
     yield f'"totals": {json.dumps(_totals(report))}}}\n'
 
 
@@ -83,6 +95,21 @@ def _distribution(found: Distribution) -> DistributionJson:
         repeated=_spans(found.repeated),
         dropped=_spans(found.dropped),
     )
+
+
+def _trace(trace: Trace) -> TraceJson:
+    stops = [
+        StopJson(
+            batch=stop.batch,
+            replica=stop.replica,
+            device=stop.device,
+            row=stop.row,
+            output_row=stop.output_row,
+            output_device=stop.output_device,
+        )
+        for stop in trace.stops
+    ]
+    return TraceJson(sample=trace.sample, stops=stops)
 
 
 def _spans(indices: Indices | None) -> list[tuple[int, int]] | None:

@@ -74,11 +74,29 @@ class DistributionJson(TypedDict):
     dropped: list[tuple[int, int]] | None
 
 
+class StopJson(TypedDict):
+    """One time that the traced sample goes through the model; under DDP the replica is a rank."""
+
+    batch: int
+    replica: int
+    device: str
+    row: int
+    output_row: int
+    output_device: str
+
+
+class TraceJson(TypedDict):
+    """Where one sample goes; no stops if it is left out."""
+
+    sample: int
+    stops: list[StopJson]
+
+
 class ReportJson(TypedDict):
     """How an epoch was split over devices, or would be.
 
     `wrapped` names the submodule inside DataParallel, "" for the whole model; `partial` says that the run
-    was interrupted. `distribution` is there under DDP alone.
+    was interrupted. `distribution` is there under DDP alone, `trace` when asked for.
     """
 
     schema: Literal["dpdemo.report/1"]
@@ -92,4 +110,5 @@ class ReportJson(TypedDict):
     config: Config
     batches: list[BatchJson]
     distribution: NotRequired[DistributionJson]
+    trace: NotRequired[TraceJson]
     totals: TotalsJson

@@ -5,6 +5,7 @@ from dpdemo.render import ranks
 from dpdemo.render.glyphs import printable
 from dpdemo.render.lines import has_shared_devices, num_distinct
 from dpdemo.report import BatchGroup, SplitReport
+from dpdemo.trace import Stop
 
 STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
 
@@ -89,6 +90,10 @@ def inside(report: SplitReport) -> str:
 
 def facts(report: SplitReport) -> list[tuple[str, str, str]]:
     """Sum up the epoch: name, number and what it means to a learner."""
+    return _totals(report) + _stops(report)
+
+
+def _totals(report: SplitReport) -> list[tuple[str, str, str]]:
     if report.distribution is not None:
         return ranks.facts(report, report.distribution)
     totals = report.totals
@@ -97,6 +102,24 @@ def facts(report: SplitReport) -> list[tuple[str, str, str]]:
         found.append(("Utilization", _percent(totals.utilization), _waiting(totals.utilization)))
         found.append(("Sample weight", f"×{report.sample_weight:.2f}", _weighing(report)))
     return found
+
+
+def _stops(report: SplitReport) -> list[tuple[str, str, str]]:
+    """Say where the traced sample goes, a line each time that it goes through the model."""
+    if report.trace is None:
+        return []
+    name = f"Sample {report.trace.sample}"
+    if not report.trace.stops:
+        return [(name, "in no batch", "so far" if report.partial else "it is left out")]
+    return [(name, f"batch {stop.batch}", _way(report, stop)) for stop in report.trace.stops]
+
+
+def _way(report: SplitReport, stop: Stop) -> str:
+    if report.distribution is not None:
+        return f"row {stop.row}, in and out, on {report.distribution.place(stop.replica)}"
+    replica = f" (replica {stop.replica})" if has_shared_devices(report.devices) else ""
+    out = f"row {stop.output_row} of the output on {stop.output_device}"
+    return f"row {stop.row} on {stop.device}{replica}, {out}"
 
 
 def _percent(share: float) -> str:

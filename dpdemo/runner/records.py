@@ -1,7 +1,7 @@
 """What each rank saw, and how rank 0 makes one report of it; nothing here knows the sampler's rule."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -11,6 +11,8 @@ from dpdemo.config import Config
 from dpdemo.devices import Devices
 from dpdemo.distribution import Distribution, Indices, NodeRun
 from dpdemo.report import BatchGroup, ReplicaRun, SplitReport
+from dpdemo.sampler import Visit
+from dpdemo.trace import trace_visits
 
 MANY_RANGES = 16
 """More strides than this, and a list of indices is stored as it is."""
@@ -57,7 +59,7 @@ def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = Fals
     """
     devices = Devices.from_names([record.device for record in records])
     num_batches = min(sum(group.count for group in record.batches) for record in records)
-    return SplitReport(
+    report = SplitReport(
         "run",
         config,
         devices,
@@ -67,6 +69,26 @@ def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = Fals
         partial=partial,
         distribution=_distribution(config, records, num_batches, partial=partial),
     )
+    if config.trace_sample is None:
+        return report
+    visits = [visit for record in records for visit in _visits(record, config.trace_sample, num_batches)]
+    return replace(report, trace=trace_visits(report, config.trace_sample, visits))
+
+
+def _visits(record: RankRecord, sample: int, num_batches: int) -> Iterator[Visit]:
+    """Find where a rank drew a sample: in which of its batches, and as which row."""
+    drawn = record.drawn
+    if not isinstance(drawn, torch.Tensor):
+        drawn = torch.tensor([index for span in drawn for index in span], dtype=torch.int64)
+    places = (drawn == sample).nonzero().flatten().tolist()
+    start = 0
+    for group in record.batches:
+        stop = start + group.count * group.batch_size
+        for place in places:
+            number, row = divmod(place - start, group.batch_size)
+            if start <= place < stop and group.first + number <= num_batches:
+                yield Visit(record.rank, group.first + number, row)
+        start = stop
 
 
 def _merged_batches(

@@ -121,7 +121,7 @@ def test_json_schema_of_the_report_is_published():
     assert schema["required"] == [
         key for key in typing.get_type_hints(ReportJson) if key in ReportJson.__required_keys__
     ]
-    assert schema["properties"].keys() - schema["required"] == {"distribution"}
+    assert schema["properties"].keys() - schema["required"] == {"distribution", "trace"}
     assert schema["properties"]["schema"]["const"] == "dpdemo.report/1"
 
 
