@@ -17,6 +17,7 @@ On several machines, on each of them:
 """
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -67,6 +68,10 @@ def main():
         if rank == 0:
             print(f"epoch {{epoch}}: {{num_steps}} steps, {{drawn}} samples drawn by {{world_size}} ranks")
     dist.destroy_process_group()
+    if not use_gpus:
+        # gloo's threads may still hold tensors, and an orderly exit that meets them aborts (pytorch#179291)
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def _end_with(parent: int) -> None:
 
 
 def _exit(code: int) -> None:
-    # a normal exit can wait for ranks that never answer, and one in five of gloo's over a FileStore aborts
-    # with "terminate called without an active exception" in its threads' destructors (torch 2.13)
+    # a normal exit can wait for ranks that never answer, and aborts where it meets a thread of gloo that is
+    # still letting go of tensors: "terminate called without an active exception" (pytorch/pytorch#179291)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
