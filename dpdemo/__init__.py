@@ -9,21 +9,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpdemo.config import Config, load_config
     from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
+    from dpdemo.explanation import Explanation
     from dpdemo.prediction import simulate
+    from dpdemo.recorder import record
+    from dpdemo.recording import Recording, load_recording
+    from dpdemo.replayer import replay
     from dpdemo.report import SplitReport
     from dpdemo.runner import run
+    from dpdemo.verdict import Replay
     from dpdemo.virtual import virtual_gpus
+    from dpdemo.walkthrough import explain
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
+    "Explanation": "dpdemo.explanation",
+    "Recording": "dpdemo.recording",
+    "Replay": "dpdemo.verdict",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
     "UsageError": "dpdemo.errors",
+    "explain": "dpdemo.walkthrough",
     "load_config": "dpdemo.config",
+    "load_recording": "dpdemo.recording",
+    "record": "dpdemo.recorder",
+    "replay": "dpdemo.replayer",
     "run": "dpdemo.runner",
     "simulate": "dpdemo.prediction",
     "virtual_gpus": "dpdemo.virtual",
@@ -32,11 +45,18 @@ _HOMES = {
 __all__ = [
     "Config",
     "DpdemoError",
+    "Explanation",
+    "Recording",
+    "Replay",
     "RunError",
     "RunInterrupted",
     "SplitReport",
     "UsageError",
+    "explain",
     "load_config",
+    "load_recording",
+    "record",
+    "replay",
     "run",
     "simulate",
     "virtual_gpus",

@@ -8,6 +8,8 @@ Gpus = int | tuple[int, ...] | str
 """A count, the ordinals in replica order, or the word `all`."""
 
 MAX_ORDINAL = 2**31 - 1
+MAX_VIRTUAL = 128
+"""Devices that torch can number: an index is an int8 (c10/core/Device.h)."""
 
 
 def parse_gpus(text: str, *, lone_number_is_count: bool) -> Gpus:
@@ -46,6 +48,39 @@ def parse_gpus(text: str, *, lone_number_is_count: bool) -> Gpus:
             f"expected a count of 1 or more, got 0 - at {where}", hint="leave `--gpus` out for the CPU"
         )
     return numbers[0]
+
+
+def parse_num_virtual(text: str) -> int:
+    """Read `--gpus` where it says how many virtual GPUs an unmodified program is to find.
+
+    Virtual GPUs are numbered from 0, so of lists only 0,1,2 and its like has one meaning. Others could mean
+    renumbering, as with CUDA_VISIBLE_DEVICES, or that the program names these ordinals itself: neither is
+    guessed.
+
+    Raises:
+        UsageError: for anything else, or more than torch can name.
+
+    """
+    found = parse_gpus(text, lone_number_is_count=True)
+    where = "option `--gpus`"
+    if isinstance(found, str):
+        raise UsageError(
+            f"expected a count such as 8, got {found!r} - at {where}", hint="say how many: --gpus 8"
+        )
+    if isinstance(found, tuple):
+        if found != tuple(range(len(found))):
+            raise UsageError(
+                f"expected a count such as 8, got {_short(text)} - at {where}",
+                hint=f"virtual GPUs are numbered from 0: --gpus {max(found) + 1} for a program that names "
+                f"cuda:{max(found)}, --gpus {len(set(found))} for one that takes all it finds",
+            )
+        found = len(found)
+    if found > MAX_VIRTUAL:
+        raise UsageError(
+            f"expected at most {MAX_VIRTUAL} virtual GPUs, got {found} - at {where}",
+            hint="torch numbers no more",
+        )
+    return found
 
 
 def _short(text: str) -> str:

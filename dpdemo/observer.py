@@ -6,6 +6,7 @@ the list that `replicate` returned.
 """
 
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -32,8 +33,8 @@ def see(arguments: Any, result: Any) -> Seen:
     return Seen(_shapes(given), _device(given), _shapes(result), _device(result))
 
 
-def tensors_of(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
-    """List the tensors of a structure, each with its path."""
+def named_tensors(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
+    """List the tensors of a structure by path: a lone one has the path "", `out["logits"]` has "logits"."""
     if isinstance(value, torch.Tensor):
         return [(path, value)]
     if isinstance(value, dict):
@@ -42,15 +43,15 @@ def tensors_of(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
         parts = [(str(index), part) for index, part in enumerate(value)]
     else:
         return []
-    return [found for key, part in parts for found in tensors_of(part, f"{path}.{key}" if path else key)]
+    return [found for key, part in parts for found in named_tensors(part, f"{path}.{key}" if path else key)]
 
 
 def _shapes(value: Any) -> Shapes:
-    return tuple((path, tuple(tensor.shape)) for path, tensor in tensors_of(value))
+    return tuple((path, tuple(tensor.shape)) for path, tensor in named_tensors(value))
 
 
 def _device(value: Any) -> torch.device | None:
-    found = tensors_of(value)
+    found = named_tensors(value)
     return found[0][1].device if found else None
 
 
@@ -60,11 +61,15 @@ def as_shapes(seen: Any) -> Shapes:
 
 
 class ReplicaObserver:
-    """Notes what reached each replica of one DataParallel module, batch by batch."""
+    """Notes what reached each replica of one DataParallel module, batch by batch.
 
-    def __init__(self, wrapper: nn.Module, split: nn.Module) -> None:
+    `look` turns a call's arguments and its result into what is kept of it: shapes, if left out.
+    """
+
+    def __init__(self, wrapper: nn.Module, split: nn.Module, look: Callable[[Any, Any], Any] = see) -> None:
+        self._look = look
         self._order: dict[int, int] = {}
-        self._seen: list[tuple[int, Seen]] = []
+        self._seen: list[tuple[int, Any]] = []
         self._lock = threading.Lock()
         self._hook = split.register_forward_hook(self._note, with_kwargs=True)
         self._wrapper = wrapper
@@ -79,11 +84,11 @@ class ReplicaObserver:
             vars(wrapper)["replicate"] = replicate  # seen before the method of the class
 
     def _note(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        seen = see((*args, *kwargs.values()), output)
+        seen = self._look((*args, *kwargs.values()), output)
         with self._lock:
             self._seen.append((self._order.get(id(module), 0), seen))
 
-    def take(self) -> tuple[Seen, ...]:
+    def take(self) -> tuple[Any, ...]:
         """Hand out what was seen since the last call, in replica order."""
         seen, self._seen = self._seen, []
         if len(seen) > 1:
@@ -133,8 +138,8 @@ class EpochRecorder:
             BatchGroup(
                 first=self._next,
                 count=self._count,
-                batch_size=_rows(as_shapes(outside.input), self._dim),
-                in_model=self._runs(replicas),
+                batch_size=num_rows(as_shapes(outside.input), self._dim),
+                in_model=as_runs(replicas, self._dim),
                 idle=self._devices[len(replicas) :],
                 outside=Outside(
                     str(outside.input_device),
@@ -148,29 +153,32 @@ class EpochRecorder:
         self._count = 0
         self._current = None
 
-    def _runs(self, replicas: tuple[Seen, ...]) -> tuple[ReplicaRun, ...]:
-        runs: list[ReplicaRun] = []
-        start = 0
-        for stop in range(1, len(replicas) + 1):
-            if stop < len(replicas) and _alike(replicas[stop], replicas[start]):
-                continue
-            inputs = as_shapes(replicas[start].input)
-            runs.append(
-                ReplicaRun(
-                    first=start,
-                    devices=Devices.from_names([str(seen.input_device) for seen in replicas[start:stop]]),
-                    rows=_rows(inputs, self._dim),
-                    input=inputs,
-                    output=as_shapes(replicas[start].output),
-                )
+
+def as_runs(replicas: tuple[Seen, ...], dim: int) -> tuple[ReplicaRun, ...]:
+    """Turn what replicas saw, in their order, into a report's runs of equal neighbours."""
+    runs: list[ReplicaRun] = []
+    start = 0
+    for stop in range(1, len(replicas) + 1):
+        if stop < len(replicas) and _alike(replicas[stop], replicas[start]):
+            continue
+        inputs = as_shapes(replicas[start].input)
+        runs.append(
+            ReplicaRun(
+                first=start,
+                devices=Devices.from_names([str(seen.input_device) for seen in replicas[start:stop]]),
+                rows=num_rows(inputs, dim),
+                input=inputs,
+                output=as_shapes(replicas[start].output),
             )
-            start = stop
-        return tuple(runs)
+        )
+        start = stop
+    return tuple(runs)
 
 
 def _alike(one: Seen, other: Seen) -> bool:
     return bool(one.input == other.input and one.output == other.output)
 
 
-def _rows(shapes: Shapes, dim: int) -> int:
+def num_rows(shapes: Shapes, dim: int) -> int:
+    """Count the rows of a structure's first tensor along `dim`; 0 where it has no such dimension."""
     return shapes[0][1][dim] if shapes and len(shapes[0][1]) > dim else 0

@@ -24,46 +24,61 @@ class Settings:
 
     config: Config
     where: Where
-    format: Format
-    save: Path | None
-    quiet: bool
-    verbose: bool
+    format: Format = "table"
+    save: Path | None = None
+    quiet: bool = False
+    verbose: bool = False
 
 
-_OUTPUT_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "format": (Annotated[Format, typer.Option("--format", "-f", help="Form of the report.")], "table"),
-    "save": (
-        Annotated[
-            Path | None,
-            typer.Option("--save", metavar="FILE", help="Save the report: .svg .html .txt .json .csv .md"),
-        ],
-        None,
-    ),
-    "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="No hints, no progress.")], False),
-    "verbose": (Annotated[bool, typer.Option("--verbose", "-v", help="Every batch by itself.")], False),
-}
+@dataclass(frozen=True)
+class Output:
+    """Which output options a command has: its formats, the endings of `--save`, and `--verbose`."""
+
+    forms: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
+    is_grouped: bool = False
+
+    def options(self) -> dict[str, tuple[Any, Any]]:
+        """Make the options; `--quiet` is always one of them."""
+        found: dict[str, tuple[Any, Any]] = {}
+        if self.forms:
+            form = typer.Option("--format", "-f", help="Form of the report.")
+            found["format"] = (Annotated[Literal[self.forms], form], self.forms[0])
+        if self.endings:
+            text = f"Save the report: {' '.join(self.endings)}"
+            found["save"] = (Annotated[Path | None, typer.Option("--save", metavar="FILE", help=text)], None)
+        quiet = typer.Option("--quiet", "-q", help="No hints, no progress.")
+        found["quiet"] = (Annotated[bool, quiet], False)
+        if self.is_grouped:
+            verbose = typer.Option("--verbose", "-v", help="Every batch by itself.")
+            found["verbose"] = (Annotated[bool, verbose], False)
+        return found
+
+
+REPORT = Output(get_args(Format), (".svg", ".html", ".txt", ".json", ".csv", ".md"), is_grouped=True)
+"""The output of a command that shows a SplitReport."""
 _CONFIG_FILE = Annotated[
     str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML file with any of the keys below.")
 ]
 
 
 def takes_config(
-    *, lone_number_is_count: bool, strategy: str | None = None
+    *, lone_number_is_count: bool, output: Output = REPORT, strategy: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options; it gets them as one `Settings`, its first argument.
 
     `lone_number_is_count` says how `--gpus 8` reads: as a count where no device is touched, else as an
-    ordinal. `strategy` is the command's own, for those that have one.
+    ordinal; `output` says which options of the output there are; `strategy` is the command's own, if any.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         fields = _field_options(lone_number_is_count=lone_number_is_count)
-        shared = {"config": (_CONFIG_FILE, None), **fields, **_OUTPUT_OPTIONS}
+        shared = {"config": (_CONFIG_FILE, None), **fields, **output.options()}
 
         def call(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
-            settings = _settings(given, lone_number_is_count=lone_number_is_count, strategy=strategy)
+            settings = _settings(given, output, lone_number_is_count=lone_number_is_count, strategy=strategy)
             command(settings, **kept)
 
         parameters = [
@@ -135,15 +150,17 @@ def _help(name: str, lone_number_is_count: bool) -> str:
     return Config.model_fields[name].description or ""
 
 
-def _settings(given: dict[str, Any], *, lone_number_is_count: bool, strategy: str | None) -> Settings:
-    output = {name: given.pop(name) for name in _OUTPUT_OPTIONS}
+def _settings(
+    given: dict[str, Any], output: Output, *, lone_number_is_count: bool, strategy: str | None
+) -> Settings:
+    shown = {name: given.pop(name) for name in output.options()}
     file = given.pop("config")
-    if output["quiet"] and output["verbose"]:
+    if shown["quiet"] and shown.get("verbose"):
         raise UsageError("expected one of them, got both - at options `--quiet` and `--verbose`")
-    if output["save"] is not None:
+    if shown.get("save") is not None:
         from dpdemo.render import check_save_path
 
-        check_save_path(output["save"])
+        check_save_path(shown["save"], output.endings)
     values, where = read_values(file) if file is not None else ({}, {})
     named = {name: value for name, value in given.items() if value is not None}
     for name, text in named.items():
@@ -154,4 +171,4 @@ def _settings(given: dict[str, Any], *, lone_number_is_count: bool, strategy: st
     if strategy is not None:
         values["strategy"] = strategy
     where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
-    return Settings(make_config({**values, **named}, where), where, **output)
+    return Settings(make_config({**values, **named}, where), where, **shown)

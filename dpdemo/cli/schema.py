@@ -12,13 +12,20 @@ app = command_app()
 
 @app.command()
 def schema(
-    of: Annotated[Literal["config", "report"], typer.Argument(metavar="config|report", help="Which schema.")],
+    of: Annotated[
+        Literal["config", "report", "exec"],
+        typer.Argument(metavar="config|report|exec", help="Which schema."),
+    ],
 ) -> None:
-    """Print the JSON schema of the config or of the report."""
+    """Print the JSON schema of the config, of the report, or of exec's report."""
     if of == "config":
         from dpdemo.config import Config
 
         found = Config.model_json_schema()
+    elif of == "exec":
+        from dpdemo.render import exec_schema
+
+        found = exec_schema()
     else:
         from dpdemo.render import report_schema
 

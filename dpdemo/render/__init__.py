@@ -11,7 +11,9 @@ from dpdemo.render.saving import SUFFIXES, check_save_path
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dpdemo.explanation import Explanation
     from dpdemo.report import SplitReport
+    from dpdemo.verdict import Replay
 
 Format = Literal["table", "transcript", "json", "csv", "markdown"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -21,10 +23,14 @@ __all__ = [
     "SUFFIXES",
     "Format",
     "check_save_path",
+    "exec_schema",
     "make_console",
     "report_schema",
     "save",
+    "save_explanation",
     "write",
+    "write_explanation",
+    "write_replay",
 ]
 
 
@@ -69,6 +75,44 @@ def save(report: "SplitReport", path: str | os.PathLike[str], *, verbose: bool =
     save_report(report, path, verbose=verbose)
 
 
+def write_explanation(explanation: "Explanation", form: Literal["table", "json"], console: "Console") -> None:
+    """Write an explanation to a console, as a table or as JSON."""
+    if form == "json":
+        from dpdemo.render.explainedjson import explanation_json
+
+        console.file.write(explanation_json(explanation))
+        return
+    from dpdemo.render.explained import print_explanation
+
+    print_explanation(explanation, console)
+
+
+def save_explanation(explanation: "Explanation", path: str | os.PathLike[str]) -> None:
+    """Save an explanation as a picture or as JSON, by the file's ending.
+
+    Raises:
+        UsageError: if nothing can be saved there.
+        RunError: if writing fails half-way.
+
+    """
+    from dpdemo.render.explained import print_explanation
+    from dpdemo.render.explainedjson import explanation_json
+    from dpdemo.render.files import Drawn, save_drawn
+
+    texts = {".json": lambda: [explanation_json(explanation)]}
+    save_drawn(Drawn("dpdemo explain", lambda console: print_explanation(explanation, console), texts), path)
+
+
+def write_replay(replay: "Replay", form: Literal["table", "json"], console: "Console") -> None:
+    """Write the outcome of a replay to a console, in words or as JSON."""
+    from dpdemo.render import replayed
+
+    if form == "json":
+        console.file.write(replayed.replay_json(replay))
+    else:
+        replayed.print_replay(replay, console)
+
+
 def make_console(*, stderr: bool = False) -> "Console":
     """Make a console on stdout or stderr that is 80 columns wide in a pipe, unless COLUMNS says otherwise."""
     from dpdemo.render.consoles import on_stream
@@ -83,3 +127,12 @@ def report_schema() -> dict[str, Any]:
     from dpdemo.render.wire import ReportJson
 
     return pydantic.TypeAdapter(ReportJson).json_schema()
+
+
+def exec_schema() -> dict[str, Any]:
+    """Publish the JSON schema of `exec --report`."""
+    import pydantic
+
+    from dpdemo.render.executedjson import ExecJson
+
+    return pydantic.TypeAdapter(ExecJson).json_schema()

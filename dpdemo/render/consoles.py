@@ -1,5 +1,6 @@
 """The consoles that a command writes to."""
 
+import errno
 import os
 import sys
 from typing import NoReturn
@@ -14,7 +15,7 @@ class PipedConsole(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         """Let the error through: Rich would turn it into exit code 1 on its own."""
-        raise BrokenPipeError
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))  # click looks at the number
 
 
 def on_stream(*, stderr: bool) -> Console:

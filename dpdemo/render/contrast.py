@@ -43,7 +43,7 @@ def _print_table(comparison: Comparison, console: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from dpdemo.render.table import Trimmed
+    from dpdemo.render.trimming import Trimmed
 
     console.print(Text(comparison.title, "bold"))
     facts = Table(

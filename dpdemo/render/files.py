@@ -1,21 +1,32 @@
-"""Saving a report to a file, whole or not at all."""
+"""Saving what can be drawn to a file, whole or not at all."""
 
-import contextlib
 import os
-import secrets
-import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from dpdemo.errors import RunError
-from dpdemo.render.saving import check_save_path
+from dpdemo.atomic import replacing
+from dpdemo.render.plain import pieces
+from dpdemo.render.saving import PICTURES, check_save_path
 from dpdemo.report import SplitReport
 
 if TYPE_CHECKING:
-    from dpdemo.render import Format
+    from rich.console import Console
 
-_PLAIN: "dict[str, Format]" = {".json": "json", ".csv": "csv", ".md": "markdown"}
+
+@dataclass(frozen=True)
+class Drawn:
+    """Something to save: how to draw it on a console, and its text in other formats by their endings."""
+
+    title: str
+    draw: "Callable[[Console], None]"
+    texts: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The endings it can be saved under."""
+        return (*PICTURES, *self.texts)
 
 
 def save_report(report: SplitReport, path: str | os.PathLike[str], *, verbose: bool) -> None:
@@ -26,44 +37,38 @@ def save_report(report: SplitReport, path: str | os.PathLike[str], *, verbose: b
         RunError: if writing fails half-way.
 
     """
-    check_save_path(path)
-    try:
-        with _replacing(Path(path).resolve()) as file:  # a link goes on pointing to its file
-            _write(report, Path(path).suffix.lower(), file, verbose=verbose)
-    except OSError as error:
-        raise RunError(
-            f"could not save {os.fspath(path)!r}: {error.strerror or error}",
-            hint="what stood there before is untouched",
-        ) from error
+
+    def draw(console: "Console") -> None:
+        from dpdemo.render.table import print_report
+
+        print_report(report, console, verbose=verbose)
+
+    texts = {
+        ".json": lambda: pieces(report, "json", verbose=verbose),
+        ".csv": lambda: pieces(report, "csv", verbose=verbose),
+        ".md": lambda: pieces(report, "markdown", verbose=verbose),
+    }
+    save_drawn(Drawn(f"dpdemo {report.command}", draw, texts), path)
 
 
-def _write(report: SplitReport, suffix: str, file: IO[str], *, verbose: bool) -> None:
-    if suffix in _PLAIN:
-        from dpdemo.render.plain import pieces
+def save_drawn(drawn: Drawn, path: str | os.PathLike[str]) -> None:
+    """Write something in the format of the file's ending, then put it in the old file's place.
 
-        file.writelines(pieces(report, _PLAIN[suffix], verbose=verbose))
-        return
-    from dpdemo.render import pictures
+    Raises:
+        UsageError: if nothing can be saved there.
+        RunError: if writing fails half-way.
 
-    if suffix == ".txt":
-        pictures.write_text(report, file, verbose=verbose)
-    else:
-        make = pictures.svg if suffix == ".svg" else pictures.html
-        file.write(make(report, verbose=verbose))
+    """
+    check_save_path(path, drawn.suffixes)
+    suffix = Path(path).suffix.lower()
+    with replacing(path) as file:
+        if suffix in drawn.texts:
+            file.writelines(drawn.texts[suffix]())
+            return
+        from dpdemo.render import pictures
 
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[IO[str]]:
-    """Open a file beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
-    beside = path.with_name(f".dpdemo-{secrets.token_hex(8)}.tmp")
-    try:
-        with beside.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            with contextlib.suppress(FileNotFoundError):  # a new file has what the umask leaves
-                beside.chmod(stat.S_IMODE(path.stat().st_mode))
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:  # Ctrl-C too
-        beside.unlink(missing_ok=True)
-        raise
+        if suffix == ".txt":
+            pictures.write_text(drawn.draw, file)
+        else:
+            make = pictures.svg if suffix == ".svg" else pictures.html
+            file.write(make(drawn.draw, drawn.title))

@@ -56,11 +56,11 @@ def _head(report: SplitReport) -> dict[str, str | bool]:
 
 def _batch(report: SplitReport, group: BatchGroup) -> Iterator[str]:
     yield f'{{"first": {group.first}, "count": {group.count}, "batch_size": {group.batch_size},\n   '
-    yield from _array("in_model", map(json.dumps, _replicas(group, report.distribution)), ",\n    ")
+    yield from _array("in_model", map(json.dumps, replicas_json(group, report.distribution)), ",\n    ")
     yield ",\n   "
     yield from _array("idle", map(json.dumps, group.idle), ", ")
-    yield f',\n   "outside": {json.dumps(_outside(group.outside))},\n   '
-    yield f'"utilization": {_rounded(group.utilization)}, "sample_weight": {_rounded(group.sample_weight)}}}'
+    yield f',\n   "outside": {json.dumps(outside_json(group.outside))},\n   '
+    yield f'"utilization": {rounded(group.utilization)}, "sample_weight": {rounded(group.sample_weight)}}}'
 
 
 def _array(key: str, items: Iterable[str], separator: str) -> Iterator[str]:
@@ -70,7 +70,8 @@ def _array(key: str, items: Iterable[str], separator: str) -> Iterator[str]:
     yield "]"
 
 
-def _replicas(group: BatchGroup, distribution: Distribution | None) -> Iterator[ReplicaJson]:
+def replicas_json(group: BatchGroup, distribution: Distribution | None = None) -> Iterator[ReplicaJson]:
+    """Yield an entry for each replica."""
     for run in group.in_model:
         input_shapes, output_shapes = shapes_json(run.input), shapes_json(run.output)
         for number, device in enumerate(run.devices, run.first):
@@ -116,7 +117,8 @@ def _spans(indices: Indices | None) -> list[tuple[int, int]] | None:
     return None if indices is None else [(span[0], span[-1]) for span in indices]
 
 
-def _outside(outside: Outside) -> OutsideJson:
+def outside_json(outside: Outside) -> OutsideJson:
+    """Give what is seen outside."""
     return OutsideJson(
         input_device=outside.input_device,
         device=outside.device,
@@ -131,8 +133,8 @@ def _totals(report: SplitReport) -> TotalsJson:
     return TotalsJson(
         batches=totals.batches,
         samples=totals.samples,
-        utilization=_rounded(totals.utilization),
-        sample_weight=None if math.isnan(weight) else _rounded(weight),
+        utilization=rounded(totals.utilization),
+        sample_weight=None if math.isnan(weight) else rounded(weight),
     )
 
 
@@ -145,5 +147,6 @@ def shapes_json(shapes: Shapes) -> ShapesJson:
     return {path: list(shape) for path, shape in shapes}
 
 
-def _rounded(number: float) -> float:
+def rounded(number: float) -> float:
+    """Round a ratio to the digits that JSON and its readers need."""
     return round(number, DIGITS)

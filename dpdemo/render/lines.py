@@ -6,10 +6,27 @@ The table and the Markdown show these same lines.
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from dpdemo.devices import Devices, Tiled
 from dpdemo.render.ranks import MANY, labels
 from dpdemo.report import BatchGroup, Shapes, SplitReport
+
+
+class Splits(Protocol):
+    """What tables are drawn of: groups of batches over some devices, as in a `SplitReport`."""
+
+    @property
+    def devices(self) -> Devices:
+        """All devices asked for, in replica order."""
+
+    @property
+    def wrapped(self) -> str:
+        """The submodule inside DataParallel, "" when it is the whole model."""
+
+    @property
+    def batches(self) -> tuple[BatchGroup, ...]:
+        """The groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +42,9 @@ class Line:
     is_idle: bool = False
 
 
-def group_lines(report: SplitReport, group: BatchGroup) -> Iterator[Line]:
+def group_lines(report: Splits, group: BatchGroup) -> Iterator[Line]:
     """Yield the lines of one group of batches: the replicas in their order, then the idle devices."""
-    if report.distribution is not None:
+    if isinstance(report, SplitReport) and report.distribution is not None:
         for run in group.in_model:
             for label, first, count in labels(report.distribution, run):
                 yield Line(label, first, count, run.rows, run.input, run.output)

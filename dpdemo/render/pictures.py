@@ -1,15 +1,16 @@
-"""The table as a picture: SVG and HTML that need nothing from a network, and plain text."""
+"""A table as a picture: SVG and HTML that need nothing from a network, and plain text."""
 
 import io
+from collections.abc import Callable
 from typing import IO
 
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from dpdemo.render.table import print_report
-from dpdemo.report import SplitReport
-
 WIDTH = 80
+
+Draw = Callable[[Console], None]
+"""Prints a picture on whatever console it is given."""
 
 _FONTS = "Menlo, 'DejaVu Sans Mono', 'Liberation Mono', Consolas, monospace"
 _GLYPH_WIDTH = 0.602  # of its height, in these fonts; wider cells would show gaps inside the bars
@@ -60,32 +61,24 @@ pre {{ font-family: FONTS; line-height: 1.25; }}
 """.replace("FONTS", _FONTS)
 
 
-def svg(report: SplitReport, *, verbose: bool) -> str:
-    """Draw the table as an SVG."""
-    console = _recorded(report, verbose=verbose)
-    return console.export_svg(title=_title(report), code_format=_SVG, font_aspect_ratio=_GLYPH_WIDTH)
+def svg(draw: Draw, title: str) -> str:
+    """Draw a picture as an SVG."""
+    return _recorded(draw).export_svg(title=title, code_format=_SVG, font_aspect_ratio=_GLYPH_WIDTH)
 
 
-def html(report: SplitReport, *, verbose: bool) -> str:
-    """Draw the table as a page of HTML."""
-    console = _recorded(report, verbose=verbose)
-    page = _HTML.replace("TITLE", _title(report))
-    return console.export_html(theme=SVG_EXPORT_THEME, code_format=page)
+def html(draw: Draw, title: str) -> str:
+    """Draw a picture as a page of HTML."""
+    return _recorded(draw).export_html(theme=SVG_EXPORT_THEME, code_format=_HTML.replace("TITLE", title))
 
 
-def write_text(report: SplitReport, file: IO[str], *, verbose: bool) -> None:
-    """Write the table as plain text, whatever the environment says about colours."""
-    console = Console(file=file, width=WIDTH, force_terminal=False, color_system=None)
-    print_report(report, console, verbose=verbose)
+def write_text(draw: Draw, file: IO[str]) -> None:
+    """Write a picture as plain text, whatever the environment says about colours."""
+    draw(Console(file=file, width=WIDTH, force_terminal=False, color_system=None))
 
 
-def _recorded(report: SplitReport, *, verbose: bool) -> Console:
+def _recorded(draw: Draw) -> Console:
     console = Console(
         file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor"
     )
-    print_report(report, console, verbose=verbose)
+    draw(console)
     return console
-
-
-def _title(report: SplitReport) -> str:
-    return f"dpdemo {report.command}"

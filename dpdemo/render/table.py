@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from rich.box import SIMPLE_HEAD, Box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.segment import Segment
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -12,9 +11,10 @@ from dpdemo.render import words
 from dpdemo.render.bars import bar
 from dpdemo.render.glyphs import fit, is_unicode
 from dpdemo.render.layout import GAP, Cells, choose
-from dpdemo.render.lines import Line, group_lines
+from dpdemo.render.lines import Line, Splits, group_lines
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import bracketed
+from dpdemo.render.trimming import Trimmed
 from dpdemo.report import BatchGroup, SplitReport
 
 _ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
@@ -26,47 +26,19 @@ def print_report(report: SplitReport, console: Console, *, verbose: bool) -> Non
         console.print(Trimmed(part))
 
 
-class Trimmed:
-    """A renderable without the blanks that Rich pads its lines with: they would end up in every pipe."""
+class GroupPicture:
+    """The tables of groups of batches, for a console's width and characters; all of them line up."""
 
-    def __init__(self, renderable: RenderableType) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render, then drop the blanks at the ends of lines."""
-        for line in console.render_lines(self._renderable, options, pad=False):
-            while line and not line[-1].text.strip():
-                line.pop()
-            if line:
-                text, style, _ = line.pop()
-                line.append(Segment(text.rstrip(), style))
-            yield from line
-            yield Segment.line()
-
-
-class Picture:
-    """The parts of a report's picture, for a console's width and characters."""
-
-    def __init__(self, report: SplitReport, console: Console) -> None:
+    def __init__(self, report: Splits, console: Console) -> None:
         self._report = report
         self._encoding = console.encoding
         self._width = console.width
         self._layout = choose(self._all_cells(), self._heading(console.width), console.width)
 
-    def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
-        """Yield the title, each group of batches, and the summary, ready to print."""
-        report = self._report
-        yield self._text(words.title(report), "bold")
-        yield self._text(words.setting(report), "dim")
-        if report.partial:
-            yield self._text(words.interruption(report), "bold yellow")
-        for group in listed(report, verbose=verbose):
-            yield Text()
-            yield self._text(words.heading(report, group), "bold")
-            yield self._table(group)
-            yield self._outside(group)
-        yield Text()
-        yield self._summary()
+    def group(self, group: BatchGroup) -> Iterator[RenderableType]:
+        """Yield what reached each device in a group of batches, and what was seen outside."""
+        yield self._table(group)
+        yield self._outside(group)
 
     def _text(self, text: str, style: str = "") -> Text:
         return Text(fit(text, self._encoding), style)
@@ -151,6 +123,26 @@ class Picture:
         grid = _grid(label)
         grid.add_row(Text("Outside", "bold"), Text(f"{before}{joint}{arrow} {after}"))
         return grid
+
+
+class Picture(GroupPicture):
+    """The parts of a report's picture."""
+
+    _report: SplitReport
+
+    def parts(self, *, verbose: bool) -> Iterator[RenderableType]:
+        """Yield the title, each group of batches, and the summary, ready to print."""
+        report = self._report
+        yield self._text(words.title(report), "bold")
+        yield self._text(words.setting(report), "dim")
+        if report.partial:
+            yield self._text(words.interruption(report), "bold yellow")
+        for group in listed(report, verbose=verbose):
+            yield Text()
+            yield self._text(words.heading(report, group), "bold")
+            yield from self.group(group)
+        yield Text()
+        yield self._summary()
 
     def _summary(self) -> Table:
         report = self._report

@@ -3,7 +3,7 @@
 from dpdemo.findings import advice, find
 from dpdemo.render import ranks
 from dpdemo.render.glyphs import printable
-from dpdemo.render.lines import has_shared_devices, num_distinct
+from dpdemo.render.lines import Splits, has_shared_devices, num_distinct
 from dpdemo.report import BatchGroup, SplitReport
 from dpdemo.trace import Stop
 
@@ -83,7 +83,7 @@ def heading(report: SplitReport, group: BatchGroup) -> str:
     return f"Batch {span(group)}: {samples}" + (", the short last one" if is_short_last else "")
 
 
-def inside(report: SplitReport) -> str:
+def inside(report: Splits) -> str:
     """Head the column of what arrives in the model: `In Model`, or `In Model (block2)`."""
     return f"In Model ({printable(report.wrapped)})" if report.wrapped else "In Model"
 
@@ -162,6 +162,7 @@ def tip(report: SplitReport) -> str:
     return advice(report)
 
 
-def outside_of(report: SplitReport) -> str:
+def outside_of(report: Splits) -> str:
     """Say whose view Outside is, where there are several: each rank of DDP has its own loop."""
-    return ", on rank 0" if report.distribution is not None and len(report.devices) > 1 else ""
+    is_one_of_many = isinstance(report, SplitReport) and report.distribution and len(report.devices) > 1
+    return ", on rank 0" if is_one_of_many else ""

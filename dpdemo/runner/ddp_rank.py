@@ -24,7 +24,7 @@ from dpdemo.distribution import RankPlace
 from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.failure import take_apart
 from dpdemo.models import BuiltModel, Placement, build
-from dpdemo.observer import tensors_of
+from dpdemo.observer import named_tensors
 from dpdemo.report import BatchGroup, SplitReport
 from dpdemo.runner.epoch import EpochInterrupted, Progress, Watch, make_dataset, run_epoch
 from dpdemo.runner.records import RankRecord, compact, merge
@@ -137,7 +137,7 @@ def _learner(built: BuiltModel) -> Any:
 
     def learn(output: Any) -> None:
         built.model.zero_grad(set_to_none=True)
-        losses = [tensor.float().mean() for _, tensor in tensors_of(output) if tensor.requires_grad]
+        losses = [tensor.float().mean() for _, tensor in named_tensors(output) if tensor.requires_grad]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
 
     return learn

@@ -16,7 +16,7 @@ from dpdemo.devices import Devices
 from dpdemo.errors import RunError
 from dpdemo.failure import take_apart
 from dpdemo.models import BuiltModel, build
-from dpdemo.observer import tensors_of
+from dpdemo.observer import named_tensors
 from dpdemo.runner.ddp import launch
 from dpdemo.runner.ddp_rank import Rank, drawn_by, placement
 from dpdemo.runner.ddp_worker import Job
@@ -34,7 +34,7 @@ def losses_of(output: Any, dim: int) -> torch.Tensor:
     """Give the loss of each sample: the mean square of its outputs."""
     each = [
         tensor.float().pow(2).movedim(dim, 0).flatten(1).mean(1)
-        for _, tensor in tensors_of(output)
+        for _, tensor in named_tensors(output)
         if tensor.requires_grad
     ]
     return torch.stack(each).sum(0)

@@ -2,11 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpdemo.config import Config
 from dpdemo.devices import Devices
 from dpdemo.errors import UsageError
 from dpdemo.runner.visible import chosen_devices
+
+if TYPE_CHECKING:
+    from dpdemo.virtual import VirtualGpus
+
+
+class Opened(NamedTuple):
+    """The devices of a run, and what counts their bytes where they are virtual."""
+
+    devices: Devices
+    gpus: "VirtualGpus | None"
 
 
 @contextmanager
@@ -17,15 +28,27 @@ def opened_devices(config: Config, *, virtual: bool) -> Iterator[Devices]:
         UsageError: if a GPU is asked for that is not there, or virtual ones cannot be made.
 
     """
+    with opened(config, virtual=virtual) as place:
+        yield place.devices
+
+
+@contextmanager
+def opened(config: Config, *, virtual: bool) -> Iterator[Opened]:
+    """Give the devices of a run, with the ledger of virtual ones, for the length of a `with` block.
+
+    Raises:
+        UsageError: if a GPU is asked for that is not there, or virtual ones cannot be made.
+
+    """
     if not virtual:
-        yield chosen_devices(config)
+        yield Opened(chosen_devices(config), None)
         return
     from dpdemo.virtual import VirtualGpuError, virtual_gpus
 
     count = num_virtual(config)
     try:
-        with virtual_gpus(count):
-            yield chosen_devices(config)
+        with virtual_gpus(count) as gpus:
+            yield Opened(chosen_devices(config), gpus)
     except VirtualGpuError as error:
         raise UsageError(
             f"expected to open {count} virtual GPUs, got an error: {error} - at `virtual`"

@@ -16,17 +16,22 @@ How it is made, one mechanism a file, in the order to read them:
     dispatch.py  every operator: find the GPU of its operands, run it, label what came out
     mismatch.py  operands on two devices: who may mix, and CUDA's error for those who may not
     rules.py     the operators that need more, each with the reason why
+    widening.py  operators that CUDA has for a narrow dtype and the CPU has not
+    autograd.py  gradients are where their tensors are
+    casting.py   `torch.autocast("cuda")` by CUDA's own lists
     random.py    a generator for each GPU
     transfer.py  moving tensors, with gradients that travel back
     tensor.py    the methods of `torch.Tensor` that name a device
-    factories.py the functions that make tensors
+    factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too
+    storages.py  what saving and loading go through
     comm.py      the seven functions of `torch._C` on which DataParallel rests
     runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`
-    streams.py   streams and events
+    streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices
     replicas.py  replicas take turns in device order, and never hang
     threads.py   new threads see the GPUs too
     patches.py   everything that is replaced in PyTorch, as one table
-    block.py     `virtual_gpus(n)`
+    lazy_init.py the one trace in C++, taken back
+    block.py     `virtual_gpus(n)`, over state.py, which says what block is open
 """
 
 from dpdemo.virtual.block import VirtualGpus, is_active, virtual_gpus

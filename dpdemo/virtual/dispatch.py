@@ -20,6 +20,7 @@ from dpdemo.virtual.mismatch import check_strangers, device_clash
 from dpdemo.virtual.random import is_random, run_random
 from dpdemo.virtual.rules import RULES
 from dpdemo.virtual.state import gpu_index
+from dpdemo.virtual.widening import run_wider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +54,7 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             action = _actions[func]
         except KeyError:
-            action = _actions[func] = RULES.get(func) or (run_custom if is_custom(func) else run)
+            action = _actions[func] = RULES.get(func) or _kind(func)
         return action(self.session, func, args, kwargs or {})
 
 
@@ -74,10 +75,15 @@ def _execute(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
 ) -> Any:
     """Run `func` on GPU `index`, or on the CPU if that is None, and label what comes out."""
-    if is_random(func):
-        result = run_random(session, func, args, kwargs, index)
-    else:
-        result = func(*args, **kwargs) if kwargs else func(*args)
+    try:
+        if is_random(func):
+            result = run_random(session, func, args, kwargs, index)
+        else:
+            result = func(*args, **kwargs) if kwargs else func(*args)
+    except RuntimeError as refusal:
+        if index is None:
+            raise
+        result = run_wider(func, args, kwargs, refusal)
     if index is not None:
         if type(result) is _Tensor:
             stamp(result, session, index)
@@ -141,6 +147,26 @@ def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
             kwargs["device"] = _CPU
     kwargs.pop("pin_memory", None)  # pinning needs a CUDA runtime; `tensor.py` keeps the flag
     return _execute(session, func, args, kwargs, index)
+
+
+def _kind(func: Any) -> Any:
+    """Choose what an operator without a rule takes."""
+    if is_custom(func):
+        return run_custom
+    return run_parts if _is_composite(func.name()) else run
+
+
+def _is_composite(name: str) -> bool:
+    """Tell whether an operator is only made of others (`aten::dim` the dispatcher does not know)."""
+    has: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    known = torch._C._dispatch_has_kernel(name)
+    return known and has(name, "CompositeImplicitAutograd") and not has(name, "CPU")
+
+
+def run_parts(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Take a composite operator apart. Autograd does so before we are called, except in inference mode."""
+    with VirtualGpuMode(session):
+        return func.decompose(*args, **kwargs)
 
 
 def is_custom(func: Any) -> bool:

@@ -36,7 +36,7 @@ PLAIN = (
     *("randperm", "range", "scalar_tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
 )
 COPYING = (
-    *("tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
+    *("tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
     *("sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
 )
 LIKE_INPUT = ("matrix_rank",)

@@ -91,7 +91,8 @@ def unstamp(tensor: torch.Tensor, session: Session) -> None:
 
 
 def _stamp_without_storage(tensor: torch.Tensor, session: Session, index: int) -> None:
-    parts = list(sparse_parts(tensor))
+    inner = _inside_functorch(tensor)
+    parts = list(sparse_parts(tensor)) if inner is None else [inner]
     for part in parts:
         stamp(part, session, index)
     if not parts:

@@ -62,7 +62,7 @@ def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
     first: torch.device | None = None
     for name, operand in operands_of(func, args, kwargs):
         label = label_of(operand, session.key)
-        if label is None and operand.dim() == 0:
+        if label is None and (operand.dim() == 0 or operand.is_meta):
             continue
         device = session.devices[label.index] if label else operand.device
         if first is None:
@@ -138,6 +138,8 @@ def check_strangers(session: Session, func: Any, args: tuple[Any, ...], kwargs: 
             continue
         if operand.dim() == 0 and name in written:
             raise two_devices(_some_gpu(session, func, args, kwargs), operand.device)
+        if operand.is_meta and torch.Tag.pointwise not in func.tags:
+            continue  # a stand-in without data, as jagged nested tensors have
         if operand.dim() and not known_to_cpp_only:
             raise device_clash(session, func, args, kwargs)
 

@@ -117,7 +117,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
             _get_device_properties=runtime.properties,
             _is_in_bad_fork=runtime.is_in_bad_fork,
             _initialized=True,
-            _cached_device_count=None,
+            _cached_device_count=session.num_gpus,
             default_generators=tuple(session.generators),
             mem_get_info=runtime.mem_get_info,
             Stream=streams.VirtualStream,
@@ -127,6 +127,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
         *_group(
             torch.cuda.graphs, "there are no CUDA graphs", is_current_stream_capturing=runtime.not_capturing
         ),
+        *_group(torch.cuda.nvtx, "markers for a profiler that is not there", _nvtx=runtime.markers()),
         *_group(
             torch.backends.cudnn,
             "it warns on CPU builds, and there is no cuDNN",
@@ -181,6 +182,7 @@ def _tensor_patches() -> list[Patch]:
             type=tensor.type_,
             copy_=tensor.copy_,
             __setitem__=tensor.setitem,
+            __dlpack__=tensor.dlpack,
             new_tensor=tensor.new_tensor,
             new=tensor.new,
         ),
@@ -204,7 +206,8 @@ def _factory_patches() -> list[Patch]:
     context = torch.utils._device.DeviceContext
     # It keeps what it finds at its first call: that must be PyTorch's own.
     torch.utils._device._device_constructors()
-    replaced = {getattr(torch, name): name for name in (*factories.PLAIN, *factories.COPYING)}
+    names = (*factories.PLAIN, *factories.COPYING, "as_tensor")
+    replaced = {getattr(torch, name): name for name in names}
     plain, copying = "a bare number as device", "they copy data in with dispatch turned off"
     return [
         *_group(torch, plain, **{name: factories.plain(getattr(torch, name)) for name in factories.PLAIN}),
@@ -215,6 +218,7 @@ def _factory_patches() -> list[Patch]:
         *_group(
             torch.fft, plain, **{name: factories.plain(getattr(torch.fft, name)) for name in factories.FFT}
         ),
+        *_group(torch.nested, copying, nested_tensor=factories.copying(torch.nested.nested_tensor)),
         *_group(
             torch.linalg,
             "C++ makes the result itself",

@@ -6,13 +6,11 @@ replica is through, and the next one starts after it.
 
 A replica may wait for another that has not started (a queue or a barrier between replicas, as in synchronised
 batch normalisation). Then `start()` returns early and they run side by side from there on. Whether a replica
-waits is judged
-from outside, since a lock cannot be asked who waits on it: see `_Watch`.
+waits is judged from outside, since a lock cannot be asked who waits on it: see `_Watch`.
 """
 
 from __future__ import annotations
 
-import os
 import queue
 import sys
 import threading
@@ -71,24 +69,17 @@ def _busy_seconds(thread: threading.Thread) -> float:
     try:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
     except (OSError, ValueError):
-        return _processor_seconds(thread)
+        # Not on Linux, or just over: it never looks idle. The thread's own clock (pthread_getcpuclockid) is no
+        # substitute: asked of a thread that is over, it crashes the process.
+        return time.monotonic()
     return (int(ran) + int(queued)) / 1e9
-
-
-def _processor_seconds(thread: threading.Thread) -> float:
-    # not time.pthread_getcpuclockid: of a thread that has just ended it is a segmentation fault
-    try:
-        text = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
-    except OSError:
-        return time.monotonic()  # ended, or no Linux: it never looks idle
-    user, system = text.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 class ReplicaThread(threading.Thread):
     """One replica's thread, whose `start` returns when the replica is through or waits for another."""
 
-    conductors: dict[int, ReplicaThread] = {}  # noqa: RUF012 - shared on purpose: thread ident → the replica it waits on
+    # thread ident → the replica it waits on, shared by all
+    conductors: dict[int, ReplicaThread] = {}  # noqa: RUF012
 
     def start(self) -> None:
         """Start the replica and let it have its turn."""

@@ -56,6 +56,8 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
     source = where(session, args[0])
     device = kwargs.pop("device", None)
     kwargs.pop("pin_memory", None)
+    if device is not None and device.type not in ("cpu", "cuda"):
+        return func(*args, **kwargs, device=device)
     target = None if device is None else gpu_index(device)
     if target is None:
         target = source
@@ -159,13 +161,12 @@ def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
 
 @rule(
     aten._pack_padded_sequence_backward.default,
-    aten.lstm.data,
-    aten.gru.data,
-    aten.rnn_tanh.data,
-    aten.rnn_relu.data,
-    why="batch_sizes is on the CPU by design",
+    aten._ctc_loss.Tensor,
+    aten._ctc_loss_backward.Tensor,
+    aten._nested_view_from_jagged.default,
+    why="batch sizes and lengths are on the CPU by design, as are the notes of jagged nested tensors",
 )
-def _with_cpu_batch_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     home = where(session, args[0])
     result = func(*args, **kwargs)
     if home is not None:

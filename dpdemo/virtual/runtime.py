@@ -206,3 +206,17 @@ def not_capturing() -> bool:
 def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
     """Whether cuDNN takes this tensor: no, the CPU's kernels do."""
     return False
+
+
+_MARKS = (
+    *("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart", "deviceRangeEnd"),
+)
+
+
+def markers() -> SimpleNamespace:
+    """Stand in for `torch._C._nvtx`, with which programs mark ranges for NVIDIA's profiler."""
+
+    def mark(*_: Any) -> int:
+        return 0
+
+    return SimpleNamespace(**dict.fromkeys(_MARKS, mark))

@@ -12,7 +12,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from dpdemo.virtual.errors import numpy_of_device_tensor
+from dpdemo.virtual.errors import UnsupportedOpError, numpy_of_device_tensor
 from dpdemo.virtual.labels import stamp_all
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 from dpdemo.virtual.transfer import device_index, move
@@ -24,6 +24,7 @@ _Tensor = torch.Tensor
 _to = _Tensor.to
 _type = _Tensor.type
 _device: Any = torch._C.TensorBase.device
+_dlpack: Any = _Tensor.__dlpack__
 _PINNED = "_virtual_gpu_pinned"
 
 
@@ -221,6 +222,15 @@ def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     if index is not None:
         stamp_all(result, the_session(), index)
     return result
+
+
+def dlpack(self: torch.Tensor, **options: Any) -> Any:
+    """Stand in for `Tensor.__dlpack__`: what takes the memory would take it for the CPU's."""
+    if device_index(self) is not None:
+        raise UnsupportedOpError(
+            "Tensor.__dlpack__: the memory of a virtual GPU cannot be handed out; use `.cpu()`"
+        )
+    return _dlpack(self, **options)
 
 
 _parse_to_by_pytorch: Any = torch._C._nn._parse_to

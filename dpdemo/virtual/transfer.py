@@ -20,13 +20,19 @@ class ToCopy(torch.autograd.Function):
     the same.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, target: int | None, options: dict[str, Any]) -> torch.Tensor:
+    def forward(tensor: torch.Tensor, target: int | None, options: dict[str, Any]) -> torch.Tensor:
         """Copy `tensor` to GPU `target`, or to the CPU if that is None."""
-        ctx.source = device_index(tensor)
-        ctx.dtype = tensor.dtype
-        ctx.target = target
         return copy_across(tensor, target, options)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ARG004
+        """Keep where the tensor came from; apart from `forward`, as `torch.func` needs it."""
+        ctx.source = device_index(inputs[0])
+        ctx.dtype = inputs[0].dtype
+        ctx.target = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:

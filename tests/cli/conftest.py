@@ -41,13 +41,15 @@ def dpdemo(monkeypatch, capsys):
 def program():
     """Call the program as a process of its own."""
 
-    def call(*args, **env):
+    def call(*args, cwd=None, typed=None, **env):
         done = subprocess.run(
             [sys.executable, "-m", "dpdemo", *map(str, args)],
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, **env},
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            input=typed,
             timeout=120,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)

@@ -1,6 +1,7 @@
-"""PyTorch's own operator samples agree on a virtual GPU and on the CPU: a tenth here, all in `make test-ops`.
+"""PyTorch's own operator samples agree on a virtual GPU and on the CPU: a tenth here.
 
-In processes of their own: importing PyTorch's test helpers changes global settings.
+All of them: run opinfo_sweep.py. It runs in a process of its own, since importing PyTorch's test helpers
+changes global settings.
 """
 
 from __future__ import annotations
@@ -52,13 +53,3 @@ def test_the_sweep_can_fail() -> None:
         "with virtual_gpus(1): print(sorted(opinfo_sweep.sweep(['add', 'sub'], limit=1)[0]))\n"
     )
     assert python("-c", spoil).strip() == "['add']"
-
-
-@pytest.mark.opinfo
-def test_every_operator_agrees() -> None:
-    report = python(str(SWEEP))
-    agreed, _, compared = (
-        report.rpartition("\n")[0].rpartition("\n")[2].partition(" operators")[0].partition(" of ")
-    )
-    assert agreed == compared, report
-    assert int(compared) > 600, report

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpdemo.virtual import VirtualGpus, virtual_gpus
+from dpdemo.virtual import VirtualGpus, replicas, virtual_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,3 +168,13 @@ def test_two_threads_can_run_data_parallel_at_once() -> None:
         for thread in threads:
             thread.join()
     assert results == [[30, 30]] * 2
+
+
+def test_a_replica_that_is_over_before_it_is_looked_at_is_harmless():
+    """The clock of a thread that is over must not be asked for: that crashes the process."""
+    for _ in range(300):
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+        watch = replicas._Watch(thread)
+        assert not watch.is_waiting()

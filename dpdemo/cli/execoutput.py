@@ -1,0 +1,78 @@
+"""Where the report of `dpdemo exec` goes when the program is over: stderr, and the file of `--report`."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from dpdemo.cli.streams import print_error
+from dpdemo.errors import RunError, UsageError
+from dpdemo.execreport import ExecReport
+
+
+def check_report_path(path: Path | None) -> Path | None:
+    """Check `--report` before anything runs, and make it independent of where the program goes.
+
+    Raises:
+        UsageError: nothing can be saved there, or not as JSON.
+
+    """
+    if path is None:
+        return None
+    from dpdemo.render import check_save_path
+
+    if path.suffix.lower() != ".json" and not path.is_dir():
+        raise UsageError(
+            f"expected a file ending in .json, got {str(path)!r} - at option `--report`",
+            hint=f"try --report {path.with_suffix('.json')}",
+        )
+    try:
+        check_save_path(path)
+    except UsageError as error:  # it speaks of the option that other commands have
+        hint = error.hint.replace("--save", "--report").replace(".svg", ".json")
+        raise UsageError(error.message.replace("--save", "--report"), hint=hint) from None
+    return path.absolute()
+
+
+def finisher(*, quiet: bool, path: Path | None) -> Callable[[ExecReport], None]:
+    """Make the function that shows and saves the report; the exit code stays the program's, whatever happens.
+
+    What it needs is imported now: afterwards `sys.path` is the program's, and Python is about to end.
+    """
+    stderr = sys.stderr
+    steps = [*([] if path is None else [_saver(path)]), *([] if quiet else [_shower(stderr)])]
+
+    def finish(report: ExecReport) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+            sys.stdout.flush()  # what the program printed comes first
+        for step in steps:
+            with contextlib.redirect_stderr(stderr), contextlib.suppress(OSError, ValueError):
+                step(report)
+
+    return finish
+
+
+def _shower(stderr: TextIO) -> Callable[[ExecReport], None]:
+    from dpdemo.render import make_console
+    from dpdemo.render.executed import print_execution
+
+    def show(report: ExecReport) -> None:
+        stderr.write("\n")
+        print_execution(report, make_console(stderr=True))
+
+    return show
+
+
+def _saver(path: Path) -> Callable[[ExecReport], None]:
+    from dpdemo.atomic import replacing
+    from dpdemo.render.executedjson import execution_json
+
+    def save(report: ExecReport) -> None:
+        try:
+            with replacing(path) as file:
+                file.write(execution_json(report))
+        except RunError as error:
+            print_error(error)
+
+    return save

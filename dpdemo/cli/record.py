@@ -1,0 +1,42 @@
+"""`dpdemo record`: what DataParallel did, as a file that another machine can repeat."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpdemo.cli.group import command_app
+from dpdemo.cli.options import Output, Settings, takes_config
+from dpdemo.cli.startup import hide_real_gpus, loading_torch
+from dpdemo.cli.streams import print_hint
+
+app = command_app()
+
+
+@app.command()
+@takes_config(lone_number_is_count=False, output=Output())
+def record(
+    settings: Settings,
+    file: Annotated[Path, typer.Argument(metavar="FILE.json", help="Where to write the recording.")],
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Record on virtual GPUs: no GPU is needed.")
+    ] = False,
+    batches: Annotated[int, typer.Option("--batches", metavar="N", help="Record this many batches.")] = 4,
+) -> None:
+    """Record what DataParallel does, forward and backward, for `dpdemo replay` to repeat.
+
+    The file holds checksums and a few numbers of every input, chunk, output, loss, gradient and buffer.
+    """
+    from dpdemo.render import check_save_path
+
+    check_save_path(file, (".json",), option="")
+    if virtual:
+        hide_real_gpus()
+    with loading_torch():
+        from dpdemo import recorder
+
+    found = recorder.record(settings.config, virtual=virtual, batches=batches)
+    found.save(file)
+    if not settings.quiet:
+        done = f"{len(found.batches)} of {found.epoch_batches} batches, {found.num_tensors} tensors"
+        print_hint(f"recorded {done} in {file}; `dpdemo replay {file}` repeats it here or elsewhere")

@@ -1,0 +1,66 @@
+"""Running an unmodified program on virtual GPUs, watched: `dpdemo exec` without its command line."""
+
+import atexit
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from dpdemo.devices import Devices
+from dpdemo.errors import UsageError
+from dpdemo.execreport import ExecReport, Traffic
+from dpdemo.program import Program, run_program
+from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
+from dpdemo.watch import Watch, watching
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def execute(program: Program, num_gpus: int, finish: Callable[[ExecReport], None]) -> object:
+    """Run the program in this process and return what it leaves with: what `sys.exit` is to be called with.
+
+    The GPUs stay until Python has ended the program's threads and called its atexit functions, which come
+    before ours since they were registered later. Then `finish` gets the report, also when the program failed.
+
+    Raises:
+        UsageError: the GPUs cannot be made.
+
+    """
+    stack = ExitStack()
+    try:
+        gpus = stack.enter_context(virtual_gpus(num_gpus))
+    except VirtualGpuError as error:
+        raise UsageError(f"expected to open {num_gpus} virtual GPUs, got an error: {error}") from None
+    watch = stack.enter_context(watching())
+    visible = os.environ.get(VISIBLE)
+    process = os.getpid()
+
+    def close() -> None:
+        if os.getpid() != process:  # a child that was forked, and came here too
+            return
+        now = os.environ.get(VISIBLE)
+        report = _report(program, gpus, watch, None if now == visible else now)
+        stack.close()
+        finish(report)
+
+    atexit.register(close)
+    return run_program(program)
+
+
+def _report(program: Program, gpus: VirtualGpus, watch: Watch, set_visible: str | None) -> ExecReport:
+    moved = gpus.bytes_moved
+    return ExecReport(
+        program=str(program),
+        arguments=program.arguments,
+        devices=Devices.of("cuda", range(len(gpus))),
+        uses=watch.uses(),
+        traffic=Traffic(
+            host_to_device_bytes=moved.host_to_device,
+            device_to_device_bytes=moved.device_to_device,
+            device_to_host_bytes=moved.device_to_host,
+            num_host_to_device=moved.num_host_to_device,
+            num_device_to_device=moved.num_device_to_device,
+            num_device_to_host=moved.num_device_to_host,
+        ),
+        peak_bytes=tuple(gpus.peak_bytes(index) for index in range(len(gpus))),
+        set_visible=set_visible,
+    )

@@ -1,0 +1,125 @@
+"""The pytest plugin: a test session, or one test, on virtual GPUs.
+
+`pytest --virtual-gpus 2` opens them before anything is collected, since tests skip themselves by
+`torch.cuda.device_count()` while they are imported. `@pytest.mark.virtual_gpus(4)` opens them for one test,
+from before its fixtures until after them. Unless one of them is asked for, nothing here imports torch or
+changes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from dpdemo.virtual import VirtualGpus
+
+_MARKER = """virtual_gpus(n): run the test on n virtual GPUs of dpdemo. In a session with --virtual-gpus, \
+whose GPUs cannot be changed for one test, n must be the session's."""
+_gpus = pytest.StashKey["VirtualGpus"]()
+_stack = pytest.StashKey[contextlib.ExitStack]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--virtual-gpus N`."""
+    parser.getgroup("dpdemo").addoption(
+        "--virtual-gpus",
+        type=int,
+        metavar="N",
+        help="run the whole session on N virtual GPUs: torch finds N CUDA devices, on any machine",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Open the session's GPUs as soon as the options are read, before any conftest is imported."""
+    number = early_config.known_args_namespace.virtual_gpus
+    if number is None:
+        return
+    stack = contextlib.ExitStack()
+    try:
+        early_config.stash[_gpus] = _open(stack, number)
+    except (ValueError, RuntimeError) as error:
+        raise pytest.UsageError(f"--virtual-gpus: {error}") from None
+    early_config.add_cleanup(stack.close)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say that the GPUs are virtual."""
+    gpus = config.stash.get(_gpus, None)
+    return None if gpus is None else f"virtual GPUs: {len(gpus)} (dpdemo)"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Open a marked test's GPUs before its fixtures are made."""
+    number = _marked(item)
+    if number is None:
+        return
+    session = item.config.stash.get(_gpus, None)
+    if session is None:
+        stack = contextlib.ExitStack()
+        item.stash[_gpus] = _open(stack, number)
+        item.stash[_stack] = stack
+    elif len(session) != number:  # its tensors lie on its GPUs: a second block would take them away
+        pytest.fail(
+            f"@pytest.mark.virtual_gpus: expected {len(session)}, the GPUs of this session, got {number}; "
+            f"run this test without --virtual-gpus, or with --virtual-gpus {number}",
+            pytrace=False,
+        )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Close a marked test's GPUs after its fixtures."""
+    try:
+        yield
+    finally:
+        if _stack in item.stash:
+            item.stash[_stack].close()
+            del item.stash[_stack], item.stash[_gpus]
+
+
+@pytest.fixture
+def virtual_gpus(request: pytest.FixtureRequest) -> VirtualGpus:
+    """Give the test's virtual GPUs: what each holds, what was moved. Peaks start again with the test."""
+    for stash in (request.node.stash, request.config.stash):
+        gpus = stash.get(_gpus, None)
+        if gpus is not None:
+            gpus.reset_peaks()
+            return gpus
+    pytest.fail(
+        "fixture `virtual_gpus`: expected virtual GPUs, got none; "
+        "mark the test with @pytest.mark.virtual_gpus(2), or run pytest --virtual-gpus 2",
+        pytrace=False,
+    )
+
+
+def _marked(item: pytest.Item) -> int | None:
+    """Return the number of GPUs that the test's nearest marker asks for."""
+    marker = item.get_closest_marker("virtual_gpus")
+    if marker is None:
+        return None
+    number = marker.args[0] if len(marker.args) == 1 and not marker.kwargs else None
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        named = (f"{key}={value!r}" for key, value in marker.kwargs.items())
+        given = ", ".join([*map(repr, marker.args), *named])
+        pytest.fail(f"@pytest.mark.virtual_gpus: expected a number from 1 on, got ({given})", pytrace=False)
+    return number
+
+
+def _open(stack: contextlib.ExitStack, number: int) -> VirtualGpus:
+    from dpdemo.cli.startup import hide_real_gpus
+
+    hide_real_gpus()
+    from dpdemo.virtual import virtual_gpus
+
+    return stack.enter_context(virtual_gpus(number))

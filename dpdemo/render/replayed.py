@@ -1,0 +1,98 @@
+"""The verdict of a replay: in words, and as JSON, `dpdemo.replay/1`."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dpdemo.devices import Devices
+from dpdemo.render.glyphs import fit, printable
+from dpdemo.render.layout import GAP
+from dpdemo.render.trimming import Trimmed
+from dpdemo.verdict import Difference, Replay
+
+SCHEMA = "dpdemo.replay/1"
+
+_STYLES = {"identical": "bold green", "equal to round-off": "bold yellow", "different": "bold red"}
+
+
+def print_replay(replay: Replay, console: Console) -> None:
+    """Print the verdict, what was compared, and the difference that decided it."""
+    encoding = console.encoding
+    console.print(Text(fit(headline(replay), encoding), _STYLES[replay.verdict]))
+    grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in facts(replay):
+        grid.add_row(Text(name), Text(fit(text, encoding)))
+    console.print(Trimmed(grid))
+
+
+def headline(replay: Replay) -> str:
+    """Say the verdict: `Different: first at batch 2, output`."""
+    said = replay.verdict[0].upper() + replay.verdict[1:]
+    if replay.first is not None:
+        return f"{said}: first at {place(replay.first)}"
+    if replay.largest is not None:
+        return f"{said}: {replay.num_inexact} of {replay.num_tensors} tensors have other bytes"
+    return f"{said}: all {replay.num_tensors} tensors, {_batches(replay)}, forward and backward"
+
+
+def place(difference: Difference) -> str:
+    """Say where a difference is: `batch 2, gradient of fc.weight`; the weights are there from the start."""
+    batch = f"batch {difference.batch}" if difference.batch else "the start"
+    return f"{batch}, {printable(difference.what)}"
+
+
+def facts(replay: Replay) -> Iterator[tuple[str, str]]:
+    """Name both sides, and the numbers of the difference that matters most."""
+    was = _where(replay.recorded_devices, replay.recorded_virtual)
+    yield "recorded", f"on {was}, torch {printable(replay.recorded_torch)}"
+    yield "replayed", f"on {_where(replay.devices, replay.virtual)}, torch {replay.torch}"
+    if replay.first is not None:
+        yield from _numbers(replay.first)
+        yield (
+            "compared",
+            f"{replay.num_tensors} tensors up to there, {replay.num_inexact} of them equal to round-off only",
+        )
+    elif replay.largest is not None:
+        yield "largest", place(replay.largest)
+        yield from _numbers(replay.largest)
+        yield (
+            "compared",
+            f"{replay.num_tensors} tensors, {_batches(replay)}: sums, magnitudes and sampled values",
+        )
+
+
+def _where(devices: Devices, virtual: bool) -> str:
+    return ("virtual " if virtual else "") + str(devices)
+
+
+def _batches(replay: Replay) -> str:
+    return f"{replay.num_batches} batch{'' if replay.num_batches == 1 else 'es'}"
+
+
+def _numbers(difference: Difference) -> Iterator[tuple[str, str]]:
+    yield "expected", f"{difference.field} {printable(difference.expected)}"
+    yield "got", f"{difference.field} {printable(difference.got)}"
+    if difference.absolute is not None and difference.tolerance is not None:
+        apart = f"{difference.absolute:.3g}, relative {difference.relative:.3g}"
+        yield "apart", f"{apart}, allowed {difference.tolerance:.3g}"
+
+
+def replay_json(replay: Replay) -> str:
+    """Write the outcome as JSON text; a difference that is no number is null."""
+    found = {"schema": SCHEMA, **asdict(replay)}
+    for key in ("devices", "recorded_devices"):
+        found[key] = list(getattr(replay, key))
+    for key in ("first", "largest"):
+        difference = getattr(replay, key)
+        found[key] = _finite(asdict(difference)) if difference else None
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _finite(values: dict[str, object]) -> dict[str, object]:
+    return {key: None if value == float("inf") else value for key, value in values.items()}

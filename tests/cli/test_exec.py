@@ -1,0 +1,258 @@
+"""`dpdemo exec`, as processes: what an unmodified program does, and what is reported when it is over."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
+pytestmark = needs_no_gpu
+
+SPLITS = {
+    2: {30: [15, 15], 10: [5, 5]},
+    3: {30: [10, 10, 10], 10: [4, 4, 2]},
+    8: {30: [4, 4, 4, 4, 4, 4, 4, 2], 10: [2, 2, 2, 2, 2]},
+}  # the cases this project was created from
+
+
+def tutorial_lines(num_gpus):
+    yield f"Let's use {num_gpus} GPUs!"
+    for batch in (30, 30, 30, 10):
+        for rows in SPLITS[num_gpus][batch]:
+            yield f"\tIn Model: input size torch.Size([{rows}, 5]) output size torch.Size([{rows}, 2])"
+        yield f"Outside: input size torch.Size([{batch}, 5]) output_size torch.Size([{batch}, 2])"
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text, name="script.py"):
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("num_gpus", SPLITS)
+def test_the_tutorial_prints_its_lines_in_device_order_and_its_splits_are_reported(
+    program, tmp_path, num_gpus
+):
+    path = tmp_path / "report.json"
+    done = program("exec", "--gpus", num_gpus, "--report", path, "tests/bench/tutorial.py")
+    assert done.code == 0
+    assert done.out.splitlines() == list(tutorial_lines(num_gpus))
+    assert f"Ran on {num_gpus} virtual GPUs: tests/bench/tutorial.py" in done.err
+    report = json.loads(path.read_text())
+    assert report["schema"] == "dpdemo.exec/1"
+    (use,) = report["data_parallel"]
+    assert (use["wrapper"], use["module"], use["num_calls"]) == ("DataParallel", "Model", 4)
+    assert {
+        split["batch_size"]: [replica["rows"] for replica in split["in_model"]] for split in use["splits"]
+    } == SPLITS[num_gpus]
+    assert [split["count"] for split in use["splits"]] == [3, 1]
+    assert use["splits"][1]["idle"] == [f"cuda:{i}" for i in range(len(SPLITS[num_gpus][10]), num_gpus)]
+    copies = report["moved"]
+    assert copies["num_host_to_device"] == 4 + 2  # batches; weight and bias
+    assert copies["host_to_device_bytes"] == (100 * 5 + 5 * 2 + 2) * 4
+    assert len(report["memory"]) == num_gpus
+    assert all(gpu["peak_bytes"] > 0 for gpu in report["memory"])
+
+
+@pytest.fixture(scope="module")
+def schema():
+    from dpdemo.render import exec_schema
+
+    return exec_schema()
+
+
+def test_a_program_that_fails_leaves_pythons_traceback_its_code_and_the_report(
+    program, script, tmp_path, schema
+):
+    path = script("""
+        import os, sys, torch
+        from torch import nn
+        os.chdir("/")
+        print(sys.argv[1:], torch.cuda.device_count())
+        unused = nn.DataParallel(nn.ReLU())
+        model = nn.DataParallel(nn.Linear(3, 2)).cuda()
+        model(torch.randn(5, 3))
+        model(torch.randn(5, 4))
+    """)
+    done = program(
+        "exec", "--gpus", "0,1", "--report", tmp_path / "report.json", path, "--help", "--gpus", "x"
+    )
+    assert done.code == 1
+    assert done.out == "['--help', '--gpus', 'x'] 2\n"
+    head, _, tail = done.err.partition("Ran ")
+    lines = head.splitlines()
+    assert lines[:2] == ["Traceback (most recent call last):", f'  File "{path}", line 8, in <module>']
+    assert "Caught RuntimeError in replica 0 on device 0" in head
+    for ours in ("dpdemo/cli", "program.py", "watch.py", "execution.py"):
+        assert ours not in head
+    assert "DataParallel(ReLU) #1 on cuda:0–1: never called" in tail
+    assert "run on cuda:0 alone" in " ".join(tail.split())
+    assert "DataParallel(Linear) #2 on cuda:0–1: 1 call, 1 more failed" in tail
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert set(report) == set(schema["properties"]) == set(schema["required"])
+    assert report["arguments"] == ["--help", "--gpus", "x"]
+    assert [use["num_failed"] for use in report["data_parallel"]] == [0, 1]
+
+
+def test_a_program_without_dataparallel_is_told_so_in_one_line(program, script):
+    path = script("""
+        import os, torch
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        x = torch.ones(256, device="cuda:1").cpu()
+        raise SystemExit("the program's own words")
+    """)
+    done = program("exec", "--gpus", "2", path)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("the program's own words\n")
+    assert "DataParallel was not used" in done.err
+    lines = " ".join(done.err.split())
+    assert "device → host 1 KiB in 1 copy Peak cuda:0 0 B cuda:1 1 KiB" in lines
+    assert (
+        "The program set CUDA_VISIBLE_DEVICES to '1'; virtual GPUs do not heed it, so it saw all 2." in lines
+    )
+
+
+def test_quiet_leaves_the_report_out_and_the_code_and_stdin_are_the_programs(program, script, tmp_path):
+    path = script("""
+        import gc, sys, __main__
+        assert gc.isenabled() and __main__.__file__ == __file__
+        print(__name__, sys.argv, input())
+        sys.exit(7)
+    """)
+    done = program("exec", "--gpus=3", "-q", "--report", tmp_path / "r.json", path, "-q", typed="typed\n")
+    assert (done.code, done.err) == (7, "")
+    assert done.out == f"__main__ ['{path}', '-q'] typed\n"
+    assert json.loads((tmp_path / "r.json").read_text())["data_parallel"] == []
+
+
+def test_a_module_with_workers_threads_and_atexit_functions_keeps_its_gpus_to_the_end(
+    program, script, tmp_path
+):
+    """All in one program: each process costs an import of torch."""
+    (tmp_path / "pkg").mkdir()
+    script("own = 3", "pkg/__init__.py")
+    script(
+        """
+        import atexit, os, pickle, sys, threading, time
+        import torch
+        from torch import nn
+        from torch.utils.data import DataLoader, Dataset
+        from . import own
+
+        class Numbers(Dataset):
+            def __len__(self): return 6
+            def __getitem__(self, index): return torch.full((2,), float(index))
+
+        class Model(nn.Linear):
+            pass
+
+        def late():
+            time.sleep(0.3)
+            print("thread", model(torch.ones(4, 2)).device)
+
+        def last():
+            print("atexit", model(torch.ones(3, 2)).device)
+
+        if __name__ == "__main__":
+            model = nn.DataParallel(Model(2, 2)).cuda()
+            assert type(pickle.loads(pickle.dumps(model)).module) is Model
+            for batch in DataLoader(Numbers(), batch_size=4, num_workers=2, pin_memory=True):
+                print("batch", model(batch.cuda()).shape[0])
+            child = os.fork()
+            if not child:
+                sys.exit(5)
+            print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            atexit.register(last)
+            threading.Thread(target=late).start()
+            print("end", sys.argv[1:], own)
+        """,
+        "pkg/mod.py",
+    )
+    done = program("exec", "--gpus", "2", "-m", "pkg.mod", "-m", "--report", "x", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [
+        "batch 4",
+        "batch 2",
+        "child 5",
+        "end ['-m', '--report', 'x'] 3",
+        "thread cuda:0",
+        "atexit cuda:0",
+    ]
+    assert done.err.count("Ran on 2 virtual GPUs: -m pkg.mod") == 1
+    assert "DataParallel(Model) #1 on cuda:0–1: 4 calls" in done.err
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "reported"),
+    [("os._exit(6)", 6, False), ("sys.stderr.close()", 0, False), ("sys.stdout.close()", 0, True)],
+)
+def test_a_program_that_ends_abruptly_or_closes_its_streams_keeps_its_exit_code(
+    program, script, ending, code, reported
+):
+    done = program("exec", "--gpus", "1", script(f"import os, sys\nprint('a', flush=True)\n{ending}"))
+    assert (done.code, done.out) == (code, "a\n")
+    assert ("Ran on 1 virtual GPU:" in done.err) is reported
+    assert "Exception" not in done.err
+
+
+def test_a_report_that_cannot_be_saved_at_the_end_is_said_and_the_code_stays(program, script, tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    path = script(f"import os; os.rmdir({str(folder)!r})")
+    done = program("exec", "--gpus", "1", "--quiet", "--report", folder / "r.json", path)
+    assert done.code == 0
+    assert f"error: could not save '{folder}/r.json': No such file or directory" in done.err
+
+
+HERE = __file__
+BAD = [
+    (["--gpus", "2", "no/such.py"], "expected a script, got 'no/such.py', which is not there"),
+    (["--gpus", "2", "tests"], "expected a script, got the directory 'tests' without a `__main__.py`"),
+    (["--gpus", "2", "-m", "nowhere"], "expected a module, got 'nowhere': there is no `nowhere`"),
+    (["--gpus", "2", "-m", "tests/a.py"], "expected a module such as `pkg.mod`, got 'tests/a.py'"),
+    (["--gpus", "2"], "Missing argument 'SCRIPT|MODULE [ARGS]...'"),
+    (["tests/conftest.py"], "Missing option '--gpus'"),
+    (["--gpus", "0", "x.py"], "expected a count of 1 or more, got 0 - at option `--gpus`"),
+    (["--gpus", "many", "x.py"], "expected a count such as 8, or ordinals such as 0,1,2, got 'many'"),
+    (["--gpus", "all", "x.py"], "expected a count such as 8, got 'all' - at option `--gpus`"),
+    (["--gpus", "2,3", "x.py"], "--gpus 4 for a program that names cuda:3, --gpus 2 for one that takes"),
+    (["--gpus", "0,0", "x.py"], "expected a count such as 8, got '0,0'"),
+    (["--gpus", "129", "x.py"], "expected at most 128 virtual GPUs, got 129"),
+    (["--gpus", "2", "--report", "r.txt", HERE], "expected a file ending in .json, got 'r.txt'"),
+    (["--gpus", "2", "--report", "no/r.json", HERE], "got the folder 'no' - at option `--report`"),
+    (["--gpus", "2", "--report", "tests", HERE], "got the directory 'tests' - at option `--report`"),
+    (["--gpus", "2", "--lr", "3", "x.py"], "No such option: --lr"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "said"), BAD, ids=lambda value: " ".join(value)[:40])
+def test_bad_usage_is_said_with_exit_code_2_before_anything_runs(dpdemo, options, said):
+    done = dpdemo("exec", *options)
+    assert (done.code, done.out) == (2, "")
+    assert said in " ".join(done.err.split())
+    assert "Traceback" not in done.err
+
+
+def test_bad_usage_loads_no_torch():
+    code = """
+import sys
+sys.argv = ["dpdemo", "exec", "--gpus", "2", "no/such.py"]
+from dpdemo.cli import main
+try:
+    main()
+except SystemExit as stop:
+    print(stop.code, "torch" in sys.modules, "rich" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False False\n"
+
+
+def test_the_published_schema_is_that_of_the_report(dpdemo, schema):
+    assert json.loads(dpdemo("schema", "exec").out) == schema

@@ -1,0 +1,68 @@
+"""`dpdemo explain` as its user calls it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from dpdemo.explanation import Explanation
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+
+
+@needs_no_gpu
+@pytest.mark.parametrize("gpus", ["0,1,2", "2,0,1"])
+def test_four_steps_are_shown_in_their_order(dpdemo, gpus):
+    done = dpdemo("explain", "--virtual", "--gpus", gpus)
+    assert (done.code, done.err) == (0, "")
+    places = [done.out.index(f"\n{text}") for text in ("1 scatter", "2 replicate", "3 parallel", "4 gather")]
+    assert places == sorted(places)
+    assert "equal to DataParallel(module)(input), bit for bit" in done.out
+
+
+@needs_no_gpu
+def test_without_a_gpu_a_hint_names_virtual_ones(dpdemo):
+    done = dpdemo("explain")
+    assert "1 module(input)" in done.out
+    assert "dpdemo explain --virtual --gpus 0,1,2" in done.err
+    assert dpdemo("explain", "-q").err == ""
+
+
+@needs_no_gpu
+def test_the_checked_in_config_has_an_uneven_split(dpdemo):
+    done = dpdemo("explain", "--virtual", "--config", "configs/primitives.yaml", "-f", "json")
+    found = json.loads(done.out)
+    assert [part["shapes"] for part in found["steps"][0]["made"]] == [[3, 5], [3, 5], [3, 5], [1, 5]]
+    assert set(found) == {"schema", "model", *Explanation.__dataclass_fields__}
+
+
+@needs_no_gpu
+def test_a_gpu_that_is_not_visible_exits_2(dpdemo):
+    done = dpdemo("explain", "--gpus", "0,1")
+    assert (done.code, done.out) == (2, "")
+    assert "got cuda:0, cuda:1, with none visible here" in done.err
+
+
+def test_a_format_that_it_lacks_is_refused(dpdemo):
+    assert dpdemo("explain", "-f", "csv").code == 2
+    assert "--verbose" not in dpdemo("explain", "--help").out
+
+
+@needs_no_gpu
+def test_it_is_saved_by_its_ending_and_refused_before_it_runs(dpdemo, tmp_path):
+    path = tmp_path / "e.svg"
+    done = dpdemo("explain", "--save", path)
+    assert done.code == 0
+    assert f"saved to {path}" in done.err
+    assert path.stat().st_size > 0
+    assert "expected a file ending in .svg, .html, .txt or .json" in dpdemo("explain", "--save", "e.csv").err
+
+
+@needs_no_gpu
+def test_a_closed_pipe_ends_it_without_a_traceback():
+    line = f"{sys.executable} -m dpdemo explain --virtual --gpus 0,1,2 --model cnn | head -1"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Explained: cnn")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,188 @@
+"""The picture of an explanation, its sentences and its JSON."""
+
+import dataclasses
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from dpdemo.config import Config
+from dpdemo.devices import Devices
+from dpdemo.errors import UsageError
+from dpdemo.explanation import Explanation, ModuleSize, Move, Part, Proof, Step
+from dpdemo.render import lessons, save_explanation, write_explanation
+from dpdemo.render.sizes import size
+
+
+def explanation(rows, *, devices=None, out=0, **proof):
+    """Put an explanation together as it is seen for a linear layer, with chunks of these rows."""
+    num = len(rows) if devices is None else devices
+    ids = range(num)
+    chunks = tuple(Part(f"chunk {i}", f"cuda:{i}", (("", (n, 5)),), 1, 20 * n) for i, n in enumerate(rows))
+    outputs = tuple(Part(f"output {i}", f"cuda:{i}", (("", (n, 2)),), 1, 8 * n) for i, n in enumerate(rows))
+    copies = tuple(Part(f"replica {i}", f"cuda:{i}", (), 2, 48) for i in range(len(rows)))
+    whole = Part("input", "cuda:0", (("", (sum(rows), 5)),), 1, 20 * sum(rows))
+    module = Part("module", "cuda:0", (), 2, 48)
+    result = Part("output", f"cuda:{out}", (("", (sum(rows), 2)),), 1, 8 * sum(rows))
+
+    def away(parts):
+        return tuple(Move("cuda:0", part.device, part.num_bytes) for part in parts[1:])
+
+    home = tuple(Move(o.device, result.device, o.num_bytes) for o in outputs if o.device != result.device)
+    steps = (
+        Step("scatter", "scatter(input, ids, dim=0)", (whole,), chunks, away(chunks)),
+        Step("replicate", "replicate(module, ids)", (module,), copies, away(copies)),
+        Step("parallel_apply", "parallel_apply(replicas, chunks)", chunks, outputs, ()),
+        Step("gather", f"gather(outputs, {out}, dim=0)", outputs, (result,), home),
+    )
+    shown = {"equals_data_parallel": True, "data_parallel_difference": 0.0, "plain_difference": 0.0}
+    return Explanation(
+        config=Config(gpus=num, batch_size=sum(rows), output_device=out or None),
+        devices=Devices.of("cuda", ids),
+        wrapped="",
+        virtual=True,
+        batch_size=sum(rows),
+        module=ModuleSize(2, 48, 0, 0),
+        steps=steps,
+        idle=Devices.of("cuda", range(len(rows), num)),
+        bytes_from="ledger",
+        proof=Proof(**{**shown, **proof}, plain_scale=1.5, plain_dtype="float32", plain_device="cuda:0"),
+    )
+
+
+def drawn(found, *, width=80, encoding="utf-8", form="table"):
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
+        write_explanation(found, form, Console(file=file, width=width, _environ={}))
+        file.flush()
+        return raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_three_gpus_look_like_this(golden, width):
+    golden(f"explained-{width}.txt", drawn(explanation([10, 10, 10]), width=width))
+
+
+def test_eight_gpus_share_lines(golden):
+    golden("explained-idle.txt", drawn(explanation([2] * 5, devices=8)))
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 200])
+def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width):
+    for line in drawn(explanation([4] * 7 + [2], out=3), width=width).splitlines():
+        assert len(line) <= width
+        assert line == line.rstrip()
+
+
+def test_a_console_without_fine_signs_gets_plain_ones():
+    text = drawn(explanation([2] * 5, devices=8), encoding="ascii")
+    assert "cuda:0 -> cuda:1-4  40 B each" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "devices", "said"),
+    [
+        ([10, 10, 10], 3, "torch.chunk makes chunks of ceil(30 / 3) = 10 rows, 3 chunks in all."),
+        (
+            [4, 4, 2],
+            3,
+            "torch.chunk makes chunks of ceil(10 / 3) = 4 rows; the last one has the 2 that are left.",
+        ),
+        ([3, 3, 3, 1], 4, "ceil(10 / 4) = 3 rows; the last one has the 1 that is left."),
+        ([2] * 5, 8, "= 2 rows, 5 chunks in all. No rows are left for cuda:5–7: idle."),
+        ([1], 4, "ceil(1 / 4) = 1 row, 1 chunk in all. No rows are left for cuda:1–3: idle."),
+    ],
+)
+def test_the_rule_of_scatter_is_named_where_it_is_what_was_seen(rows, devices, said):
+    found = explanation(rows, devices=devices)
+    assert said in lessons.lesson(found, found.steps[0])
+
+
+def test_the_rule_of_scatter_is_not_named_where_something_else_was_seen():
+    found = explanation([15, 10, 5])
+    said = lessons.lesson(found, found.steps[0])
+    assert "torch.chunk" not in said
+    assert "The 30 rows were cut into 3 chunks: 15 + 10 + 5." in said
+
+
+def test_a_chunk_that_stays_and_chunks_that_all_move_are_told_apart():
+    found = explanation([5, 5])
+    assert "The input lies on cuda:0, so chunk 0 needs no copy." in lessons.lesson(found, found.steps[0])
+    (given,) = found.steps[0].given
+    step = dataclasses.replace(found.steps[0], given=(dataclasses.replace(given, device="cpu"),))
+    assert "The input lies on cpu, so every chunk is copied." in lessons.lesson(found, step)
+
+
+def test_gather_names_its_device_and_adds_up_the_rows():
+    found = explanation([4, 4, 2], out=2)
+    assert lessons.lesson(found, found.steps[3]) == (
+        "On cuda:2, the output_device, the outputs are joined along dimension 0: 4 + 4 + 2 = 10."
+    )
+
+
+@pytest.mark.parametrize(
+    ("proof", "said"),
+    [
+        ({}, "equal to module(input) on cuda:0, bit for bit"),
+        ({"plain_difference": 1e-7}, "equal to module(input) on cuda:0 to round-off: 1e-07 apart at most"),
+        ({"plain_difference": 0.044}, "up to 0.044 from module(input) on cuda:0 (largest number 1.5)"),
+        ({"plain_difference": None}, "of other shapes than module(input) on cuda:0"),
+    ],
+)
+def test_the_plain_call_is_compared_in_words(proof, said):
+    assert lessons.same_as_plain(explanation([5, 5], **proof)).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("proof", "said"),
+    [
+        ({}, "equal to DataParallel(module)(input), bit for bit"),
+        ({"equals_data_parallel": False, "data_parallel_difference": 0.5}, "NOT equal to DataParallel"),
+        ({"equals_data_parallel": False, "data_parallel_difference": None}, "NOT what DataParallel"),
+    ],
+)
+def test_a_failed_proof_says_so(proof, said):
+    found = explanation([5, 5], **proof)
+    assert lessons.same_as_data_parallel(found).startswith(said)
+    assert said in drawn(found)
+
+
+def test_the_json_holds_every_step_with_its_sums():
+    found = json.loads(drawn(explanation([10, 10, 10]), form="json"))
+    assert found["schema"] == "dpdemo.explain/1"
+    assert [step["name"] for step in found["steps"]] == ["scatter", "replicate", "parallel_apply", "gather"]
+    for step in found["steps"]:
+        assert step["moved_bytes"] == sum(move["num_bytes"] for move in step["moved"])
+    assert found["steps"][0]["made"][1] == {
+        "label": "chunk 1", "device": "cuda:1", "shapes": [10, 5], "num_tensors": 1, "num_bytes": 200
+    }  # fmt: skip
+    assert found["steps"][1]["made"][1]["shapes"] is None
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".json"])
+def test_a_text_file_holds_what_a_pipe_gets(suffix, tmp_path):
+    found = explanation([10, 10, 10])
+    save_explanation(found, tmp_path / f"e{suffix}")
+    form = "json" if suffix == ".json" else "table"
+    assert (tmp_path / f"e{suffix}").read_text(encoding="utf-8") == drawn(found, form=form)
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".html"])
+def test_a_picture_can_be_saved(suffix, tmp_path):
+    save_explanation(explanation([10, 10, 10]), tmp_path / f"e{suffix}")
+    assert "torch.chunk" in (tmp_path / f"e{suffix}").read_text(encoding="utf-8")
+
+
+def test_an_ending_that_only_a_report_has_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"expected a file ending in \.svg, \.html, \.txt or \.json, got "):
+        save_explanation(explanation([5, 5]), tmp_path / "e.csv")
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3000, "2.93 KiB"), (102400, "100 KiB"),
+     (1024**2 - 1, "1 MiB"), (24 * 1024**3, "24 GiB"), (1536, "1.5 KiB"), (1000 * 1024, "0.98 MiB")],
+)  # fmt: skip
+def test_sizes_have_three_digits(num_bytes, text):
+    assert size(num_bytes) == text

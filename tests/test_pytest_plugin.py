@@ -1,0 +1,207 @@
+"""The pytest plugin, in sessions of their own: `pytest --virtual-gpus`, the marker and the fixture."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest_plugins = ("pytester",)
+
+ROOT = Path(__file__).parent.parent
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
+
+
+@pytest.fixture
+def session(pytester, monkeypatch):
+    """Run a test session with the plugin, and no other, as a process of its own."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider\nfilterwarnings = error")
+
+    def run(*arguments, **files):
+        if files:
+            pytester.makepyfile(**files)
+        return pytester.runpytest_subprocess("-p", "dpdemo.pytest_plugin", *arguments)
+
+    return run
+
+
+MULTI_GPU = """
+    import pytest
+    import torch
+    from torch import nn
+
+    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+    @pytest.mark.parametrize("rows", [[2, 2], [2, 1], [1]])
+    def test_it_splits(rows):
+        seen = []
+        class Model(nn.Linear):
+            def forward(self, x):
+                seen.append((len(x), str(x.device)))
+                return super().forward(x)
+        out = nn.DataParallel(Model(3, 2)).cuda()(torch.randn(sum(rows), 3))
+        assert seen == [(n, f"cuda:{i}") for i, n in enumerate(rows)]
+        assert out.device == torch.device("cuda:0")
+
+    def test_it_counts():
+        assert torch.cuda.device_count() == EXPECTED
+"""
+
+
+@needs_no_gpu
+def test_a_whole_session_runs_on_virtual_gpus_its_conftest_included(session):
+    conftest = "import torch\nCOUNT = torch.cuda.device_count()"
+    in_conftest = "\n    def test_conftest(): from conftest import COUNT; assert COUNT == 2"
+    done = session(
+        "--virtual-gpus", "2", conftest=conftest, test_it=MULTI_GPU.replace("EXPECTED", "2") + in_conftest
+    )  # fmt: skip
+    done.assert_outcomes(passed=5)
+    done.stdout.fnmatch_lines(["virtual GPUs: 2 (dpdemo)"])
+
+
+@needs_no_gpu
+def test_without_the_option_the_same_tests_skip_themselves(session):
+    done = session(test_it=MULTI_GPU.replace("EXPECTED", "0"))
+    done.assert_outcomes(passed=1, skipped=3)
+    done.stdout.no_fnmatch_line("*virtual GPUs*")
+
+
+@needs_no_gpu
+def test_workers_of_xdist_have_the_gpus_too(session):
+    done = session(
+        "-p", "xdist.plugin", "-n", "2", "--virtual-gpus", "2", test_it=MULTI_GPU.replace("EXPECTED", "2")
+    )
+    done.assert_outcomes(passed=4)
+
+
+MARKED = """
+    import pytest
+    import torch
+
+    @pytest.fixture
+    def made():
+        assert torch.cuda.device_count() == 4
+        yield torch.ones(1000, device="cuda:3")
+        assert torch.cuda.device_count() == 4
+
+    @pytest.mark.virtual_gpus(4)
+    def test_marked(made, virtual_gpus):
+        assert len(virtual_gpus) == 4
+        assert made.device == torch.device("cuda:3")
+        assert virtual_gpus.live_bytes(3) == 4096
+
+    def test_plain():
+        assert not torch.cuda.is_available()
+
+    @pytest.mark.virtual_gpus(1)
+    class TestMany:
+        def test_fails(self):
+            assert torch.cuda.device_count() == 1
+            raise ValueError("on purpose")
+
+        @pytest.mark.virtual_gpus(2)
+        def test_nearest(self):
+            assert torch.cuda.device_count() == 2
+
+    def test_plain_after_a_failure():
+        assert not torch.cuda.is_available()
+"""
+
+
+@needs_no_gpu
+def test_a_marked_test_has_its_own_gpus_from_before_its_fixtures_until_after_them(session):
+    done = session(test_it=MARKED)
+    done.assert_outcomes(passed=4, failed=1)
+    done.stdout.fnmatch_lines(["*ValueError: on purpose*"])
+
+
+@needs_no_gpu
+def test_in_a_session_a_marker_may_ask_for_the_sessions_number_only(session):
+    done = session(
+        "--virtual-gpus",
+        "2",
+        test_it="""
+        import pytest, torch
+        @pytest.mark.virtual_gpus(2)
+        def test_same(virtual_gpus):
+            assert len(virtual_gpus) == torch.cuda.device_count() == 2
+        @pytest.mark.virtual_gpus(4)
+        def test_more(): raise AssertionError("it ran")
+        def test_after(): assert torch.cuda.device_count() == 2
+        def test_much(virtual_gpus):
+            torch.ones(10**6, device="cuda")
+            assert virtual_gpus.peak_bytes(0) >= 4 * 10**6
+        def test_peaks_start_again(virtual_gpus):
+            assert virtual_gpus.peak_bytes(0) < 10**6
+        """,
+    )
+    done.assert_outcomes(passed=4, errors=1)
+    done.stdout.fnmatch_lines(
+        ["*expected 2, the GPUs of this session, got 4; run this test without --virtual-gpus, or with*4*"]
+    )
+    done.stdout.no_fnmatch_line("*it ran*")
+
+
+def test_a_wrong_marker_is_an_error_of_its_test(session):
+    markers = ["", "(2, 3)", "('2')", "(0)", "(True)", "(n=2)"]
+    tests = [f"@pytest.mark.virtual_gpus{marker}\ndef test_{i}(): pass" for i, marker in enumerate(markers)]
+    done = session(test_it="\n".join(["import pytest", *tests]))
+    done.assert_outcomes(errors=len(markers))
+    for given in ("()", "(2, 3)", "('2')", "(0)", "(True)", "(n=2)"):
+        done.stdout.fnmatch_lines([f"@pytest.mark.virtual_gpus: expected a number from 1 on, got {given}"])
+
+
+def test_the_fixture_without_gpus_says_how_to_have_them(session):
+    done = session(test_it="def test_it(virtual_gpus): pass")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*expected virtual GPUs, got none; mark the test with*"])
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("0", "*ERROR: --virtual-gpus: *expected a number of at least 1, got 0*"),
+        ("x", "*invalid int value: 'x'*"),
+    ],
+)
+def test_a_bad_number_is_a_usage_error_of_pytest(session, number, said):
+    done = session("--virtual-gpus", number, test_it="def test_it(): pass")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([said])
+
+
+def test_installed_but_not_asked_for_it_imports_no_torch(session):
+    done = session(
+        test_it="""
+        import sys
+        def test_it():
+            assert not {"torch", "typer", "rich", "dpdemo.virtual", "dpdemo.cli"} & set(sys.modules)
+            assert "dpdemo.pytest_plugin" in sys.modules
+        """,
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_the_marker_is_explained(session):
+    session("--markers").stdout.fnmatch_lines(
+        ["@pytest.mark.virtual_gpus(n): run the test on n virtual GPUs*"]
+    )
+
+
+def test_the_session_leaves_nothing_behind_in_the_process():
+    code = """
+import sys, pytest, torch
+before = torch.Tensor.to, torch.cuda.device_count()
+pytest.main(["-p", "dpdemo.pytest_plugin", "--virtual-gpus", "2", "-p", "no:cacheprovider", "/dev/null"])
+assert (torch.Tensor.to, torch.cuda.device_count()) == before
+"""
+    env = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=env)
+
+
+def test_the_package_declares_the_plugin():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"dpdemo": "dpdemo.pytest_plugin"}
