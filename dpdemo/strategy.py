@@ -10,7 +10,8 @@ from dpdemo.wording import at
 if TYPE_CHECKING:
     from dpdemo.config import Config
 
-_OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
+OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
+"""Keys that only DistributedDataParallel reads."""
 
 
 def ranks_per_node(config: "Config") -> int | None:
@@ -70,7 +71,7 @@ def check_strategy(config: "Config", where: Mapping[str, str]) -> None:
 
 
 def _check_not_ddp(config: "Config", where: Mapping[str, str]) -> None:
-    for key in _OF_DDP_ALONE:
+    for key in OF_DDP_ALONE:
         default = type(config).model_fields[key].default
         if getattr(config, key) != default:
             raise UsageError(

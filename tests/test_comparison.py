@@ -102,11 +102,17 @@ class TestTheCommand:
         assert "saved to train.py" in done.stderr
         assert (tmp_path / "train.py").exists()
 
-    @pytest.mark.parametrize("options", [["-f", "csv"], ["--save", "x.json"]])
-    def test_other_forms_are_a_usage_error(self, tmp_path, options):
-        done = dpdemo(tmp_path, "compare", *options)
+    def test_other_forms_are_a_usage_error(self, tmp_path):
+        done = dpdemo(tmp_path, "compare", "-f", "csv")
         assert done.returncode == 2
-        assert "expected `--format` table, json, markdown, on stdout" in done.stderr
+        assert "'csv' is not one of 'table', 'json', 'markdown'" in done.stderr
+
+    def test_a_command_about_dataparallel_refuses_ddp(self, tmp_path):
+        (tmp_path / "ddp.yaml").write_text("strategy: ddp")
+        done = dpdemo(tmp_path, "explain", "--config", "ddp.yaml")
+        assert done.returncode == 2
+        assert "expected the strategy dp, which this command is about, got ddp - at ddp.yaml:1" in done.stderr
+        assert "--nodes" not in dpdemo(tmp_path, "explain", "--help").stdout
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])

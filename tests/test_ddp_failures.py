@@ -22,7 +22,7 @@ def folder(tmp_path):
     wait_for(lambda: not processes_of(tmp_path), seconds=5)  # no orphan, whatever the test did
 
 
-def run_ddp(folder, model, *options, processes=3):
+def run_ddp(folder, model, *options, processes=2):
     return dpdemo(
         folder, "run", "--strategy", "ddp", "--processes", str(processes),
         "--model", f"trouble:{model}", "--batch-size", "5", *options,
@@ -31,7 +31,7 @@ def run_ddp(folder, model, *options, processes=3):
 
 def test_a_rank_that_raises_says_rank_node_and_its_own_lines_once(folder):
     start = time.monotonic()
-    done = run_ddp(folder, "Raises")
+    done = run_ddp(folder, "Raises", processes=3)
     assert time.monotonic() - start < 30
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
@@ -69,7 +69,7 @@ def test_a_rank_that_ends_its_process_is_named(folder):
 
 
 def test_a_rank_that_keeps_the_others_waiting_is_bounded_by_the_timeout(folder):
-    done = run_ddp(folder, "Stuck", "--timeout", "2", processes=2)
+    done = run_ddp(folder, "Stuck", "--timeout", "2")
     assert done.returncode == 1
     assert (
         "rank 0 (node 0, local rank 0, cpu): expected 2 ranks to the end, got a lost connection"
@@ -79,13 +79,13 @@ def test_a_rank_that_keeps_the_others_waiting_is_bounded_by_the_timeout(folder):
 
 
 def test_a_model_that_cannot_be_found_is_a_usage_error_said_once(folder):
-    done = run_ddp(folder, "Missing", processes=2)
+    done = run_ddp(folder, "Missing")
     assert done.returncode == 2
     assert done.stderr.count("expected a factory `Missing`") == 1
 
 
 def test_a_model_without_parameters_is_what_ddp_says_of_it(folder):
-    done = run_ddp(folder, "Nothing", processes=2)
+    done = run_ddp(folder, "Nothing")
     assert done.returncode == 1
     assert (
         "DistributedDataParallel is not needed when a module doesn't have any parameter that" in done.stderr
@@ -186,7 +186,7 @@ class TestUnderALauncher:
 def test_a_rank_that_stops_because_of_another_is_silent(monkeypatch, capsys):
     from dpdemo.cli import main
 
-    def stop():
+    def stop(**_):
         raise PeerFailedError("rank 0 stopped")
 
     monkeypatch.setattr("dpdemo.cli.group.app", stop)

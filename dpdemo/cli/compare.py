@@ -6,16 +6,15 @@ from typing import Annotated
 import typer
 
 from dpdemo.cli.group import command_app
-from dpdemo.cli.options import Settings, takes_config
+from dpdemo.cli.options import Output, Settings, takes_config
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
-from dpdemo.errors import UsageError
 
 app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=True, strategy="ddp")
+@takes_config(lone_number_is_count=True, output=Output(("table", "json", "markdown")), strategies=("ddp",))
 def compare(
     settings: Settings,
     emit: Annotated[
@@ -33,12 +32,6 @@ def compare(
     """
     from dpdemo.render import contrast, make_console
 
-    if settings.format not in contrast.FORMATS or settings.save is not None:
-        raise UsageError(
-            f"expected `--format` {', '.join(contrast.FORMATS)}, on stdout, got "
-            f"{settings.format if settings.save is None else '--save'}",
-            hint="redirect it: dpdemo compare --format json > FILE",
-        )
     hide_real_gpus()
     with loading_torch():
         from dpdemo.comparison import compare as compare_config

@@ -14,6 +14,8 @@ import typer
 from dpdemo.config import Config, Where, make_config, read_values
 from dpdemo.errors import UsageError
 from dpdemo.gpus import parse_gpus
+from dpdemo.strategy import OF_DDP_ALONE
+from dpdemo.wording import at
 
 Format = Literal["table", "transcript", "json", "csv", "markdown"]
 
@@ -63,22 +65,22 @@ _CONFIG_FILE = Annotated[
 
 
 def takes_config(
-    *, lone_number_is_count: bool, output: Output = REPORT, strategy: str | None = None
+    *, lone_number_is_count: bool, output: Output = REPORT, strategies: tuple[str, ...] = ("dp",)
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options; it gets them as one `Settings`, its first argument.
 
     `lone_number_is_count` says how `--gpus 8` reads: as a count where no device is touched, else as an
-    ordinal; `output` says which options of the output there are; `strategy` is the command's own, if any.
+    ordinal; `output` says which options of the output there are; `strategies` are those it knows.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        fields = _field_options(lone_number_is_count=lone_number_is_count)
+        fields = _field_options(strategies, lone_number_is_count=lone_number_is_count)
         shared = {"config": (_CONFIG_FILE, None), **fields, **output.options()}
 
         def call(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
-            settings = _settings(given, output, lone_number_is_count=lone_number_is_count, strategy=strategy)
+            settings = _settings(given, output, strategies, lone_number_is_count=lone_number_is_count)
             command(settings, **kept)
 
         parameters = [
@@ -97,9 +99,14 @@ def takes_config(
     return decorate
 
 
-def _field_options(*, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]:
+def _field_options(strategies: tuple[str, ...], *, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]:
+    without = set() if "ddp" in strategies else {"trace_sample", *OF_DDP_ALONE}
+    if len(strategies) == 1:
+        without.add("strategy")
     options = {}
     for name, field in Config.model_fields.items():
+        if name in without:
+            continue
         flag = f"--{name.replace('_', '-')}"
         if field.annotation is bool:
             flag = f"{flag}/--no-{name.replace('_', '-')}"
@@ -151,7 +158,7 @@ def _help(name: str, lone_number_is_count: bool) -> str:
 
 
 def _settings(
-    given: dict[str, Any], output: Output, *, lone_number_is_count: bool, strategy: str | None
+    given: dict[str, Any], output: Output, strategies: tuple[str, ...], *, lone_number_is_count: bool
 ) -> Settings:
     shown = {name: given.pop(name) for name in output.options()}
     file = given.pop("config")
@@ -168,7 +175,14 @@ def _settings(
             named[name] = parse_gpus(text, lone_number_is_count=lone_number_is_count)
         elif _is_number(name):
             named[name] = _number(text)
-    if strategy is not None:
-        values["strategy"] = strategy
+    if "dp" not in strategies:
+        values["strategy"] = strategies[0]
     where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
-    return Settings(make_config({**values, **named}, where), where, **shown)
+    config = make_config({**values, **named}, where)
+    if config.strategy not in strategies:
+        raise UsageError(
+            f"expected the strategy {' or '.join(strategies)}, which this command is about, got "
+            f"{config.strategy} - {at('strategy', where)}",
+            hint="leave `strategy` out",
+        )
+    return Settings(config, where, **shown)

@@ -18,7 +18,7 @@ app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=False)
+@takes_config(lone_number_is_count=False, strategies=("dp", "ddp"))
 def run(
     settings: Settings,
     virtual: Annotated[

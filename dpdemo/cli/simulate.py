@@ -16,7 +16,7 @@ app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=True)
+@takes_config(lone_number_is_count=True, strategies=("dp", "ddp"))
 def simulate(
     settings: Settings,
     fail_on: Annotated[

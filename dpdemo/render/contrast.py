@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA = "dpdemo.comparison/1"
-FORMATS = ("table", "json", "markdown")
 
 
 def write(comparison: Comparison, form: str, console: "Console") -> None:
-    """Write a comparison to a console in one of FORMATS."""
+    """Write a comparison to a console as `table`, `markdown` or `json`."""
     match form:
         case "table":
             _print_table(comparison, console)

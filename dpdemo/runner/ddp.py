@@ -42,11 +42,14 @@ TIMEOUT_SECONDS = 300.0
 _RUNS = itertools.count()
 _SHUTDOWN_SECONDS = 5  # from Ctrl-C to SIGKILL, for a rank that does not listen
 _START_RANK = """
-import os, signal, sys
+import gc, os, signal, sys
+gc.disable()  # importing torch makes a million objects and no garbage
 signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 from pathlib import Path
 from dpdemo.runner.ddp_worker import main
+gc.freeze()
+gc.enable()
 main(Path(sys.argv[1]))
 """
 
