@@ -67,6 +67,17 @@ class Pair(Base):
     def forward(self, x):
         return {"logits": self.fc(x), "count": torch.ones(len(x), 3)}
 
+class Averaged(Base):
+    # passes on only if the gradients of the step before are the same on every rank
+    def forward(self, x):
+        own = self.fc.weight.grad
+        if own is not None:
+            found = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size())]
+            torch.distributed.all_gather(found, own)
+            assert all(torch.equal(one, own) for one in found), found
+            open("averaged-" + os.environ["RANK"], "w").close()
+        return self.fc(x)
+
 class Nothing(nn.Module):
     def forward(self, x):
         return x

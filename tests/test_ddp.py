@@ -118,6 +118,13 @@ def test_the_python_api_runs_it_and_leaves_the_process_as_it_was(folder, monkeyp
     assert lines == [f"[rank 1] a word of the model {number}" for number in range(20)]
 
 
+def test_gradients_are_really_averaged_over_the_ranks(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    api.run(strategy="ddp", processes=2, model="trouble:Averaged", batch_size=20)
+    assert (folder / "averaged-0").exists()
+    assert (folder / "averaged-1").exists()
+
+
 def test_it_runs_from_a_thread_and_tells_progress(folder, monkeypatch):
     """A world size of one, too: DDP over a single process."""
     monkeypatch.chdir(folder)
