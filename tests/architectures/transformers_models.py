@@ -65,9 +65,8 @@ MODELS = [bert, t5, vit, gpt2, resnet]
 def by_hand(model, inputs, output):
     """What DataParallel has to give: each chunk through a copy of its own, gradients added up on the first."""
     copies = [copy.deepcopy(model) for _ in range(NUM_GPUS)]
-    chunks = [
-        dict(zip(inputs, parts, strict=True)) for parts in zip(*(v.chunk(NUM_GPUS) for v in inputs.values()))
-    ]
+    parts = zip(*(value.chunk(NUM_GPUS) for value in inputs.values()), strict=True)
+    chunks = [dict(zip(inputs, part, strict=True)) for part in parts]
     result = torch.cat([each(**chunk)[output] for each, chunk in zip(copies, chunks, strict=True)])
     result.pow(2).mean().backward()
     gradients = {
