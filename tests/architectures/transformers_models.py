@@ -63,7 +63,7 @@ MODELS = [bert, t5, vit, gpt2, resnet]
 
 
 def by_hand(model, inputs, output):
-    """What DataParallel has to give: each chunk through a copy of its own, gradients added up on the first."""
+    """What DataParallel has to give: each chunk through its own copy of the model, gradients added up."""
     copies = [copy.deepcopy(model) for _ in range(NUM_GPUS)]
     parts = zip(*(value.chunk(NUM_GPUS) for value in inputs.values()), strict=True)
     chunks = [dict(zip(inputs, part, strict=True)) for part in parts]
