@@ -67,8 +67,8 @@ class _Watch:
 def _busy_seconds(thread: threading.Thread) -> float:
     """Return how long `thread` has run or wanted to; NaN, with which it never looks idle, if nobody tells.
 
-    Only Linux tells. The thread's own clock (pthread_getcpuclockid) is no substitute: asked of a thread that is
-    over, it crashes the process.
+    Only Linux tells. The thread's own clock (pthread_getcpuclockid) is no substitute: asked of a thread that
+    is over, it crashes the process.
     """
     try:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
