@@ -51,6 +51,15 @@ def test_order_is_that_of_the_device_ids() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
+def test_replicas_meet_at_a_barrier_also_where_the_system_tells_nothing_of_threads(monkeypatch):
+    monkeypatch.setattr(replicas, "_busy_seconds", lambda _: float("nan"))
+    barrier = threading.Barrier(4)
+    began = time.monotonic()
+    nn.DataParallel(Does(lambda _: barrier.wait(timeout=20)))(torch.ones(4, 1))
+    assert time.monotonic() - began < replicas._PATIENCE_S
+
+
+@pytest.mark.usefixtures("gpus")
 def test_replicas_that_meet_at_a_barrier_do_not_hang() -> None:
     barrier = threading.Barrier(4)
     for _ in range(3):
