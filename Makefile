@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-torch bench lint readme format clean
+.PHONY: demo test test-models test-ops test-torch bench lint readme format clean
 .DEFAULT_GOAL := demo
 
 # The stamp's name carries the torch asked for, so that another TORCH installs again.
@@ -23,9 +23,18 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python tests/bench/commands.py
+	$(BIN)/python tests/bench/virtual.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+# Real architectures of the `transformers` library, and PyTorch's own samples of every operator: minutes each.
+test-models: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[models]"
+	$(BIN)/python -m pytest tests/architectures/transformers_models.py
+
+test-ops: $(STAMP)
+	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50
 
 # The suite on another torch, in an environment of its own: `make test-torch TORCH=torch==2.15.0`.
 test-torch:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -33,11 +32,11 @@ def shown(text: str) -> list[Shown]:
 
 def run(command: str) -> str:
     """Run a command as written, in the repository's root, and give what a terminal would show."""
-    arguments = [sys.executable, "-m", *shlex.split(command)]
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}  # stdout and stderr in the order of writing
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}  # stdout and stderr in the order of writing
     env.pop("COLUMNS", None)
     done = subprocess.run(
-        arguments,
+        ["bash", "-c", command],  # noqa: S607 - the reader's shell
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
