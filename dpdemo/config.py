@@ -16,12 +16,14 @@ from pydantic import Field
 from dpdemo.catalogue import MODELS
 from dpdemo.errors import UsageError
 from dpdemo.gpus import MAX_ORDINAL
+from dpdemo.strategy import check_strategy
 from dpdemo.wording import as_set_there, at, show, show_key
 
 INT64_MAX = 2**63 - 1
 
 PositiveInt = Annotated[int, Field(ge=1, le=INT64_MAX)]
 Ordinal = Annotated[int, Field(ge=0, le=MAX_ORDINAL)]
+Count = Annotated[int, Field(ge=1, le=MAX_ORDINAL)]
 DType = Literal["float32", "float64", "bfloat16", "float16"]
 
 
@@ -37,11 +39,14 @@ class Config(pydantic.BaseModel):
 
     input_size: PositiveInt = Field(default=5, description="Features of one sample.")
     output_size: PositiveInt = Field(default=2, description="Features of one output.")
-    batch_size: PositiveInt = Field(default=30, description="Samples in one batch, over all GPUs together.")
+    batch_size: PositiveInt = Field(
+        default=30, description="Samples in one batch: over all GPUs together, but of each rank under `ddp`."
+    )
     data_size: PositiveInt = Field(default=100, description="Samples in one epoch.")
-    gpus: Annotated[int, Field(ge=1, le=MAX_ORDINAL)] | tuple[Ordinal, ...] | Literal["all"] | None = Field(
+    gpus: Count | tuple[Ordinal, ...] | Literal["all"] | None = Field(
         default=None,
-        description="DataParallel's device_ids: a list of ordinals in replica order, a count, or `all`.",
+        description="DataParallel's device_ids: a list of ordinals in replica order, a count, or `all`; "
+        "under `ddp` those of each node, a rank for each.",
     )
     model: str = Field(
         default="linear", description=f"One of {', '.join(MODELS)}, or `pkg.mod:factory` for your own."
@@ -57,6 +62,26 @@ class Config(pydantic.BaseModel):
         default=0, description="Seed of data and weights."
     )
     dtype: DType = Field(default="float32", description="Type of the model's numbers.")
+    strategy: Literal["dp", "ddp"] = Field(
+        default="dp", description="DataParallel, or DistributedDataParallel with a process for each rank."
+    )
+    nodes: Count = Field(default=1, description="Machines that the ranks of `ddp` run on.")
+    processes: Count | None = Field(
+        default=None,
+        description="Ranks of `ddp` on each node, on the CPU; with `gpus` there is one for each GPU.",
+    )
+    batch_size_is: Literal["per-rank", "global"] | None = Field(
+        default=None,
+        description="Whether the batch_size of `ddp` is each rank's, as a DataLoader's is, or all ranks'.",
+    )
+    sampler_drop_last: bool = Field(
+        default=False,
+        description="DistributedSampler's drop_last: leave out the samples that the ranks do not divide, "
+        "instead of repeating some.",
+    )
+    trace_sample: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = Field(
+        default=None, description="Number of a sample whose way is shown: batch, device, row, output row."
+    )
 
     @pydantic.field_validator("gpus", mode="before")
     @classmethod
@@ -137,7 +162,14 @@ def _check_together(config: Config, where: Where) -> None:
             f"expected at least one GPU, got an empty list - {at('gpus', where)}",
             hint="leave `gpus` out to run on the CPU",
         )
-    if config.drop_last and config.batch_size > config.data_size:
+    if config.trace_sample is not None and config.trace_sample >= config.data_size:
+        raise UsageError(
+            f"expected one of the {config.data_size} samples, 0 to {config.data_size - 1}, got "
+            f"{config.trace_sample} - {at('trace_sample', where)}",
+            hint="samples are counted from 0",
+        )
+    check_strategy(config, where)
+    if config.strategy == "dp" and config.drop_last and config.batch_size > config.data_size:
         raise UsageError(
             f"expected at least one full batch, got data_size {config.data_size} < batch_size "
             f"{config.batch_size} with drop_last, which leaves none - {at('drop_last', where)}",
@@ -200,8 +232,10 @@ def _explain(error: pydantic.ValidationError, where: Where) -> UsageError:
     )
 
 
-_TOP = {"seed": INT64_MAX, "output_device": MAX_ORDINAL, "gpus": MAX_ORDINAL} | dict.fromkeys(
-    ("input_size", "output_size", "batch_size", "data_size"), INT64_MAX
+_TOP = (
+    dict.fromkeys(("seed", "trace_sample"), INT64_MAX)
+    | dict.fromkeys(("output_device", "gpus", "nodes", "processes"), MAX_ORDINAL)
+    | dict.fromkeys(("input_size", "output_size", "batch_size", "data_size"), INT64_MAX)
 )
 _EXPECTED = {
     "gpus": "a list of ordinals such as [0, 1, 2], a count such as 3, or `all`",
@@ -211,9 +245,17 @@ _EXPECTED = {
     "shuffle": "true or false",
     "drop_last": "true or false",
     "seed": "a whole number of 0 or more",
+    "trace_sample": "the number of a sample, 0 or more",
     "dtype": f"one of {', '.join(get_args(DType))}",
+    "strategy": "dp or ddp",
+    "batch_size_is": "per-rank or global",
+    "sampler_drop_last": "true or false",
 }
-_EXAMPLES = {"gpus": "[0, 1, 2]", "output_device": "0", "shuffle": "true", "drop_last": "true"}
+_EXAMPLES = {
+    "gpus": "[0, 1, 2]", "output_device": "0", "shuffle": "true", "drop_last": "true", "strategy": "ddp",
+    "nodes": "4", "processes": "3", "batch_size_is": "global", "sampler_drop_last": "true",
+    "trace_sample": "17",
+}  # fmt: skip
 
 
 def _expected(key: str, got: object) -> str:

@@ -2,14 +2,40 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import overload
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled(Sequence[int]):
+    """The same ordinals several times over: what the ranks of equal nodes have."""
+
+    pattern: Sequence[int]
+    times: int
+
+    def __len__(self) -> int:
+        return len(self.pattern) * self.times
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(repeat(self.pattern, self.times))
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return self.pattern[places % len(self.pattern)]
+        return tuple(self.pattern[place % len(self.pattern)] for place in places)
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
     """Some devices of one kind, in replica order: `Devices.of("cuda", [0, 1, 2])`.
 
-    `ordinals` is a range wherever the ordinals are consecutive and a tuple elsewhere, so equal devices
-    compare equal.
+    `ordinals` is a range wherever the ordinals are consecutive, and Tiled wherever they repeat, so equal
+    devices compare equal.
     """
 
     kind: str
@@ -52,6 +78,8 @@ class Devices:
         """Write a short form: `cuda:0`, `cuda:0–6`, or `cuda:2, cuda:0`; nine and more are cut short."""
         if isinstance(self.ordinals, range) and len(self) > 1:
             return f"{self.kind}:{self.ordinals[0]}–{self.ordinals[-1]}"
+        if isinstance(self.ordinals, Tiled) and len(self) > 8:
+            return f"{Devices(self.kind, self.ordinals.pattern)} ×{self.ordinals.times}"
         if len(self) > 8:
             return f"{', '.join(self[:4])}, ... {self.name(-1)} ({len(self)} devices)"
         return ", ".join(self)
@@ -63,11 +91,33 @@ class Devices:
     def _name(self, ordinal: int) -> str:
         return "cpu" if self.kind == "cpu" else f"{self.kind}:{ordinal}"
 
+    def tiled(self, times: int) -> "Devices":
+        """Take these devices several times over, as equal nodes do."""
+        if times == 1 or not self.ordinals:
+            return self
+        ordinals = self.ordinals
+        if isinstance(ordinals, Tiled):
+            return Devices(self.kind, Tiled(ordinals.pattern, ordinals.times * times))
+        return Devices(self.kind, Tiled(ordinals, times))
+
 
 def _compact(ordinals: Sequence[int]) -> Sequence[int]:
+    if isinstance(ordinals, Tiled):
+        return ordinals
     if not ordinals:
         return range(0)
     if isinstance(ordinals, range) and ordinals.step == 1:
         return ordinals
     run = range(ordinals[0], ordinals[0] + len(ordinals))
-    return run if all(got == want for got, want in zip(ordinals, run, strict=True)) else tuple(ordinals)
+    if all(got == want for got, want in zip(ordinals, run, strict=True)):
+        return run
+    return _tiles(tuple(ordinals))
+
+
+def _tiles(ordinals: tuple[int, ...]) -> Sequence[int]:
+    """Find the shortest pattern that these ordinals repeat, if they do."""
+    for width in range(1, len(ordinals) // 2 + 1):
+        pattern, times = ordinals[:width], len(ordinals) // width
+        if width * times == len(ordinals) and pattern * times == ordinals:
+            return Tiled(_compact(pattern), times)
+    return ordinals

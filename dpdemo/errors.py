@@ -3,6 +3,7 @@
 DpdemoError              whatever goes wrong that a user can act on
 ├── UsageError           bad usage or config: nothing was run (exit code 2)
 ├── RunError             it ran and failed (exit code 1)
+│   └── PeerFailedError  a rank stopped because of another one, which says why itself (1)
 └── CheckFailedError     a gate that the user set was not passed (exit code 1)
 RunInterrupted           Ctrl-C during a run: a KeyboardInterrupt that carries the report so far (130)
 
@@ -34,6 +35,10 @@ class UsageError(DpdemoError, ValueError):
 
 class RunError(DpdemoError):
     """Raised when something ran and failed, such as a model's forward."""
+
+
+class PeerFailedError(RunError):
+    """Raised in a rank of DDP when another one failed first: that one tells the user, this one is silent."""
 
 
 class CheckFailedError(DpdemoError):

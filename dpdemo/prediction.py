@@ -5,6 +5,7 @@ of batch, and a batch at most two kinds of chunk.
 """
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from dpdemo.catalogue import MODELS, ModelShapes, batched
@@ -13,6 +14,7 @@ from dpdemo.devices import Devices
 from dpdemo.errors import UsageError
 from dpdemo.report import BatchGroup, Outside, ReplicaRun, Shapes, SplitReport, one
 from dpdemo.split import split_batch
+from dpdemo.trace import trace_batches
 
 
 def simulate(config: Config | str | os.PathLike[str] | None = None, **overrides: Any) -> SplitReport:
@@ -47,9 +49,19 @@ def predict(config: Config) -> SplitReport:
     """Predict the split for a checked config.
 
     Raises:
-        UsageError: if `gpus` is `all`.
+        UsageError: if `gpus` is `all`, or a sample of a shuffled epoch shall be traced.
 
     """
+    if config.trace_sample is not None and config.shuffle:
+        raise UsageError(
+            f"expected an epoch in order to trace sample {config.trace_sample}, got one that is shuffled, "
+            "which torch's random numbers decide - at key `trace_sample`",
+            hint="`dpdemo run --trace-sample` tells, or leave shuffle out",
+        )
+    if config.strategy == "ddp":
+        from dpdemo.prediction_ddp import predict_ddp
+
+        return predict_ddp(config)
     devices = predicted_devices(config)
     full, rest = divmod(config.data_size, config.batch_size)
     groups = []
@@ -58,7 +70,10 @@ def predict(config: Config) -> SplitReport:
     if rest and not config.drop_last:
         groups.append(_group(config, devices, first=full + 1, count=1, rows=rest))
     wrapped = MODELS[config.model].wrapped if config.is_builtin else ""
-    return SplitReport("simulate", config, devices, tuple(groups), wrapped=wrapped)
+    report = SplitReport("simulate", config, devices, tuple(groups), wrapped=wrapped)
+    if config.trace_sample is None:
+        return report
+    return replace(report, trace=trace_batches(report, config.trace_sample, config.trace_sample))
 
 
 def predicted_devices(config: Config) -> Devices:
@@ -92,7 +107,7 @@ def predicted_devices(config: Config) -> Devices:
 def _group(config: Config, devices: Devices, *, first: int, count: int, rows: int) -> BatchGroup:
     split = split_batch(rows, len(devices))
     in_model = tuple(
-        ReplicaRun(start, devices[start : start + number], size, *_inner_shapes(config, size))
+        ReplicaRun(start, devices[start : start + number], size, *inner_shapes(config, size))
         for start, number, size in split.runs()
     )
     return BatchGroup(
@@ -101,11 +116,12 @@ def _group(config: Config, devices: Devices, *, first: int, count: int, rows: in
         batch_size=rows,
         in_model=in_model,
         idle=devices[split.num_chunks :],
-        outside=_outside(config, devices, rows),
+        outside=outside_of(config, devices, rows),
     )
 
 
-def _inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
+def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
+    """Give the shapes that go into the wrapped module and come out of it, for a chunk of so many rows."""
     if not config.is_builtin:
         return one(batched((config.input_size,), rows, config.dim)), ()
     model = MODELS[config.model]
@@ -114,7 +130,8 @@ def _inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
     return _shapes(config, sample, rows), _shapes(config, result, rows)
 
 
-def _outside(config: Config, devices: Devices, rows: int) -> Outside:
+def outside_of(config: Config, devices: Devices, rows: int) -> Outside:
+    """Give what the training loop sees of a batch of so many rows."""
     first = devices.name(0)
     gathered = first
     if devices.kind == "cuda" and config.output_device is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from dpdemo.config import Config
 from dpdemo.devices import Devices
+from dpdemo.distribution import Distribution
+from dpdemo.trace import Trace
 
 Shape = tuple[int, ...]
 Shapes = tuple[tuple[str, Shape], ...]
@@ -121,7 +123,9 @@ class SplitReport:
     """How an epoch was split over devices, or would be.
 
     `wrapped` names the submodule inside DataParallel ("" when it is the whole model); `partial` says that
-    the run was interrupted and only the batches done are here.
+    the run was interrupted and only the batches done are here. `distribution` is DDP's alone: there a batch
+    is what all ranks take in one step, a replica is a rank, and `outside` is what the loop on rank 0 sees.
+    `trace` is there when the config asks for one sample's way.
     """
 
     command: str
@@ -132,6 +136,8 @@ class SplitReport:
     wrapped: str = ""
     virtual: bool = False
     partial: bool = False
+    distribution: Distribution | None = None
+    trace: Trace | None = None
 
     @property
     def model(self) -> str:

@@ -1,16 +1,39 @@
 """The command line: a file a command, each loaded only when it is the one that was asked for."""
 
+import os
 import sys
 
-from dpdemo.errors import DpdemoError
+from dpdemo.errors import DpdemoError, PeerFailedError
 
 
 def main() -> None:
     """Run the program: the entry point of `dpdemo`."""
     try:
+        _run()
+    except SystemExit as ended:
+        if "RANK" in os.environ and "dpdemo.runner.ddp" in sys.modules:
+            _end_rank(ended.code)
+        raise
+
+
+def _end_rank(code: str | int | None) -> None:
+    """End the process of a rank at once.
+
+    gloo's threads may still be letting go of tensors, and a Python that shuts down meanwhile aborts with
+    "terminate called without an active exception" (pytorch/pytorch#179291).
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _run() -> None:
+    try:
         from dpdemo.cli.group import app
 
         app(prog_name="dpdemo")
+    except PeerFailedError as error:
+        sys.exit(error.exit_code)  # the rank that failed first has said why
     except DpdemoError as error:
         from dpdemo.cli.streams import print_error
 

@@ -8,12 +8,13 @@ from typer.core import TyperGroup
 
 COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
-    "run": "Run an epoch under torch's DataParallel and show what each device saw.",
+    "run": "Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.",
     "check": "Find a model's pitfalls under DataParallel, on virtual GPUs, and say how to fix each.",
     "exec": "Run an unmodified program on virtual GPUs, then report how each DataParallel call was split.",
     "explain": "Take one batch through scatter, replicate, parallel_apply and gather, step by step.",
     "record": "Record what DataParallel does, forward and backward, for `dpdemo replay` to repeat.",
     "replay": "Repeat a recording and say identical, equal to round-off, or where it first differs.",
+    "compare": "Compare DataParallel with DistributedDataParallel for one config.",
     "devices": "List the visible GPUs and apply DataParallel's balance rule.",
     "schema": "Print the JSON schema of the config, of the report, or of exec's report.",
 }

@@ -7,13 +7,15 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from dpdemo.config import Config, Where, make_config, read_values
 from dpdemo.errors import UsageError
 from dpdemo.gpus import parse_gpus
+from dpdemo.strategy import OF_DDP_ALONE
+from dpdemo.wording import at
 
 Format = Literal["table", "transcript", "json", "csv", "markdown"]
 
@@ -63,22 +65,23 @@ _CONFIG_FILE = Annotated[
 
 
 def takes_config(
-    *, lone_number_is_count: bool, output: Output = REPORT
+    *, lone_number_is_count: bool, output: Output = REPORT, strategies: tuple[str, ...] = ("dp",)
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options; it gets them as one `Settings`, its first argument.
 
     `lone_number_is_count` says how `--gpus 8` reads: as a count where no device is touched, else as an
-    ordinal; `output` says which options of the output there are.
+    ordinal; `output` says which options of the output there are; `strategies` are those it knows.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        fields = _field_options(lone_number_is_count=lone_number_is_count)
+        fields = _field_options(strategies, lone_number_is_count=lone_number_is_count)
         shared = {"config": (_CONFIG_FILE, None), **fields, **output.options()}
 
         def call(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
-            command(_settings(given, output, lone_number_is_count=lone_number_is_count), **kept)
+            settings = _settings(given, output, strategies, lone_number_is_count=lone_number_is_count)
+            command(settings, **kept)
 
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -96,9 +99,14 @@ def takes_config(
     return decorate
 
 
-def _field_options(*, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]:
+def _field_options(strategies: tuple[str, ...], *, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]:
+    without = set() if "ddp" in strategies else {"trace_sample", *OF_DDP_ALONE}
+    if len(strategies) == 1:
+        without.add("strategy")
     options = {}
     for name, field in Config.model_fields.items():
+        if name in without:
+            continue
         flag = f"--{name.replace('_', '-')}"
         if field.annotation is bool:
             flag = f"{flag}/--no-{name.replace('_', '-')}"
@@ -109,15 +117,25 @@ def _field_options(*, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]
 
 
 def _option_type(name: str) -> Any:
-    annotation = Config.model_fields[name].annotation
-    if annotation is bool:
+    if Config.model_fields[name].annotation is bool:
         return bool
+    words = _words(name)
     # numbers are read by `_number`, so that the config's own check speaks of them, as it does for a file
-    return Literal[get_args(annotation)] if name == "dtype" else str
+    return Literal[words] if words else str
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """List the words that are a field's only values; none for any other field."""
+    annotation = Config.model_fields[name].annotation
+    kinds = [kind for kind in (get_args(annotation) or (annotation,)) if kind is not type(None)]
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else ()
 
 
 def _is_number(name: str) -> bool:
-    return Config.model_fields[name].annotation is not bool and name not in {"gpus", "model", "dtype"}
+    is_text = name in {"gpus", "model"} or _words(name)
+    return Config.model_fields[name].annotation is not bool and not is_text
 
 
 def _number(text: str) -> int | float | str:
@@ -139,7 +157,9 @@ def _help(name: str, lone_number_is_count: bool) -> str:
     return Config.model_fields[name].description or ""
 
 
-def _settings(given: dict[str, Any], output: Output, *, lone_number_is_count: bool) -> Settings:
+def _settings(
+    given: dict[str, Any], output: Output, strategies: tuple[str, ...], *, lone_number_is_count: bool
+) -> Settings:
     shown = {name: given.pop(name) for name in output.options()}
     file = given.pop("config")
     if shown["quiet"] and shown.get("verbose"):
@@ -155,5 +175,14 @@ def _settings(given: dict[str, Any], output: Output, *, lone_number_is_count: bo
             named[name] = parse_gpus(text, lone_number_is_count=lone_number_is_count)
         elif _is_number(name):
             named[name] = _number(text)
+    if "dp" not in strategies:
+        values["strategy"] = strategies[0]
     where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
-    return Settings(make_config({**values, **named}, where), where, **shown)
+    config = make_config({**values, **named}, where)
+    if config.strategy not in strategies:
+        raise UsageError(
+            f"expected the strategy {' or '.join(strategies)}, which this command is about, got "
+            f"{config.strategy} - {at('strategy', where)}",
+            hint="leave `strategy` out",
+        )
+    return Settings(config, where, **shown)

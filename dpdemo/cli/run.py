@@ -1,5 +1,6 @@
 """`dpdemo run`: an epoch under genuine DataParallel, as it was seen."""
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -11,36 +12,55 @@ from dpdemo.cli.progress import progress_bar
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_error, print_hint
 from dpdemo.errors import DpdemoError, RunInterrupted
+from dpdemo.report import SplitReport
 
 app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=False)
+@takes_config(lone_number_is_count=False, strategies=("dp", "ddp"))
 def run(
     settings: Settings,
     virtual: Annotated[
         bool, typer.Option("--virtual", help="Run on virtual GPUs: no GPU is needed.")
     ] = False,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", help="How long a rank of ddp waits for the others."),
+    ] = 300,
 ) -> None:
-    """Run an epoch under torch's DataParallel and show what each device saw.
+    """Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.
 
-    Without --gpus it takes all visible GPUs, or the CPU where there is none.
+    Without --gpus it takes all visible GPUs, or the CPU where there is none. With --strategy ddp it starts a
+    process for each GPU, or as many as --processes says; under torchrun it is one rank of those.
     """
     if virtual:
         hide_real_gpus()
     with loading_torch():
-        from dpdemo.runner.dp import run_dp
+        from dpdemo.runner import run as run_config
+        from dpdemo.runner.world import speaks
+
+        import_module(f"dpdemo.runner.{settings.config.strategy}")  # what `run` needs
 
     try:
         with progress_bar(settings) as progress:
-            report = run_dp(settings.config, progress, virtual=virtual)
+            report = run_config(settings.config, virtual=virtual, progress=progress, timeout=timeout)
     except RunInterrupted as interrupt:
         show(interrupt.report, settings)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))
         raise typer.Exit(130) from None
+    if not speaks():
+        return
     show(report, settings)
-    if report.devices.kind == "cpu" and not settings.quiet:
+    if not settings.quiet:
+        _hint(report)
+
+
+def _hint(report: SplitReport) -> None:
+    if report.distribution is not None:
+        if report.distribution.world_size == 1:
+            print_hint("one process, so nothing is distributed; try --processes 3")
+    elif report.devices.kind == "cpu":
         print_hint(
             "no GPU is visible, so DataParallel made one plain call a batch; "
             "`dpdemo simulate --gpus 8` previews a split"

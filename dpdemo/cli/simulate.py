@@ -16,7 +16,7 @@ app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=True)
+@takes_config(lone_number_is_count=True, strategies=("dp", "ddp"))
 def simulate(
     settings: Settings,
     fail_on: Annotated[
@@ -33,8 +33,9 @@ def simulate(
     kinds = parse_kinds(fail_on) if fail_on else ()
     report = predict(settings.config)
     show(report, settings)
-    if settings.config.gpus is None and not settings.quiet:
-        print_hint("no GPUs named, so this is one plain call a batch; try --gpus 8")
+    if len(report.devices) == 1 and settings.config.gpus is None and not settings.quiet:
+        plain = "one rank" if report.distribution else "one plain call a batch"
+        print_hint(f"no GPUs named, so this is {plain}; try --gpus 8")
     found = [finding for finding in find(report) if finding.kind in kinds]
     if found:
         raise CheckFailedError("\n".join(f"--fail-on {finding.kind}: {finding}" for finding in found))

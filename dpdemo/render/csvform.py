@@ -1,7 +1,7 @@
 """A report as CSV: a line for each replica and idle device of each group of batches, and one for Outside."""
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from dpdemo.render.plain import listed
@@ -12,6 +12,8 @@ COLUMNS = (
     "first", "count", "batch_size", "view", "replica", "device", "rows", "input_device", "input", "output",
 )  # fmt: skip
 """`view` is in_model, idle or outside; `device` holds the output, `input_device` the input."""
+OF_RANKS = ("node", "local_rank")
+"""Two more columns under DDP, where a replica is a rank."""
 
 
 class _Echo:
@@ -24,14 +26,24 @@ class _Echo:
 def pieces(report: SplitReport, *, verbose: bool) -> Iterator[str]:
     """Yield the header, then the lines in the order of the epoch."""
     writer: Any = csv.writer(_Echo(), lineterminator="\n")
-    yield writer.writerow(COLUMNS)
+    yield writer.writerow(COLUMNS + (() if report.distribution is None else OF_RANKS))
     for group in listed(report, verbose=verbose):
         batch = (group.first, group.count, group.batch_size)
         for line in _lines(group):
-            yield writer.writerow((*batch, *line))
+            yield writer.writerow((*batch, *line, *_place(report, line)))
 
 
-def _lines(group: BatchGroup) -> Iterator[Iterable[object]]:
+def _place(report: SplitReport, line: tuple[object, ...]) -> tuple[object, ...]:
+    if report.distribution is None:
+        return ()
+    rank = line[1]
+    if not isinstance(rank, int):
+        return ("", "")
+    place = report.distribution.place(rank)
+    return (place.node, place.local_rank)
+
+
+def _lines(group: BatchGroup) -> Iterator[tuple[object, ...]]:
     for run in group.in_model:
         input_shapes, output_shapes = crossed(run.input), crossed(run.output)
         for replica, device in enumerate(run.devices, run.first):

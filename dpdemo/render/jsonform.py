@@ -4,10 +4,21 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 
+from dpdemo.distribution import Distribution, Indices
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import is_lone
-from dpdemo.render.wire import SCHEMA, OutsideJson, ReplicaJson, ShapesJson, TotalsJson
+from dpdemo.render.wire import (
+    SCHEMA,
+    DistributionJson,
+    OutsideJson,
+    ReplicaJson,
+    ShapesJson,
+    StopJson,
+    TotalsJson,
+    TraceJson,
+)
 from dpdemo.report import BatchGroup, Outside, Shapes, SplitReport
+from dpdemo.trace import Trace
 
 DIGITS = 6
 
@@ -22,8 +33,13 @@ def pieces(report: SplitReport, *, verbose: bool) -> Iterator[str]:
     yield '"batches": ['
     for number, group in enumerate(listed(report, verbose=verbose)):
         yield ",\n  " if number else "\n  "
-        yield from _batch(group)
-    yield f'],\n "totals": {json.dumps(_totals(report))}}}\n'
+        yield from _batch(report, group)
+    yield "],\n "
+    if report.distribution is not None:
+        yield f'"distribution": {json.dumps(_distribution(report.distribution))},\n '
+    if report.trace is not None:
+        yield f'"trace": {json.dumps(_trace(report.trace))},\n '
+    yield f'"totals": {json.dumps(_totals(report))}}}\n'
 
 
 def _head(report: SplitReport) -> dict[str, str | bool]:
@@ -38,9 +54,9 @@ def _head(report: SplitReport) -> dict[str, str | bool]:
     }
 
 
-def _batch(group: BatchGroup) -> Iterator[str]:
+def _batch(report: SplitReport, group: BatchGroup) -> Iterator[str]:
     yield f'{{"first": {group.first}, "count": {group.count}, "batch_size": {group.batch_size},\n   '
-    yield from _array("in_model", map(json.dumps, replicas_json(group)), ",\n    ")
+    yield from _array("in_model", map(json.dumps, replicas_json(group, report.distribution)), ",\n    ")
     yield ",\n   "
     yield from _array("idle", map(json.dumps, group.idle), ", ")
     yield f',\n   "outside": {json.dumps(outside_json(group.outside))},\n   '
@@ -54,14 +70,51 @@ def _array(key: str, items: Iterable[str], separator: str) -> Iterator[str]:
     yield "]"
 
 
-def replicas_json(group: BatchGroup) -> Iterator[ReplicaJson]:
+def replicas_json(group: BatchGroup, distribution: Distribution | None = None) -> Iterator[ReplicaJson]:
     """Yield an entry for each replica."""
     for run in group.in_model:
         input_shapes, output_shapes = shapes_json(run.input), shapes_json(run.output)
         for number, device in enumerate(run.devices, run.first):
-            yield ReplicaJson(
+            replica = ReplicaJson(
                 replica=number, device=device, rows=run.rows, input=input_shapes, output=output_shapes
             )
+            if distribution is not None:
+                place = distribution.place(number)
+                replica |= {"rank": number, "node": place.node, "local_rank": place.local_rank}
+            yield replica
+
+
+def _distribution(found: Distribution) -> DistributionJson:
+    return DistributionJson(
+        world_size=found.world_size,
+        nodes=found.num_nodes,
+        batch_size_per_rank=found.batch_size,
+        global_batch_size=found.global_batch_size,
+        drawn=found.drawn,
+        num_repeated=found.num_repeated,
+        num_dropped=found.num_dropped,
+        repeated=_spans(found.repeated),
+        dropped=_spans(found.dropped),
+    )
+
+
+def _trace(trace: Trace) -> TraceJson:
+    stops = [
+        StopJson(
+            batch=stop.batch,
+            replica=stop.replica,
+            device=stop.device,
+            row=stop.row,
+            output_row=stop.output_row,
+            output_device=stop.output_device,
+        )
+        for stop in trace.stops
+    ]
+    return TraceJson(sample=trace.sample, stops=stops)
+
+
+def _spans(indices: Indices | None) -> list[tuple[int, int]] | None:
+    return None if indices is None else [(span[0], span[-1]) for span in indices]
 
 
 def outside_json(outside: Outside) -> OutsideJson:

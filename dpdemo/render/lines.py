@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpdemo.devices import Devices
-from dpdemo.report import BatchGroup, Shapes
-
-MANY = 16
-"""With more devices than this, equal neighbours share a line."""
+from dpdemo.devices import Devices, Tiled
+from dpdemo.render.ranks import MANY, labels
+from dpdemo.report import BatchGroup, Shapes, SplitReport
 
 
 class Splits(Protocol):
@@ -46,6 +44,11 @@ class Line:
 
 def group_lines(report: Splits, group: BatchGroup) -> Iterator[Line]:
     """Yield the lines of one group of batches: the replicas in their order, then the idle devices."""
+    if isinstance(report, SplitReport) and report.distribution is not None:
+        for run in group.in_model:
+            for label, first, count in labels(report.distribution, run):
+                yield Line(label, first, count, run.rows, run.input, run.output)
+        return
     many = len(report.devices) > MANY
     shared = has_shared_devices(report.devices)
     for run in group.in_model:
@@ -64,7 +67,8 @@ def has_shared_devices(devices: Devices) -> bool:
 
 def num_distinct(devices: Devices) -> int:
     """Count the devices, each once."""
-    return len(devices) if isinstance(devices.ordinals, range) else len(set(devices.ordinals))
+    ordinals = devices.ordinals.pattern if isinstance(devices.ordinals, Tiled) else devices.ordinals
+    return len(ordinals) if isinstance(ordinals, range) else len(set(ordinals))
 
 
 def _parts(devices: Devices, *, many: bool) -> Iterator[tuple[int, Devices]]:

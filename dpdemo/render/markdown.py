@@ -7,7 +7,7 @@ from dpdemo.render import words
 from dpdemo.render.lines import Line, group_lines
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import bracketed
-from dpdemo.report import BatchGroup, Outside, Shapes, SplitReport
+from dpdemo.report import BatchGroup, Shapes, SplitReport
 
 Row = tuple[str, ...]
 
@@ -48,7 +48,7 @@ def _rows(report: SplitReport, *, verbose: bool) -> Iterator[Row]:
     for group in listed(report, verbose=verbose):
         for line in group_lines(report, group):
             yield _row(group, line)
-        yield _outside_row(group, group.outside)
+        yield _outside_row(report, group)
 
 
 def _row(group: BatchGroup, line: Line) -> Row:
@@ -58,9 +58,10 @@ def _row(group: BatchGroup, line: Line) -> Row:
     return (words.span(group), line.label, rows, _cell(line.input), _cell(line.output))
 
 
-def _outside_row(group: BatchGroup, outside: Outside) -> Row:
+def _outside_row(report: SplitReport, group: BatchGroup) -> Row:
+    outside = group.outside
     before = f"{_cell(outside.input)} on {outside.input_device}"
-    after = f"{_cell(outside.output)} on {outside.device}"
+    after = f"{_cell(outside.output)} on {outside.device}{words.outside_of(report)}"
     return (words.span(group), "Outside", str(group.batch_size), before, after)
 
 

@@ -113,7 +113,9 @@ class GroupPicture:
     def _outside(self, group: BatchGroup) -> Table:
         outside = group.outside
         before = f"{', '.join(self._shapes(outside.input))} on {outside.input_device}"
-        after = f"{', '.join(self._shapes(outside.output))} on {outside.device}"
+        after = (
+            f"{', '.join(self._shapes(outside.output))} on {outside.device}{words.outside_of(self._report)}"
+        )
         arrow = fit("→", self._encoding)
         label = max(self._layout.label if not self._layout.stacked else 0, len("Outside"))
         room = self._width - label - GAP

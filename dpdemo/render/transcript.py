@@ -10,12 +10,16 @@ from dpdemo.report import BatchGroup, Shapes, SplitReport
 
 def pieces(report: SplitReport) -> Iterator[str]:
     """Yield the tutorial's output for every batch of the epoch."""
-    number = num_distinct(report.devices)
+    number = len(report.devices) if _has_gpu_a_rank(report) else num_distinct(report.devices)
     if number > 1:
         yield f"Let's use {number} GPUs!\n"
     for group in report.batches:
         for _ in range(group.count):
             yield from _batch(group)
+
+
+def _has_gpu_a_rank(report: SplitReport) -> bool:
+    return report.distribution is not None and report.devices.kind == "cuda"
 
 
 def _batch(group: BatchGroup) -> Iterator[str]:

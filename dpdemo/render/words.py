@@ -1,9 +1,11 @@
 """The sentences around a table, without any drawing."""
 
 from dpdemo.findings import advice, find
+from dpdemo.render import ranks
 from dpdemo.render.glyphs import printable
-from dpdemo.render.lines import MANY, Splits, has_shared_devices, num_distinct
+from dpdemo.render.lines import Splits, has_shared_devices, num_distinct
 from dpdemo.report import BatchGroup, SplitReport
+from dpdemo.trace import Stop
 
 STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
 
@@ -16,6 +18,8 @@ def title(report: SplitReport) -> str:
 
 def _over(report: SplitReport) -> str:
     devices = report.devices
+    if report.distribution is not None:
+        return ranks.over(report, report.distribution)
     if devices.kind == "cpu":
         return "on the CPU"
     number = num_distinct(devices)
@@ -27,7 +31,10 @@ def _over(report: SplitReport) -> str:
 def setting(report: SplitReport) -> str:
     """Say how: strategy, devices, batch size and whatever else was chosen."""
     config = report.config
-    parts = [_strategy(report), f"batch size {config.batch_size}", f"data size {config.data_size}"]
+    if report.distribution is not None:
+        parts = [_strategy(report), *ranks.setting(report, report.distribution)]
+    else:
+        parts = [_strategy(report), f"batch size {config.batch_size}", f"data size {config.data_size}"]
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
     if config.drop_last:
@@ -37,9 +44,10 @@ def setting(report: SplitReport) -> str:
 
 def _strategy(report: SplitReport) -> str:
     devices = report.devices
-    if devices.kind == "cpu":
+    if devices.kind == "cpu" and report.distribution is None:
         return ""
-    named = isinstance(devices.ordinals, range) or len(devices) <= MANY
+    few = isinstance(devices.ordinals, range) or len(devices) <= ranks.MANY
+    named = few and report.distribution is None  # a line for each rank names its device
     which = f"{printable(report.wrapped)} in " if report.wrapped else ""
     return f"{which}{STRATEGIES.get(report.strategy, report.strategy)}" + (f" on {devices}" if named else "")
 
@@ -54,6 +62,8 @@ def interruption(report: SplitReport) -> str:
 
 def num_batches(report: SplitReport) -> int:
     """Count the batches of a whole epoch."""
+    if report.distribution is not None:
+        return ranks.num_batches(report, report.distribution)
     full, rest = divmod(report.config.data_size, report.config.batch_size)
     return full + (1 if rest and not report.config.drop_last else 0)
 
@@ -68,7 +78,8 @@ def heading(report: SplitReport, group: BatchGroup) -> str:
     samples = "1 sample" if group.batch_size == 1 else f"{group.batch_size} samples"
     if group.count > 1:
         return f"Batches {span(group)} ({group.count}×): {samples} each"
-    is_short_last = group.first == num_batches(report) and group.batch_size < report.config.batch_size
+    whole = report.config.batch_size if report.distribution is None else report.distribution.global_batch_size
+    is_short_last = group.first == num_batches(report) and group.batch_size < whole
     return f"Batch {span(group)}: {samples}" + (", the short last one" if is_short_last else "")
 
 
@@ -79,12 +90,36 @@ def inside(report: Splits) -> str:
 
 def facts(report: SplitReport) -> list[tuple[str, str, str]]:
     """Sum up the epoch: name, number and what it means to a learner."""
+    return _totals(report) + _stops(report)
+
+
+def _totals(report: SplitReport) -> list[tuple[str, str, str]]:
+    if report.distribution is not None:
+        return ranks.facts(report, report.distribution)
     totals = report.totals
     found = [("Batches", str(totals.batches), ""), ("Samples", str(totals.samples), "")]
     if len(report.devices) > 1 and report.batches:
         found.append(("Utilization", _percent(totals.utilization), _waiting(totals.utilization)))
         found.append(("Sample weight", f"×{report.sample_weight:.2f}", _weighing(report)))
     return found
+
+
+def _stops(report: SplitReport) -> list[tuple[str, str, str]]:
+    """Say where the traced sample goes, a line each time that it goes through the model."""
+    if report.trace is None:
+        return []
+    name = f"Sample {report.trace.sample}"
+    if not report.trace.stops:
+        return [(name, "in no batch", "so far" if report.partial else "it is left out")]
+    return [(name, f"batch {stop.batch}", _way(report, stop)) for stop in report.trace.stops]
+
+
+def _way(report: SplitReport, stop: Stop) -> str:
+    if report.distribution is not None:
+        return f"row {stop.row}, in and out, on {report.distribution.place(stop.replica)}"
+    replica = f" (replica {stop.replica})" if has_shared_devices(report.devices) else ""
+    out = f"row {stop.output_row} of the output on {stop.output_device}"
+    return f"row {stop.row} on {stop.device}{replica}, {out}"
 
 
 def _percent(share: float) -> str:
@@ -114,9 +149,20 @@ def warnings(report: SplitReport) -> list[str]:
     """Warn of lone samples in a prediction, while there is still time to choose."""
     if report.command != "simulate":
         return []
-    return [str(finding) for finding in find(report) if finding.kind == "lone-sample"]
+    of_ranks = [] if report.distribution is None else ranks.warnings(report, report.distribution)
+    return of_ranks + [str(finding) for finding in find(report) if finding.kind == "lone-sample"]
 
 
 def tip(report: SplitReport) -> str:
     """Advise in one line what would split evenly, if something would."""
-    return advice(report) if report.command == "simulate" else ""
+    if report.command != "simulate":
+        return ""
+    if report.distribution is not None:
+        return ranks.tip(report, report.distribution)
+    return advice(report)
+
+
+def outside_of(report: Splits) -> str:
+    """Say whose view Outside is, where there are several: each rank of DDP has its own loop."""
+    is_one_of_many = isinstance(report, SplitReport) and report.distribution and len(report.devices) > 1
+    return ", on rank 0" if is_one_of_many else ""

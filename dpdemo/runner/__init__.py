@@ -1,12 +1,15 @@
 """Running an epoch for real and reporting what was seen: a file a strategy.
 
-`dp.py` wraps the model in torch.nn.DataParallel; `epoch.py` is the loop that all strategies share.
+`dp.py` wraps the model in torch.nn.DataParallel. `ddp.py` launches ranks, each a process of `ddp_worker.py`
+that does what `ddp_rank.py` says; `records.py` makes one report of theirs. `epoch.py` is the loop that all
+strategies share.
 """
 
 import os
 from typing import Any
 
 from dpdemo.config import Config
+from dpdemo.errors import UsageError
 from dpdemo.prediction import resolve
 from dpdemo.report import SplitReport
 from dpdemo.runner.epoch import Progress
@@ -17,14 +20,18 @@ def run(
     *,
     virtual: bool = False,
     progress: Progress | None = None,
+    timeout: float | None = None,
     **overrides: Any,
 ) -> SplitReport:
-    """Run the epoch under genuine torch.nn.DataParallel and report what was seen.
+    """Run the epoch under genuine DataParallel or DistributedDataParallel and report what was seen.
+
+    Under torchrun every rank returns the same report.
 
     Args:
         config: a Config, or the path of a YAML file; the tutorial's values if left out.
         virtual: run on virtual GPUs, as many as `gpus` asks for, instead of real ones.
         progress: called now and then with (batches done, batches in all).
+        timeout: seconds that a rank of `ddp` waits for the others; 300 if left out.
         overrides: config keys that win over `config`, such as `gpus=[0, 1]` or `batch_size=64`.
 
     Raises:
@@ -33,6 +40,16 @@ def run(
         RunInterrupted: a KeyboardInterrupt that carries the report of the batches done so far.
 
     """
+    resolved = resolve(config, overrides)
+    if resolved.strategy == "ddp":
+        if virtual:
+            raise UsageError(
+                "expected real devices under ddp, got virtual GPUs, which live in one process - at `virtual`",
+                hint="leave `virtual` out: `processes: 3` runs three ranks on the CPU",
+            )
+        from dpdemo.runner.ddp import TIMEOUT_SECONDS, run_ddp
+
+        return run_ddp(resolved, progress, TIMEOUT_SECONDS if timeout is None else timeout)
     from dpdemo.runner.dp import run_dp
 
-    return run_dp(resolve(config, overrides), progress, virtual=virtual)
+    return run_dp(resolved, progress, virtual=virtual)

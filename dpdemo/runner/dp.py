@@ -11,8 +11,9 @@ from dpdemo.devices import Devices
 from dpdemo.errors import RunInterrupted
 from dpdemo.models import Placement, build
 from dpdemo.report import SplitReport
-from dpdemo.runner.epoch import EpochInterrupted, Progress, run_epoch
+from dpdemo.runner.epoch import EpochInterrupted, Progress, Watch, make_loader, run_epoch
 from dpdemo.runner.place import opened_devices
+from dpdemo.trace import trace_batches
 
 
 def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = False) -> SplitReport:
@@ -27,12 +28,13 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
     with opened_devices(config, virtual=virtual) as devices:
         report = SplitReport("run", config, devices, (), wrapped=_wrapped(config), virtual=virtual)
         built = build(config, place(config, devices))
+        loader = make_loader(config)
         try:
-            batches = run_epoch(built, config, devices, progress)
+            batches = run_epoch(built, config, devices, loader, Watch(progress))
         except EpochInterrupted as interrupt:
             partial = replace(report, batches=interrupt.batches, partial=True)
-            raise RunInterrupted(partial) from None
-        return replace(report, batches=batches)
+            raise RunInterrupted(_traced(partial, loader.order)) from None
+        return _traced(replace(report, batches=batches), loader.order)
 
 
 def place(config: Config, devices: Devices) -> Placement:
@@ -48,6 +50,15 @@ def place(config: Config, devices: Devices) -> Placement:
         return nn.DataParallel(module, device_ids, output_device=config.output_device, dim=config.dim)
 
     return Placement(wrap, torch.device("cuda", first), torch.device("cuda", last))
+
+
+def _traced(report: SplitReport, order: torch.Tensor | None) -> SplitReport:
+    """Add the way of the sample that the config names, from what was seen."""
+    sample = report.config.trace_sample
+    if sample is None:
+        return report
+    position = sample if order is None else int((order == sample).nonzero())
+    return replace(report, trace=trace_batches(report, sample, position))
 
 
 def _wrapped(config: Config) -> str:

@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -25,19 +27,28 @@ _SMALL_BATCH_NUMBERS = 1 << 15
 """ATen's own limit under which it does not split an operation (`ATen/TensorIterator.h`, GRAIN_SIZE)."""
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of an epoch as it runs: `learn` takes each output of the model, for DDP's backward."""
+
+    progress: Progress | None = None
+    learn: Callable[[Any], None] | None = None
+
+
 def make_loader(config: Config) -> BatchLoader:
     """Make the epoch's batches for a config."""
+    order = epoch_order(config.data_size, config.seed, shuffle=config.shuffle)
+    return BatchLoader(
+        make_dataset(config), config.data_size, config.batch_size, config.dim, config.drop_last, order
+    )
+
+
+def make_dataset(config: Config) -> NoiseDataset:
+    """Make the epoch's samples for a config."""
     model = MODELS.get(config.model)
     sample = model.input(config.input_size, config.output_size) if model else (config.input_size,)
     vocabulary = VOCABULARY if model and model.reads_cpu_input else 0
-    return BatchLoader(
-        NoiseDataset(sample, config.seed, DTYPES[config.dtype], vocabulary),
-        config.data_size,
-        config.batch_size,
-        config.dim,
-        config.drop_last,
-        epoch_order(config.data_size, config.seed, shuffle=config.shuffle),
-    )
+    return NoiseDataset(sample, config.seed, DTYPES[config.dtype], vocabulary)
 
 
 class EpochInterrupted(KeyboardInterrupt):
@@ -49,9 +60,9 @@ class EpochInterrupted(KeyboardInterrupt):
 
 
 def run_epoch(
-    built: BuiltModel, config: Config, devices: Devices, progress: Progress | None = None
+    built: BuiltModel, config: Config, devices: Devices, loader: BatchLoader, watch: Watch
 ) -> tuple[BatchGroup, ...]:
-    """Call the model on every batch of the epoch and return what was seen.
+    """Call the model on every batch of a loader and return what was seen.
 
     Raises:
         RunError: if the model fails, with the user's own frames.
@@ -60,18 +71,18 @@ def run_epoch(
     """
     recorder = EpochRecorder(devices, config.dim)
     observer = ReplicaObserver(built.wrapper, built.split)
-    loader = make_loader(config)
     try:
-        with threads_for(loader):
-            for outside in _call_batches(built, loader, progress):
-                recorder.add(observer.take(), outside)
-    except KeyboardInterrupt:
+        try:
+            with threads_for(loader):
+                for outside in _call_batches(built, loader, watch):
+                    recorder.add(observer.take(), outside)
+        except Exception as error:
+            number = recorder.num_batches + 1
+            raise RunError(
+                f"expected the model `{config.model}` to take batch {number}, got {take_apart(error)}"
+            ) from error
+    except KeyboardInterrupt:  # also one that comes while an exception is taken apart
         raise EpochInterrupted(recorder.groups()) from None
-    except Exception as error:
-        number = recorder.num_batches + 1
-        raise RunError(
-            f"expected the model `{config.model}` to take batch {number}, got {take_apart(error)}"
-        ) from error
     finally:
         observer.close()
     return recorder.groups()
@@ -93,12 +104,15 @@ def threads_for(loader: BatchLoader) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _call_batches(built: BuiltModel, loader: BatchLoader, progress: Progress | None) -> Iterator[Seen]:
+def _call_batches(built: BuiltModel, loader: BatchLoader, watch: Watch) -> Iterator[Seen]:
     due = time.monotonic() + _PROGRESS_SECONDS
     total = len(loader)
     for done, batch in enumerate(loader):
-        if progress is not None and time.monotonic() > due:
-            progress(done, total)
+        if watch.progress is not None and time.monotonic() > due:
+            watch.progress(done, total)
             due = time.monotonic() + _PROGRESS_SECONDS
         inputs = batch.to(built.input_device)
-        yield see((inputs,), built.model(inputs))
+        output = built.model(inputs)
+        if watch.learn is not None:
+            watch.learn(output)
+        yield see((inputs,), output)

@@ -22,6 +22,7 @@ How it is made, one mechanism a file, in the order to read them:
     random.py    a generator for each GPU
     transfer.py  moving tensors, with gradients that travel back
     tensor.py    the methods of `torch.Tensor` that name a device
+    recurrent.py the check of devices with which recurrent networks begin
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too
     storages.py  what saving and loading go through
     comm.py      the seven functions of `torch._C` on which DataParallel rests

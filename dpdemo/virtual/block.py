@@ -82,6 +82,7 @@ def virtual_gpus(num_gpus: int) -> Iterator[VirtualGpus]:
     if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or num_gpus < 1:
         raise ValueError(f"`num_gpus`: expected a number of at least 1, got {num_gpus!r}")
     session = _open(num_gpus)
+    session.current.inside = True
     try:
         with patches.applied(patches.table(session)), VirtualGpuMode(session):
             yield VirtualGpus(session.ledger)

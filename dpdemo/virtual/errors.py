@@ -72,3 +72,19 @@ def forked() -> RuntimeError:
 def convolution_types(input_type: str, weight_type: str) -> RuntimeError:
     """Build the error of a convolution over a CPU and a GPU tensor (ATen/native/Convolution.cpp)."""
     return RuntimeError(f"Input type ({input_type}) and weight type ({weight_type}) should be the same")
+
+
+def recurrent_devices(kind: str, data: object, other: object) -> RuntimeError:
+    """Build the error of a recurrent network with parts elsewhere (ATen/native/RNN.cpp)."""
+    return RuntimeError(
+        f"Input and {kind} tensors are not at the same device, "
+        f"found input tensor at {data} and {kind} tensor at {other}"
+    )
+
+
+def foreign_thread() -> VirtualGpuError:
+    """Build the error of a thread that the GPUs are not known to."""
+    return VirtualGpuError(
+        "this thread was running before the block of virtual GPUs was opened, and does not see them; "
+        "start it inside the block"
+    )

@@ -60,6 +60,7 @@ def plain(original: Callable[..., Any]) -> Callable[..., Any]:
 def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `original` with a device that was named, and see to it that a user's "cpu" means the CPU."""
     device = kwargs["device"] = torch.device(as_device(kwargs["device"]))  # type: ignore[call-overload]
+    gpu_index(device)  # before C++ is asked: it may refuse in other words
     pinned = kwargs.pop("pin_memory", False)
     result = original(*args, **kwargs)
     if device.type == "cpu":

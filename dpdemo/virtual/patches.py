@@ -29,6 +29,7 @@ from dpdemo.virtual import (
     generators,
     grouping,
     legacy,
+    recurrent,
     replicas,
     runtime,
     storages,
@@ -235,7 +236,7 @@ def _factory_patches() -> list[Patch]:
 def _script_patches(others: list[Patch]) -> list[Patch]:
     """TorchScript knows PyTorch's functions by identity; it must know their stand-ins too."""
     known = torch.jit._builtins._get_builtin_table()  # type: ignore[no-untyped-call]
-    ops = [(patch, known.get(id(vars(patch.owner).get(patch.name)))) for patch in others]
+    ops = [(patch, known.get(id(getattr(patch.owner, patch.name)))) for patch in others]
     why = "TorchScript knows functions by identity"
     return [Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None]
 
@@ -256,6 +257,11 @@ def _thread_patches() -> list[Patch]:
             "a cache of one stream for each device that there was",
         ),
     ]
+
+
+def _recurrent_patches() -> list[Patch]:
+    made = {name: recurrent.checked(getattr(torch._VF, name)) for name in recurrent.NAMES}
+    return _group(torch._VF, "a check of devices that stands in C++", **made)
 
 
 def _device_patches() -> list[Patch]:
@@ -311,7 +317,7 @@ def _storage_patches() -> list[Patch]:
 
 def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
-    factories_and_more = _factory_patches()
+    factories_and_more = [*_factory_patches(), *_recurrent_patches()]
     return [
         *_cuda_patches(session),
         *_accelerator_patches(),

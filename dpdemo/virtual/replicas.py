@@ -11,6 +11,7 @@ waits is judged from outside, since a lock cannot be asked who waits on it: see 
 
 from __future__ import annotations
 
+import math
 import queue
 import sys
 import threading
@@ -50,9 +51,8 @@ class _Watch:
         still = now - self.moved_at
         if frame.f_code.co_filename not in _WAITING_FILES or still < _WAITING_S:
             return False
-        return (
-            _busy_seconds(self.thread) - self.busy_at_move < still / 2
-        )  # else it only waits for the processor
+        busy = _busy_seconds(self.thread) - self.busy_at_move
+        return math.isnan(busy) or busy < still / 2  # else it only waits for the processor
 
     def _is_idle(self, now: float) -> bool:
         elapsed = now - self.window_at
@@ -65,13 +65,15 @@ class _Watch:
 
 
 def _busy_seconds(thread: threading.Thread) -> float:
-    """Return how long `thread` has run, or would have on a free processor (which only Linux tells)."""
+    """Return how long `thread` has run or wanted to; NaN, with which it never looks idle, if nobody tells.
+
+    Only Linux tells. The thread's own clock (pthread_getcpuclockid) is no substitute: asked of a thread that
+    is over, it crashes the process.
+    """
     try:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
     except (OSError, ValueError):
-        # Not on Linux, or just over: it never looks idle. The thread's own clock (pthread_getcpuclockid) is
-        # no substitute: asked of a thread that is over, it crashes the process.
-        return time.monotonic()
+        return math.nan
     return (int(ran) + int(queued)) / 1e9
 
 

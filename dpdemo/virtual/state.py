@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpdemo.virtual.errors import VirtualGpuError, forked, invalid_ordinal
+from dpdemo.virtual.errors import VirtualGpuError, foreign_thread, forked, invalid_ordinal
 
 if TYPE_CHECKING:
     from dpdemo.virtual.casting import Autocast
@@ -24,6 +24,7 @@ class CurrentDevice(threading.local):
     """The calling thread's current device; a new thread starts on device 0, as with the CUDA runtime."""
 
     index = 0
+    inside = False  # whether a `VirtualGpuMode` was entered in this thread
 
 
 @dataclass
@@ -61,6 +62,16 @@ def the_session() -> Session:
     return session
 
 
+def check_thread(here: Session) -> None:
+    """Raise VirtualGpuError in a thread whose operators are not seen: their results would get no label.
+
+    (C++'s own threads, which run nested backward passes, inherit the dispatch modes of the thread they work
+    for.)
+    """
+    if not here.current.inside and not torch._C._len_torch_dispatch_stack():
+        raise foreign_thread()
+
+
 def gpu_index(device: torch.device) -> int | None:
     """Return the GPU that `device` means to the calling thread, or None for the CPU and other devices.
 
@@ -73,6 +84,7 @@ def gpu_index(device: torch.device) -> int | None:
     here = the_session()
     if os.getpid() != here.pid:
         raise forked()
+    check_thread(here)
     return here.current.index if device.index is None else here.check_ordinal(device.index)
 
 

@@ -14,7 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from dpdemo.virtual.errors import UnsupportedOpError, numpy_of_device_tensor
 from dpdemo.virtual.labels import stamp_all
-from dpdemo.virtual.state import as_device, gpu_index, the_session
+from dpdemo.virtual.state import as_device, check_thread, gpu_index, the_session
 from dpdemo.virtual.transfer import device_index, move
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def device(self: torch.Tensor) -> torch.device:
     if index is None:
         own: torch.device = _device.__get__(self)
         return own
-    return the_session().devices[index]
+    session = the_session()
+    check_thread(session)
+    return session.devices[index]
 
 
 def is_cuda(self: torch.Tensor) -> bool:

@@ -21,5 +21,6 @@ def bootstrap(self: threading.Thread) -> None:
     if state.session is None:
         _bootstrap(self)
         return
+    state.session.current.inside = True
     with VirtualGpuMode(state.session):
         _bootstrap(self)

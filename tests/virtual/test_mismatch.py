@@ -89,6 +89,21 @@ def test_a_convolution_of_a_cpu_tensor_fails_in_its_own_words() -> None:
         nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2))
 
 
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_network_with_parts_elsewhere_fails_in_its_own_words(make: Any) -> None:
+    network, hidden = make(2, 2).cuda(), torch.zeros(1, 1, 2)
+    message = (
+        "Input and hidden tensors are not at the same device, "
+        "found input tensor at cuda:0 and hidden tensor at cpu"
+    )
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        network(zero(1, 1, 2), (hidden, hidden) if make is nn.LSTM else hidden)
+    with pytest.raises(
+        RuntimeError, match=r"^Input and (hidden|parameter) tensors are not at .* and \w+ tensor at cuda:0$"
+    ):
+        network(torch.zeros(1, 1, 2))
+
+
 def test_a_cpu_tensor_without_dimensions_may_be_read_beside_gpu_tensors_but_not_written() -> None:
     assert (zero(3) + torch.tensor(1.0)).get_device() == 0
     assert torch.where(zero(3) > 0, zero(3), torch.tensor(0.0)).get_device() == 0

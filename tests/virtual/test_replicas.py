@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
 
-from dpdemo.virtual import VirtualGpus, replicas, virtual_gpus
+from dpdemo.virtual import VirtualGpuError, VirtualGpus, replicas, virtual_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,15 @@ def test_order_is_that_of_the_device_ids() -> None:
     seen: list[int] = []
     nn.DataParallel(Does(lambda x: seen.append(x.get_device())), [2, 0, 3])(torch.ones(6, 1))
     assert seen == [2, 0, 3]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_replicas_meet_at_a_barrier_also_where_the_system_tells_nothing_of_threads(monkeypatch):
+    monkeypatch.setattr(replicas, "_busy_seconds", lambda _: float("nan"))
+    barrier = threading.Barrier(4)
+    began = time.monotonic()
+    nn.DataParallel(Does(lambda _: barrier.wait(timeout=20)))(torch.ones(4, 1))
+    assert time.monotonic() - began < replicas._PATIENCE_S
 
 
 @pytest.mark.usefixtures("gpus")
@@ -178,3 +188,20 @@ def test_a_replica_that_is_over_before_it_is_looked_at_is_harmless():
         thread.join()
         watch = replicas._Watch(thread)
         assert not watch.is_waiting()
+
+
+def test_a_thread_from_before_the_block_is_told_that_it_does_not_see_the_gpus() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        with virtual_gpus(1):
+            there = torch.ones(1, device="cuda")
+            for use in (
+                lambda: torch.ones(1, device="cuda"),
+                lambda: torch.ones(1).cuda(),
+                lambda: there.device,
+            ):
+                with pytest.raises(
+                    VirtualGpuError, match="running before the block of virtual GPUs was opened"
+                ):
+                    pool.submit(use).result()
+        assert pool.submit(lambda: there.device.type).result() == "cpu"

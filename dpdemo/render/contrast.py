@@ -1,0 +1,76 @@
+"""A comparison of both strategies: side by side as a table, as Markdown, or as JSON."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dpdemo.contrast import Comparison
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCHEMA = "dpdemo.comparison/1"
+
+
+def write(comparison: Comparison, form: str, console: "Console") -> None:
+    """Write a comparison to a console as `table`, `markdown` or `json`."""
+    match form:
+        case "table":
+            _print_table(comparison, console)
+        case "markdown":
+            console.file.writelines(_markdown(comparison))
+        case _:
+            console.file.write(json.dumps(as_json(comparison), indent=1) + "\n")
+
+
+def as_json(comparison: Comparison) -> dict[str, object]:
+    """Give the facts and gradients as plain data."""
+    return {
+        "schema": SCHEMA,
+        "title": comparison.title,
+        "facts": [{"name": fact.name, "dp": fact.dp, "ddp": fact.ddp} for fact in comparison.facts],
+        "samples": comparison.samples,
+        "gradients": [
+            {"name": check.name, "difference": float(f"{check.difference:.3g}"), "why": check.why}
+            for check in comparison.gradients
+        ],
+    }
+
+
+def _print_table(comparison: Comparison, console: "Console") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from dpdemo.render.trimming import Trimmed
+
+    console.print(Text(comparison.title, "bold"))
+    facts = Table(
+        "", "DataParallel", "DistributedDataParallel", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    for fact in comparison.facts:
+        facts.add_row(*map(Text, (fact.name, fact.dp, fact.ddp)))
+    console.print(Trimmed(facts))
+    console.print()
+    console.print(Text(_heading(comparison), "bold"))
+    checks = Table("", "differs by", "because", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for check in comparison.gradients:
+        checks.add_row(*map(Text, (check.name, _percent(check.difference), check.why)))
+    console.print(Trimmed(checks))
+
+
+def _heading(comparison: Comparison) -> str:
+    return f"Gradients of one step over the first {comparison.samples} samples, against one device"
+
+
+def _percent(difference: float) -> str:
+    return "0 %" if difference < 1e-6 else f"{100 * difference:.2g} %"
+
+
+def _markdown(comparison: Comparison) -> Iterator[str]:
+    yield f"### {comparison.title}\n\n| | DataParallel | DistributedDataParallel |\n| --- | --- | --- |\n"
+    for fact in comparison.facts:
+        yield f"| {fact.name} | {fact.dp} | {fact.ddp} |\n"
+    yield f"\n{_heading(comparison)}:\n\n| | Differs by | Because |\n| --- | --- | --- |\n"
+    for check in comparison.gradients:
+        yield f"| {check.name} | {_percent(check.difference)} | {check.why} |\n"

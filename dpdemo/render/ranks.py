@@ -1,0 +1,136 @@
+"""The lines and words of DistributedDataParallel: ranks by node, and samples drawn twice or never."""
+
+from collections.abc import Iterator
+
+from dpdemo.distribution import Distribution, Indices, NodeRun
+from dpdemo.report import ReplicaRun, SplitReport
+from dpdemo.strategy import distribute_epoch
+
+MANY = 16
+"""With more ranks than this, those of a node share a line; with more nodes than this, nodes do."""
+_LISTED = 3
+
+
+def labels(distribution: Distribution, run: ReplicaRun) -> Iterator[tuple[str, int, int]]:
+    """Yield the lines of a run of equal ranks: what each is called, its first rank, and how many it holds."""
+    for nodes in distribution.nodes:
+        start = max(run.first, nodes.first_rank)
+        stop = min(run.first + len(run), nodes.first_rank + nodes.num_ranks)
+        size = _ranks_a_line(distribution, nodes)
+        while start < stop:
+            end = min(stop, start + size - (start - nodes.first_rank) % size)
+            yield _label(distribution, start, end - 1), start, end - start
+            start = end
+
+
+def _ranks_a_line(distribution: Distribution, nodes: NodeRun) -> int:
+    if distribution.world_size <= MANY:
+        return 1
+    return len(nodes.devices) if distribution.num_nodes <= MANY else nodes.num_ranks
+
+
+def _label(distribution: Distribution, first: int, last: int) -> str:
+    one, other = distribution.place(first), distribution.place(last)
+    ranks = f"rank {first}" if first == last else f"ranks {first}–{last}"
+    if one.node != other.node:
+        return f"{ranks}: nodes {one.node}–{other.node}"
+    node = f"node {one.node}, " if distribution.num_nodes > 1 else ""
+    stop = f"–{other.device.partition(':')[2]}" if other.device != one.device else ""
+    return f"{ranks}: {node}{one.device}{stop}"
+
+
+def over(report: SplitReport, distribution: Distribution) -> str:
+    """Say what ran: `over 32 ranks on 4 nodes of 8 GPUs`."""
+    number = distribution.world_size
+    ranks = "1 rank" if number == 1 else f"{number} ranks"
+    per_node = {len(run.devices) for run in distribution.nodes}
+    if distribution.num_nodes == 1:
+        where = "the CPU" if report.devices.kind == "cpu" else f"{number} GPU{'s' * (number > 1)}"
+    else:
+        each = f" of {min(per_node)} {_kind(report, min(per_node))}" if len(per_node) == 1 else ""
+        where = f"{distribution.num_nodes} nodes{each}"
+    return f"over {ranks} on {where}"
+
+
+def _kind(report: SplitReport, number: int) -> str:
+    noun = "process" if report.devices.kind == "cpu" else "GPU"
+    return noun if number == 1 else f"{noun}{'es' if noun == 'process' else 's'}"
+
+
+def setting(report: SplitReport, distribution: Distribution) -> list[str]:
+    """Say what a batch is, and what happens to samples that do not divide."""
+    config = report.config
+    asked = (
+        f"batch size {config.batch_size} {'over all ranks' if config.batch_size_is == 'global' else 'a rank'}"
+    )
+    also = f"{distribution.batch_size} a rank" if config.batch_size_is == "global" else (
+        f"{distribution.global_batch_size} over all ranks"
+    )  # fmt: skip
+    parts = [f"{asked} ({also})", f"data size {config.data_size}"]
+    if config.shuffle:
+        parts.append("shuffled")
+    if config.sampler_drop_last:
+        parts.append("sampler drops the tail")
+    return parts
+
+
+def num_batches(report: SplitReport, distribution: Distribution) -> int:
+    """Count the batches of each rank in a whole epoch."""
+    epoch = distribute_epoch(report.config, distribution.world_size)
+    return epoch.num_full_batches + (epoch.rest > 0)
+
+
+def facts(report: SplitReport, distribution: Distribution) -> list[tuple[str, str, str]]:
+    """Sum up the epoch: name, number and what it means."""
+    ranks = distribution.world_size
+    return [
+        ("Batches", str(report.totals.batches), "of each rank: as many optimizer steps"),
+        (
+            "Global batch",
+            str(distribution.global_batch_size),
+            f"samples a step: {ranks} × {distribution.batch_size}",
+        ),
+        ("Samples", str(distribution.drawn), _drawn(report, distribution)),
+        (
+            "Repeated",
+            str(distribution.num_repeated),
+            _which(distribution.num_repeated, distribution.repeated),
+        ),
+        ("Dropped", str(distribution.num_dropped), _which(distribution.num_dropped, distribution.dropped)),
+    ]
+
+
+def _drawn(report: SplitReport, distribution: Distribution) -> str:
+    size = report.config.data_size
+    if report.partial:
+        return f"of {size} drawn so far"
+    if not distribution.num_repeated and not distribution.num_dropped:
+        return "drawn: each sample once"
+    return f"drawn, of {size} that there are"
+
+
+def _which(number: int, indices: Indices | None) -> str:
+    if not number:
+        return ""
+    if indices is None:
+        return "which ones, the shuffle decides"
+    listed = [str(span[0]) if len(span) == 1 else f"{span[0]}–{span[-1]}" for span in indices[:_LISTED]]
+    more = ", ..." if len(indices) > _LISTED else ""
+    return f"sample{'s' * (sum(map(len, indices)) > 1)} {', '.join(listed)}{more}"
+
+
+def warnings(report: SplitReport, distribution: Distribution) -> list[str]:
+    """Warn of what a number alone does not tell."""
+    size, ranks = report.config.data_size, distribution.world_size
+    if size < ranks:
+        return [f"more ranks ({ranks}) than samples ({size}): some ranks repeat what others do"]
+    return []
+
+
+def tip(report: SplitReport, distribution: Distribution) -> str:
+    """Advise what would leave no sample repeated."""
+    size, ranks = report.config.data_size, distribution.world_size
+    if not distribution.num_repeated or report.config.sampler_drop_last or size < ranks:
+        return ""
+    left = size % ranks
+    return f"--sampler-drop-last leaves out {left} sample{'s' * (left > 1)} instead of repeating any"
