@@ -203,7 +203,6 @@ class Probe:
     comparison: Comparison = field(default_factory=Comparison)
     gather_rehearsal: Raised | None = None
     peak_bytes: tuple[int, ...] = ()
-    backward_warnings: tuple[str, ...] = ()
 
     @property
     def call(self) -> Call | None:

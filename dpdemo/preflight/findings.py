@@ -5,7 +5,7 @@ its rule
 says what happens in general, why, and what to do.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpdemo.preflight.evidence import Place
@@ -40,7 +40,6 @@ class CheckReport:
     findings: tuple[Finding, ...]
     batch_sizes: tuple[int, ...] = ()
     silenced: int = 0
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def ok(self) -> bool:

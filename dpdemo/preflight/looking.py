@@ -5,11 +5,6 @@ from collections.abc import Iterator
 from dpdemo.preflight.evidence import Call, Evidence, Leaf, Place, Probe, Raised
 
 
-def main_calls(evidence: Evidence) -> Iterator[tuple[Probe, Call]]:
-    """List every DataParallel call of every probe."""
-    yield from evidence.calls
-
-
 def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
     """List every exception seen under DataParallel, of each replica and of each step, and of rehearsals."""
     for probe in evidence.probes:
@@ -30,6 +25,18 @@ def gather_failures(evidence: Evidence) -> Iterator[tuple[Probe, Call, Raised]]:
     for probe, error in failures(evidence):
         if error.stage == "gather" and probe.call is not None:
             yield probe, probe.call, error
+
+
+def gathered_calls(evidence: Evidence) -> Iterator[tuple[Probe, Call]]:
+    """List the calls whose results of two replicas or more are known."""
+    for probe, call in evidence.calls:
+        if len(call.replicas) > 1 and all(replica.output is not None for replica in call.replicas):
+            yield probe, call
+
+
+def result_at(path: str) -> str:
+    """Name a part of the result in a sentence."""
+    return f"the result's `{path}`" if path else "the result"
 
 
 def forward_place(evidence: Evidence) -> Place | None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.preflight.evidence import Evidence, Held, Place, Probe, Raised
-from dpdemo.preflight.looking import crossed_devices, failures, main_calls
+from dpdemo.preflight.looking import crossed_devices, failures
 from dpdemo.preflight.registry import Found, rule
 
 
@@ -67,7 +67,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
     References: Lightning-AI/pytorch-lightning#6414, kornia/kornia#130
     """
     crossed = any(crossed_devices(evidence))
-    for probe, call in main_calls(evidence):
+    for probe, call in evidence.calls:
         if len(evidence.scan.wrappers) > 1:
             return  # DP106: the inner one scatters from replicas
         for event in call.events:
@@ -134,7 +134,7 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         differ or forward fails.
     References: pytorch/pytorch#40457, huggingface/transformers#8145
     """
-    for probe, call in main_calls(evidence):
+    for probe, call in evidence.calls:
         failed = [replica.raised for replica in call.replicas if replica.raised is not None]
         raised = any(
             error.type == "StopIteration" or re.search(_NO_INPUTS, error.message) for error in failed
