@@ -57,17 +57,29 @@ class CheckReport:
 
 
 def merge(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Join what is the same cause seen in several probes; the worst severity and its words stay."""
-    merged: dict[tuple[str, str], Finding] = {}
+    """Join what is the same cause seen in several probes; the worst severity and its words stay.
+
+    One line of a class that the model holds many times, such as a layer's, is one cause too.
+    """
+    causes: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
-        key = (finding.code, finding.subject)
-        known = merged.get(key)
-        if known is None:
-            merged[key] = finding
-            continue
-        worse = min(known, finding, key=lambda one: SEVERITIES.index(one.severity))
-        seen = tuple(dict.fromkeys((*known.seen_in, *finding.seen_in)))
-        merged[key] = replace(worse, seen_in=seen, place=worse.place or known.place or finding.place)
-    return tuple(
-        sorted(merged.values(), key=lambda one: (SEVERITIES.index(one.severity), one.code, one.subject))
+        causes.setdefault((finding.code, _cause(finding)), []).append(finding)
+    merged = [_joined(group) for group in causes.values()]
+    return tuple(sorted(merged, key=lambda one: (SEVERITIES.index(one.severity), one.code, one.subject)))
+
+
+def _cause(finding: Finding) -> str:
+    if finding.place is None or "." not in finding.subject:
+        return finding.subject
+    return f"{finding.place} {finding.subject.rpartition('.')[2]}"
+
+
+def _joined(group: list[Finding]) -> Finding:
+    worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
+    others = len({one.subject for one in group}) - 1
+    return replace(
+        worst,
+        message=worst.message + (f" (and {others} more like it)" if others else ""),
+        seen_in=tuple(dict.fromkeys(batch for one in group for batch in one.seen_in)),
+        place=next((one.place for one in (worst, *group) if one.place is not None), None),
     )

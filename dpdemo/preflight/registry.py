@@ -92,7 +92,12 @@ def rule(code: str, name: str, severity: Severity, *, unless: tuple[str, ...] = 
 def _read_page(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     parts = re.split(rf"^({'|'.join(SECTIONS)}):[ \n]", text, flags=re.MULTILINE)
     sections = zip(parts[1::2], parts[2::2], strict=True)
-    return parts[0].strip(), tuple((name, inspect.cleandoc(body)) for name, body in sections)
+    return parts[0].strip(), tuple((name, _tidy(name, inspect.cleandoc(body))) for name, body in sections)
+
+
+def _tidy(name: str, text: str) -> str:
+    """Undo the alignment of comments, which only makes sense in the source."""
+    return re.sub(r" {2,}#", "  #", text) if name in ("Before", "After") else text
 
 
 @cache

@@ -196,6 +196,21 @@ def test_findings_of_one_cause_are_merged_and_the_worst_leads():
     assert merged.seen_in == ("batch 5, train", "batch 7, train")
 
 
+def test_a_line_of_a_layer_that_comes_many_times_is_one_finding():
+    class Layer(Net):
+        def __init__(self):
+            super().__init__()
+            self.steps = 0
+
+        def forward(self, x):
+            self.steps += 1
+            return x + self.fc(x).sum(1, keepdim=True)
+
+    (finding,) = check(lambda: nn.Sequential(Layer(), Layer(), Layer()), x()).findings
+    assert finding.message.startswith("`0.steps` goes from 0 to 1")
+    assert finding.message.endswith("(and 2 more like it)")
+
+
 def test_progress_is_told_step_by_step():
     steps = []
     check(Linear, x(), progress=steps.append)

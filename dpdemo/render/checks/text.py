@@ -1,7 +1,5 @@
 """Findings for people: a block each, the worst first, then one line that sums up."""
 
-import re
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,8 +41,8 @@ def _print_block(finding: Finding, rule: Rule, console: Console) -> None:
     grid.add_column(overflow="fold")
     grid.add_row("", Text(finding.message))
     grid.add_row("  why", Text(_flat(rule.section("Why"))))
-    grid.add_row("  before", Text(_code(rule.section("Before")), style="red"))
-    grid.add_row("  after", Text(_code(rule.section("After")), style="green"))
+    grid.add_row("  before", Text(rule.section("Before"), style="red"))
+    grid.add_row("  after", Text(rule.section("After"), style="green"))
     if finding.seen_in:
         grid.add_row("  seen in", Text(seen_text(finding)))
     grid.add_row("  see", Text(_flat(rule.section("References"))))
@@ -53,10 +51,6 @@ def _print_block(finding: Finding, rule: Rule, console: Console) -> None:
 
 def _print_line(finding: Finding, rule: Rule, console: Console) -> None:
     console.print(Text.assemble(_heading(finding, rule), f": {finding.message}"))
-
-
-def _code(text: str) -> str:
-    return re.sub(r" {2,}#", "  #", text)
 
 
 def _flat(text: str) -> str:
