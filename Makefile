@@ -32,7 +32,7 @@ test: $(STAMP)
 # Real architectures of the `transformers` library, and PyTorch's own samples of every operator: minutes each.
 test-models: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[models]"
-	$(BIN)/python -m pytest tests/architectures/transformers_models.py
+	$(BIN)/python -m pytest tests/architectures/transformers_models.py tests/architectures/transformers_checks.py
 
 test-ops: $(STAMP)
 	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
     from dpdemo.explanation import Explanation
     from dpdemo.prediction import simulate
+    from dpdemo.preflight.engine import check
+    from dpdemo.preflight.findings import CheckReport
+    from dpdemo.preflight.testing import assert_no_pitfalls
     from dpdemo.recorder import record
     from dpdemo.recording import Recording, load_recording
     from dpdemo.replayer import replay
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CheckReport": "dpdemo.preflight.findings",
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
     "Explanation": "dpdemo.explanation",
@@ -32,6 +36,8 @@ _HOMES = {
     "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
     "UsageError": "dpdemo.errors",
+    "assert_no_pitfalls": "dpdemo.preflight.testing",
+    "check": "dpdemo.preflight.engine",
     "explain": "dpdemo.walkthrough",
     "load_config": "dpdemo.config",
     "load_recording": "dpdemo.recording",
@@ -43,6 +49,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CheckReport",
     "Config",
     "DpdemoError",
     "Explanation",
@@ -52,6 +59,8 @@ __all__ = [
     "RunInterrupted",
     "SplitReport",
     "UsageError",
+    "assert_no_pitfalls",
+    "check",
     "explain",
     "load_config",
     "load_recording",

@@ -23,21 +23,7 @@ def load_factory(target: str, config: Config) -> nn.Module:
         UsageError: if it cannot be imported, raises, or gives no torch.nn.Module.
 
     """
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise UsageError(f"expected `pkg.mod:factory`, got {target[:80]!r} - at key `model`")
-    module = _import_user_module(module_name, target)
-    factory: Any = module
-    for part in attribute.split("."):
-        factory = getattr(factory, part, None)
-    if factory is None:
-        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise UsageError(
-            f"expected a factory `{attribute}` in {module.__file__}, got none - at key `model` ({target})",
-            hint=f"it has {', '.join(names[:8])}"
-            if names
-            else "define a function there that returns the model",
-        )
+    factory = find_object(target, "key `model`")
     model = factory if isinstance(factory, nn.Module) else _call_factory(factory, target, config)
     if not isinstance(model, nn.Module):
         raise UsageError(
@@ -47,7 +33,32 @@ def load_factory(target: str, config: Config) -> nn.Module:
     return model
 
 
-def _import_user_module(name: str, target: str) -> Any:
+def find_object(target: str, where: str) -> Any:
+    """Import what `pkg.mod:name` names; this runs the user's code.
+
+    Raises:
+        UsageError: if it cannot be imported or is not there.
+
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"expected `pkg.mod:factory`, got {target[:80]!r} - at {where}")
+    module = _import_user_module(module_name, target, where)
+    factory: Any = module
+    for part in attribute.split("."):
+        factory = getattr(factory, part, None)
+    if factory is None:
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise UsageError(
+            f"expected a factory `{attribute}` in {module.__file__}, got none - at {where} ({target})",
+            hint=f"it has {', '.join(names[:8])}"
+            if names
+            else "define a function there that returns the model",
+        )
+    return factory
+
+
+def _import_user_module(name: str, target: str, where: str) -> Any:
     folder = os.getcwd()  # noqa: PTH109 - sys.path holds strings
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -57,7 +68,7 @@ def _import_user_module(name: str, target: str) -> Any:
         missing = isinstance(error, ModuleNotFoundError) and name.startswith(str(error.name))
         raise UsageError(
             f"expected an importable module `{name}`, got {type(error).__name__}: {error} - "
-            f"at key `model` ({target})" + ("" if missing else user_frames(error)),
+            f"at {where} ({target})" + ("" if missing else user_frames(error)),
             hint=f"looked in {folder} and the installed packages" if missing else "",
         ) from error
 

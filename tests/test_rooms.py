@@ -16,6 +16,7 @@ FLOORS = {
     "virtual": 2, "failure": 2, "data": 2, "usermodel": 2, "models": 2, "observer": 2,
     "movement": 2, "checksum": 2, "watch": 2,
     "runner": 3, "walkthrough": 3, "recorder": 3, "replayer": 3, "execution": 3, "comparison": 3,
+    "preflight": 3,
     "render": 4,
     "cli": 5, "pytest_plugin": 5,
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""The rules, by family; every module here is found by the registry."""

@@ -1,0 +1,230 @@
+"""State that replicas change and the model never sees: DP301, DP305 to DP307, DP309, DP311, DP313."""
+
+from collections.abc import Iterator
+
+from dpdemo.preflight.evidence import Evidence, Probe, StateChange
+from dpdemo.preflight.registry import Found, rule
+
+_STATISTICS = ("running_mean", "running_var")
+
+
+def _changes(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateChange]]:
+    for probe in evidence.probes:
+        for change in probe.changes:
+            if change.kind in kinds:
+                yield probe, change
+
+
+@rule("DP301", "lost-state", "error")
+def lost_state(evidence: Evidence) -> Iterator[Found]:
+    """What forward writes to `self` is lost.
+
+    What happens: counters stay at zero, remembered features stay None, `self.w = Parameter(...)` does not
+        stay.
+    Why: forward runs in replicas, made anew for each call and thrown away after it.
+    Before: self.steps += 1                 # in forward
+    After: return y, features               # return it, or change it outside, on `dp.module`
+    Seen by: an attribute that a forward on one GPU changes and one under DataParallel does not.
+    References: pytorch/pytorch#2864, pytorch/pytorch#5958
+    """
+    for probe, change in _changes(evidence, "attribute", "mode", "parameter", "container"):
+        if change.single_changed and not change.parallel_changed:
+            yield Found(
+                change.path,
+                f"`{change.path}` goes from {change.before} to {change.single} on one GPU, and stays "
+                f"{change.parallel} "
+                "under DataParallel",
+                change.place,
+                probe,
+                "warning" if change.kind == "mode" else None,
+            )
+
+
+@rule("DP305", "buffer", "error")
+def buffer(evidence: Evidence) -> Iterator[Found]:
+    """A buffer is updated by the first chunk only, or not at all.
+
+    What happens: a running average, a queue or a counter in a buffer follows chunk 0 and ignores the
+        others; a buffer
+        that is assigned anew (`self.b = ...`) does not change at all.
+    Why: replica 0 holds the model's own buffers, the others hold copies; and assigning replaces the
+        replica's.
+    Before: self.mean = 0.9 * self.mean + 0.1 * y.mean(0)   # in forward
+    After: model.module.update(y)                           # after the call, on the gathered y
+    Seen by: the buffer differs from that of a run on one GPU, and equals that of a run on chunk 0 alone.
+    References: pytorch/pytorch#1051, pytorch/pytorch#11476
+    """
+    for probe, change in _changes(evidence, "buffer"):
+        if change.path.rpartition(".")[2] in _STATISTICS or probe.single.used_random:
+            continue
+        if change.single_changed and not change.parallel_changed:
+            yield Found(
+                change.path,
+                f"the buffer `{change.path}` changes on one GPU and not under DataParallel: forward "
+                "assigns it anew, "
+                "and the replica that holds the new one is thrown away",
+                change.place,
+                probe,
+            )
+        elif change.parallel_changed and not change.same:
+            why = (
+                "it is what chunk 0 alone gives"
+                if change.like_first_chunk
+                else "only replica 0 writes to the model's own"
+            )
+            yield Found(
+                change.path,
+                f"the buffer `{change.path}` ends as {change.parallel} where one GPU has other numbers: "
+                f"{why}",
+                change.place,
+                probe,
+            )
+
+
+@rule("DP306", "batchnorm-statistics", "warning")
+def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
+    """BatchNorm takes its statistics a chunk at a time, and keeps those of chunk 0.
+
+    What happens: in training each replica normalises with the mean of its own chunk, and the running
+        statistics follow
+        GPU 0's chunk. Results differ from one GPU's, the more so the smaller the chunks.
+    Why: replicas do not talk to each other, and only replica 0 holds the model's own buffers.
+    Before: nn.BatchNorm2d(64)
+    After: nn.GroupNorm(8, 64)   # or a larger batch, or DistributedDataParallel with SyncBatchNorm
+    Seen by: running statistics that differ from those of a run on one GPU.
+    References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391
+    """
+    kinds = dict(evidence.scan.module_types)
+    for probe, change in _changes(evidence, "buffer"):
+        path, _, name = change.path.rpartition(".")
+        if name in _STATISTICS and not change.same and kinds.get(path) != "SyncBatchNorm":
+            first = (
+                f"`{path}` and others"
+                if _count(evidence, "BatchNorm") > 1
+                else f"`{path or change.module_type}`"
+            )
+            yield Found(
+                "BatchNorm",
+                f"{first}: statistics are taken over chunks of {_largest(probe)} instead of "
+                f"{probe.batch_size} samples, "
+                "and the running ones are those of chunk 0",
+                None,
+                probe,
+            )
+
+
+def _count(evidence: Evidence, kind: str) -> int:
+    return sum(name == kind for _, name in evidence.scan.module_types)
+
+
+def _largest(probe: Probe) -> int:
+    return probe.split.chunk if probe.split else probe.batch_size
+
+
+@rule("DP307", "sync-batchnorm", "warning")
+def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
+    """SyncBatchNorm synchronises nothing under DataParallel.
+
+    What happens: it works as plain BatchNorm, without a word: each replica normalises with its own chunk.
+    Why: it synchronises only between processes of torch.distributed, and DataParallel is one process.
+    Before: nn.DataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
+    After: DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
+    Seen by: a SyncBatchNorm in the model.
+    References: PatrickHua/SimSiam#24
+    """
+    for path, kind in evidence.scan.module_types:
+        if kind == "SyncBatchNorm":
+            yield Found("SyncBatchNorm", f"`{path}` is a SyncBatchNorm: here it works as plain BatchNorm")
+
+
+@rule("DP309", "shared-container", "error")
+def shared_container(evidence: Evidence) -> Iterator[Found]:
+    """A list or dict on `self` is shared by all replicas.
+
+    What happens: each replica appends to the same list, in the order of threads; in a dict each overwrites
+        what the
+        others stored, and reads tensors that lie on another's GPU.
+    Why: replicas are shallow copies: their attributes are the same objects, used by n threads at once.
+    Before: self.features.append(h)   # in forward
+    After: return y, h                # return it: gather joins the replicas'
+    Seen by: a container that a forward under DataParallel changes.
+    References: pytorch/pytorch#15993, pytorch/pytorch#128272
+    """
+    for probe, change in _changes(evidence, "container"):
+        if change.parallel_changed:
+            yield Found(
+                change.path,
+                f"`{change.path}` is written by all replicas at once: {change.single} after a call on one "
+                "GPU, "
+                f"{change.parallel} under DataParallel",
+                change.place,
+                probe,
+            )
+
+
+@rule("DP311", "gradients-in-forward", "error")
+def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
+    """Gradients are touched inside forward.
+
+    What happens: `zero_grad()` has no effect there, `.grad` is None, and a `backward()` adds to the model's
+        gradients
+        once for each replica.
+    Why: a replica's parameters are copies that gradients pass through on their way to the model.
+    Before: self.zero_grad(); loss.backward()                      # in forward
+    After: torch.autograd.grad(loss, [self.fc.weight])             # in forward, or all of it outside
+    Seen by: PyTorch's warning, a backward in a replica, or gradients right after forward.
+    References: pytorch/pytorch#31768
+    """
+    for probe, call in evidence.calls:
+        for event in call.events:
+            if event.kind == "backward":
+                yield Found(
+                    str(event.place),
+                    f"forward goes backward in each of the {len(call.replicas)} replicas: the model's "
+                    "gradients "
+                    "receive each one's",
+                    event.place,
+                    probe,
+                )
+        for text in call.warnings:
+            if "zero_grad() from a module created with nn.DataParallel" in text:
+                yield Found("zero_grad", "`zero_grad()` in forward has no effect in replicas", None, probe)
+            elif ".grad attribute of a Tensor that is not a leaf" in text:
+                yield Found(
+                    ".grad", "`.grad` of a parameter is None in replicas: there it is a copy", None, probe
+                )
+
+
+@rule("DP313", "parameter-changed", "error")
+def parameter_changed(evidence: Evidence) -> Iterator[Found]:
+    """Forward changes a parameter in place.
+
+    What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`;
+        under no_grad
+        the change is made once, by replica 0 with chunk 0, in silence.
+    Why: replica 0's parameters are the model's own, as views; the others' are copies that are thrown away.
+    Before: with torch.no_grad(): self.codebook.mul_(0.99)   # in forward
+    After: model.module.update_codebook()                    # after the call
+    Seen by: a parameter that forward changes, or this exception.
+    References: EPFL-LCN/pub-illing2021-neurips#3
+    """
+    for probe, change in _changes(evidence, "parameter"):
+        if change.parallel_changed:
+            yield Found(
+                change.path,
+                f"forward changes the parameter `{change.path}` in place: only replica 0's change, made "
+                "with chunk 0, "
+                "reaches the model",
+                change.place,
+                probe,
+            )
+    for probe, call in evidence.calls:
+        for replica in call.replicas:
+            error = replica.raised
+            if error is not None and "BroadcastBackward" in error.message and "inplace" in error.message:
+                yield Found(
+                    str(error.place),
+                    "forward changes a parameter in place, which replica 0 holds as a view",
+                    error.place,
+                    probe,
+                )

@@ -1,0 +1,64 @@
+"""`dpdemo check` on models of the `transformers` library: no false alarms.
+
+Not collected by itself: `make test-models` installs the library and runs it.
+"""
+
+import pytest
+import torch
+
+from dpdemo.preflight import check
+
+transformers = pytest.importorskip("transformers", reason="the `transformers` library is not installed")
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+MODELS = {
+    "bert": (
+        lambda: transformers.BertForSequenceClassification(
+            transformers.BertConfig(vocab_size=99, num_labels=3, **SMALL)
+        ),
+        ["input_ids=16x9:int64<90", "attention_mask=16x9:int64<2"],
+    ),
+    "t5": (
+        lambda: transformers.T5ForConditionalGeneration(
+            transformers.T5Config(
+                vocab_size=99, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, use_cache=False
+            )
+        ),
+        ["input_ids=16x9:int64<90", "decoder_input_ids=16x5:int64<90"],
+    ),
+    "vit": (
+        lambda: transformers.ViTForImageClassification(
+            transformers.ViTConfig(image_size=16, patch_size=8, num_labels=3, **SMALL)
+        ),
+        ["pixel_values=16x3x16x16"],
+    ),
+    "llama": (
+        lambda: transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(vocab_size=99, num_key_value_heads=2, use_cache=False, **SMALL)
+        ),
+        ["input_ids=16x9:int64<90"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_the_transformers_library_has_no_pitfall(name):
+    factory, shapes = MODELS[name]
+    found = [(one.code, one.message) for one in check(factory, shapes).findings if one.severity != "info"]
+    assert found == []
+
+
+def test_a_cache_in_the_result_is_found():
+    """What a user would meet on real GPUs: `DynamicCache` cannot be gathered."""
+    config = transformers.LlamaConfig(vocab_size=99, num_key_value_heads=2, **SMALL)
+    report = check(lambda: transformers.LlamaForCausalLM(config), ["input_ids=16x9:int64<90"])
+    assert "DynamicCache" in " ".join(one.message for one in report.findings if one.code == "DP402")
+
+
+def test_a_mean_loss_with_labels_is_found():
+    def factory():
+        config = transformers.BertConfig(vocab_size=99, num_labels=3, **SMALL)
+        model = transformers.BertForSequenceClassification(config)
+        return model, {"input_ids": torch.ones(16, 9, dtype=torch.long), "labels": torch.arange(16) % 3}
+
+    assert set(check(factory).codes) >= {"DP401", "DP501"}

@@ -1,0 +1,206 @@
+"""`dpdemo check` as its user calls it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dpdemo.preflight.registry import find_rule, rules
+
+MODELS = """
+import torch
+from torch import nn
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.steps = 0
+
+    def forward(self, x, mask=None):
+        self.steps += 1
+        print("a print of the users")
+        return self.fc(x) if mask is None else self.fc(x) * mask
+
+
+class Clean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def with_inputs():
+    return Clean(), torch.ones(8, 4)
+
+
+def broken():
+    return undefined
+
+
+def inputs(batch_size):
+    return torch.ones(batch_size, 4)
+"""
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """A folder with a module of models, which is the current one."""
+    (tmp_path / "zoo_of_models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("COLUMNS", "80")
+    yield tmp_path
+    sys.modules.pop("zoo_of_models", None)
+
+
+@pytest.mark.usefixtures("models")
+def test_a_finding_is_printed_with_its_place_cause_and_fix(dpdemo):
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--input", "mask=8x3:bool")
+    assert done.code == 1
+    assert "error DP301 lost-state  zoo_of_models.py:10" in done.out
+    assert "`steps` goes from 0 to 1 on one GPU, and stays 0" in done.out
+    assert "before self.steps += 1" in " ".join(done.out.split())
+    assert done.out.endswith("Counting on 4 virtual GPUs, batch sizes 8, 5, 3: 1 error\n")
+    assert "a print of the users" not in done.out  # a user's prints are kept out of the report
+
+
+@pytest.mark.usefixtures("models")
+def test_a_clean_model_exits_with_0(dpdemo):
+    done = dpdemo("check", "zoo_of_models:with_inputs", "--gpus", "3")
+    assert (done.code, done.out) == (0, "Clean on 3 virtual GPUs, batch sizes 8, 4, 2: no pitfalls\n")
+
+
+@pytest.mark.usefixtures("models")
+def test_inputs_come_from_a_function_of_the_batch_size(dpdemo):
+    options = ["--inputs", "zoo_of_models:inputs", "--batch-size", "16", "--data-size", "40"]
+    done = dpdemo("check", "zoo_of_models:Clean", *options)
+    assert done.out == "Clean on 4 virtual GPUs, batch sizes 16, 8: no pitfalls\n"
+
+
+@pytest.mark.usefixtures("models")
+def test_json_holds_every_finding(dpdemo):
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "json")
+    document = json.loads(done.out)
+    assert document["schema"] == "dpdemo.check/1"
+    assert document["ok"] is False
+    (finding,) = document["findings"]
+    assert (finding["code"], finding["file"], finding["line"]) == ("DP301", "zoo_of_models.py", 10)
+    assert finding["after"] == find_rule("DP301").section("After")
+
+
+@pytest.mark.usefixtures("models")
+def test_github_gets_an_annotation_a_finding(dpdemo):
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "github")
+    first, last = done.out.splitlines()
+    assert first.startswith("::error file=zoo_of_models.py,line=10,title=DP301 lost-state::`steps` goes")
+    assert "%0AInstead of: self.steps += 1" in first
+    assert last.endswith("1 error")
+
+
+@pytest.mark.usefixtures("models")
+def test_sarif_has_a_result_and_its_rule(dpdemo):
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "sarif")
+    (run,) = json.loads(done.out)["runs"]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["DP301"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "zoo_of_models.py"}, "region": {"startLine": 10}}
+
+
+@pytest.mark.usefixtures("models")
+def test_markdown_has_a_row_a_finding_and_the_fix(dpdemo):
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "markdown")
+    assert "| error | DP301 lost-state | zoo_of_models.py:10 | `steps` goes" in done.out
+    assert "```diff\n- self.steps += 1" in done.out
+
+
+@pytest.mark.parametrize(
+    ("ending", "starts"), [(".json", "{"), (".sarif", "{"), (".md", "**"), (".txt", "error")]
+)
+def test_a_report_is_saved_by_its_ending(dpdemo, models, ending, starts):
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", f"report{ending}", "-q")
+    assert done.err == ""
+    assert (models / f"report{ending}").read_text().startswith(starts)
+
+
+def test_rules_are_ignored_by_option_and_by_pyproject(dpdemo, models):
+    call = ("check", "zoo_of_models:Counting", "--input", "8x4")
+    assert dpdemo(*call, "--ignore", "DP301").code == 0
+    assert dpdemo(*call, "--select", "DP2,DP4").code == 0
+    (models / "pyproject.toml").write_text('[tool.dpdemo]\nignore = ["DP3"]\ngpus = 2\n')
+    done = dpdemo(*call)
+    assert (done.code, "on 2 virtual GPUs" in done.out) == (0, True)
+    assert dpdemo(*call, "--ignore", "DP4").code == 1  # an option wins over the file
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('ignor = ["DP3"]', "did you mean `ignore`?"),
+        ('ignore = "DP3"', "expected a list of rule codes, got 'DP3'"),
+        ('ignore = ["DP9"]', "`tool.dpdemo`"),
+        ("gpus = true", "expected a number"),
+    ],
+)
+def test_a_wrong_pyproject_is_an_error_that_names_the_key(dpdemo, models, text, says):
+    (models / "pyproject.toml").write_text(f"[tool.dpdemo]\n{text}\n")
+    done = dpdemo("check", "zoo_of_models:with_inputs")
+    assert done.code == 2
+    assert says in done.err
+    assert "pyproject.toml" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "expected `pkg.mod:factory`, got nothing"),
+        (["zoo_of_models"], "expected `pkg.mod:factory`, got 'zoo_of_models' - at argument TARGET"),
+        (["zoo_of_models:Missing"], "it has "),
+        (["zoo_of_models:broken", "--input", "8x4"], "NameError"),
+        (["zoo_of_models:Clean"], "expected inputs for the model, got none"),
+        (["zoo_of_models:Clean", "--input", "8xx4"], "got '8xx4' - at option `--input`"),
+        (["zoo_of_models:Clean", "--input", "8x5"], "expected Clean to run with these inputs on one GPU"),
+        (["zoo_of_models:Clean", "--input", "8x4", "--inputs", "a:b"], "got both"),
+        (["zoo_of_models:Clean", "--input", "8x4", "--gpus", "1"], "expected 2 to 64 GPUs, got 1"),
+        (["zoo_of_models:Clean", "--input", "8x4", "--select", "DP20x"], "at option `--select`"),
+        (["zoo_of_models:Clean", "--input", "8x4", "--save", "report.pdf"], "expected a file ending in"),
+        (["--explain", "DP999"], "expected the code of a rule"),
+    ],
+)
+@pytest.mark.usefixtures("models")
+def test_bad_usage_exits_with_2_and_no_traceback(dpdemo, options, says):
+    done = dpdemo("check", *options)
+    assert done.code == 2
+    assert says in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)
+def test_every_page_can_be_printed(dpdemo, monkeypatch, known):
+    monkeypatch.setenv("COLUMNS", "50")
+    said = dpdemo("check", "--explain", known.code).out
+    assert said.startswith(f"{known.code} {known.name}")
+    assert max(map(len, said.splitlines())) <= 50
+
+
+def test_the_list_names_every_rule(dpdemo):
+    said = dpdemo("check", "--list").out
+    assert all(f"  {known.code} {known.severity}" in said for known in rules())
+
+
+def test_listing_and_explaining_import_no_torch():
+    code = (
+        "import sys; sys.argv = ['dpdemo', 'check', '--list']\n"
+        "from dpdemo.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "DP201" in done.stdout
