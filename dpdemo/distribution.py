@@ -83,14 +83,3 @@ class Distribution:
                 node, local_rank = divmod(rank - run.first_rank, len(run.devices))
                 return RankPlace(rank, run.first + node, local_rank, run.devices.name(local_rank))
         raise IndexError(f"expected a rank below {self.world_size}, got {rank}")
-
-
-def as_indices(ordered: list[int]) -> Indices:
-    """Store numbers that rise, neighbouring ones as one range."""
-    found: list[range] = []
-    for number in ordered:
-        if found and found[-1].stop == number:
-            found[-1] = range(found[-1].start, number + 1)
-        else:
-            found.append(range(number, number + 1))
-    return tuple(found)

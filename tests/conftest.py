@@ -1,6 +1,12 @@
-"""What all tests share: hypothesis draws the same examples each run, without deadlines for slow machines."""
+"""What all tests share: drawn examples that are the same each run, and programs that heed Ctrl-C."""
+
+import signal
 
 import hypothesis
 
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=200)
 hypothesis.settings.load_profile("suite")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts a job in the background deaf to Ctrl-C, and so would be every program that a test starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,13 +1,11 @@
 """Nodes, ranks and indices, stored by run."""
 
-from itertools import pairwise
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from dpdemo.devices import Devices, Tiled
-from dpdemo.distribution import Distribution, NodeRun, as_indices
+from dpdemo.distribution import Distribution, NodeRun
 
 GPUS = Devices.of("cuda", range(8))
 
@@ -33,13 +31,6 @@ def test_nodes_may_differ():
 def test_a_rank_that_is_not_there_is_an_error(rank):
     with pytest.raises(IndexError, match="expected a rank below 32"):
         over(NodeRun(0, 4, 0, GPUS)).place(rank)
-
-
-@given(st.sets(st.integers(0, 60)))
-def test_indices_come_back_as_they_were(numbers):
-    found = as_indices(sorted(numbers))
-    assert [number for span in found for number in span] == sorted(numbers)
-    assert all(one.stop < other.start for one, other in pairwise(found))
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(1, 5))

@@ -115,7 +115,10 @@ def interrupted_when_it_says(text, command, folder):
     first = child.stderr.readline()
     assert text in first
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    try:
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()  # where it did not heed the signal, nobody else would end it
     return child.returncode, out, err
 
 
