@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dpdemo.devices import Devices
 from dpdemo.errors import UsageError
 from dpdemo.execreport import ExecReport, Traffic
+from dpdemo.preflight.findings import CheckReport
+from dpdemo.preflight.watching import CallCheck
 from dpdemo.program import Program, run_program
 from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
 from dpdemo.watch import Watch, watching
@@ -15,11 +17,16 @@ from dpdemo.watch import Watch, watching
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def execute(program: Program, num_gpus: int, finish: Callable[[ExecReport], None]) -> object:
+Finish = Callable[[ExecReport, CheckReport | None], None]
+"""Called once the program is over, with what was seen, and with the findings where a check was asked for."""
+
+
+def execute(program: Program, num_gpus: int, finish: Finish, check: CallCheck | None = None) -> object:
     """Run the program in this process and return what it leaves with: what `sys.exit` is to be called with.
 
     The GPUs stay until Python has ended the program's threads and called its atexit functions, which come
     before ours since they were registered later. Then `finish` gets the report, also when the program failed.
+    `check` judges every DataParallel call on the way.
 
     Raises:
         UsageError: the GPUs cannot be made.
@@ -31,6 +38,8 @@ def execute(program: Program, num_gpus: int, finish: Callable[[ExecReport], None
     except VirtualGpuError as error:
         raise UsageError(f"expected to open {num_gpus} virtual GPUs, got an error: {error}") from None
     watch = stack.enter_context(watching())
+    if check is not None:
+        stack.enter_context(check.watching())
     visible = os.environ.get(VISIBLE)
     process = os.getpid()
 
@@ -39,8 +48,9 @@ def execute(program: Program, num_gpus: int, finish: Callable[[ExecReport], None
             return
         now = os.environ.get(VISIBLE)
         report = _report(program, gpus, watch, None if now == visible else now)
+        findings = None if check is None else check.report()
         stack.close()
-        finish(report)
+        finish(report, findings)
 
     atexit.register(close)
     return run_program(program)

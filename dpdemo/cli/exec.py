@@ -22,6 +22,9 @@ def exec_(
     ],
     gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="How many virtual GPUs it finds.")],
     module: Annotated[bool, typer.Option("-m", help="Run a module by its name, as python -m does.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check every DataParallel call; see dpdemo check.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report.")] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.json", help="Save the report as JSON.")
@@ -33,9 +36,10 @@ def exec_(
     """
     num_gpus = parse_num_virtual(gpus)
     found = find_program(program[0], program[1:], is_module=module)
-    finish = finisher(quiet=quiet, path=check_report_path(report))
+    finish = finisher(quiet=quiet, path=check_report_path(report), check=check)
     hide_real_gpus()
     with loading_torch():
         from dpdemo.execution import execute
+        from dpdemo.preflight.watching import CallCheck
 
-    raise SystemExit(execute(found, num_gpus, finish))
+    raise SystemExit(execute(found, num_gpus, finish, CallCheck() if check else None))

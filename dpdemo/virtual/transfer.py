@@ -56,7 +56,7 @@ def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any
     session = the_session()
     source = device_index(tensor)
     with torch._C._DisableTorchDispatch():
-        result = _original_to(tensor.detach(), **options, copy=True)
+        result = _original_to(tensor.detach(), **{**options, "copy": True})
         if target is not None:
             stamp_all(result, session, target)
     session.ledger.transfer(source, target, num_bytes(result))

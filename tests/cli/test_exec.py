@@ -256,3 +256,34 @@ except SystemExit as stop:
 
 def test_the_published_schema_is_that_of_the_report(dpdemo, schema):
     assert json.loads(dpdemo("schema", "exec").out) == schema
+
+
+SHORT_TENSOR = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, 4)
+
+        def forward(self, x, w):
+            return self.fc(x) * w.mean()
+
+    parallel = nn.DataParallel(Net().cuda())
+    print(parallel(torch.randn(32, 8).cuda(), torch.ones({rows}).cuda()).shape)
+"""
+
+
+def test_check_names_the_argument_that_cuts_a_programs_batch_short(program, script):
+    path = script(SHORT_TENSOR.replace("{rows}", "1"))
+    done = program("exec", "--gpus", 4, "--check", "-q", path)
+    assert (done.code, done.out) == (0, "torch.Size([8, 4])\n")
+    assert f"error DP201 truncated-batch  {path}:9" in done.err
+    assert "`w` has 1 of 32 rows, so only 8 of 32 samples are computed" in " ".join(done.err.split())
+
+
+def test_check_finds_nothing_once_the_argument_has_a_row_for_each_sample(program, script):
+    done = program("exec", "--gpus", 4, "--check", "-q", script(SHORT_TENSOR.replace("{rows}", "32, 1")))
+    assert (done.code, done.out) == (0, "torch.Size([32, 4])\n")
+    assert "DP" not in done.err

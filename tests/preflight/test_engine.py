@@ -41,6 +41,22 @@ def test_seven_faults_of_one_model_are_told_in_one_run():
     assert set(report.codes) == {"DP201", "DP301", "DP302", "DP305", "DP309", "DP402", "DP403"}
 
 
+def test_a_call_that_fails_before_any_replica_runs_says_nothing_of_state():
+    """A running average that DataParallel would keep is not lost because a call never came to it."""
+
+    class Averages(Net):
+        def __init__(self):
+            super().__init__()
+            self.bn = nn.BatchNorm1d(3)
+
+        def forward(self, x, scale=None):
+            return self.bn(self.fc(x)) * scale.mean()
+
+    report = check(lambda: (Averages(), {"x": x(), "scale": torch.tensor(2.0)}))
+    assert "DP206" in report.codes
+    assert "DP305" not in report.codes
+
+
 def test_a_finding_points_to_the_users_line():
     report = check(lambda: (Everything(), (x(), torch.ones(1))))
     places = {finding.code: finding.place for finding in report.findings}

@@ -10,9 +10,17 @@ _STATISTICS = ("running_mean", "running_var")
 
 def _changes(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateChange]]:
     for probe in evidence.probes:
+        if not _ran(probe):
+            continue
         for change in probe.changes:
             if change.kind in kinds:
                 yield probe, change
+
+
+def _ran(probe: Probe) -> bool:
+    """Whether any replica came to run forward: a call that failed before says nothing about state."""
+    call = probe.call
+    return call is not None and any(replica.output is not None or replica.raised for replica in call.replicas)
 
 
 @rule("DP301", "lost-state", "error")

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpdemo.preflight.registry import SECTIONS, Rule, rules
+from dpdemo.render.trimming import Trimmed
 
 _FAMILY_TITLES = {
     "wrapper": "around the wrapper",
@@ -29,7 +30,7 @@ def print_page(rule: Rule, console: Console) -> None:
     for name in SECTIONS:
         text = rule.section(name)
         grid.add_row(name.lower(), Text(text if name in ("Before", "After") else " ".join(text.split())))
-    console.print(grid)
+    console.print(Trimmed(grid))
     console.print(Text(f"silence it on a line: # dpdemo: ignore[{rule.code}]", style="dim"))
 
 
@@ -43,7 +44,7 @@ def print_list(console: Console) -> None:
         grid.add_column(overflow="fold")
         for rule in members:
             grid.add_row(f"  {rule.code}", rule.severity, Text(rule.title))
-        console.print(grid)
+        console.print(Trimmed(grid))
 
 
 def rules_table() -> str:

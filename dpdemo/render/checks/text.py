@@ -7,6 +7,7 @@ from rich.text import Text
 from dpdemo.preflight.findings import CheckReport, Finding
 from dpdemo.preflight.registry import Rule, rules
 from dpdemo.render.checks.words import place_text, seen_text, summary
+from dpdemo.render.trimming import Trimmed
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 
@@ -46,7 +47,7 @@ def _print_block(finding: Finding, rule: Rule, console: Console) -> None:
     if finding.seen_in:
         grid.add_row("  seen in", Text(seen_text(finding)))
     grid.add_row("  see", Text(_flat(rule.section("References"))))
-    console.print(grid)
+    console.print(Trimmed(grid))
 
 
 def _print_line(finding: Finding, rule: Rule, console: Console) -> None:
