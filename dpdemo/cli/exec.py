@@ -15,7 +15,7 @@ app = command_app()
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
-def exec_(
+def exec_(  # noqa: PLR0913, PLR0917 - an option each
     program: Annotated[
         list[str],
         typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run; ARGS are all its own."),
