@@ -63,5 +63,6 @@ def _hint(report: SplitReport) -> None:
     elif report.devices.kind == "cpu":
         print_hint(
             "no GPU is visible, so DataParallel made one plain call a batch; "
-            "`dpdemo simulate --gpus 8` previews a split"
+            "`dpdemo simulate --gpus 8` previews a split, "
+            "`dpdemo run --virtual --gpus 0,1,2` runs one"
         )

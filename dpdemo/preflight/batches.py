@@ -222,8 +222,7 @@ def plan(size: int, num_gpus: int, data_size: int | None, *, drop_last: bool) ->
     """List the batches to run: the full one in both modes, and the short ones where splits go wrong.
 
     Without `data_size` the last batch can have any size: one more than a multiple of the GPUs, and one less
-    than
-    there are GPUs, stand for all.
+    than there are GPUs, stand for all.
     """
     planned = [Planned(size, "train", True), Planned(size, "eval", True)]
     if data_size is not None:

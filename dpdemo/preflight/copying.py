@@ -1,9 +1,8 @@
 """Fresh copies of the user's model, so that the model itself is never run.
 
 `copy.deepcopy` does it, but for two things: a function that closes over the model goes on using the
-original, and a
-tensor that is not a leaf cannot be copied. Closures are rebound here; for the rest the factory is called
-again.
+original, and a tensor that is not a leaf cannot be copied. Closures are rebound here; for the rest the
+factory is called again.
 """
 
 import copy

@@ -44,11 +44,10 @@ def check(  # noqa: PLR0913 - each is an option of the command
 
     Args:
         model: the model, or better a function that builds it: it may return (model, inputs), or a model
-            that is
-            in DataParallel already. The model itself is never run or changed: its copies are.
+            that is in DataParallel already. The model itself is never run or changed: its copies are.
         inputs: a tensor, a tuple of arguments, a dict of keyword arguments, a (tuple, dict) of both, or a
-            function
-            that returns one of these for a batch size. Shapes as from `--input` are given as a list of texts.
+            function that returns one of these for a batch size. Shapes as from `--input` are given as a
+            list of texts.
         gpus: how many virtual GPUs.
         dim: the batch dimension.
         batch_size: what `inputs` is called with, where it is a function.

@@ -1,8 +1,7 @@
 """What a check found: torch-free, frozen, and the same for every renderer.
 
 A `Finding` names the cause, in the user's words: an attribute, an argument, a line or a factor. The page of
-its rule
-says what happens in general, why, and what to do.
+its rule says what happens in general, why, and what to do.
 """
 
 from dataclasses import dataclass, replace

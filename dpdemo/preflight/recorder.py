@@ -1,12 +1,9 @@
 """Recording DataParallel's calls, step by step, while genuine DataParallel makes them.
 
 The four steps are methods of `nn.DataParallel` (torch/nn/parallel/data_parallel.py); each is watched where
-it stands,
-so every instance in the process is, inner ones and those of a user's script too. Each replica is called
-through a
-`_Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
-not only of the
-lowest one that failed, with true tracebacks.
+it stands, so every instance in the process is, inner ones and those of a user's script too. Each replica is
+called through a `_Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions
+of all replicas, not only of the lowest one that failed, with true tracebacks.
 """
 
 import contextlib

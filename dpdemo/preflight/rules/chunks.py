@@ -13,8 +13,7 @@ def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
     """An RNN's weights are scattered in memory in each replica.
 
     What happens: on real GPUs `RNN module weights are not part of single contiguous chunk of memory`, and
-        each call
-        compacts them.
+        each call compacts them.
     Why: replicas' weights are copies that lie anywhere; cuDNN wants them in one piece.
     Before: out, h = self.rnn(x)
     After: self.rnn.flatten_parameters(); out, h = self.rnn(x)   # in forward
@@ -35,14 +34,12 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
     """A chunk of one sample stops BatchNorm in training.
 
     What happens: `Expected more than 1 value per channel when training`, often at the last batch of the
-        first epoch; on
-        one GPU the same batch passes.
+        first epoch; on one GPU the same batch passes.
     Why: the last chunk takes what is left, and may be a lone sample.
     Before: DataLoader(data, batch_size=32, shuffle=True)
     After: DataLoader(data, batch_size=32, shuffle=True, drop_last=True)
     Seen by: this exception in a replica; the sizes that cause it are computed. A warning where no batch of
-        the epoch is
-        known to have such a size.
+        the epoch is known to have such a size.
     References: pytorch/pytorch#18563
     """
     for probe, error in failures(evidence):

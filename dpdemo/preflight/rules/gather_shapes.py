@@ -34,8 +34,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
     """Replicas return results of different structure.
 
     What happens: `All dicts must have the same number of keys`, KeyError, `zip() argument 2 is longer`, or
-        `Expected all
-        input tensors to have the same number of dimensions`.
+        `Expected all input tensors to have the same number of dimensions`.
     Why: gather joins part by part.
     Before: return {"y": y, **({"aux": aux} if found else {})}
     After: return {"y": y, "aux": aux}
@@ -64,8 +63,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
 
     What happens: `Input tensor at index 1 has invalid shape [1, 230], but expected [1, 231]`.
     Why: gather joins along the batch dimension and wants all others equal; sizes that depend on the data,
-        such as padding
-        to the longest of a chunk, differ.
+        such as padding to the longest of a chunk, differ.
     Before: return y[:, : lengths.max()]
     After: return y   # padded to the size of the input
     Seen by: the shapes of each replica's result, before gather.
@@ -144,8 +142,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
     """A result has its batch on another dimension than the one that is gathered.
 
     What happens: results of (L, B, H), or an RNN's h_n of (layers, B, H), are joined along dimension 0:
-        right numbers in a
-        wrong shape, without a word.
+        right numbers in a wrong shape, without a word.
     Why: gather joins along DataParallel's `dim`, 0 if not set, whatever a dimension means.
     Before: return output, h_n
     After: return output, h_n.transpose(0, 1)   # batch first, and back outside

@@ -52,8 +52,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
     """Forward mixes samples of a batch, and under DataParallel sees a chunk only.
 
     What happens: batch means, contrastive losses, in-batch negatives, shuffles: each replica uses its own
-        chunk, and the
-        numbers differ from those of one GPU without a word.
+        chunk, and the numbers differ from those of one GPU without a word.
     Why: a replica never sees the other chunks.
     Before: return h - h.mean(0)
     After: h = model(x); h = h - h.mean(0)   # outside, on the gathered batch

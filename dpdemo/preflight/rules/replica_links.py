@@ -32,8 +32,7 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     """A tensor on `self` that is no parameter and no buffer stays on GPU 0.
 
     What happens: `Expected all tensors to be on the same device, but found at least two devices, cuda:1 and
-        cuda:0`, in
-        replica 1. Tensors in lists and dicts on `self` are as bad.
+        cuda:0`, in replica 1. Tensors in lists and dicts on `self` are as bad.
     Why: replicas get copies of registered parameters and buffers; all other attributes are shared as they
         are.
     Before: self.scale = torch.ones(3, device="cuda:0")
@@ -58,8 +57,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
     """Forward names a GPU.
 
     What happens: tensors are made on or moved to one GPU in all replicas: a two-device error in replica 1,
-        or a detour
-        that nobody notices.
+        or a detour that nobody notices.
     Why: `"cuda:0"`, `.cuda(0)` and `self.device` are the same in every replica.
     Before: mask = torch.zeros(n, device="cuda:0")   # or device=self.device
     After: mask = torch.zeros(n, device=x.device)
@@ -123,15 +121,13 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
     """`parameters()` is empty in replicas.
 
     What happens: `StopIteration` from `next(self.parameters())`, `inputs argument to grad() cannot be
-        empty`; a penalty
-        summed over them is 0, and freezing them does nothing, without a word. ParameterList and
-        ParameterDict alike.
+        empty`; a penalty summed over them is 0, and freezing them does nothing, without a word.
+        ParameterList and ParameterDict alike.
     Why: a replica's parameters are plain tensors, set as attributes; nothing is registered.
     Before: device = next(self.parameters()).device
     After: device = x.device   # or self.fc.weight.device; penalties belong outside forward
     Seen by: calls of parameters(), named_parameters() and requires_grad_() in replicas, where results or
-        gradients
-        differ or forward fails.
+        gradients differ or forward fails.
     References: pytorch/pytorch#40457, huggingface/transformers#8145
     """
     for probe, call in evidence.calls:
@@ -169,8 +165,7 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     """A hook is called once for each replica.
 
     What happens: it sees chunks, on different GPUs, in the order of threads; what it stores by name is that
-        of the last
-        replica, and `module` is not the module that it was registered on.
+        of the last replica, and `module` is not the module that it was registered on.
     Why: replicas share the dict of hooks of their original.
     Before: features["fc"] = output
     After: features[output.device.index] = output   # join in this order; or return them from forward

@@ -53,8 +53,7 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     """A buffer is updated by the first chunk only, or not at all.
 
     What happens: a running average, a queue or a counter in a buffer follows chunk 0 and ignores the
-        others; a buffer
-        that is assigned anew (`self.b = ...`) does not change at all.
+        others; a buffer that is assigned anew (`self.b = ...`) does not change at all.
     Why: replica 0 holds the model's own buffers, the others hold copies; and assigning replaces the
         replica's.
     Before: self.mean = 0.9 * self.mean + 0.1 * y.mean(0)   # in forward
@@ -150,8 +149,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     """A list or dict on `self` is shared by all replicas.
 
     What happens: each replica appends to the same list, in the order of threads; in a dict each overwrites
-        what the
-        others stored, and reads tensors that lie on another's GPU.
+        what the others stored, and reads tensors that lie on another's GPU.
     Why: replicas are shallow copies: their attributes are the same objects, used by n threads at once.
     Before: self.features.append(h)   # in forward
     After: return y, h                # return it: gather joins the replicas'
@@ -175,8 +173,7 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
     """Gradients are touched inside forward.
 
     What happens: `zero_grad()` has no effect there, `.grad` is None, and a `backward()` adds to the model's
-        gradients
-        once for each replica.
+        gradients once for each replica.
     Why: a replica's parameters are copies that gradients pass through on their way to the model.
     Before: self.zero_grad(); loss.backward()                      # in forward
     After: torch.autograd.grad(loss, [self.fc.weight])             # in forward, or all of it outside
@@ -208,8 +205,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes a parameter in place.
 
     What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`;
-        under no_grad
-        the change is made once, by replica 0 with chunk 0, in silence.
+        under no_grad the change is made once, by replica 0 with chunk 0, in silence.
     Why: replica 0's parameters are the model's own, as views; the others' are copies that are thrown away.
     Before: with torch.no_grad(): self.codebook.mul_(0.99)   # in forward
     After: model.module.update_codebook()                    # after the call

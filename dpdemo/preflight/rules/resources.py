@@ -14,8 +14,7 @@ def memory_imbalance(evidence: Evidence) -> Iterator[Found]:
 
     What happens: `CUDA out of memory` on GPU 0 while the others are half empty.
     Why: it holds the model, its gradients, the whole batch and the gathered results; the optimizer's state
-        and the
-        gradients' sum come on top.
+        and the gradients' sum come on top.
     Before: loss = criterion(dp(x), y)   # results of the whole batch on GPU 0
     After: nn.DataParallel(ModelWithLoss(model, criterion), output_device=1)   # each replica returns its loss
     Seen by: bytes held on each virtual GPU in a forward: twice as many, and a MiB more, on GPU 0.

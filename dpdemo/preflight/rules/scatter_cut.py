@@ -21,11 +21,9 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
     """One short tensor cuts the whole batch short, without a word.
 
     What happens: a tensor with fewer rows than the batch gives fewer chunks, and all other arguments are
-        cut to as
-        many. The rest of the batch is never computed, and nothing says so.
+        cut to as many. The rest of the batch is never computed, and nothing says so.
     Why: scatter zips the lists of chunks of all arguments with `strict=False`, so the shortest decides,
-        inside lists
-        and dicts too.
+        inside lists and dicts too.
     Before: model(x, position_ids)                   # position_ids: (1, T)
     After: model(x, position_ids.expand(len(x), -1))  # or a registered buffer
     Seen by: the rows that reach the replicas are fewer than those of the batch.
@@ -69,8 +67,8 @@ def starved_default(evidence: Evidence) -> Iterator[Found]:
     """A replica runs on the default of an argument that was passed.
 
     What happens: the batch gives fewer chunks than there are GPUs, but numbers and flags are copied to
-        each. The
-        replicas beyond the last chunk are called without the tensor, and its default value lets them run.
+        each. The replicas beyond the last chunk are called without the tensor, and its default value lets
+        them run.
     Why: scatter_kwargs pads the shorter of the positional and the keyword chunks with empty ones.
     Before: def forward(self, x=None, scale=1.0): ...   # model(x, scale=2.0)
     After: model(x=x, scale=2.0)                        # all by keyword, or all by position
@@ -100,11 +98,9 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
     """A replica is called without an argument that was passed.
 
     What happens: `forward() missing 1 required positional argument` in a replica that got no chunk, at the
-        first batch
-        that gives fewer chunks than there are GPUs, such as the last one of an epoch.
+        first batch that gives fewer chunks than there are GPUs, such as the last one of an epoch.
     Why: numbers and flags are copied to every GPU, tensors give only ceil(B / ceil(B / n)) chunks, and
-        scatter_kwargs
-        pads the shorter side with nothing.
+        scatter_kwargs pads the shorter side with nothing.
     Before: model(x, scale=2.0)
     After: model(x, 2.0)   # or model(x=x, scale=2.0), or drop_last=True
     Seen by: a replica with fewer arguments than replica 0 raised TypeError.
@@ -160,8 +156,8 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
     """A tensor that belongs to the whole batch is cut with it.
 
     What happens: a matrix, class weights or a graph is cut into chunks like the samples. Shapes no longer
-        fit, or, where
-        its first size happens to be that of the batch, the numbers are wrong and the shape is right.
+        fit, or, where its first size happens to be that of the batch, the numbers are wrong and the shape
+        is right.
     Why: scatter cuts every tensor among the arguments; there is no way to exempt one.
     Before: model(x, adjacency)
     After: self.register_buffer("adjacency", adjacency)   # replicas get a whole copy

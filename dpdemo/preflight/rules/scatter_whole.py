@@ -20,8 +20,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     """A batch that is no tensor goes to every replica whole.
 
     What happens: each replica works on all samples of a list, an array or a batch object: outputs have n
-        times the rows,
-        or lengths do not fit the chunk beside them.
+        times the rows, or lengths do not fit the chunk beside them.
     Why: scatter cuts tensors only; a list is opened element by element, and everything else is handed to all.
     Before: model(np_array)
     After: model(torch.as_tensor(np_array))   # lists of text: tokenize first, or cut by hand
@@ -71,8 +70,7 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
     """Tensors inside an object are neither cut nor moved.
 
     What happens: every replica gets the same object, whose tensors lie on GPU 0: `found at least two
-        devices` in
-        replica 1.
+        devices` in replica 1.
     Why: scatter opens tuples, lists, dicts and namedtuples, and no other class: no dataclass, no UserDict.
     Before: model(Batch(x=x, mask=mask))
     After: model({"x": x, "mask": mask})
@@ -96,8 +94,7 @@ def unbuildable_container(evidence: Evidence) -> Iterator[Found]:
     """A container that cannot be built anew from its items.
 
     What happens: `TypeError: first argument must be callable or None` for a defaultdict, as argument or as
-        result; other
-        subclasses of dict or list fail in their own constructor.
+        result; other subclasses of dict or list fail in their own constructor.
     Why: scatter and gather call `type(obj)(items)`.
     Before: model(defaultdict(list, x=x))
     After: model(dict(batch))
@@ -177,8 +174,7 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
 
     What happens: `Expected hidden[0] size (1, 2, 5), got [1, 8, 5]` in a replica.
     Why: scatter cuts on dimension 0 and the state is (layers, batch, features), `batch_first` or not; a
-        state made for
-        the whole batch does not fit a chunk either.
+        state made for the whole batch does not fit a chunk either.
     Before: model(x, h0)                                      # h0: (layers, B, H)
     After: model(x, h0.transpose(0, 1))                       # and back in forward, or make it there from
         x.size(0)

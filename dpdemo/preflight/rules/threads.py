@@ -12,8 +12,7 @@ def autocast(evidence: Evidence) -> Iterator[Found]:
     """Autocast around the call has another type in the replicas.
 
     What happens: under `autocast("cuda", dtype=torch.bfloat16)` replicas compute in float16, without a
-        word; autocast for
-        the CPU or other devices is dropped.
+        word; autocast for the CPU or other devices is dropped.
     Why: parallel_apply hands on whether CUDA's autocast is on, and nothing else; its type belongs to the
         thread.
     Before: with torch.autocast("cuda", dtype=torch.bfloat16): y = dp(x)
@@ -39,8 +38,7 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     """A setting around the call does not reach the replicas.
 
     What happens: inference_mode, a default device and saved_tensors_hooks are not in force in forward:
-        memory is not
-        saved, new tensors are made on the CPU.
+        memory is not saved, new tensors are made on the CPU.
     Why: these settings belong to a thread, and each replica has its own; only the gradient mode is handed on.
     Before: with torch.inference_mode(): y = dp(x)
     After: with torch.no_grad(): y = dp(x)
@@ -65,8 +63,7 @@ def randomness(evidence: Evidence) -> Iterator[Found]:
     """Random numbers are drawn on each GPU by itself.
 
     What happens: dropout masks and noise differ from those of one GPU with the same seed; runs with another
-        number of GPUs
-        cannot be compared number by number.
+        number of GPUs cannot be compared number by number.
     Why: each GPU has a generator of its own.
     Before: torch.manual_seed(0); y = dp(x)
     After: dp.eval()   # to compare numbers

@@ -87,8 +87,7 @@ def device_ids(evidence: Evidence) -> Iterator[Found]:
     """The list of device_ids cannot be, or does not split anything.
 
     What happens: `AssertionError: Invalid device id` for a GPU that is not visible, `IndexError` for an
-        empty list; with
-        one GPU named twice both replicas run there, in silence.
+        empty list; with one GPU named twice both replicas run there, in silence.
     Why: ids count the visible GPUs from 0, and CUDA_VISIBLE_DEVICES renumbers them.
     Before: nn.DataParallel(model, device_ids=[2, 3])   # CUDA_VISIBLE_DEVICES=2,3
     After: nn.DataParallel(model, device_ids=[0, 1])
@@ -113,8 +112,7 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
     """The wrapped model is called past its wrapper, and runs on one GPU.
 
     What happens: `dp.module.predict(x)`, `dp.module.generate(...)` run the original on GPU 0; the others
-        stay idle, and
-        nothing says so.
+        stay idle, and nothing says so.
     Why: only DataParallel's own call scatters.
     Before: self.net.module.predict(x)
     After: self.net(x)   # with forward(self, x, mode="predict"), say
@@ -152,8 +150,8 @@ def script_module(evidence: Evidence) -> Iterator[Found]:
     """A TorchScript module is to be replicated.
 
     What happens: `Cannot replicate network where python modules are children of ScriptModule`; scripted
-        RNNs use weights
-        of the wrong GPU; virtual GPUs cannot run it at all, so the rest of this check is left out.
+        RNNs use weights of the wrong GPU; virtual GPUs cannot run it at all, so the rest of this check is
+        left out.
     Why: replicate copies Python attributes, and a ScriptModule keeps its own outside Python.
     Before: nn.DataParallel(torch.jit.script(model))
     After: nn.DataParallel(model)
