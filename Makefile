@@ -24,6 +24,7 @@ demo: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python tests/bench/commands.py
 	$(BIN)/python tests/bench/virtual.py
+	$(BIN)/python tests/bench/check.py
 	$(BIN)/python tests/bench/ddp.py
 
 test: $(STAMP)
