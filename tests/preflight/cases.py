@@ -1017,7 +1017,7 @@ def a_penalty_over_parameters_is_zero():
     return Model(), x()
 
 
-@trigger("DP308", "cannot be empty")
+@trigger("DP308", "`Model.parameters()` is empty in replicas")
 def gradients_for_no_parameters():
     class Model(Net):
         def forward(self, x):

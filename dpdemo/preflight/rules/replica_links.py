@@ -113,7 +113,8 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
         )
 
 
-_NO_INPUTS = r"argument to .?grad\(\).? cannot be empty"
+# the words of 2.13, and of 2.11
+_NO_INPUTS = r"argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
 
 
 @rule("DP308", "empty-parameters", "error")
@@ -225,7 +226,7 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
 _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
     "(value|spatial)|deepcopy protocol|"
-    "cannot be empty|is a view and|batch_sizes should always|hx should"
+    "cannot be empty|requires non-empty inputs|is a view and|batch_sizes should always|hx should"
 )
 
 
