@@ -24,11 +24,6 @@ class Finding:
     place: Place | None = None
     seen_in: tuple[str, ...] = ()
 
-    @property
-    def is_error(self) -> bool:
-        """Whether a check that holds it has failed."""
-        return self.severity == "error"
-
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:

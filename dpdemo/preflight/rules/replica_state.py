@@ -40,8 +40,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
             yield Found(
                 change.path,
                 f"`{change.path}` goes from {change.before} to {change.single} on one GPU, and stays "
-                f"{change.parallel} "
-                "under DataParallel",
+                f"{change.parallel} under DataParallel",
                 change.place,
                 probe,
                 "warning" if change.kind == "mode" else None,
