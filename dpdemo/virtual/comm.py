@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import _utils
 
+from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.ledger import Kind
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
 
@@ -118,6 +120,7 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
         stamp_all(flat, session, device)
         # `.data`: each copy has a version counter of its own (NOTE [ Version Counter in comm.*_coalesced ])
         copies = [copy.data for copy in _coalescing._unflatten_dense_tensors(flat, chunk)]
+    mark(flat, Kind.REPLICA)
     session.ledger.transfer(source, device, num_bytes(flat))
     return copies
 
@@ -140,9 +143,17 @@ def scatter(
         chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
     # Real GPUs give `Gather.backward` chunks on the CPU for index -1 (outputs gathered from CPU inputs).
     return [
-        chunk if device_index(chunk) == device else (move(chunk, None) if device < 0 else _on(chunk, device))
+        chunk if device_index(chunk) == device else _chunk_on(chunk, device)
         for chunk, device in zip(chunks, devices, strict=False)
     ]
+
+
+def _chunk_on(chunk: Tensor, device: int) -> Tensor:
+    if device < 0:
+        return move(chunk, None)
+    copy = _on(chunk, device)
+    mark_forward((copy,), Kind.INPUT)
+    return copy
 
 
 def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> list[Tensor]:
@@ -181,6 +192,7 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
     if destination is None:
         device = torch.device("cuda")
     result = torch.empty(sizes, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
+    mark_forward((result,), Kind.GATHERED)
     return _fill(tensors, result, dim)
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import label_of, stamp_all
+from dpdemo.virtual.ledger import Kind
 from dpdemo.virtual.state import the_session
 
 _original_to = torch.Tensor.to
@@ -60,6 +62,8 @@ def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any
         if target is not None:
             stamp_all(result, session, target)
     session.ledger.transfer(source, target, num_bytes(result))
+    if source is None:
+        mark_forward((result,), Kind.INPUT)
     return result
 
 
