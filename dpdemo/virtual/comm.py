@@ -15,6 +15,7 @@ from torch import _utils
 from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import stamp_all
 from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.numberless import beneath
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
 
@@ -113,7 +114,7 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
     source = device_index(chunk[0])
     if chunk[0].is_sparse:
         return [_on(tensor, device) for tensor in chunk]
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), beneath(session):
         flat = _coalescing._flatten_dense_tensors(chunk)
         if len(chunk) == 1:
             flat = flat.clone()

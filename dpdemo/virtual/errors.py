@@ -90,6 +90,15 @@ def foreign_thread() -> VirtualGpuError:
     )
 
 
+def needs_numbers(op: str) -> UnsupportedOpError:
+    """Build the error of an operator that needs numbers where there are only sizes."""
+    return UnsupportedOpError(
+        f"{op}: expected an operator whose result has the same shape whatever the numbers are, since there are "
+        'none with storage="meta"; use storage="cpu", or keep what decides (lengths, masks, losses that are '
+        "printed) out of the step or on the host"
+    )
+
+
 def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception:
     """Build the error of a full GPU (c10/cuda/CUDACachingAllocator.cpp, `malloc`).
 

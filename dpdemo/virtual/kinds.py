@@ -23,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.numberless import take_numbers
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def mark_forward(tensors: Iterable[object], kind: Kind) -> None:
 
 def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     """Stand in for `Module._apply`, behind `.to()` and its like: what it moved are parameters and buffers."""
+    if the_session().is_meta:
+        take_numbers(self)
     moved: nn.Module = _apply(self, *args, **kwargs)
     _note_module(self)
     return moved

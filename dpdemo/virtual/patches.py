@@ -32,6 +32,7 @@ from dpdemo.virtual import (
     grouping,
     kinds,
     legacy,
+    numberless,
     recurrent,
     replicas,
     runtime,
@@ -323,6 +324,20 @@ def _module_patches() -> list[Patch]:
     )
 
 
+def _numberless_patches(session: Session) -> list[Patch]:
+    if not session.is_meta:
+        return []
+    why = "there are no numbers to read"
+    reading = {
+        name: numberless.refusing(name, getattr(torch._C.TensorBase, name, None) or getattr(torch.Tensor, name))
+        for name in numberless.READING
+    }
+    return [
+        *_group(torch.Tensor, why, **reading),
+        *_group(torch.nn.Parameter, "a parameter has no numbers on the host either", __new__=numberless.new_parameter),
+    ]
+
+
 def _storage_patches() -> list[Patch]:
     return _group(
         torch.UntypedStorage,
@@ -349,6 +364,7 @@ def table(session: Session) -> list[Patch]:
         *_autograd_patches(session),
         *_storage_patches(),
         *_module_patches(),
+        *_numberless_patches(session),
         *_thread_patches(),
     ]
 

@@ -64,15 +64,16 @@ def _fused(  # noqa: PLR0913, PLR0917 - what C++ is given
     data, *rest = cast_for_autocast(data, *hidden, *weights)
     hidden, weights = rest[: len(hidden)], rest[len(hidden) :]
 
+    num_states = len(hidden)  # the closures below live as long as the graph, and must hold no tensor
+
     def run(data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        states: Any = tensors[: len(hidden)]
-        states = list(states) if name == "lstm" else states[0]
-        results: tuple[Tensor, ...] = original(data, states, list(tensors[len(hidden) :]), *options)
+        states: Any = list(tensors[:num_states]) if name == "lstm" else tensors[0]
+        results: tuple[Tensor, ...] = original(data, states, list(tensors[num_states:]), *options)
         return tuple(result.contiguous() for result in results)
 
     def like(data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         width = tensors[0].size(-1) * (1 + bidirectional)
-        return (data.new_empty(*data.shape[:-1], width), *map(torch.empty_like, tensors[: len(hidden)]))
+        return (data.new_empty(*data.shape[:-1], width), *map(torch.empty_like, tensors[:num_states]))
 
     steps = data[..., 0].numel() * num_layers * (1 + bidirectional)
     units = hidden[-1].size(-1)  # an LSTM's last state is its cell, which a projection leaves alone

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual import numberless
 from dpdemo.virtual.errors import VirtualGpuError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
 from dpdemo.virtual.mismatch import made_by_cpp
+from dpdemo.virtual.numberless import META
 from dpdemo.virtual.state import gpu_index
 
 if TYPE_CHECKING:
@@ -45,6 +47,13 @@ def where(session: Session, tensor: torch.Tensor) -> int | None:
     return None if label is None else label.index
 
 
+def call(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator as it is; without numbers if there are none."""
+    if session.is_meta:
+        return numberless.run(session, func, args, kwargs, None)
+    return func(*args, **kwargs)
+
+
 @rule(
     aten._to_copy.default, why="it moves between devices; and to C++ every GPU tensor is on the CPU already"
 )
@@ -61,7 +70,9 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
     target = None if device is None else gpu_index(device)
     if target is None:
         target = source
-    result = func(*args, **kwargs)
+    if session.is_meta and target is not None:
+        kwargs["device"] = META
+    result = call(session, func, args, kwargs)
     if target is not None:
         stamp_all(result, session, target)
         if target != source:
@@ -78,7 +89,7 @@ def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """
     there = where(session, args[1])
     adopts = there is not None and where(session, args[0]) is None and made_by_cpp(args, kwargs)[0]
-    result = func(*args, **kwargs)
+    result = call(session, func, args, kwargs)
     if adopts:
         stamp(args[0], session, there)  # type: ignore[arg-type]
     elif (here := where(session, args[0])) != there:
@@ -92,7 +103,7 @@ def _copy_each(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
         here, there = where(session, target), where(session, source)
         if here != there:
             session.ledger.transfer(there, here, target.nbytes)
-    return func(*args, **kwargs)
+    return call(session, func, args, kwargs)
 
 
 @rule(
@@ -108,7 +119,7 @@ def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     source = where(session, args[0])
     if source is not None:
         session.ledger.transfer(source, None, args[0].element_size())
-    return func(*args, **kwargs)
+    return call(session, func, args, kwargs)
 
 
 @rule(
@@ -136,7 +147,7 @@ def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
             raise RuntimeError(
                 f"indices should be either on cpu or on the same device as the indexed tensor ({device})"
             )
-    result = func(*args, **kwargs)
+    result = call(session, func, args, kwargs)
     if home is not None:
         stamp(result, session, home)
     return result
@@ -152,7 +163,7 @@ def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
             "'lengths' argument should be a 1D CPU int64 tensor, "
             f"but got {lengths.dim()}D {session.devices[there]} {kind} tensor"
         )
-    result = func(*args, **kwargs)
+    result = call(session, func, args, kwargs)
     home = where(session, data)
     if home is not None:
         stamp(result[0], session, home)  # the second result, batch_sizes, stays on the CPU
@@ -168,7 +179,7 @@ def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
 )
 def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     home = where(session, args[0])
-    result = func(*args, **kwargs)
+    result = call(session, func, args, kwargs)
     if home is not None:
         stamp_all(result, session, home)
     return result
