@@ -109,9 +109,10 @@ def _differentiate(
         results = kernel.run(*tensors)
     pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True)
              if gradient is not None and result.requires_grad]  # fmt: skip
+    inputs: Any = [tensors[index] for index in wanted]
     found: Any = torch.autograd.grad(
-        [result for result, _ in pairs], [tensors[index] for index in wanted],  # type: ignore[misc]
-        [gradient for _, gradient in pairs], create_graph=further, allow_unused=True,
+        [result for result, _ in pairs], inputs, [gradient for _, gradient in pairs],
+        create_graph=further, allow_unused=True,
     )  # fmt: skip
     return list(found)
 
@@ -160,5 +161,3 @@ def _random_state_set(tensor: Tensor, numbers: Tensor | None) -> Iterator[None]:
         yield
     finally:
         generator.set_state(now)
-
-

@@ -329,12 +329,18 @@ def _numberless_patches(session: Session) -> list[Patch]:
         return []
     why = "there are no numbers to read"
     reading = {
-        name: numberless.refusing(name, getattr(torch._C.TensorBase, name, None) or getattr(torch.Tensor, name))
+        name: numberless.refusing(
+            name, getattr(torch._C.TensorBase, name, None) or getattr(torch.Tensor, name)
+        )
         for name in numberless.READING
     }
     return [
         *_group(torch.Tensor, why, **reading),
-        *_group(torch.nn.Parameter, "a parameter has no numbers on the host either", __new__=numberless.new_parameter),
+        *_group(
+            torch.nn.Parameter,
+            "a parameter has no numbers on the host either",
+            __new__=numberless.new_parameter,
+        ),
     ]
 
 
