@@ -135,8 +135,21 @@ def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...
 
 def _kernel(run: Any, query: Tensor, *, flash: bool, is_random: bool) -> Kernel:
     batch, heads, rows, width = query.shape
+    gradient_like = _like_operand if flash else _rows_first
     kept = rows if flash else -(-rows // _ROWS) * _ROWS
     scratch = batch * heads * kept  # the dot products of gradient and result, one a row
     if query.dtype in _HALF:
         scratch += batch * heads * rows * width  # the gradient of q, added up in float32
-    return Kernel(run, _like, batch * heads * kept * 4, scratch * 4, is_random)
+    return Kernel(run, _like, batch * heads * kept * 4, scratch * 4, is_random, gradient_like)
+
+
+def _like_operand(_: int, operand: Tensor) -> Tensor:
+    """Make room for a gradient as the flash kernel does: laid out as its operand."""
+    return torch.empty_like(operand)
+
+
+def _rows_first(index: int, operand: Tensor) -> Tensor:
+    """Make room for a gradient as the efficient kernel does: of q, k and v with rows before heads."""
+    if index > 2:  # the mask
+        return torch.empty_like(operand)
+    return torch.empty_permuted(operand.shape, (0, 2, 1, 3), dtype=operand.dtype, device=operand.device)

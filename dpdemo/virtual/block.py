@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from dpdemo.bytesize import capacities
-from dpdemo.virtual import patches, state
+from dpdemo.virtual import numberless, patches, state
 from dpdemo.virtual.casting import Autocast
 from dpdemo.virtual.dispatch import VirtualGpuMode
 from dpdemo.virtual.errors import VirtualGpuError
@@ -124,6 +124,8 @@ def virtual_gpus(
     session = _open(num_gpus, capacities(memory, num_gpus), is_meta=storage == "meta")
     session.current.inside = True
     try:
+        if session.is_meta:
+            numberless.warm_up()
         with patches.applied(patches.table(session)), optimizers_watched(), VirtualGpuMode(session):
             yield VirtualGpus(session.ledger)
     finally:

@@ -14,7 +14,7 @@ from torch import _utils
 
 from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import stamp_all
-from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.ledger import Allocation, Kind
 from dpdemo.virtual.numberless import beneath
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
@@ -99,10 +99,15 @@ def _broadcast_coalesced(
     positions = defaultdict(list)  # a tensor may come twice
     for position, tensor in enumerate(tensors):
         positions[id(tensor)].append(position)
+    ledger = the_session().ledger
     for chunk in _coalescing._take_tensors(list(tensors), buffer_size):
         order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
+        # C++ makes the buffer here, and sends copies of it; a single tensor is sent as it is
+        buffer_bytes = sum(map(num_bytes, chunk)) if len(chunk) > 1 else 0
+        buffer = Allocation(ledger, devices[0], buffer_bytes)
         for device, outputs in zip(devices[1:], copies, strict=True):
             outputs.extend(_copy_chunk(chunk, device))
+        del buffer
     back = sorted(range(len(order)), key=order.__getitem__)
     return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
 

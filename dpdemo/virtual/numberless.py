@@ -2,8 +2,9 @@
 
 A tensor on a GPU is then one of PyTorch's meta tensors with a label on its storage; everything that the
 ledger counts is the same. Tensors on the host are real, so that lengths, indices and random choices work as
-ever, with two exceptions, which are meta tensors without a label: parameters, since a module that moves keeps its
-parameters the same objects only if these can take over the moved data; and what was copied back from a GPU.
+ever, with two exceptions, which are meta tensors without a label: parameters, since a module that moves keeps
+its parameters the same objects only if these can take over the moved data; and what was copied back from a
+GPU.
 
 Where numbers are wanted there are none, and that is an error: a real tensor is never made from nothing.
 
@@ -21,6 +22,7 @@ from torch import nn
 
 from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.random import is_random, run_random
+from dpdemo.virtual.shapes import SHAPES
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -53,13 +55,19 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         named["device"] = META
     try:
         with beneath(session):
-            return func(*stand_ins, **named)
+            return SHAPES.get(func, func)(*stand_ins, **named)
     except NotImplementedError as error:
         raise needs_numbers(str(func)) from error
     except RuntimeError as error:
         if "meta" in str(error).lower():
             raise needs_numbers(str(func)) from error
         raise
+
+
+def warm_up() -> None:
+    """Let PyTorch load its Python kernels now: the call that loads them keeps its operands alive for long."""
+    one = torch.empty(1, 1, device=META)
+    torch.addmm(one, one, one)
 
 
 @contextlib.contextmanager
