@@ -48,9 +48,9 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
         return result
     query, key, value = cast_for_autocast(query, key, value)
     mask = None if attn_mask is None else _as_numbers(attn_mask, query.dtype)
-    allowed: Any = torch.backends.cuda
-    flash = allowed.flash_sdp_enabled() and _fits_flash(query, value, mask)
-    if not (flash or (allowed.mem_efficient_sdp_enabled() and _fits_efficient(query, value))):
+    switches: Any = torch.backends.cuda
+    flash = switches.flash_sdp_enabled() and _fits_flash(query, value, mask)
+    if not (flash or (switches.mem_efficient_sdp_enabled() and _fits_efficient(query, value))):
         return _unfused(query, key, value, mask, dropout_p, is_causal, scale)
     if not is_plain() or not _is_regular(query, key, value):
         return _unfused(query, key, value, mask, dropout_p, is_causal, scale)
@@ -91,7 +91,13 @@ def _fits_efficient(query: Tensor, value: Tensor) -> bool:
 
 
 def _unfused(  # noqa: PLR0913, PLR0917 - handed on
-    query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: float, is_causal: bool, scale: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    is_causal: Any,
+    scale: Any,
 ) -> Tensor:
     """Run the operators that CUDA runs where it has no kernel; the CPU would have one for some."""
     math: Any = torch._scaled_dot_product_attention_math
@@ -109,7 +115,13 @@ def _padded(mask: Tensor) -> Tensor:
 
 
 def _run(  # noqa: PLR0913, PLR0917 - the kernel's own
-    dropout_p: float, is_causal: bool, scale: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
 ) -> tuple[Tensor, ...]:
     result = _attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
     return (result.transpose(1, 2).contiguous().transpose(1, 2),)
@@ -123,8 +135,21 @@ def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...
 
 def _kernel(run: Any, query: Tensor, *, flash: bool, is_random: bool) -> Kernel:
     batch, heads, rows, width = query.shape
+    gradient_like = _like_operand if flash else _rows_first
     kept = rows if flash else -(-rows // _ROWS) * _ROWS
     scratch = batch * heads * kept  # the dot products of gradient and result, one a row
     if query.dtype in _HALF:
         scratch += batch * heads * rows * width  # the gradient of q, added up in float32
-    return Kernel(run, _like, batch * heads * kept * 4, scratch * 4, is_random)
+    return Kernel(run, _like, batch * heads * kept * 4, scratch * 4, is_random, gradient_like)
+
+
+def _like_operand(_: int, operand: Tensor) -> Tensor:
+    """Make room for a gradient as the flash kernel does: laid out as its operand."""
+    return torch.empty_like(operand)
+
+
+def _rows_first(index: int, operand: Tensor) -> Tensor:
+    """Make room for a gradient as the efficient kernel does: of q, k and v with rows before heads."""
+    if index > 2:  # the mask
+        return torch.empty_like(operand)
+    return torch.empty_permuted(operand.shape, (0, 2, 1, 3), dtype=operand.dtype, device=operand.device)

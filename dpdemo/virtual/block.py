@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from dpdemo.bytesize import capacities
-from dpdemo.virtual import patches, state
+from dpdemo.virtual import numberless, patches, state
 from dpdemo.virtual.casting import Autocast
 from dpdemo.virtual.dispatch import VirtualGpuMode
 from dpdemo.virtual.errors import VirtualGpuError
@@ -105,7 +105,7 @@ def virtual_gpus(
     Args:
         num_gpus: how many devices.
         memory: the capacity of each GPU, as "24GiB" or in bytes, or a list with one for each; past it
-            `torch.OutOfMemoryError` is raised. Without it there is no limit, and the GPUs say they have
+            `torch.OutOfMemoryError` is raised. Without it there is no limit, and the GPUs say that they have
             80 GiB.
         storage: where the GPUs' numbers are. With "meta" there are none: shapes, devices and bytes come out
             as with "cpu", and no memory is needed. An operator whose result depends on numbers is an error.
@@ -124,6 +124,8 @@ def virtual_gpus(
     session = _open(num_gpus, capacities(memory, num_gpus), is_meta=storage == "meta")
     session.current.inside = True
     try:
+        if session.is_meta:
+            numberless.warm_up()
         with patches.applied(patches.table(session)), optimizers_watched(), VirtualGpuMode(session):
             yield VirtualGpus(session.ledger)
     finally:

@@ -99,9 +99,12 @@ def _broadcast_coalesced(
     positions = defaultdict(list)  # a tensor may come twice
     for position, tensor in enumerate(tensors):
         positions[id(tensor)].append(position)
+    ledger = the_session().ledger
     for chunk in _coalescing._take_tensors(list(tensors), buffer_size):
         order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
-        buffer = _sending_buffer(chunk, devices[0])
+        # C++ makes the buffer here, and sends copies of it; a single tensor is sent as it is
+        buffer_bytes = sum(map(num_bytes, chunk)) if len(chunk) > 1 else 0
+        buffer = Allocation(ledger, devices[0], buffer_bytes)
         for device, outputs in zip(devices[1:], copies, strict=True):
             outputs.extend(_copy_chunk(chunk, device))
         del buffer

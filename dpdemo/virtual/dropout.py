@@ -1,6 +1,6 @@
-"""`dropout` as CUDA runs it: its mask has one byte an element (`native_dropout`), the CPU's a number.
+"""`dropout` as CUDA runs it: it keeps a mask of one byte an element, the CPU a number for each.
 
-The CPU has that operator too, and it draws the same numbers.
+The CPU has CUDA's operator too (`native_dropout`), and it draws the same numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _dropout: Any = torch.dropout
 
 @functools.wraps(_dropout)
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002 - PyTorch's own
-    """Stand in for `torch.dropout`; native/Dropout.cpp says which calls CUDA fuses."""
+    """Stand in for `torch.dropout`; `is_fused_kernel_acceptable` (native/Dropout.cpp) says what is fused."""
     if train and 0 < p < 1 and input.numel() and device_index(input) is not None:
         return torch.native_dropout(input, p, train)[0]
     result: Tensor = _dropout(input, p, train)

@@ -93,9 +93,9 @@ def foreign_thread() -> VirtualGpuError:
 def needs_numbers(op: str) -> UnsupportedOpError:
     """Build the error of an operator that needs numbers where there are only sizes."""
     return UnsupportedOpError(
-        f"{op}: expected an operator whose shapes do not depend on numbers, since there are none with "
-        'storage="meta"; use storage="cpu", or keep what decides (lengths, indices, printed losses) on the '
-        "host or out of the step"
+        f"{op}: expected an operator whose result has the same shape whatever the numbers are, since there "
+        'are none with storage="meta"; use storage="cpu", or keep what decides (lengths, masks, losses that '
+        "are printed) out of the step or on the host"
     )
 
 
@@ -116,9 +116,9 @@ def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception
         f"{_size(limit)} of which {_size(free)} is free. Including non-PyTorch memory, this process has "
         f"{_size(in_use)} memory in use. Of the allocated memory {_size(in_use)} is allocated by PyTorch, "
         f"and {_size(0)} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
-        "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
-        "documentation for Memory Management  "
-        f"({_NOTES}#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+        "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
+        "See documentation for Memory Management  "
+        "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
 
 

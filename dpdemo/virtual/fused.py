@@ -29,6 +29,7 @@ class Kernel:
     """One of CUDA's kernels.
 
     `run` computes the results from the tensors by the CPU's operators; `like` makes results without numbers;
+    `gradient_like` makes room for the gradient of the tensor at some place, in the kernel's own layout;
     `reserve_bytes` are kept for the backward pass, `scratch_bytes` are needed while that runs.
     """
 
@@ -37,6 +38,7 @@ class Kernel:
     reserve_bytes: int
     scratch_bytes: int = 0
     is_random: bool = False
+    gradient_like: Callable[[int, Tensor], Tensor] = lambda _, tensor: torch.empty_like(tensor)
 
 
 def is_plain() -> bool:
@@ -62,7 +64,7 @@ class Fused(torch.autograd.Function):
         results = _results(kernel, tensors)
         if any(ctx.needs_input_grad):
             reserve = first.new_empty(kernel.reserve_bytes, dtype=torch.uint8)
-            ctx.save_for_backward(*tensors, *results, reserve)
+            ctx.save_for_backward(*tensors, results[0], reserve)  # CUDA's kernels keep no further result
         return results
 
     @staticmethod
@@ -76,7 +78,7 @@ class Fused(torch.autograd.Function):
         first = next(tensor for tensor in tensors if tensor is not None)
         scratch = first.new_empty(kernel.scratch_bytes, dtype=torch.uint8)
         if the_session().is_meta:
-            found = [torch.empty_like(tensors[index]) for index in wanted]
+            found = [kernel.gradient_like(index, tensors[index]) for index in wanted]
         else:
             leaves = [
                 tensor.detach().requires_grad_(needed) if tensor is not None else None
@@ -84,6 +86,7 @@ class Fused(torch.autograd.Function):
             ]
             with _random_state_set(first, ctx.numbers), uncounted():
                 found = _differentiate(kernel, leaves, wanted, gradients)
+                found = [_laid_out(kernel, *pair) for pair in zip(wanted, found, strict=True)]
             _count(found)
         del scratch
         return None, *_spread(found, wanted, tensors)
@@ -103,20 +106,31 @@ def _differentiate(
     tensors: Sequence[Tensor | None],
     wanted: Sequence[int],
     gradients: Sequence[Tensor | None],
-) -> list[Tensor]:
+) -> list[Tensor | None]:
     further = torch.is_grad_enabled()
     with torch.enable_grad():
         results = kernel.run(*tensors)
     pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True)
              if gradient is not None and result.requires_grad]  # fmt: skip
+    inputs: Any = [tensors[index] for index in wanted]
     found: Any = torch.autograd.grad(
-        [result for result, _ in pairs], [tensors[index] for index in wanted],  # type: ignore[arg-type]
-        [gradient for _, gradient in pairs], create_graph=further, allow_unused=True,
+        [result for result, _ in pairs], inputs, [gradient for _, gradient in pairs],
+        create_graph=further, allow_unused=True,
     )  # fmt: skip
     return list(found)
 
 
-def _spread(found: Sequence[Tensor], wanted: Sequence[int], tensors: Sequence[Any]) -> list[Tensor | None]:
+def _laid_out(kernel: Kernel, index: int, gradient: Tensor | None) -> Tensor | None:
+    """Put a gradient into the kernel's layout."""
+    if gradient is None:
+        return None
+    room = kernel.gradient_like(index, gradient)
+    return gradient if gradient.stride() == room.stride() else room.copy_(gradient)
+
+
+def _spread(
+    found: Sequence[Tensor | None], wanted: Sequence[int], tensors: Sequence[Any]
+) -> list[Tensor | None]:
     spread: list[Tensor | None] = [None] * len(tensors)
     for index, gradient in zip(wanted, found, strict=True):
         spread[index] = gradient

@@ -45,7 +45,8 @@ def mark(tensor: object, kind: Kind) -> bool:
 
 def mark_all(tensors: Iterable[object], kind: Kind) -> bool:
     """Say of each tensor what its storage is for, and whether any is on a GPU."""
-    return any([mark(tensor, kind) for tensor in tensors])  # noqa: C419 - all of them
+    marked = [mark(tensor, kind) for tensor in tensors]  # all of them: `any` would stop at the first
+    return any(marked)
 
 
 def in_backward() -> bool:
@@ -79,7 +80,7 @@ def register_buffer(
     self: nn.Module,
     name: str,
     tensor: torch.Tensor | None,
-    persistent: bool = True,  # PyTorch's own
+    persistent: bool = True,
 ) -> None:
     """Stand in for `Module.register_buffer`, for those made on a GPU."""
     _register_buffer(self, name, tensor, persistent)

@@ -22,6 +22,7 @@ from torch import nn
 
 from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.random import is_random, run_random
+from dpdemo.virtual.shapes import SHAPES
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _is_meta: Any = torch._C.TensorBase.is_meta
 _new_parameter: Any = nn.Parameter.__new__
 _empty_like: Any = torch.ops.aten.empty_like.default
 _Generator: Any = torch._C.Generator
+_swap: Any = torch.utils.swap_tensors
 
 
 def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None) -> Any:
@@ -53,13 +55,19 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         named["device"] = META
     try:
         with beneath(session):
-            return func(*stand_ins, **named)
+            return SHAPES.get(func, func)(*stand_ins, **named)
     except NotImplementedError as error:
         raise needs_numbers(str(func)) from error
     except RuntimeError as error:
         if "meta" in str(error).lower():
             raise needs_numbers(str(func)) from error
         raise
+
+
+def warm_up() -> None:
+    """Let PyTorch load its Python kernels now: the call that loads them keeps its operands alive for long."""
+    one = torch.empty(1, 1, device=META)
+    torch.addmm(one, one, one)
 
 
 @contextlib.contextmanager
@@ -115,8 +123,7 @@ def take_numbers(module: nn.Module) -> None:
     """Take the numbers from parameters that were made before the block, before they move."""
     for parameter in module._parameters.values():
         if parameter is not None and not _is_meta.__get__(parameter):
-            twin = nn.Parameter(parameter.detach(), parameter.requires_grad)
-            torch.utils.swap_tensors(parameter, twin)  # type: ignore[no-untyped-call]
+            _swap(parameter, nn.Parameter(parameter.detach(), parameter.requires_grad))
 
 
 def refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -37,16 +37,15 @@ def fused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def call(data: Tensor, *args: Any) -> Any:
-        packed = (
-            isinstance(args[0], torch.Tensor) and not args[0].is_floating_point()
-        )  # batch sizes come first
+        # in a packed sequence the batch sizes come first, and they are on the CPU
+        packed = isinstance(args[0], torch.Tensor) and not args[0].is_floating_point()
         hidden, weights = args[packed], args[packed + 1]
         hidden = hidden if isinstance(hidden, (list, tuple)) else (hidden,)
         _check("hidden", data, hidden)
         _check("parameter", data, weights)
-        if packed or device_index(data) is None or not is_plain() or not torch.backends.cudnn.enabled:
+        if device_index(data) is None or not is_plain() or not torch.backends.cudnn.enabled:
             return original(data, *args)
-        return _fused(name, original, data, hidden, weights, args[2:])
+        return _fused(name, original, args[:packed], data, hidden, weights, args[packed + 2 :])
 
     return call
 
@@ -58,9 +57,15 @@ def _check(kind: str, data: Tensor, others: Any) -> None:
 
 
 def _fused(  # noqa: PLR0913, PLR0917 - what C++ is given
-    name: str, original: Callable[..., Any], data: Tensor, hidden: Any, weights: Any, options: tuple[Any, ...]
+    name: str,
+    original: Callable[..., Any],
+    batch_sizes: tuple[Tensor, ...],
+    data: Tensor,
+    hidden: Any,
+    weights: Any,
+    options: tuple[Any, ...],
 ) -> Any:
-    _, num_layers, dropout, train, bidirectional, _ = options
+    _, num_layers, dropout, train, bidirectional, *_ = options
     data, *rest = cast_for_autocast(data, *hidden, *weights)
     hidden, weights = rest[: len(hidden)], rest[len(hidden) :]
 
@@ -68,17 +73,25 @@ def _fused(  # noqa: PLR0913, PLR0917 - what C++ is given
 
     def run(data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         states: Any = list(tensors[:num_states]) if name == "lstm" else tensors[0]
-        results: tuple[Tensor, ...] = original(data, states, list(tensors[num_states:]), *options)
+        results: tuple[Tensor, ...] = original(
+            data, *batch_sizes, states, list(tensors[num_states:]), *options
+        )
         return tuple(result.contiguous() for result in results)
 
     def like(data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         width = tensors[0].size(-1) * (1 + bidirectional)
         return (data.new_empty(*data.shape[:-1], width), *map(torch.empty_like, tensors[:num_states]))
 
-    steps = data[..., 0].numel() * num_layers * (1 + bidirectional)
+    directions = 1 + bidirectional
+    steps = data[..., 0].numel()
     units = hidden[-1].size(-1)  # an LSTM's last state is its cell, which a projection leaves alone
-    numbers = steps * units * _KEPT[name] + _weights_to_copy(weights)
-    kernel = Kernel(run, like, numbers * data.element_size(), is_random=bool(dropout and train))
+    kept = steps * num_layers * directions * units * _KEPT[name] + _weights_to_copy(weights)
+    # backward puts time first in the data and the gradient, and makes the data's gradient in any case
+    swapped = not batch_sizes and options[-1]
+    scratch = swapped * (data.numel() + steps * directions * hidden[0].size(-1))
+    scratch += 0 if data.requires_grad else data.numel()
+    size = data.element_size()
+    kernel = Kernel(run, like, kept * size, scratch * size, is_random=bool(dropout and train))
     return run_fused(kernel, data, *hidden, *weights)
 
 

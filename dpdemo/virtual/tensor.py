@@ -197,7 +197,8 @@ def _beside(self: torch.Tensor, value: Any) -> Any:
     """Bring `value` to where `self` is, so that its gradient will travel back to its own device."""
     if isinstance(value, _Tensor):
         home = device_index(self)
-        if home != device_index(value) and (home is None or value.requires_grad):
+        has_gradient = value.requires_grad and torch.is_grad_enabled()
+        if home != device_index(value) and (home is None or has_gradient):
             return move(value, home)
     return value
 
@@ -209,6 +210,8 @@ def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Ten
 
 def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
     """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
+    if isinstance(value, (int, float, complex)) and is_without_numbers() and self.is_meta:
+        value = torch.full((), value, dtype=self.dtype)  # C++ would make it of as many numbers as it fills
     torch._C.TensorBase.__setitem__(self, index, _beside(self, value))
 
 
