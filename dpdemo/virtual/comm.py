@@ -112,13 +112,6 @@ def _broadcast_coalesced(
     return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
 
 
-def _sending_buffer(chunk: Sequence[Tensor], device: int) -> Allocation | None:
-    """Hold the bytes of the buffer in which `device` joins several tensors before it sends them."""
-    if len(chunk) == 1 or chunk[0].is_sparse:
-        return None
-    return Allocation(the_session().ledger, device, sum(tensor.nbytes for tensor in chunk))
-
-
 def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
     """Copy tensors of one type as one buffer, of which the copies are views."""
     session = the_session()
