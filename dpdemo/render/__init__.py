@@ -4,7 +4,7 @@ Everything here only reads the report. Rich and the formats are imported when th
 """
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from dpdemo.render.saving import SUFFIXES, check_save_path
 
@@ -23,9 +23,7 @@ __all__ = [
     "SUFFIXES",
     "Format",
     "check_save_path",
-    "exec_schema",
     "make_console",
-    "report_schema",
     "save",
     "save_explanation",
     "write",
@@ -105,12 +103,14 @@ def save_explanation(explanation: "Explanation", path: str | os.PathLike[str]) -
 
 def write_replay(replay: "Replay", form: Literal["table", "json"], console: "Console") -> None:
     """Write the outcome of a replay to a console, in words or as JSON."""
-    from dpdemo.render import replayed
-
     if form == "json":
-        console.file.write(replayed.replay_json(replay))
-    else:
-        replayed.print_replay(replay, console)
+        from dpdemo.render.replayedjson import replay_json
+
+        console.file.write(replay_json(replay))
+        return
+    from dpdemo.render.replayed import print_replay
+
+    print_replay(replay, console)
 
 
 def make_console(*, stderr: bool = False) -> "Console":
@@ -118,21 +118,3 @@ def make_console(*, stderr: bool = False) -> "Console":
     from dpdemo.render.consoles import on_stream
 
     return on_stream(stderr=stderr)
-
-
-def report_schema() -> dict[str, Any]:
-    """Publish the JSON schema of `--format json`."""
-    import pydantic
-
-    from dpdemo.render.wire import ReportJson
-
-    return pydantic.TypeAdapter(ReportJson).json_schema()
-
-
-def exec_schema() -> dict[str, Any]:
-    """Publish the JSON schema of `exec --report`."""
-    import pydantic
-
-    from dpdemo.render.executedjson import ExecJson
-
-    return pydantic.TypeAdapter(ExecJson).json_schema()

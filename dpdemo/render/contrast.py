@@ -1,15 +1,13 @@
 """A comparison of both strategies: side by side as a table, as Markdown, or as JSON."""
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpdemo.contrast import Comparison
+from dpdemo.render.contrastjson import comparison_json
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-SCHEMA = "dpdemo.comparison/1"
 
 
 def write(comparison: Comparison, form: str, console: "Console") -> None:
@@ -20,21 +18,7 @@ def write(comparison: Comparison, form: str, console: "Console") -> None:
         case "markdown":
             console.file.writelines(_markdown(comparison))
         case _:
-            console.file.write(json.dumps(as_json(comparison), indent=1) + "\n")
-
-
-def as_json(comparison: Comparison) -> dict[str, object]:
-    """Give the facts and gradients as plain data."""
-    return {
-        "schema": SCHEMA,
-        "title": comparison.title,
-        "facts": [{"name": fact.name, "dp": fact.dp, "ddp": fact.ddp} for fact in comparison.facts],
-        "samples": comparison.samples,
-        "gradients": [
-            {"name": check.name, "difference": float(f"{check.difference:.3g}"), "why": check.why}
-            for check in comparison.gradients
-        ],
-    }
+            console.file.write(comparison_json(comparison))
 
 
 def _print_table(comparison: Comparison, console: "Console") -> None:
