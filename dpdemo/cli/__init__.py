@@ -2,18 +2,27 @@
 
 import os
 import sys
+from pathlib import Path
 
 from dpdemo.errors import DpdemoError, PeerFailedError
 
 
 def main() -> None:
     """Run the program: the entry point of `dpdemo`."""
+    _open_streams()
     try:
         _run()
     except SystemExit as ended:
         if "RANK" in os.environ and "dpdemo.runner.ddp" in sys.modules:
             _end_rank(ended.code)
         raise
+
+
+def _open_streams() -> None:
+    """Give the streams that were closed by whoever started us (`>&-`) a place to lead to: nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as we live
 
 
 def _end_rank(code: str | int | None) -> None:

@@ -1,10 +1,13 @@
 """The group of commands: their names and summaries as data, so that `dpdemo --help` imports none of them."""
 
 import importlib
+import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from dpdemo.cli.stdout import writing_out
 
 COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
@@ -22,6 +25,20 @@ COMMANDS = {
 
 class LazyGroup(TyperGroup):
     """Finds a command `name` in the module `dpdemo.cli.name`, when it is asked for."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options, which is where --help and --version print."""
+        with writing_out():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and write all of its output."""
+        with writing_out():
+            try:
+                return super().invoke(ctx)
+            finally:
+                if ctx.invoked_subcommand != "exec":  # whose stdout is the program's
+                    sys.stdout.flush()
 
     def list_commands(self, ctx: Any) -> list[str]:
         """List the commands in the order of the table."""
