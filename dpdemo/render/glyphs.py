@@ -1,6 +1,6 @@
 """Characters that a stream may not be able to carry, and what to write instead."""
 
-_ASCII = str.maketrans({"–": "-", "×": "x", "→": "->"})
+_ASCII = str.maketrans({"–": "-", "×": "x", "→": "->", "÷": "/", "≥": ">="})
 
 
 def is_unicode(encoding: str) -> bool:
