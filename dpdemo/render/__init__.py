@@ -1,6 +1,8 @@
-"""Drawing a SplitReport: a table for people, a transcript, JSON, CSV, Markdown, and files of each.
+"""Drawing what was computed: a table for people, a transcript, JSON, CSV, Markdown, and files of each.
 
-Everything here only reads the report. Rich and the formats are imported when they are first asked for.
+Everything here only reads a report. Rich and the formats are imported when they are first asked for. The
+functions below draw a SplitReport, an Explanation and a Replay; a check is drawn in checks/, a comparison in
+contrast.py, the visible GPUs in devices.py, and what `exec` saw in executed.py.
 """
 
 import os

@@ -68,7 +68,7 @@ def _where(devices: Devices, virtual: bool) -> str:
 
 
 def _batches(replay: Replay) -> str:
-    return f"{replay.num_batches} batch{'' if replay.num_batches == 1 else 'es'}"
+    return f"{replay.num_batches} {'batch' if replay.num_batches == 1 else 'batches'}"
 
 
 def _numbers(difference: Difference) -> Iterator[tuple[str, str]]:
