@@ -14,7 +14,9 @@ def main() -> None:
         _run()
     except SystemExit as ended:
         if "RANK" in os.environ and "dpdemo.runner.ddp" in sys.modules:
-            _end_rank(ended.code)
+            from dpdemo.runner.ddp_worker import exit_at_once
+
+            exit_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
         raise
 
 
@@ -23,17 +25,6 @@ def _open_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as we live
-
-
-def _end_rank(code: str | int | None) -> None:
-    """End the process of a rank at once.
-
-    gloo's threads may still be letting go of tensors, and a Python that shuts down meanwhile aborts with
-    "terminate called without an active exception" (pytorch/pytorch#179291).
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _run() -> None:
