@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from dpdemo.cli.startup import no_collections
 from dpdemo.errors import DpdemoError, PeerFailedError
 
 
@@ -29,7 +30,8 @@ def _open_streams() -> None:
 
 def _run() -> None:
     try:
-        from dpdemo.cli.group import app
+        with no_collections():
+            from dpdemo.cli.group import app
 
         app(prog_name="dpdemo")
     except PeerFailedError as error:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from dpdemo.cli.startup import no_collections
 from dpdemo.cli.stdout import writing_out
 
 COMMANDS = {
@@ -51,7 +52,8 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in self.commands:
-            module = importlib.import_module(f"dpdemo.cli.{cmd_name}")
+            with no_collections():
+                module = importlib.import_module(f"dpdemo.cli.{cmd_name}")
             self.commands[cmd_name] = typer.main.get_command(module.app)
         return self.commands[cmd_name]
 
