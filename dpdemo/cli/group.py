@@ -1,10 +1,14 @@
 """The group of commands: their names and summaries as data, so that `dpdemo --help` imports none of them."""
 
 import importlib
+import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from dpdemo.cli.startup import no_collections
+from dpdemo.cli.stdout import writing_out
 
 COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
@@ -16,12 +20,26 @@ COMMANDS = {
     "replay": "Repeat a recording and say identical, equal to round-off, or where it first differs.",
     "compare": "Compare DataParallel with DistributedDataParallel for one config.",
     "devices": "List the visible GPUs and apply DataParallel's balance rule.",
-    "schema": "Print the JSON schema of the config, of the report, or of exec's report.",
+    "schema": "Print the JSON schema of the config, of a report, or of what another command writes.",
 }
 
 
 class LazyGroup(TyperGroup):
     """Finds a command `name` in the module `dpdemo.cli.name`, when it is asked for."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options, which is where --help and --version print."""
+        with writing_out():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and write all of its output."""
+        with writing_out():
+            try:
+                return super().invoke(ctx)
+            finally:
+                if ctx.invoked_subcommand != "exec":  # whose stdout is the program's
+                    sys.stdout.flush()
 
     def list_commands(self, ctx: Any) -> list[str]:
         """List the commands in the order of the table."""
@@ -34,7 +52,8 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in self.commands:
-            module = importlib.import_module(f"dpdemo.cli.{cmd_name}")
+            with no_collections():
+                module = importlib.import_module(f"dpdemo.cli.{cmd_name}")
             self.commands[cmd_name] = typer.main.get_command(module.app)
         return self.commands[cmd_name]
 

@@ -1,9 +1,9 @@
 """The picture and the JSON of what a program did on virtual GPUs."""
 
 import io
-import json
 
 import pytest
+from jsonforms import keeps_to
 from rich.console import Console
 
 from dpdemo.devices import Devices
@@ -88,7 +88,7 @@ def test_neighbours_with_the_same_peak_share_a_line():
 
 
 def test_json_is_exact():
-    found = json.loads(execution_json(report(use(in_replica=True), set_visible="1")))
+    found = keeps_to("exec", execution_json(report(use(in_replica=True), set_visible="1")))
     assert found["moved"]["device_to_host_bytes"] == 5 * 2**30
     assert found["memory"][0] == {"device": "cuda:0", "peak_bytes": 4608}
     assert found["data_parallel"][0]["splits"][1]["in_model"][2]["rows"] == 2
