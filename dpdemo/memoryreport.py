@@ -25,12 +25,13 @@ Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw"]
 class Training:
     """One training step, or one of inference: what is assumed beside the config.
 
-    `loss` is "output.loss", "mean", "mse", "cross-entropy" or `pkg.mod:function`; `amp` whether the forward pass
+    `loss` is "output.loss", "mean", "mse", "cross-entropy" or `pkg.mod:function`; "auto" is the output's own
+    loss if it has one, else the mean, and a report says which it was. `amp` says whether the forward pass
     runs under `torch.autocast`.
     """
 
     optimizer: Optimizer = "adamw"
-    loss: str = "mean"
+    loss: str = "auto"
     amp: bool = False
     inference: bool = False
 
@@ -67,7 +68,9 @@ class Remedy:
     `gain_bytes` is what the GPU that binds loses by it, negative where it holds more.
     """
 
-    name: Literal["loss inside the model", "another output_device", "smaller chunk on GPU 0", "inference mode"]
+    name: Literal[
+        "loss inside the model", "another output_device", "smaller chunk on GPU 0", "inference mode"
+    ]
     how: str
     gain_bytes: int
     fullest: str

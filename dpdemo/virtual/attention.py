@@ -35,9 +35,9 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
     value: Tensor,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002
+    is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+    enable_gqa: bool = False,
 ) -> Tensor:
     """Stand in for `scaled_dot_product_attention`."""
     homes = {device_index(tensor) for tensor in (query, key, value, attn_mask) if tensor is not None}
@@ -48,8 +48,9 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
         return result
     query, key, value = cast_for_autocast(query, key, value)
     mask = None if attn_mask is None else _as_numbers(attn_mask, query.dtype)
-    flash = torch.backends.cuda.flash_sdp_enabled() and _fits_flash(query, value, mask)
-    if not (flash or (torch.backends.cuda.mem_efficient_sdp_enabled() and _fits_efficient(query, value))):
+    allowed: Any = torch.backends.cuda
+    flash = allowed.flash_sdp_enabled() and _fits_flash(query, value, mask)
+    if not (flash or (allowed.mem_efficient_sdp_enabled() and _fits_efficient(query, value))):
         return _unfused(query, key, value, mask, dropout_p, is_causal, scale)
     if not is_plain() or not _is_regular(query, key, value):
         return _unfused(query, key, value, mask, dropout_p, is_causal, scale)
@@ -90,7 +91,7 @@ def _fits_efficient(query: Tensor, value: Tensor) -> bool:
 
 
 def _unfused(  # noqa: PLR0913, PLR0917 - handed on
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: Any, scale: Any
+    query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: float, is_causal: bool, scale: Any
 ) -> Tensor:
     """Run the operators that CUDA runs where it has no kernel; the CPU would have one for some."""
     math: Any = torch._scaled_dot_product_attention_math
@@ -108,8 +109,8 @@ def _padded(mask: Tensor) -> Tensor:
 
 
 def _run(  # noqa: PLR0913, PLR0917 - the kernel's own
-    dropout_p: float, is_causal: bool, scale: float | None, query: Tensor, key: Tensor, value: Tensor, mask: Any
-) -> tuple[Tensor, ...]:  # fmt: skip
+    dropout_p: float, is_causal: bool, scale: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any
+) -> tuple[Tensor, ...]:
     result = _attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
     return (result.transpose(1, 2).contiguous().transpose(1, 2),)
 

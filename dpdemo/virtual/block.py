@@ -105,7 +105,8 @@ def virtual_gpus(
     Args:
         num_gpus: how many devices.
         memory: the capacity of each GPU, as "24GiB" or in bytes, or a list with one for each; past it
-            `torch.OutOfMemoryError` is raised. Without it there is no limit, and the GPUs say they have 80 GiB.
+            `torch.OutOfMemoryError` is raised. Without it there is no limit, and the GPUs say they have
+            80 GiB.
         storage: where the GPUs' numbers are. With "meta" there are none: shapes, devices and bytes come out
             as with "cpu", and no memory is needed. An operator whose result depends on numbers is an error.
             Parameters have no numbers on the host either, so that moving a module keeps them the same

@@ -1,4 +1,4 @@
-"""`dropout` as CUDA runs it: it keeps a mask of one byte an element (`native_dropout`), the CPU a number each.
+"""`dropout` as CUDA runs it: its mask has one byte an element (`native_dropout`), the CPU's a number.
 
 The CPU has that operator too, and it draws the same numbers.
 """
@@ -19,8 +19,8 @@ _dropout: Any = torch.dropout
 
 
 @functools.wraps(_dropout)
-def dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002, FBT001 - PyTorch's own
-    """Stand in for `torch.dropout`; which calls are fused: `is_fused_kernel_acceptable` in native/Dropout.cpp."""
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002 - PyTorch's own
+    """Stand in for `torch.dropout`; native/Dropout.cpp says which calls CUDA fuses."""
     if train and 0 < p < 1 and input.numel() and device_index(input) is not None:
         return torch.native_dropout(input, p, train)[0]
     result: Tensor = _dropout(input, p, train)

@@ -93,9 +93,9 @@ def foreign_thread() -> VirtualGpuError:
 def needs_numbers(op: str) -> UnsupportedOpError:
     """Build the error of an operator that needs numbers where there are only sizes."""
     return UnsupportedOpError(
-        f"{op}: expected an operator whose result has the same shape whatever the numbers are, since there are "
-        'none with storage="meta"; use storage="cpu", or keep what decides (lengths, masks, losses that are '
-        "printed) out of the step or on the host"
+        f"{op}: expected an operator whose shapes do not depend on numbers, since there are none with "
+        'storage="meta"; use storage="cpu", or keep what decides (lengths, indices, printed losses) on the '
+        "host or out of the step"
     )
 
 
@@ -114,14 +114,15 @@ def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {_size(request)}. GPU {index} has a total capacity of "
         f"{_size(limit)} of which {_size(free)} is free. Including non-PyTorch memory, this process has "
-        f"{_size(in_use)} memory in use. Of the allocated memory {_size(in_use)} is allocated by PyTorch, and "
-        f"{_size(0)} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try "
+        f"{_size(in_use)} memory in use. Of the allocated memory {_size(in_use)} is allocated by PyTorch, "
+        f"and {_size(0)} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try "
         "setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation "
         "for Memory Management  "
-        "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+        f"({_NOTES}#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
 
 
+_NOTES = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 # kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge of the caching allocator
 _SMALL_REQUEST, _SMALL_SEGMENT = 2**20, 2 * 2**20
 _LARGE_REQUEST, _MEDIUM_SEGMENT = 10 * 2**20, 20 * 2**20

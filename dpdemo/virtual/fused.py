@@ -110,7 +110,7 @@ def _differentiate(
     pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True)
              if gradient is not None and result.requires_grad]  # fmt: skip
     found: Any = torch.autograd.grad(
-        [result for result, _ in pairs], [tensors[index] for index in wanted],  # type: ignore[misc]
+        [result for result, _ in pairs], [tensors[index] for index in wanted],  # type: ignore[arg-type]
         [gradient for _, gradient in pairs], create_graph=further, allow_unused=True,
     )  # fmt: skip
     return list(found)
@@ -160,5 +160,3 @@ def _random_state_set(tensor: Tensor, numbers: Tensor | None) -> Iterator[None]:
         yield
     finally:
         generator.set_state(now)
-
-

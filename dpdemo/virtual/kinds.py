@@ -45,12 +45,12 @@ def mark(tensor: object, kind: Kind) -> bool:
 
 def mark_all(tensors: Iterable[object], kind: Kind) -> bool:
     """Say of each tensor what its storage is for, and whether any is on a GPU."""
-    return any([mark(tensor, kind) for tensor in tensors])
+    return any([mark(tensor, kind) for tensor in tensors])  # noqa: C419 - all of them
 
 
 def in_backward() -> bool:
     """Tell whether this thread is inside a backward pass."""
-    return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def mark_forward(tensors: Iterable[object], kind: Kind) -> None:
@@ -79,7 +79,7 @@ def register_buffer(
     self: nn.Module,
     name: str,
     tensor: torch.Tensor | None,
-    persistent: bool = True,  # noqa: FBT001, FBT002 - PyTorch's own
+    persistent: bool = True,  # PyTorch's own
 ) -> None:
     """Stand in for `Module.register_buffer`, for those made on a GPU."""
     _register_buffer(self, name, tensor, persistent)
@@ -109,7 +109,7 @@ def around_backward(run: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def optimizers_watched() -> Iterator[None]:
     """Mark the state of every optimizer that makes a step, for the length of a `with` block."""
-    handle = register_optimizer_step_post_hook(_note_optimizer)  # type: ignore[no-untyped-call]
+    handle = register_optimizer_step_post_hook(_note_optimizer)
     try:
         yield
     finally:

@@ -220,9 +220,7 @@ class Ledger:
     def peak_by_kind(self, index: int) -> list[int]:
         """Return what the peak of GPU `index` was made of, by kind."""
         gpu = self.gpus[index]
-        return [
-            held - young + gone for held, young, gone in zip(gpu.held, gpu.young, gpu.gone, strict=True)
-        ]
+        return [held - young + gone for held, young, gone in zip(gpu.held, gpu.young, gpu.gone, strict=True)]
 
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""

@@ -1,9 +1,10 @@
 """`virtual_gpus(n, storage="meta")`: storages with sizes and no numbers.
 
-A tensor on a GPU is then one of PyTorch's meta tensors with a label on its storage; everything that the ledger
-counts is the same. Tensors on the host are real, so that lengths, indices and random choices work as ever,
-with two exceptions, which are meta tensors without a label: parameters, since a module that moves keeps its
-parameters the same objects only if these can take over the moved data; and what was copied back from a GPU.
+A tensor on a GPU is then one of PyTorch's meta tensors with a label on its storage; everything that the
+ledger counts is the same. Tensors on the host are real, so that lengths, indices and random choices work as
+ever, with two exceptions, which are meta tensors without a label: parameters, since a module that moves keeps
+its parameters the same objects only if these can take over the moved data; and what was copied back from a
+GPU.
 
 Where numbers are wanted there are none, and that is an error: a real tensor is never made from nothing.
 
@@ -103,7 +104,7 @@ def _expect_numberless_targets(func: Any, args: tuple[Any, ...], kwargs: dict[st
                 raise needs_numbers(str(func))
 
 
-def new_parameter(cls: type, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002
+def new_parameter(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
     """Stand in for `Parameter.__new__`: parameters have no numbers."""
     if isinstance(data, _Tensor) and data.layout is torch.strided:
         data = _without_numbers(data.detach())
@@ -114,7 +115,8 @@ def take_numbers(module: nn.Module) -> None:
     """Take the numbers from parameters that were made before the block, before they move."""
     for parameter in module._parameters.values():
         if parameter is not None and not _is_meta.__get__(parameter):
-            torch.utils.swap_tensors(parameter, nn.Parameter(parameter.detach(), parameter.requires_grad))
+            twin = nn.Parameter(parameter.detach(), parameter.requires_grad)
+            torch.utils.swap_tensors(parameter, twin)  # type: ignore[no-untyped-call]
 
 
 def refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

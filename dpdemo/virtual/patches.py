@@ -328,13 +328,10 @@ def _numberless_patches(session: Session) -> list[Patch]:
     if not session.is_meta:
         return []
     why = "there are no numbers to read"
-    reading = {
-        name: numberless.refusing(name, getattr(torch._C.TensorBase, name, None) or getattr(torch.Tensor, name))
-        for name in numberless.READING
-    }
+    reading = {name: numberless.refusing(name, getattr(torch.Tensor, name)) for name in numberless.READING}
     return [
         *_group(torch.Tensor, why, **reading),
-        *_group(torch.nn.Parameter, "a parameter has no numbers on the host either", __new__=numberless.new_parameter),
+        *_group(torch.nn.Parameter, "none on the host either", __new__=numberless.new_parameter),
     ]
 
 
