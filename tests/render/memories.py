@@ -6,7 +6,7 @@ from dpdemo.config import make_config
 from dpdemo.memoryreport import PARTS, Fit, GpuMemory, MemoryReport, Remedy, Training
 
 MIB, GIB = 2**20, 2**30
-GRADIENTS_TOO = {"parameters": 474 * MIB, "gradients": 474 * MIB, "optimizer state": 948 * MIB}
+WORKSPACES = 64 * MIB
 
 
 def gpu(device: int, phase: str, capacity: int | None = 24 * GIB, **parts: int) -> GpuMemory:
@@ -18,18 +18,15 @@ def gpu(device: int, phase: str, capacity: int | None = 24 * GIB, **parts: int) 
 
 def first(capacity: int | None = 24 * GIB, **parts: int) -> GpuMemory:
     """Make a GPU 0 that gathers the outputs and computes the loss of them."""
-    held = {
-        **{"parameters": 474 * MIB, "gradients": 474 * MIB, "optimizer_state": 948 * MIB},
-        **{"inputs": MIB, "activations": 12 * GIB, "gathered_outputs": 6 * GIB, "temporaries": 5 * GIB},
-        **{"library_workspaces": 8 * MIB + 131072, **parts},
-    }
-    return gpu(0, "loss", capacity, **held)
+    trained = {"parameters": 474 * MIB, "gradients": 474 * MIB, "optimizer_state": 948 * MIB}
+    data = {"inputs": MIB, "activations": 12 * GIB, "gathered_outputs": 6 * GIB, "temporaries": 5 * GIB}
+    return gpu(0, "loss", capacity, **(trained | data | {"library_workspaces": WORKSPACES} | parts))
 
 
 def other(device: int, capacity: int | None = 24 * GIB, **parts: int) -> GpuMemory:
     """Make one of the GPUs that only run a replica."""
-    held = {"inputs": 256 * 1024, "activations": 12 * GIB, "replica_copies": 474 * MIB, "temporaries": GIB}
-    return gpu(device, "backward", capacity, **{**held, "library_workspaces": 8 * MIB + 131072, **parts})
+    data = {"inputs": MIB // 4, "activations": 12 * GIB, "replica_copies": 474 * MIB, "temporaries": GIB}
+    return gpu(device, "backward", capacity, **(data | {"library_workspaces": WORKSPACES} | parts))
 
 
 def report(*gpus: GpuMemory, batch_size: int = 256, **changes: Any) -> MemoryReport:
@@ -42,7 +39,7 @@ def report(*gpus: GpuMemory, batch_size: int = 256, **changes: Any) -> MemoryRep
         "training": Training(loss="cross-entropy"),
         "batch_size": batch_size,
         "num_parameters": 124_439_808,
-        "inputs": (("", (batch_size, 512)),),
+        "inputs": (("0", (batch_size, 512)),),
         "chunks": tuple(rows for _ in gpus),
         "gpus": gpus,
         **changes,
@@ -53,8 +50,8 @@ def report(*gpus: GpuMemory, batch_size: int = 256, **changes: Any) -> MemoryRep
 def fitted(**changes: Any) -> MemoryReport:
     """Make the report of a search for the largest batch."""
     found = {
-        "largest": 244, "binding": "cuda:0", "phase": "loss", "missing_bytes": 40 * MIB, "num_predictions": 11,
-        "remedies": REMEDIES, **changes,
+        "largest": 244, "binding": "cuda:0", "phase": "loss", "missing_bytes": 40 * MIB,
+        "num_predictions": 11, "remedies": REMEDIES, **changes,
     }  # fmt: skip
     gpus = (first(activations=11 * GIB), *(other(device, activations=11 * GIB) for device in range(1, 4)))
     return report(*gpus, batch_size=found["largest"], config={"batch_size": 256}, fit=Fit(**found))

@@ -1,4 +1,4 @@
-"""A memory report as CSV, a line a GPU in bytes, and as Markdown, which has the table's own rows and columns."""
+"""A memory report as CSV, a line a GPU in bytes, and as Markdown, with the rows and columns of the table."""
 
 import csv
 import io

@@ -7,10 +7,8 @@ from typing_extensions import TypedDict  # pydantic brings it, and needs it befo
 
 from dpdemo.config import Config
 from dpdemo.memoryreport import PARTS, Fit, GpuMemory, MemoryReport
-from dpdemo.render.jsonform import shapes_json
 from dpdemo.render.memory.lines import rows_of
 from dpdemo.render.memory.words import remedies
-from dpdemo.render.wire import ShapesJson
 
 SCHEMA: Literal["dpdemo.memory/1"] = "dpdemo.memory/1"
 KEYS = tuple(part.replace(" ", "_") for part in PARTS)
@@ -80,7 +78,10 @@ class FitJson(TypedDict):
 
 
 class MemoryReportJson(TypedDict):
-    """What each GPU must hold for one step; under `--fit` that of the largest batch, or of one sample."""
+    """What each GPU must hold for one step; under `--fit` that of the largest batch, or of one sample.
+
+    `inputs` has the shapes of the batch by argument: positional ones by their number.
+    """
 
     schema: Literal["dpdemo.memory/1"]
     model: str
@@ -88,7 +89,7 @@ class MemoryReportJson(TypedDict):
     training: TrainingJson
     batch_size: int
     num_parameters: int
-    input: ShapesJson
+    inputs: dict[str, list[int]]
     gpus: list[GpuMemoryJson]
     fullest: str
     fits: bool
@@ -109,7 +110,7 @@ def as_json(report: MemoryReport) -> str:
         ),
         batch_size=report.batch_size,
         num_parameters=report.num_parameters,
-        input=shapes_json(report.inputs),
+        inputs={name: list(shape) for name, shape in report.inputs},
         gpus=[_gpu(gpu, rows) for gpu, rows in zip(report.gpus, rows_of(report), strict=True)],
         fullest=report.fullest.device,
         fits=report.fits,

@@ -8,6 +8,7 @@ from dpdemo.render.glyphs import printable
 from dpdemo.render.memory.lines import GpuLine, gpu_lines, used_parts
 from dpdemo.render.shapes import bracketed
 from dpdemo.render.sizes import size
+from dpdemo.report import Shapes
 
 _OPTIMIZERS = {
     "none": "no optimizer", "sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW",
@@ -38,10 +39,15 @@ def setting(report: MemoryReport) -> str:
     if not training.inference:
         parts.append(_OPTIMIZERS[training.optimizer])
         parts.append(_LOSSES.get(training.loss, f"loss {printable(training.loss)}"))
-    parts.append(f"input {', '.join(bracketed(report.inputs))}")
+    parts.append(f"input {', '.join(bracketed(_named(report.inputs)))}")
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
     return ", ".join(parts)
+
+
+def _named(inputs: Shapes) -> Shapes:
+    """Leave out the names of positional arguments, which are numbers."""
+    return tuple(("" if name.isdecimal() else name, shape) for name, shape in inputs)
 
 
 def _devices(report: MemoryReport) -> Devices:
@@ -76,12 +82,14 @@ def room(gpu: GpuMemory) -> str:
 
 
 def share(gpu: GpuMemory) -> str:
-    """Write which share of its capacity a GPU holds; one that fits is never said to be full, nor the other."""
+    """Write which share of its capacity a GPU holds: not 100 % unless it is just that."""
     if gpu.capacity_bytes is None:
         return ""
     percent = 100 * gpu.peak_bytes / gpu.capacity_bytes
     if round(percent) == 100 and gpu.spare_bytes:
         return "> 100 %" if percent > 100 else "< 100 %"
+    if 0 < percent < 1:
+        return "< 1 %"
     return f"{percent:.0f} %"
 
 
