@@ -17,7 +17,7 @@ COMMANDS = {
     "replay": "Repeat a recording and say identical, equal to round-off, or where it first differs.",
     "compare": "Compare DataParallel with DistributedDataParallel for one config.",
     "devices": "List the visible GPUs and apply DataParallel's balance rule.",
-    "schema": "Print the JSON schema of the config, of the report, or of exec's report.",
+    "schema": "Print the JSON schema of the config, of the report, or of exec's or memory's report.",
 }
 
 

@@ -13,11 +13,11 @@ app = command_app()
 @app.command()
 def schema(
     of: Annotated[
-        Literal["config", "report", "exec"],
-        typer.Argument(metavar="config|report|exec", help="Which schema."),
+        Literal["config", "report", "exec", "memory"],
+        typer.Argument(metavar="config|report|exec|memory", help="Which schema."),
     ],
 ) -> None:
-    """Print the JSON schema of the config, of the report, or of exec's report."""
+    """Print the JSON schema of the config, of the report, or of exec's or memory's report."""
     if of == "config":
         from dpdemo.config import Config
 
@@ -26,6 +26,10 @@ def schema(
         from dpdemo.render import exec_schema
 
         found = exec_schema()
+    elif of == "memory":
+        from dpdemo.render.memory import memory_schema
+
+        found = memory_schema()
     else:
         from dpdemo.render import report_schema
 

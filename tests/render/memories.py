@@ -32,7 +32,8 @@ def other(device: int, capacity: int | None = 24 * GIB, **parts: int) -> GpuMemo
 def report(*gpus: GpuMemory, batch_size: int = 256, **changes: Any) -> MemoryReport:
     """Make a report, of four GPUs of which the first is overfull if none are given."""
     gpus = gpus or (first(), *(other(device) for device in range(1, 4)))
-    rows = -(-batch_size // len(gpus))
+    chunk = -(-batch_size // len(gpus))
+    rows = [max(0, min(chunk, batch_size - chunk * position)) for position in range(len(gpus))]
     config = changes.pop("config", {})
     made = {
         "config": make_config({"model": "own.models:decoder", "gpus": len(gpus), **config}),
@@ -40,7 +41,7 @@ def report(*gpus: GpuMemory, batch_size: int = 256, **changes: Any) -> MemoryRep
         "batch_size": batch_size,
         "num_parameters": 124_439_808,
         "inputs": (("0", (batch_size, 512)),),
-        "chunks": tuple(rows for _ in gpus),
+        "chunks": tuple(rows),
         "gpus": gpus,
         **changes,
     }
@@ -53,8 +54,9 @@ def fitted(**changes: Any) -> MemoryReport:
         "largest": 244, "binding": "cuda:0", "phase": "loss", "missing_bytes": 40 * MIB,
         "num_predictions": 11, "remedies": REMEDIES, **changes,
     }  # fmt: skip
-    gpus = (first(activations=11 * GIB), *(other(device, activations=11 * GIB) for device in range(1, 4)))
-    return report(*gpus, batch_size=found["largest"], config={"batch_size": 256}, fit=Fit(**found))
+    held = {"activations": 11 * GIB} if found["largest"] else {"temporaries": 8 * GIB}
+    gpus = (first(**held), *(other(device, activations=11 * GIB) for device in range(1, 4)))
+    return report(*gpus, batch_size=found["largest"] or 1, config={"batch_size": 256}, fit=Fit(**found))
 
 
 REMEDIES = (

@@ -1,7 +1,7 @@
 """Drawing a MemoryReport: a table with bars for people, JSON, CSV, Markdown, and files of each."""
 
 import os
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,3 +44,12 @@ def save_memory(report: "MemoryReport", path: str | os.PathLike[str]) -> None:
         ".md": lambda: [as_markdown(report)],
     }
     save_drawn(Drawn("dpdemo memory", lambda console: print_memory(report, console), texts), path)
+
+
+def memory_schema() -> dict[str, Any]:
+    """Publish the JSON schema of `memory --format json`."""
+    import pydantic
+
+    from dpdemo.render.memory.wire import MemoryReportJson
+
+    return pydantic.TypeAdapter(MemoryReportJson).json_schema()

@@ -40,7 +40,8 @@ def bar(gpu: GpuMemory, scale_bytes: int, width: int, *, ascii_only: bool) -> Te
     if gpu.fits:
         drawn.append(("." if ascii_only else "░") * (end - len(drawn)), "dim")
     else:
-        drawn.append(" " * (end + 1 - len(drawn)))  # however little is too much, something is to stand behind
+        # however little is too much, it is to be seen behind the mark
+        drawn = drawn or letter(gpu.parts.index(max(gpu.parts)))
         end = min(end, len(drawn) - 1)
     return drawn[:end] + capacity_mark(ascii_only=ascii_only) + drawn[end:]
 

@@ -42,7 +42,7 @@ def as_markdown(report: MemoryReport) -> str:
     if report.fit is not None and report.fit.remedies:
         parts += ["", f"{words.remedies_heading(report.fit)}:", ""]
         for remedy in words.remedies(report.fit):
-            said = f"{remedy.name} {words.gain(remedy)}, {words.fullest_then(remedy)} ({remedy.how})"
+            said = f"{remedy.name}: {words.gain(remedy)}, {words.fullest_then(remedy)} ({remedy.how})"
             parts.append(f"- {_escaped(said)}")
     return "\n".join(parts) + "\n"
 
