@@ -1,5 +1,6 @@
 """`predict_memory`: what each GPU holds in one step at the config's batch size."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -78,7 +79,18 @@ def opened_stepper(
         built = build(config, place(config, chosen_devices(config)))
         if not config.is_builtin and config.dtype != "float32":
             built.model.to(DTYPES[config.dtype])
-        yield Stepper(gpus, built, batches, training, sizes)
+        with _known_objects_kept():
+            yield Stepper(gpus, built, batches, training, sizes)
+
+
+@contextmanager
+def _known_objects_kept() -> Iterator[None]:
+    """Keep what is there now out of garbage collections, which each step begins with: PyTorch's is much."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

@@ -115,9 +115,9 @@ def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception
         f"CUDA out of memory. Tried to allocate {_size(request)}. GPU {index} has a total capacity of "
         f"{_size(limit)} of which {_size(free)} is free. Including non-PyTorch memory, this process has "
         f"{_size(in_use)} memory in use. Of the allocated memory {_size(in_use)} is allocated by PyTorch, "
-        f"and {_size(0)} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try "
-        "setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation "
-        "for Memory Management  "
+        f"and {_size(0)} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
+        "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+        "documentation for Memory Management  "
         f"({_NOTES}#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
 
