@@ -14,7 +14,7 @@ from torch import _utils
 
 from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import stamp_all
-from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.ledger import Allocation, Kind
 from dpdemo.virtual.numberless import beneath
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
@@ -101,10 +101,19 @@ def _broadcast_coalesced(
         positions[id(tensor)].append(position)
     for chunk in _coalescing._take_tensors(list(tensors), buffer_size):
         order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
+        buffer = _sending_buffer(chunk, devices[0])
         for device, outputs in zip(devices[1:], copies, strict=True):
             outputs.extend(_copy_chunk(chunk, device))
+        del buffer
     back = sorted(range(len(order)), key=order.__getitem__)
     return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
+
+
+def _sending_buffer(chunk: Sequence[Tensor], device: int) -> Allocation | None:
+    """Hold the bytes of the buffer in which `device` joins several tensors before it sends them."""
+    if len(chunk) == 1 or chunk[0].is_sparse:
+        return None
+    return Allocation(the_session().ledger, device, sum(tensor.nbytes for tensor in chunk))
 
 
 def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
