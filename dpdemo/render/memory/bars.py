@@ -14,10 +14,10 @@ from dpdemo.memoryreport import GpuMemory
 LETTERS = ("P", "G", "S", "B", "I", "A", "R", "O", "T", "W")
 """The letter of each of PARTS."""
 STYLES = (
-    *("blue", "cyan", "magenta", "bright_black", "green", "yellow"),
-    *("bright_blue", "bright_magenta", "white", "bright_black"),
+    *("bright_blue", "cyan", "magenta", "bright_green", "green", "yellow"),
+    *("bright_cyan", "bright_magenta", "white", "bright_white"),
 )
-"""The colour of each of PARTS; colour tells neighbours apart, and nothing else."""
+"""The colour of each of PARTS, on which black can be read; it tells neighbours apart, and nothing else."""
 
 
 def letter(part: int) -> Text:
