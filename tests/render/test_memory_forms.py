@@ -212,6 +212,11 @@ def test_a_gpu_that_only_gathers_has_no_rows():
     assert [line.rows for line in gpu_lines(found)] == [256, 0]
 
 
+def test_an_idle_gpu_is_full_in_no_phase():
+    idle = gpu(1, "between steps")
+    assert re.search("in phase +loss +–$", drawn(report(first(), idle)), re.MULTILINE)
+
+
 VERDICTS = [
     (report(), "It does not fit: cuda:0 lacks 937 MiB in the loss."),
     (report(first(4 * GIB), other(1, 4 * GIB), other(2, 4 * GIB), batch_size=255),

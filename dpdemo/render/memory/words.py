@@ -111,7 +111,8 @@ def column(report: MemoryReport, line: GpuLine) -> list[str]:
     held = [gpu.parts[part] for part in used_parts(report)]
     sizes = [size(num_bytes) if num_bytes else "–" for num_bytes in held]
     capacity = [] if gpu.capacity_bytes is None else [size(gpu.capacity_bytes), room(gpu)]
-    return [str(line.rows), *sizes, size(gpu.peak_bytes), gpu.phase, *capacity]
+    phase = gpu.phase if gpu.peak_bytes else "–"
+    return [str(line.rows), *sizes, size(gpu.peak_bytes), phase, *capacity]
 
 
 def verdict(report: MemoryReport) -> str:
