@@ -6,6 +6,7 @@ has its state from the first step on, so it is the second one that counts.
 
 import contextlib
 import gc
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,12 +76,9 @@ class Stepper:
 
         """
         try:
-            if not self._is_warm:
-                self._step(batch_size)
-                self._is_warm = True
-            gc.collect()
-            self.gpus.reset_peaks()
-            inputs, loss = self._step(batch_size)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a model's warnings are about its numbers
+                inputs, loss = self._warm_step(batch_size)
         except DpdemoError:
             raise
         except Exception as error:
@@ -88,6 +86,15 @@ class Stepper:
                 f"expected the model to take a batch of {batch_size}, got {take_apart(error)}"
             ) from error
         return Measured(inputs, loss, tuple(self._memory_of(index) for index in range(len(self.gpus))))
+
+    def _warm_step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
+        """Make a step as all but the first are, and let the ledger see that one alone."""
+        if not self._is_warm:
+            self._step(batch_size)
+            self._is_warm = True
+        gc.collect()
+        self.gpus.reset_peaks()
+        return self._step(batch_size)
 
     def _step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
         self.gpus.phase = "between steps"
