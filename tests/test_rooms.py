@@ -13,6 +13,7 @@ FLOORS = {
     "report": 1, "findings": 1, "prediction": 1, "balance": 1, "explanation": 1, "atomic": 1, "tolerance": 1,
     "memoryreport": 1, "recording": 1, "verdict": 1, "program": 1, "execreport": 1,
     "sampler": 1, "contrast": 1, "trace": 1, "emit": 1, "strategy": 1, "distribution": 1, "prediction_ddp": 1,
+    "inputspec": 1,
     "virtual": 2, "failure": 2, "data": 2, "usermodel": 2, "models": 2, "observer": 2,
     "movement": 2, "checksum": 2, "watch": 2,
     "runner": 3, "walkthrough": 3, "recorder": 3, "replayer": 3, "execution": 3, "comparison": 3,

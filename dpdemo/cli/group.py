@@ -14,6 +14,7 @@ COMMANDS = {
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
     "run": "Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.",
     "check": "Find a model's pitfalls under DataParallel, on virtual GPUs, and say how to fix each.",
+    "memory": "Predict what each GPU must hold for a training step, and the largest batch that fits.",
     "exec": "Run an unmodified program on virtual GPUs, then report how each DataParallel call was split.",
     "explain": "Take one batch through scatter, replicate, parallel_apply and gather, step by step.",
     "record": "Record what DataParallel does, forward and backward, for `dpdemo replay` to repeat.",

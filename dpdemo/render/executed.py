@@ -116,10 +116,11 @@ def _sums(report: ExecReport, encoding: str) -> Table:
         grid.add_row(
             label, Text(fit(route, encoding)), size(moved), f"in {copies} cop{'y' if copies == 1 else 'ies'}"
         )
-    for index, (devices, peak) in enumerate(peaks(report)):
+    for index, (devices, peak, capacity) in enumerate(peaks(report)):
         label = Text("" if index else "Peak", "bold")
-        each = "each" if len(devices) > 1 else ""
-        grid.add_row(label, Text(fit(str(devices), encoding)), size(peak), each)
+        each = ["each"] if len(devices) > 1 else []
+        limit = [] if capacity is None else [f"of {size(capacity)}"]
+        grid.add_row(label, Text(fit(str(devices), encoding)), size(peak), ", ".join(each + limit))
     return grid
 
 
@@ -130,10 +131,10 @@ def _routes(report: ExecReport) -> Iterator[tuple[str, int, int]]:
     yield "device → host", moved.device_to_host_bytes, moved.num_device_to_host
 
 
-def peaks(report: ExecReport) -> Iterator[tuple[Devices, int]]:
-    """Yield each GPU's peak, neighbours with the same one together."""
+def peaks(report: ExecReport) -> Iterator[tuple[Devices, int, int | None]]:
+    """Yield each GPU's peak and capacity, neighbours with the same ones together."""
     start = 0
-    for peak, equal in itertools.groupby(report.peak_bytes):
+    for (peak, capacity), equal in itertools.groupby(report.peaks):
         stop = start + len(list(equal))
-        yield report.devices[start:stop], peak
+        yield report.devices[start:stop], peak, capacity
         start = stop

@@ -11,16 +11,20 @@ from dpdemo.render.contrastjson import ComparisonJson
 from dpdemo.render.devicesjson import DevicesJson
 from dpdemo.render.executedjson import ExecJson
 from dpdemo.render.explainedjson import ExplanationJson
+from dpdemo.render.memory.wire import MemoryReportJson
 from dpdemo.render.replayedjson import ReplayJson
 from dpdemo.render.wire import ReportJson
 
-Form = Literal["config", "report", "check", "exec", "explain", "record", "replay", "compare", "devices"]
+Form = Literal[
+    "config", "report", "check", "memory", "exec", "explain", "record", "replay", "compare", "devices"
+]
 """The config, the report of simulate and run, or what the command of this name writes."""
 
 FORMS: dict[Form, Any] = {
     "config": Config,
     "report": ReportJson,
     "check": CheckJson,
+    "memory": MemoryReportJson,
     "exec": ExecJson,
     "explain": ExplanationJson,
     "record": RecordingFile,

@@ -22,6 +22,8 @@ WRITTEN = [
     ("check", ["check", *LOST_STATE]),
     ("explain", ["explain", "--virtual", "--gpus", "0,1,2"]),
     ("explain", ["explain"]),
+    ("memory", ["memory", "--gpus", "3", "--gpu-memory", "1GiB"]),
+    ("memory", ["memory", "--gpus", "2", "--gpu-memory", "100MiB", "--fit"]),
     ("compare", ["compare", "--gpus", "2"]),
     ("devices", ["devices"]),
 ]
