@@ -21,7 +21,7 @@ from typing import Any
 from dpdemo.errors import UsageError
 
 INTERRUPTED = 130
-_OURS = {__file__, str(Path(__file__).with_name("watch.py"))}
+_OURS = {str(Path(__file__).parent / name) for name in ("program.py", "watch.py", "preflight/recorder.py")}
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
 
 

@@ -57,7 +57,7 @@ def joined(outputs: list[Any], dim: int) -> Any:
 def weights_for(path: str, like: torch.Tensor) -> torch.Tensor:
     """Draw the numbers that a result is weighed with before its sum goes backward; always the same ones."""
     generator = torch.Generator().manual_seed(sum(map(ord, path)) + like.numel())
-    return torch.randn(like.shape, generator=generator).to(device=like.device, dtype=like.dtype)
+    return torch.randn(like.shape, generator=generator, device="cpu").to(device=like.device, dtype=like.dtype)
 
 
 def backward(value: Any, only: str | None = None) -> None:
