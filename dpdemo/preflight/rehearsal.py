@@ -8,7 +8,7 @@ and files, cannot be held back: docs/rules.md says so.
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -75,7 +75,15 @@ def _probe(draft: Draft, gpus: VirtualGpus) -> Rehearsed:
     error = probe.single.raised
     if error is not None:
         return Rehearsed(refused=f" at {probe}: there it raises {error}", raised=error)
-    return Rehearsed((probe, *prober.probe_again(planned, probe)))
+    return Rehearsed((probe, *prober.probe_again(planned, probe), *_calmed(prober, planned, probe)))
+
+
+def _calmed(prober: Prober, planned: Planned, probe: Probe) -> Iterator[Probe]:
+    """Run once more in evaluation where training draws random numbers, as dropout does: none compare."""
+    if probe.single.used_random and planned.mode == "train":
+        calm = replace(prober, keeps_modes=False).probe(Planned(planned.size, "eval", is_real=False))
+        if calm.single.raised is None:
+            yield calm
 
 
 @contextlib.contextmanager

@@ -196,7 +196,7 @@ def test_frozen_batchnorm_stays_frozen_in_the_rehearsal():
 
 
 def test_an_input_that_is_no_leaf_may_be_changed_in_place_on_one_gpu():
-    """A leaf that wants gradients may not, and a chunk may not either: a copy has to be what it stands for."""
+    """A leaf that wants gradients may not, and a chunk may not: a copy has to be what it stands for."""
 
     class Gate(Net):
         def forward(self, x):
@@ -218,6 +218,19 @@ def test_pythons_and_numpys_random_numbers_are_no_difference():
 
     report = report_on(lambda: nn.DataParallel(Scaled().cuda())(x(8).cuda()))
     assert report.codes == ("DP603",)
+
+
+def test_a_model_with_dropout_is_compared_in_evaluation_too():
+    """In training its numbers never compare, and a script may never evaluate it."""
+
+    class Centred(Net):
+        def forward(self, x):
+            y = nn.functional.dropout(self.fc(x), 0.1, self.training)
+            return y - y.mean(0)
+
+    report = report_on(lambda: nn.DataParallel(Centred().cuda())(x(8).cuda()))
+    assert codes(report) == {"DP502"}
+    assert [one.seen_in for one in report.findings if one.code == "DP502"] == [("batch 8, eval",)]
 
 
 def test_hooks_for_all_modules_are_not_called_in_the_rehearsal():
