@@ -262,6 +262,24 @@ def test_settings_of_the_thread_are_as_they_were_after_a_forward_that_leaves_the
     report_on(script)
 
 
+@pytest.mark.parametrize("setting", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_a_rehearsal_tracks_gradients_where_the_call_does(setting):
+    modes = []
+
+    class Noting(Net):
+        def forward(self, x):
+            modes.append(torch.is_grad_enabled())
+            return self.fc(x)
+
+    def script():
+        with setting():
+            nn.DataParallel(Noting().cuda())(x(8).cuda())
+
+    report = report_on(script)
+    assert modes == [setting is torch.enable_grad] * (1 + 4 + 4)  # on one GPU, on all, and the call itself
+    assert (codes(report), report.notes) == (set(), ())
+
+
 def test_a_stream_that_forward_keeps_goes_on_after_the_rehearsal(capsys):
     kept = []
 
