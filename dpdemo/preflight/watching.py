@@ -26,10 +26,20 @@ from dpdemo.preflight.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.preflight.scan import scan
 from dpdemo.preflight.watch import here
 
-MAX_REHEARSALS = 8
-"""Kinds of calls of one model that are rehearsed: each costs some runs of it."""
+MAX_ALIKE = 2
+"""Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
+MAX_REHEARSALS = 16
+"""Kinds of calls that are rehearsed of one model: each costs some runs of it."""
 MAX_KINDS = 100
 """Kinds of calls of one model that are judged; each is kept until the end."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What tells calls of one model apart: batch size, mode and the thread's settings; and the arguments."""
+
+    setting: object
+    arguments: tuple[Leaf, ...]
 
 
 @dataclass
@@ -37,8 +47,8 @@ class _Subject:
     """What is known of one kind of wrapped model."""
 
     scan: Scan
-    rehearsed: dict[object, Rehearsed] = field(default_factory=dict)
-    probes: dict[tuple[object, object], tuple[Probe, ...]] = field(default_factory=dict)
+    rehearsed: dict[_Kind, Rehearsed] = field(default_factory=dict)
+    probes: dict[tuple[_Kind, object], tuple[Probe, ...]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
     def note(self, what: str) -> None:
@@ -77,8 +87,12 @@ class CallCheck:
         kind = draft.kind = _kind(draft)
         if kind in subject.rehearsed or not _can_be_rehearsed(draft, subject.scan):
             return
-        if len(subject.rehearsed) >= MAX_REHEARSALS:
-            subject.note(f"was compared with one GPU in calls of {MAX_REHEARSALS} kinds, and not in others")
+        alike = sum(known.setting == kind.setting for known in subject.rehearsed)
+        if alike >= MAX_ALIKE or len(subject.rehearsed) >= MAX_REHEARSALS:
+            subject.note(
+                f"was not compared with one GPU in calls of all shapes, but in {MAX_ALIKE} of each batch "
+                f"size and mode, and in {MAX_REHEARSALS} at most"
+            )
             return
         if self._rehearsing.acquire(blocking=False):  # else another thread is at it
             try:
@@ -92,14 +106,16 @@ class CallCheck:
             return
         call = draft.freeze()
         subject = self._subject(draft.wrapper)
-        key = (draft.kind, _outcome(call))
+        kind = draft.kind
+        assert isinstance(kind, _Kind)  # noqa: S101 - `_before` has set it
+        key = (kind, _outcome(call))
         if key in subject.probes:
             return
         if len(subject.probes) >= MAX_KINDS:
             subject.note(f"was watched in calls of {MAX_KINDS} kinds, and not in others")
             return
-        is_first = all(kind != draft.kind for kind, _ in subject.probes)
-        rehearsed = subject.rehearsed.get(draft.kind, Rehearsed()) if is_first else Rehearsed()
+        is_first = all(known != kind for known, _ in subject.probes)
+        rehearsed = subject.rehearsed.get(kind, Rehearsed()) if is_first else Rehearsed()
         subject.probes[key] = tuple(_probes(draft, call, rehearsed))
         if rehearsed.refused:
             subject.note(f"was not compared with one GPU{rehearsed.refused}")
@@ -166,10 +182,11 @@ def _mode(draft: Draft) -> Literal["train", "eval"]:
     return "train" if draft.wrapper.module.training else "eval"
 
 
-def _kind(draft: Draft) -> object:
+def _kind(draft: Draft) -> _Kind:
     """Tell calls apart by all that matters; not by the values of numbers, which a step counter has."""
     leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
-    return (_mode(draft), torch.is_grad_enabled(), draft.callers_state, tuple(map(_without_number, leaves)))
+    setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
+    return _Kind(setting, tuple(map(_without_number, leaves)))
 
 
 def _without_number(leaf: Leaf) -> Leaf:

@@ -84,7 +84,7 @@ def codes(report, *severities):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", silent(TRIGGERS), ids=str)
 def test_a_script_with_a_silent_pitfall_is_found_out(case):
-    assert case.code in report_on(lambda: script_of(case)).codes
+    assert case.code in report_on(lambda: script_of(case), case.options.get("gpus", 4)).codes
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -377,27 +377,30 @@ def test_an_interrupt_in_a_rehearsal_ends_the_script_and_leaves_nothing_behind()
 
 
 def test_only_so_many_kinds_of_calls_are_rehearsed_and_the_report_says_so(monkeypatch):
-    monkeypatch.setattr(watching, "MAX_KINDS", 10)
+    monkeypatch.setattr(watching, "MAX_KINDS", 40)
     calls = []
 
     class Counting(Net):
         def forward(self, x, step):
             if not getattr(self, "_is_replica", False):
-                calls.append(len(x))
+                calls.append(tuple(x.shape[:2]))
             return self.fc(x)
 
     def script():
         model = nn.DataParallel(Counting().cuda())
         for rows in range(4, 16):
-            model(x(rows).cuda(), rows)
-            model(x(rows).cuda(), -rows)  # another number is no other kind
+            for length in (1, 2, 3, 4):  # the sentences of a batch have many lengths
+                words = x(rows)[:, None].expand(-1, length, -1).cuda()
+                model(words, rows)
+                model(words, -rows)  # another number is no other kind
 
     report = report_on(script)
-    assert calls == list(range(4, 4 + watching.MAX_REHEARSALS))
-    assert report.notes == (
-        "Counting was compared with one GPU in calls of 8 kinds, and not in others",
-        "Counting was watched in calls of 10 kinds, and not in others",
+    assert calls == [(rows, length) for rows in range(4, 12) for length in (1, 2)]
+    compared, watched = report.notes
+    assert compared.endswith(
+        "in calls of all shapes, but in 2 of each batch size and mode, and in 16 at most"
     )
+    assert watched == "Counting was watched in calls of 40 kinds, and not in others"
 
 
 def test_calls_of_one_kind_are_kept_once():

@@ -86,7 +86,7 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = re.sub(r"(\[\d+\])+$", "", leaf.path)
                 yield Found(
-                    path,
+                    re.sub(r"\[\d+\]", "[i]", path),  # told once for all elements of a list
                     f"{result_at(path)} is the text {leaf.text[:20]!r}{became}",
                     forward_place(evidence),
                     probe,

@@ -34,7 +34,12 @@ def _scale(probe: Probe) -> str:
         return f"the loss is NaN in a replica, and finite on one GPU: chunks of {sizes_text(sizes)}"
     if comparison.sum_factor is None or len(sizes) < 2:
         return ""
-    by_sum, by_mean = comparison.sum_factor, comparison.mean_factor or 0.0
+    by_sum, by_mean = comparison.sum_factor, comparison.mean_factor
+    if by_mean is None:  # not in proportion
+        return (
+            f"gradients of loss.sum() are some {by_sum:.2f} times those of one GPU at batch "
+            f"{probe.batch_size}, and samples of a short chunk weigh more, in loss.mean() too: chunks of {sizes_text(sizes)}"
+        )
     if abs(by_sum - 1) < 1e-3:
         return ""
     if abs(by_mean - 1) < 1e-3:
