@@ -30,15 +30,16 @@ def loss_scale(evidence: Evidence) -> Iterator[Found]:
 def _scale(probe: Probe) -> str:
     comparison = probe.comparison
     sizes = list(probe.split.sizes()) if probe.split else []
+    chunks = f"chunks of {sizes_text(sizes)}"
     if comparison.loss_not_finite and comparison.single_finite:
-        return f"the loss is NaN in a replica, and finite on one GPU: chunks of {sizes_text(sizes)}"
+        return f"the loss is NaN in a replica, and finite on one GPU: {chunks}"
     if comparison.sum_factor is None or len(sizes) < 2:
         return ""
     by_sum, by_mean = comparison.sum_factor, comparison.mean_factor
     if by_mean is None:  # not in proportion
         return (
             f"gradients of loss.sum() are some {by_sum:.2f} times those of one GPU at batch "
-            f"{probe.batch_size}, and samples of a short chunk weigh more, in loss.mean() too: chunks of {sizes_text(sizes)}"
+            f"{probe.batch_size}, and samples of a short chunk weigh more, in loss.mean() too: {chunks}"
         )
     if abs(by_sum - 1) < 1e-3:
         return ""
