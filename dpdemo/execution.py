@@ -46,7 +46,7 @@ def execute(
         raise UsageError(f"expected to open {num_gpus} virtual GPUs, got an error: {error}") from None
     watch = stack.enter_context(watching())
     if check is not None:
-        stack.enter_context(check.watching())
+        stack.enter_context(check.watching(aside=watch.paused))
     visible = os.environ.get(VISIBLE)
     process = os.getpid()
 

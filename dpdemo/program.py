@@ -21,7 +21,8 @@ from typing import Any
 from dpdemo.errors import UsageError
 
 INTERRUPTED = 130
-_OURS = {__file__, str(Path(__file__).with_name("watch.py"))}
+_HERE = Path(__file__).parent
+_OURS = (__file__, str(_HERE / "watch.py"), str(_HERE / "preflight") + os.sep)
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
 
 
@@ -185,7 +186,7 @@ def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | No
     """Leave out the frames of dpdemo that stand before the program's own, or between them."""
     kept: list[types.TracebackType] = []
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename not in _OURS:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
             kept.append(trace)
         trace = trace.tb_next
     rest = None

@@ -86,14 +86,26 @@ class Watch:
         self._by_object: weakref.WeakKeyDictionary[nn.Module, _Record] = weakref.WeakKeyDictionary()
         self._by_kind: dict[tuple[object, ...], _Record] = {}
         self._local = threading.local()
+        self._is_paused = False
 
     def uses(self) -> tuple[Use, ...]:
         """Tell what was seen so far, in the order of construction."""
         with self._lock:
             return tuple(_use(record) for record in self._records)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Look away for the length of a `with` block, in which calls are made that are not the program's."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
     def build(self, wrapper: nn.Module) -> None:
         """Note an object that was built."""
+        if self._is_paused:
+            return
         with self._lock:
             self._record_of(wrapper)
 
@@ -109,6 +121,8 @@ class Watch:
 
     def note_object(self, wrapper: nn.Module, call: _Call, outside: Seen) -> None:
         """Count a call of a DataParallel object."""
+        if self._is_paused:
+            return
         split = _Split(
             _ids(wrapper), getattr(wrapper, "dim", 0), _replicas(call, _ids(wrapper), outside), outside
         )
@@ -117,16 +131,22 @@ class Watch:
 
     def note_function(self, name: str, module: nn.Module, split: _Split) -> None:
         """Count a call of a function that does what DataParallel does."""
+        if self._is_paused:
+            return
         with self._lock:
             self._record_of_kind(name, module, split).add(split)
 
     def fail(self, wrapper: nn.Module) -> None:
         """Count a call that raised."""
+        if self._is_paused:
+            return
         with self._lock:
             self._record_of(wrapper).num_failed += 1
 
     def replicas_seen(self, replicas: tuple[Seen, ...]) -> bool:
         """Hand over what replicas saw; tells whether a call was waiting for it."""
+        if self._is_paused:
+            return True
         call: _Call | None = getattr(self._local, "call", None)
         if call is None:
             return False

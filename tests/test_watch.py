@@ -228,6 +228,20 @@ def test_a_copy_is_an_object_of_its_own():
         assert [(use.number, use.num_calls) for use in watch.uses()] == [(1, 0), (2, 1)]
 
 
+def test_a_watch_that_is_paused_sees_nothing_of_what_is_built_and_called():
+    with virtual_gpus(2), watching() as watch:
+        model = linear()
+        with watch.paused():
+            model(torch.randn(4, 3))
+            linear()(torch.randn(6, 3))
+            nn.parallel.data_parallel(nn.Linear(3, 2).cuda(), torch.randn(4, 3).cuda())
+            with contextlib.suppress(RuntimeError):
+                model(torch.randn(4, 4))
+        model(torch.randn(8, 3))
+        (use,) = watch.uses()
+    assert (use.num_calls, use.num_failed, use.splits[0].batch_size) == (1, 0, 8)
+
+
 def replaced():
     parallel = torch.nn.parallel
     return [

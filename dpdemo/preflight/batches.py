@@ -72,7 +72,7 @@ class Batches:
     def from_example(cls, example: Any, dim: int = 0) -> "Batches":
         """Take the rows of an example, over and over where more are wanted."""
         args, kwargs = as_arguments(example)
-        whole = _rows(args, kwargs, dim)
+        whole = rows_of(args, kwargs, dim)
         if not whole:
             raise UsageError(
                 "expected inputs with at least one tensor that has a batch dimension, got none - at `inputs`",
@@ -103,7 +103,8 @@ def _is_pair(value: tuple[Any, ...]) -> bool:
     return isinstance(value[0], tuple) and type(value[1]) is dict
 
 
-def _rows(args: Any, kwargs: Any, dim: int) -> int:
+def rows_of(args: Any, kwargs: Any, dim: int) -> int:
+    """Guess the batch size of a call: that of its tensors, or else the length of an argument."""
     sizes = [
         leaf.size(dim)
         for _, leaf in (*flatten(args), *flatten(kwargs))
@@ -171,7 +172,8 @@ def on_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, PackedSequence):
         return value.to(device)  # type: ignore[arg-type] # its stub knows dtypes only
     if isinstance(value, torch.Tensor):
-        return value.detach().to(device).clone().requires_grad_(value.requires_grad)
+        twin = value.detach().to(device).clone().requires_grad_(value.requires_grad)
+        return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
     if isinstance(value, (list, tuple, dict)) and len(value):
         return with_parts(value, [on_device(part, device) for _, part in parts_of(value) or ()])
     if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.nn.Module):

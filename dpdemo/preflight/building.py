@@ -45,7 +45,7 @@ def build(given: Any) -> Built:
         )
     events: list[Event] = []
     try:
-        with _watching(events):
+        with watching_loads(events):
             made = _call(given)
     except DpdemoError:
         raise
@@ -93,7 +93,7 @@ def _is_dataparallels(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _watching(events: list[Event]) -> Iterator[None]:
+def watching_loads(events: list[Event]) -> Iterator[None]:
     """Note loads of a state_dict that match nothing, which `strict=False` passes over in silence."""
 
     def make(name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:

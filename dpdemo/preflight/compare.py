@@ -57,19 +57,22 @@ def joined(outputs: list[Any], dim: int) -> Any:
 def weights_for(path: str, like: torch.Tensor) -> torch.Tensor:
     """Draw the numbers that a result is weighed with before its sum goes backward; always the same ones."""
     generator = torch.Generator().manual_seed(sum(map(ord, path)) + like.numel())
-    return torch.randn(like.shape, generator=generator).to(device=like.device, dtype=like.dtype)
+    return torch.randn(like.shape, generator=generator, device="cpu").to(device=like.device, dtype=like.dtype)
 
 
-def backward(value: Any, only: str | None = None) -> None:
-    """Send a weighed sum of a result's tensors backward, or the plain sum of one of them: the loss."""
+def backward(value: Any, only: str | None = None, weights: list[float] | None = None) -> None:
+    """Send a weighed sum of a result's tensors backward, or the sum of one of them: the loss.
+
+    `weights` are those of the loss's numbers, one for each chunk. A loss's graph is kept for other weights.
+    """
     loss: Any = 0.0
     for path, leaf in floats(value).items():
         if only is None:
             loss = loss + (leaf * weights_for(path, leaf)).sum()
         elif path == only:
-            loss = leaf.sum()
+            loss = (leaf if weights is None else leaf * torch.tensor(weights, device=leaf.device)).sum()
     if isinstance(loss, torch.Tensor):
-        loss.backward()  # type: ignore[no-untyped-call] # PyTorch's own
+        loss.backward(retain_graph=only is not None)  # type: ignore[no-untyped-call] # PyTorch's own
 
 
 def scalar_path(single: Any, parallel: Any) -> str | None:

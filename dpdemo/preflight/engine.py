@@ -11,14 +11,13 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.errors import UsageError
-from dpdemo.preflight import building
+from dpdemo.preflight import building, randomness
 from dpdemo.preflight.batches import Batches, InputSpec, Planned, plan
 from dpdemo.preflight.copying import ModelSource
 from dpdemo.preflight.evidence import Evidence, Probe, Raised, first_line
 from dpdemo.preflight.findings import CheckReport, Finding, merge
 from dpdemo.preflight.probes import Prober
 from dpdemo.preflight.registry import Rule, choose
-from dpdemo.preflight.repairs import repaired
 from dpdemo.preflight.scan import scan
 from dpdemo.preflight.silencing import is_silenced
 from dpdemo.virtual import VirtualGpuError, is_active, virtual_gpus
@@ -65,7 +64,7 @@ def check(  # noqa: PLR0913 - each is an option of the command
     chosen = choose(select, ignore, where=("`select`", "`ignore`"))
     _expect_settings(gpus, autocast)
     say = progress or (lambda _: None)
-    with _gpus(gpus) as handle, torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with _gpus(gpus) as handle, randomness.preserved(), warnings.catch_warnings():
         # an RNN asks for cuDNN on any CUDA device, virtual ones too
         warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
         say("building the model")
@@ -118,7 +117,7 @@ def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
         _is_lazy(p)),
     )  # fmt: skip
     planned = plan(batches.size, len(device_ids), data_size, drop_last=drop_last)
-    if not found.of_kind("lazy") and not _has_script(found.module_types):
+    if found.can_be_copied:
         source = ModelSource(built.model, built.rebuild)
         prober = Prober(source, batches, device_ids, dim, autocast, handle)
         evidence = replace(evidence, probes=tuple(_probe_all(prober, planned, found.model, evidence, say)))
@@ -127,10 +126,6 @@ def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
 
 def _is_lazy(parameter: Any) -> bool:
     return bool(is_lazy(parameter))
-
-
-def _has_script(types: tuple[tuple[str, str], ...]) -> bool:
-    return any(name == "ScriptModule" for _, name in types)
 
 
 def _batches(inputs: Any, dim: int, batch_size: int) -> Batches:
@@ -159,21 +154,7 @@ def _probe_all(
                 raise _does_not_run(probe.single.raised, name, evidence)
             continue
         yield probe
-        yield from _probe_again(prober, batch, probe)
-
-
-def _probe_again(prober: Prober, batch: Planned, probe: Probe) -> Iterator[Probe]:
-    """Go on behind what stops at scatter: with arguments that it can take."""
-    if probe.call is None:
-        return
-    given = prober.batches.arguments(batch.size)
-    prototype = prober.source.prototype
-    forward = (prototype.module if isinstance(prototype, nn.DataParallel) else prototype).forward
-    better = repaired(probe.call, given, forward)
-    if better is not None:
-        again = prober.probe(batch, better)
-        if again.single.raised is None:
-            yield again
+        yield from prober.probe_again(batch, probe)
 
 
 def _does_not_run(error: Raised, name: str, evidence: Evidence) -> UsageError:

@@ -246,6 +246,11 @@ class Scan:
         """List what is held of one kind."""
         return tuple(held for held in self.held if held.kind == kind)
 
+    @property
+    def can_be_copied(self) -> bool:
+        """Whether copies of it can run: those of lazy and TorchScript modules cannot."""
+        return not self.of_kind("lazy") and all(name != "ScriptModule" for _, name in self.module_types)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

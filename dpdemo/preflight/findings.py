@@ -4,6 +4,7 @@ A `Finding` names the cause, in the user's words: an attribute, an argument, a l
 its rule says what happens in general, why, and what to do.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,13 +28,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of one check."""
+    """The result of one check; `notes` say what could not be looked at, and why."""
 
     model: str
     num_gpus: int
     findings: tuple[Finding, ...]
     batch_sizes: tuple[int, ...] = ()
     silenced: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -58,8 +60,13 @@ def merge(findings: list[Finding]) -> tuple[Finding, ...]:
     causes: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         causes.setdefault((finding.code, _cause(finding)), []).append(finding)
-    merged = [_joined(group) for group in causes.values()]
-    return tuple(sorted(merged, key=lambda one: (SEVERITIES.index(one.severity), one.code, one.subject)))
+    return in_order(_joined(group) for group in causes.values())
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings: the worst first, and of each cause one."""
+    key = lambda one: (SEVERITIES.index(one.severity), one.code, one.subject)  # noqa: E731
+    return tuple(sorted(dict.fromkeys(findings), key=key))
 
 
 def _cause(finding: Finding) -> str:

@@ -12,6 +12,7 @@ from dpdemo.preflight.batches import Planned
 from dpdemo.preflight.evidence import Comparison, Probe, Raised, Single, StateChange
 from dpdemo.preflight.leaves import describe_all, flatten, flatten_arguments, named, rebuild, structure
 from dpdemo.preflight.recorder import Draft, raised
+from dpdemo.split import split_batch
 
 if TYPE_CHECKING:
     from dpdemo.preflight.probes import Prober, Ran
@@ -215,15 +216,25 @@ class Judge:
         if path is None:
             return replace(comparison, gradients_equal=gradients.equal)
         chunks = len(self.draft.delivered) if self.draft else 1
-        factor = gradients.factor if gradients.proportional else None
+        is_known = gradients.proportional or self._is_mean_of_chunks(path, core)
         return replace(
             comparison,
             gradients_equal=gradients.equal,
-            sum_factor=factor,
-            mean_factor=None if factor is None else factor / chunks,
+            sum_factor=gradients.factor if is_known else None,
+            mean_factor=gradients.factor / chunks if gradients.proportional and gradients.factor else None,
             loss_not_finite=not (gradients.finite and _is_finite(parallel.result[0], path)),
             single_finite=gradients.single_finite and _is_finite(single.result[0], path),
         )
+
+    def _is_mean_of_chunks(self, path: str, core: nn.Module) -> bool:
+        """Whether uneven chunks' losses, each weighed with its rows, have the gradients of one GPU."""
+        result = self.parallel.result
+        sizes = split_batch(self.planned.size, len(self.prober.device_ids)).sizes()
+        if result is None or dict(flatten(result[0]))[path].numel() != len(sizes):
+            return False
+        core.zero_grad()
+        compare.backward(result[0], path, [rows / self.planned.size for rows in sizes])
+        return compare.compare_gradients(self.single.model, core).equal
 
 
 def _is_finite(value: Any, path: str) -> bool:

@@ -27,10 +27,10 @@ def gather_failures(evidence: Evidence) -> Iterator[tuple[Probe, Call, Raised]]:
             yield probe, probe.call, error
 
 
-def gathered_calls(evidence: Evidence) -> Iterator[tuple[Probe, Call]]:
-    """List the calls whose results of two replicas or more are known."""
+def gathered_calls(evidence: Evidence, at_least: int = 2) -> Iterator[tuple[Probe, Call]]:
+    """List the calls whose results of so many replicas or more are known; gather joins a lone one too."""
     for probe, call in evidence.calls:
-        if len(call.replicas) > 1 and all(replica.output is not None for replica in call.replicas):
+        if len(call.replicas) >= at_least and all(replica.output is not None for replica in call.replicas):
             yield probe, call
 
 

@@ -9,15 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.preflight import state
+from dpdemo.preflight import randomness, state
 from dpdemo.preflight.batches import Arguments, Batches, Planned, on_device
 from dpdemo.preflight.copying import ModelSource
 from dpdemo.preflight.evidence import Probe, Raised
 from dpdemo.preflight.judging import Judge
 from dpdemo.preflight.leaves import flatten_arguments, rebuild
 from dpdemo.preflight.recorder import CallRecorder, Draft, raised
-
-SEED = 20200101
+from dpdemo.preflight.repairs import repaired
 
 
 @dataclass
@@ -37,7 +36,10 @@ class Ran:
 
 @dataclass(frozen=True)
 class Prober:
-    """Knows how the model is placed and wrapped; `probe` runs one batch."""
+    """Knows how the model is placed and wrapped; `probe` runs one batch.
+
+    With `keeps_modes` a copy's modules stay in training or evaluation as the model's are, each by itself.
+    """
 
     source: ModelSource
     batches: Batches
@@ -45,6 +47,7 @@ class Prober:
     dim: int
     autocast: str | None
     gpus: Any
+    keeps_modes: bool = False
 
     @property
     def first(self) -> torch.device:
@@ -64,6 +67,19 @@ class Prober:
         peaks = tuple(self.gpus.peak_bytes(index) - before for index, before in enumerate(held))
         return Judge(self, planned, single, parallel, recorder.drafts).judge(peaks)
 
+    def probe_again(self, planned: Planned, probe: Probe) -> Iterator[Probe]:
+        """Go on behind what stops at scatter: with arguments that it can take."""
+        if probe.call is None:
+            return
+        given = self.batches.arguments(planned.size)
+        prototype = self.source.prototype
+        forward = (prototype.module if isinstance(prototype, nn.DataParallel) else prototype).forward
+        better = repaired(probe.call, given, forward)
+        if better is not None:
+            again = self.probe(planned, better)
+            if again.single.raised is None:
+                yield again
+
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""
         model = self.source.fresh().to(self.first)
@@ -72,14 +88,17 @@ class Prober:
         for module in model.modules():
             if isinstance(module, nn.DataParallel):
                 module.device_ids = module.device_ids[:1]  # then it is a plain call
-        return model.train(mode == "train")
+        return self._in_mode(model, mode)
 
     def parallel_model(self, mode: str) -> nn.Module:
         """Make a copy under DataParallel, unless the user wrapped it already."""
         model = self.source.fresh().to(self.first)
         if not any(isinstance(module, nn.DataParallel) for module in model.modules()):
             model = nn.DataParallel(model, device_ids=list(self.device_ids), dim=self.dim)
-        return model.train(mode == "train")
+        return self._in_mode(model, mode)
+
+    def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
+        return model if self.keeps_modes else model.train(mode == "train")
 
     def run(self, model: nn.Module, given: Arguments) -> Ran:
         """Call a model once, and note its state before and after."""
@@ -88,15 +107,15 @@ class Prober:
         ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
         core = model.module if isinstance(model, nn.DataParallel) else model
         ran.before = state.snapshot(core)
-        seed_all()
-        numbers_before = _random_states()
+        randomness.seed_all()
+        numbers_before = randomness.states()
         with warnings.catch_warnings(record=True) as caught, self._context():
             warnings.simplefilter("always")
             try:
                 ran.result = (model(*args, **kwargs),)
             except Exception as error:  # noqa: BLE001 - the user's model may raise anything
                 ran.error = raised("replica", error)
-        ran.used_random = not torch.equal(numbers_before, _random_states())
+        ran.used_random = not randomness.same(numbers_before, randomness.states())
         ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)
         return ran
@@ -120,7 +139,7 @@ class Prober:
         for args, kwargs in draft.delivered:
             model = self.single_model(mode)
             given = self._with_whole(model, args, kwargs, whole)
-            seed_all()
+            randomness.seed_all()
             try:
                 with warnings.catch_warnings(), self._context():
                     warnings.simplefilter("ignore")
@@ -143,14 +162,3 @@ class Prober:
             return value if next(leaves) == path else leaf
 
         return rebuild(args, change) if args else args, rebuild(kwargs, change) if kwargs else kwargs
-
-
-def seed_all() -> None:
-    """Start all generators of PyTorch alike."""
-    torch.manual_seed(SEED)
-
-
-def _random_states() -> torch.Tensor:
-    states = [torch.get_rng_state()]
-    states += [torch.cuda.get_rng_state(index).cpu() for index in range(torch.cuda.device_count())]
-    return torch.cat(states)

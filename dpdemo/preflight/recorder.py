@@ -7,6 +7,7 @@ of all replicas, not only of the lowest one that failed, with true tracebacks.
 """
 
 import contextlib
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from dpdemo.preflight.evidence import Call, Raised, Replica, Stage
 from dpdemo.preflight.leaves import describe_all, flatten, flatten_arguments, named, structure
 from dpdemo.preflight.places import functions_in, places_in
 from dpdemo.preflight.watch import Watch, inside_replica, replaced, threads_state
+
+_OUR_FRAME = re.compile(rf'^  File "{re.escape(__file__)}".*\n(?:    .*\n)*', re.MULTILINE)
 
 
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:
@@ -46,6 +49,8 @@ class Draft:
     callers_state: tuple[tuple[str, str], ...] = ()
     watch: Watch = field(default_factory=Watch)
     warned: list[str] = field(default_factory=list)
+    kind: object = None
+    """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
 
     def freeze(self) -> Call:
         """Write down what was seen."""
@@ -103,15 +108,46 @@ class _Watched:
         return output
 
 
+def _hide_us(error: Exception) -> None:
+    """Take our frame out of the traceback that `parallel_apply` writes into the message."""
+    if error.args and isinstance(error.args[0], str) and __file__ in error.args[0]:
+        text = error.args[0]
+        error.args = (type(text)(_OUR_FRAME.sub("", text)), *error.args[1:])
+
+
+@contextlib.contextmanager
+def _noting_warnings(texts: list[str]) -> Iterator[None]:
+    """Note what is warned of for the length of a `with` block; it is shown, or not, as ever."""
+
+    def make(name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
+        del name
+
+        def show(message: Any, *args: Any, **kwargs: Any) -> None:
+            texts.append(str(message))
+            genuine(message, *args, **kwargs)
+
+        return show
+
+    with replaced(warnings, "showwarning", make):
+        yield
+
+
 class CallRecorder:
     """Collects a `Draft` for each DataParallel call made while `watching` is open.
 
-    With `on_call` each is handed over when its call is done, and not kept: it holds live tensors.
+    With `before_call` and `after_call` each is handed over instead, and not kept: it holds live tensors. What
+    `before_call` itself calls is not recorded.
     """
 
-    def __init__(self, on_call: Callable[[Draft], None] | None = None) -> None:
+    def __init__(
+        self,
+        before_call: Callable[[Draft], None] | None = None,
+        after_call: Callable[[Draft], None] = lambda _: None,
+    ) -> None:
         self.drafts: list[Draft] = []
-        self._on_call = on_call
+        self._before_call = before_call or self.drafts.append
+        self._after_call = after_call
+        self._is_before_call = False
         self._current = threading.local()
 
     @contextlib.contextmanager
@@ -132,26 +168,33 @@ class CallRecorder:
         del name
 
         def forward(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_before_call:
+                return genuine(wrapper, *args, **kwargs)
             draft = Draft(wrapper, args, kwargs, callers_state=threads_state())
+            self._announce(draft)
             outer = getattr(self._current, "draft", None)
             self._current.draft = draft
-            if self._on_call is None:
-                self.drafts.append(draft)
             try:
-                with warnings.catch_warnings(record=True) as caught, draft.watch.applied():
-                    warnings.simplefilter("always")
+                with _noting_warnings(draft.warned), draft.watch.applied():
                     result = genuine(wrapper, *args, **kwargs)
             except Exception as error:
+                _hide_us(error)
                 draft.error = self._first_failure(draft) or raised(draft.stage, error)
+                self._after_call(draft)
                 raise
             finally:
                 self._current.draft = outer
-                draft.warned += [str(warning.message) for warning in caught]
-                if self._on_call is not None:
-                    self._on_call(draft)
+            self._after_call(draft)
             return result
 
         return forward
+
+    def _announce(self, draft: Draft) -> None:
+        self._is_before_call = True
+        try:
+            self._before_call(draft)
+        finally:
+            self._is_before_call = False
 
     @staticmethod
     def _first_failure(draft: Draft) -> Raised | None:

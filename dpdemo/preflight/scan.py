@@ -13,7 +13,7 @@ from dpdemo.preflight.leaves import flatten
 from dpdemo.preflight.places import is_users, place_of_attribute, place_of_function
 from dpdemo.preflight.state import INTERNAL, is_pytorchs
 
-_HOOKS = (
+HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
 
@@ -56,9 +56,9 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
             place = place_of_attribute(type(module), name)
             for kind, detail in _kinds(name, value, tree, registered, module):
                 yield Held(dot + name, kind, detail, place)
-    for hooks in _HOOKS:
+    for hooks in HOOKS:
         for hook in getattr(module, hooks, {}).values():
-            if _is_users_hook(hook):
+            if is_users_hook(hook):
                 name = getattr(hook, "__qualname__", type(hook).__name__)
                 yield Held(path or type(module).__name__, "hook", name, place_of_function(hook))
     for name, parameter in module._parameters.items():
@@ -122,7 +122,8 @@ def _closes_over(function: Any, tree: dict[int, str], depth: int = 0) -> str:
     return ""
 
 
-def _is_users_hook(hook: Any) -> bool:
+def is_users_hook(hook: Any) -> bool:
+    """Whether a hook is neither PyTorch's own, as of weight norm, nor ours."""
     function = getattr(hook, "__func__", hook)
     code = getattr(function, "__code__", None) or getattr(type(hook).__call__, "__code__", None)
     return code is not None and is_users(code.co_filename)

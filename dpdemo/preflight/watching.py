@@ -1,61 +1,204 @@
 """Checking DataParallel's calls as a program of the user's makes them: what `dpdemo exec --check` builds on.
 
-There is no run on one device to compare with here, so only rules that look at the calls themselves speak.
+Every call is watched. The first one of each kind is rehearsed as well, just before it is made: on copies, on
+one GPU and under DataParallel, so that what goes wrong without a word is seen too (`rehearsal.py`).
 """
 
 import contextlib
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from dpdemo.preflight.building import watching_loads
 from dpdemo.preflight.engine import judge
-from dpdemo.preflight.evidence import Call, Evidence, Probe, Scan, Single
-from dpdemo.preflight.findings import CheckReport
+from dpdemo.preflight.evidence import Call, Event, Evidence, Leaf, Probe, Scan, Single
+from dpdemo.preflight.findings import CheckReport, in_order
+from dpdemo.preflight.leaves import describe_all, flatten_arguments
 from dpdemo.preflight.recorder import CallRecorder, Draft
 from dpdemo.preflight.registry import choose
+from dpdemo.preflight.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.preflight.scan import scan
+from dpdemo.preflight.watch import here
+
+MAX_ALIKE = 2
+"""Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
+MAX_REHEARSALS = 16
+"""Kinds of calls that are rehearsed of one model: each costs some runs of it."""
+MAX_KINDS = 100
+"""Kinds of calls of one model that are judged; each is kept until the end."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What tells calls of one model apart: batch size, mode and the thread's settings; and the arguments."""
+
+    setting: object
+    arguments: tuple[Leaf, ...]
+
+
+@dataclass
+class _Subject:
+    """What is known of one kind of wrapped model."""
+
+    scan: Scan
+    rehearsed: dict[_Kind, Rehearsed] = field(default_factory=dict)
+    probes: dict[tuple[_Kind, object], tuple[Probe, ...]] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def note(self, what: str) -> None:
+        """Note, once, what could not be looked at."""
+        self.notes[f"{self.scan.model} {what}"] = None
 
 
 class CallCheck:
-    """Collects one call of each kind (shapes, structure, outcome) of every DataParallel, and judges them."""
+    """Collects one call of each kind (shapes, mode, outcome) of every DataParallel, and judges them."""
 
     def __init__(self, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> None:
         self._rules = choose(select, ignore, where=("`select`", "`ignore`"))
-        self._probes: dict[object, Probe] = {}
-        self._scans: dict[int, Scan] = {}
-        self._num_gpus = 0
+        self._subjects: dict[object, _Subject] = {}
+        self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, _Subject] = weakref.WeakKeyDictionary()
+        self._loads: list[Event] = []
+        self._aside: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+        self._rehearsing = threading.Lock()
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch every DataParallel of this process, for the length of a `with` block."""
-        with CallRecorder(on_call=self._take).watching():
+    def watching(
+        self, aside: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    ) -> Iterator[None]:
+        """Watch every DataParallel of this process, for the length of a `with` block.
+
+        `aside` is entered for each rehearsal: there, whoever else watches can look away.
+        """
+        self._aside = aside
+        recorder = CallRecorder(before_call=self._before, after_call=self._after)
+        with recorder.watching(), watching_loads(self._loads):
             yield
 
-    def _take(self, draft: Draft) -> None:
+    def _before(self, draft: Draft) -> None:
+        if _is_replica(draft):
+            return
+        subject = self._subject(draft.wrapper)
+        kind = draft.kind = _kind(draft)
+        if kind in subject.rehearsed or not _can_be_rehearsed(draft, subject.scan):
+            return
+        alike = sum(known.setting == kind.setting for known in subject.rehearsed)
+        if alike >= MAX_ALIKE or len(subject.rehearsed) >= MAX_REHEARSALS:
+            subject.note(
+                f"was not compared with one GPU in calls of all shapes, but in {MAX_ALIKE} of each batch "
+                f"size and mode, and in {MAX_REHEARSALS} at most"
+            )
+            return
+        if self._rehearsing.acquire(blocking=False):  # else another thread is at it
+            try:
+                with self._aside():
+                    subject.rehearsed[kind] = rehearse(draft)
+            finally:
+                self._rehearsing.release()
+
+    def _after(self, draft: Draft) -> None:
+        if _is_replica(draft):
+            return
         call = draft.freeze()
-        self._num_gpus = max(self._num_gpus, call.num_gpus)
-        mode = "train" if draft.wrapper.training else "eval"
-        self._probes.setdefault(
-            (_kind(call), mode),
-            Probe(call.rows, "train" if mode == "train" else "eval", True, Single(), (call,), call.raised),
-        )
-        if id(draft.wrapper) not in self._scans:
-            self._scans[id(draft.wrapper)] = _scan(draft.wrapper)
+        subject = self._subject(draft.wrapper)
+        kind = draft.kind
+        assert isinstance(kind, _Kind)  # noqa: S101 - `_before` has set it
+        key = (kind, _outcome(call))
+        if key in subject.probes:
+            return
+        if len(subject.probes) >= MAX_KINDS:
+            subject.note(f"was watched in calls of {MAX_KINDS} kinds, and not in others")
+            return
+        is_first = all(known != kind for known, _ in subject.probes)
+        rehearsed = subject.rehearsed.get(kind, Rehearsed()) if is_first else Rehearsed()
+        subject.probes[key] = tuple(_probes(draft, call, rehearsed))
+        if rehearsed.refused:
+            subject.note(f"was not compared with one GPU{rehearsed.refused}")
+
+    def _subject(self, wrapper: nn.DataParallel[Any]) -> _Subject:
+        if wrapper not in self._by_wrapper:
+            found = _scan(wrapper)
+            key = (found.model, found.module_types, found.device_ids, getattr(wrapper, "dim", 0))
+            self._by_wrapper[wrapper] = self._subjects.setdefault(key, _Subject(found))
+        return self._by_wrapper[wrapper]
 
     def report(self) -> CheckReport:
         """Judge what was collected so far."""
-        scans = list(self._scans.values()) or [Scan("(no DataParallel)")]
-        evidence = Evidence(self._num_gpus, scans[0], tuple(self._probes.values()))
-        sizes = tuple(dict.fromkeys(probe.batch_size for probe in evidence.probes))
-        return judge(evidence, self._rules, sizes)
+        subjects = list(self._subjects.values()) or [_Subject(Scan("(no DataParallel)"))]
+        reports = [self._judge(subject, index == 0) for index, subject in enumerate(subjects)]
+        return CheckReport(
+            ", ".join(dict.fromkeys(report.model for report in reports)),
+            max(report.num_gpus for report in reports),
+            in_order(finding for report in reports for finding in report.findings),
+            tuple(dict.fromkeys(size for report in reports for size in report.batch_sizes)),
+            sum(report.silenced for report in reports),
+            tuple(note for subject in subjects for note in subject.notes),
+        )
+
+    def _judge(self, subject: _Subject, is_first: bool) -> CheckReport:
+        probes = tuple(probe for kept in subject.probes.values() for probe in kept)
+        num_gpus = len(subject.scan.device_ids) or torch.cuda.device_count()
+        loads = tuple(self._loads) if is_first else ()  # they belong to no model
+        sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes))
+        return judge(Evidence(num_gpus, subject.scan, probes, loads), self._rules, sizes)
 
 
-def _scan(wrapper: nn.Module) -> Scan:
-    first = wrapper.device_ids[0] if wrapper.device_ids else 0  # type: ignore[index] # a list
-    return scan(wrapper, torch.device("cuda", first))  # type: ignore[arg-type] # a number
+def _is_replica(draft: Draft) -> bool:
+    """Whether this is a DataParallel in another, which DP106 tells of: a new object at each call."""
+    return bool(getattr(draft.wrapper, "_is_replica", False))
 
 
-def _kind(call: Call) -> object:
-    outcome = (call.raised.type, call.raised.place) if call.raised else None
-    return (call.module, call.arguments, call.structure, outcome, call.events)
+def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
+    """Put together what was seen of a call and of its rehearsal."""
+    planned = planned_call(draft)
+    if _fails_anyway(call, rehearsed):
+        return  # a note tells it
+    if not rehearsed.probes:
+        yield Probe(planned.size, _mode(draft), True, Single(), (call,), call.raised)
+        return
+    first, *more = rehearsed.probes
+    # the script's own filters may hide a warning that the rehearsal has seen
+    unheard = tuple(text for known in first.calls[:1] for text in known.warnings if text not in call.warnings)
+    seen = replace(call, warnings=call.warnings + unheard)
+    yield replace(first, calls=(seen,), raised=call.raised)
+    yield from more
+
+
+def _scan(wrapper: nn.DataParallel[Any]) -> Scan:
+    return scan(wrapper, torch.device("cuda", wrapper.device_ids[0] if wrapper.device_ids else 0))
+
+
+def _can_be_rehearsed(draft: Draft, scan: Scan) -> bool:
+    """Whether there is anything to rehearse; a replica's calls are part of the one around them."""
+    return here.replica is None and len(draft.wrapper.device_ids) > 1 and scan.can_be_copied
+
+
+def _mode(draft: Draft) -> Literal["train", "eval"]:
+    return "train" if draft.wrapper.module.training else "eval"
+
+
+def _kind(draft: Draft) -> _Kind:
+    """Tell calls apart by all that matters; not by the values of numbers, which a step counter has."""
+    leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
+    setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
+    return _Kind(setting, tuple(map(_without_number, leaves)))
+
+
+def _without_number(leaf: Leaf) -> Leaf:
+    return replace(leaf, text="") if leaf.type in ("int", "float", "complex") else leaf
+
+
+def _outcome(call: Call) -> object:
+    failure = (call.raised.type, call.raised.place) if call.raised else None
+    return (failure, call.structure, call.events)
+
+
+def _fails_anyway(call: Call, rehearsed: Rehearsed) -> bool:
+    """Whether a call fails on one GPU in the very same way: then it is not DataParallel's doing."""
+    alone, here = rehearsed.raised, call.raised
+    return alone is not None and here is not None and (alone.type, alone.place) == (here.type, here.place)

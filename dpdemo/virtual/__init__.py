@@ -35,7 +35,9 @@ How it is made, one mechanism a file, in the order to read them:
     block.py     `virtual_gpus(n)`, over state.py, which says what block is open
 """
 
-from dpdemo.virtual.block import VirtualGpus, is_active, virtual_gpus
+from dpdemo.virtual.block import VirtualGpus, is_active, separate_ledger, virtual_gpus
 from dpdemo.virtual.errors import UnsupportedOpError, VirtualGpuError
 
-__all__ = ["UnsupportedOpError", "VirtualGpuError", "VirtualGpus", "is_active", "virtual_gpus"]
+__all__ = [
+    "UnsupportedOpError", "VirtualGpuError", "VirtualGpus", "is_active", "separate_ledger", "virtual_gpus",
+]  # fmt: skip

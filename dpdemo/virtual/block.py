@@ -134,6 +134,26 @@ def virtual_gpus(
         forget_initialisation()
 
 
+@contextlib.contextmanager
+def separate_ledger() -> Iterator[VirtualGpus]:
+    """Book what is allocated and moved in a `with` block on a ledger of its own, which is handed over.
+
+    Whoever is watched must not notice his watcher: peaks and bytes moved stay as they were. What is freed is
+    taken off the ledger that it was put on.
+
+    Raises:
+        VirtualGpuError: outside any block of virtual GPUs.
+
+    """
+    session = state.the_session()
+    ledger = session.ledger
+    session.ledger = Ledger(session.num_gpus)
+    try:
+        yield VirtualGpus(session.ledger)
+    finally:
+        session.ledger = ledger
+
+
 def _open(num_gpus: int, limits: list[int | None], *, is_meta: bool) -> state.Session:
     """Claim the process's one block."""
     with _opening:

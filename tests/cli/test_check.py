@@ -1,12 +1,17 @@
 """`dpdemo check` as its user calls it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dpdemo.preflight.registry import find_rule, rules
+
+ROOT = Path(__file__).parent.parent.parent
 
 MODELS = """
 import torch
@@ -222,3 +227,19 @@ def test_listing_and_explaining_import_no_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "DP201" in done.stdout
+
+
+def test_ctrl_c_ends_a_check_without_a_traceback(tmp_path):
+    (tmp_path / "zoo.py").write_text(
+        "import sys, time\nfrom torch import nn\n\nclass Slow(nn.Module):\n    def forward(self, x):\n"
+        "        print('in forward', file=sys.stderr, flush=True)\n        time.sleep(60)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dpdemo", "check", "zoo:Slow", "--input", "8x4"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert child.stderr.readline() == "in forward\n"
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out, err) == (130, "", "")

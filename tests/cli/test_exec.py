@@ -1,6 +1,7 @@
 """`dpdemo exec`, as processes: what an unmodified program does, and what is reported when it is over."""
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
@@ -330,3 +331,85 @@ def test_check_finds_nothing_once_the_argument_has_a_row_for_each_sample(program
     done = program("exec", "--gpus", 4, "--check", "-q", script(SHORT_TENSOR.replace("{rows}", "32, 1")))
     assert (done.code, done.out) == (0, "torch.Size([32, 4])\n")
     assert "DP" not in done.err
+
+
+SILENT = """
+    import random, sys, torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, 4)
+            self.drop = nn.Dropout(0.1)
+            self.steps = 0
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x):
+            y = self.drop(self.fc(x))
+            print("rows", len(x), file=sys.stderr)
+            FAULTS
+            return y
+
+    torch.manual_seed(0)
+    model = nn.DataParallel(Net().cuda())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for rows in (32, 32, 12):
+        loss = model(torch.randn(rows, 8).cuda()).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), random.random() < 2, torch.cuda.max_memory_allocated(1))
+    with torch.no_grad():
+        print(model.eval()(torch.ones(16, 8).cuda()).sum().item())
+"""
+FAULTS = "self.steps += 1; self.mean.add_(x.mean())"
+
+
+def test_check_finds_what_a_program_cannot_see_and_the_program_does_not_see_the_check(program, script):
+    path = script(SILENT.replace("FAULTS", FAULTS))
+    alone = program("exec", "--gpus", 4, path)
+    checked = program("exec", "--gpus", 4, "--check", path)
+    assert (checked.code, checked.out) == (alone.code, alone.out)
+    assert checked.err.startswith(alone.err)  # the split, the bytes and the peaks are the same too
+    found = checked.err.removeprefix(alone.err)
+    assert f"error DP301 lost-state  {path}:9" in found
+    assert "`steps` goes from 0 to 1 on one GPU, and stays 0" in " ".join(found.split())
+    assert "error DP305 buffer" in found
+    assert found.endswith("Net on 4 virtual GPUs, batch sizes 32, 12, 16: 2 errors, 1 note\n")
+
+
+def test_check_finds_no_fault_in_a_sound_training_loop(program, script):
+    done = program("exec", "--gpus", 4, "--check", "-q", script(SILENT.replace("FAULTS", "pass")))
+    assert done.code == 0
+    assert done.err.endswith("Net on 4 virtual GPUs, batch sizes 32, 12, 16: 1 note\n")
+    assert "error" not in done.err
+
+
+def test_ctrl_c_while_a_call_is_rehearsed_ends_the_program_as_python_does(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(
+        textwrap.dedent("""
+        import os, time, torch
+        from torch import nn
+
+        class Slow(nn.Module):
+            def forward(self, x):
+                os.write(2, b"in forward\\n")
+                time.sleep(60)
+
+        nn.DataParallel(Slow())(torch.ones(8, 4))
+    """)
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dpdemo", "exec", "--gpus", "2", "--check", path],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stderr.readline() == "in forward\n"
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out) == (130, "")
+    head, _, tail = err.partition("Ran on 2 virtual GPUs")
+    assert head.rstrip().splitlines()[-1] == "KeyboardInterrupt"
+    assert "preflight" not in head
+    assert tail.endswith("Slow on 2 virtual GPUs: no pitfalls\n")

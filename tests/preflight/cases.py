@@ -1264,6 +1264,11 @@ def names_come_back_garbled():
     return returning(lambda y, _: {"y": y, "names": ["a", "b"]}), x()
 
 
+@trigger("DP403", "`[0]['name']` is the text 'image 0'", also=["DP408"])
+def names_of_images_come_back_garbled():
+    return returning(lambda y, _: [{"y": row, "name": f"image {i}"} for i, row in enumerate(y)]), x()
+
+
 @twin("DP403")
 def names_stay_outside():
     return returning(lambda y, _: {"y": y}), x()
@@ -1389,6 +1394,11 @@ class Classifier(Net):
 
 @trigger("DP501", "loss.sum() are 4.00 times", also=["DP401"])
 def a_loss_is_averaged_in_each_replica():
+    return Classifier(), (x(), torch.arange(8) % 3)
+
+
+@trigger("DP501", "some 2.97 times", "chunks of 3+3+2", also=["DP401"], gpus=3)
+def a_loss_is_averaged_in_each_replica_over_uneven_chunks():
     return Classifier(), (x(), torch.arange(8) % 3)
 
 

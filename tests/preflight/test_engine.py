@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import Linear, Net, a_loss_is_averaged_in_each_replica, x
+from cases import Linear, Net, a_loss_is_averaged_in_each_replica, names_of_images_come_back_garbled, x
 from torch import nn
 
 import dpdemo
@@ -225,6 +225,11 @@ def test_a_line_of_a_layer_that_comes_many_times_is_one_finding():
     (finding,) = check(lambda: nn.Sequential(Layer(), Layer(), Layer()), x()).findings
     assert finding.message.startswith("`0.steps` goes from 0 to 1")
     assert finding.message.endswith("(and 2 more like it)")
+
+
+def test_texts_in_each_element_of_a_list_are_one_finding():
+    report = check(names_of_images_come_back_garbled)
+    assert [one.code for one in report.findings].count("DP403") == 1
 
 
 def test_progress_is_told_step_by_step():

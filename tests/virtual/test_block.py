@@ -137,6 +137,7 @@ def test_the_public_names_are_these() -> None:
         "VirtualGpuError",
         "VirtualGpus",
         "is_active",
+        "separate_ledger",
         "virtual_gpus",
     ]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import torch
 from torch import nn
 
-from dpdemo.virtual import VirtualGpus
+from dpdemo.virtual import VirtualGpus, separate_ledger
 from dpdemo.virtual.ledger import BLOCK_BYTES, rounded
 
 
@@ -75,3 +76,23 @@ def test_sparse_tensors_count_their_parts(gpus: VirtualGpus) -> None:
     assert layer.weight.grad.is_sparse
     assert layer.weight.grad.is_cuda
     assert gpus.live_bytes(0) > before
+
+
+def test_a_separate_ledger_keeps_all_off_the_other_one(gpus: VirtualGpus) -> None:
+    before = torch.ones(128, device="cuda:1")
+    with separate_ledger() as aside:
+        inside = torch.ones(1024).cuda(1)
+        del before  # what is freed is taken off where it was put on
+        assert (aside.live_bytes(1), gpus.live_bytes(1)) == (4096, 0)
+        assert torch.cuda.max_memory_allocated(1) == aside.peak_bytes(1) == 4096
+    assert (gpus.peak_bytes(1), torch.cuda.max_memory_allocated(1)) == (512, 512)
+    assert (gpus.bytes_moved.host_to_device, aside.bytes_moved.host_to_device) == (0, 4096)
+    del inside
+    assert (aside.live_bytes(1), gpus.live_bytes(1)) == (0, 0)
+
+
+def test_the_ledger_is_back_after_an_exception(gpus: VirtualGpus) -> None:
+    with pytest.raises(KeyboardInterrupt), separate_ledger():
+        raise KeyboardInterrupt
+    kept = torch.ones(128, device="cuda:1")
+    assert gpus.live_bytes(1) == kept.nbytes

@@ -57,7 +57,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#15994, pytorch/pytorch#41327, huggingface/transformers#36212
     """
     allowed = ("Tensor", "Parameter", "NoneType", "str", "list", "tuple", "dict")
-    for probe, call in gathered_calls(evidence):
+    for probe, call in gathered_calls(evidence, at_least=1):
         for leaf in call.replicas[0].output or ():
             if not leaf.is_tensor and leaf.type not in allowed:
                 yield Found(
@@ -79,14 +79,14 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
     Seen by: a text in a replica's result.
     References: pytorch/pytorch#62466, pytorch/pytorch#13447
     """
-    for probe, call in gathered_calls(evidence):
+    for probe, call in gathered_calls(evidence, at_least=1):
         for leaf in call.replicas[0].output or ():
             if leaf.type == "str":
                 came = next((one.text for one in call.gathered or () if one.path == leaf.path), "")
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = re.sub(r"(\[\d+\])+$", "", leaf.path)
                 yield Found(
-                    path,
+                    re.sub(r"\[\d+\]", "[i]", path),  # told once for all elements of a list
                     f"{result_at(path)} is the text {leaf.text[:20]!r}{became}",
                     forward_place(evidence),
                     probe,
@@ -126,15 +126,15 @@ def none_output(evidence: Evidence) -> Iterator[Found]:
 def cpu_output(evidence: Evidence) -> Iterator[Found]:
     """A result is on the CPU.
 
-    What happens: `AssertionError: Gather function not implemented for CPU tensors`, as soon as there are
-        two chunks.
+    What happens: `AssertionError: Gather function not implemented for CPU tensors`, after all replicas are
+        through.
     Why: gather joins tensors of GPUs only.
     Before: return y.cpu()
     After: return y   # and .cpu() after the call
     Seen by: the device of each replica's result, before gather.
     References: amdegroot/ssd.pytorch#570
     """
-    for probe, call in gathered_calls(evidence):
+    for probe, call in gathered_calls(evidence, at_least=1):
         for leaf in call.replicas[0].output or ():
             if leaf.device == "cpu":
                 yield Found(

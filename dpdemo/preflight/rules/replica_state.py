@@ -35,7 +35,10 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     Seen by: an attribute that a forward on one GPU changes and one under DataParallel does not.
     References: pytorch/pytorch#2864, pytorch/pytorch#5958
     """
+    shared = {change.path for _, change in _changes(evidence, "container") if change.parallel_changed}
     for probe, change in _changes(evidence, "attribute", "mode", "parameter", "container"):
+        if change.path in shared:
+            continue  # DP309 tells that story
         if change.single_changed and not change.parallel_changed:
             yield Found(
                 change.path,

@@ -33,7 +33,10 @@ class FindingJson(TypedDict):
 
 
 class CheckJson(TypedDict):
-    """What a check found: `ok` where no finding is an error; `silenced` counts those that comments hide."""
+    """What a check found: `ok` where no finding is an error; `silenced` counts those that comments hide.
+
+    `notes` say what could not be looked at.
+    """
 
     schema: Literal["dpdemo.check/1"]
     model: str
@@ -41,6 +44,7 @@ class CheckJson(TypedDict):
     batch_sizes: list[int]
     ok: bool
     silenced: int
+    notes: list[str]
     findings: list[FindingJson]
 
 
@@ -54,6 +58,7 @@ def check_json(report: CheckReport) -> str:
         batch_sizes=list(report.batch_sizes),
         ok=report.ok,
         silenced=report.silenced,
+        notes=list(report.notes),
         findings=[_finding(finding, known[finding.code]) for finding in report.findings],
     )
     return json.dumps(found, indent=1) + "\n"

@@ -27,6 +27,7 @@ def as_github(report: CheckReport) -> str:
         text = f"{finding.message}\nInstead of: {rule.section('Before')}\nwrite: {rule.section('After')}"
         title = _property(f"{finding.code} {rule.name}")
         lines.append(f"::{_COMMANDS[finding.severity]} {where}title={title}::{_data(text)}\n")
+    lines += [f"::notice title=dpdemo check::{_data(note)}\n" for note in report.notes]
     return "".join(lines) + summary(report) + "\n"
 
 
@@ -50,6 +51,12 @@ def as_sarif(report: CheckReport) -> str:
             }
         },
         "results": [_sarif_result(finding) for finding in report.findings],
+        "invocations": [
+            {
+                "executionSuccessful": True,
+                "toolExecutionNotifications": [{"message": {"text": note}} for note in report.notes],
+            }
+        ],
     }
     return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
@@ -86,7 +93,7 @@ def _sarif_result(finding: Finding) -> dict[str, Any]:
 def as_markdown(report: CheckReport) -> str:
     """Write a report as Markdown: a table of findings, and the fix of each rule once."""
     known = {rule.code: rule for rule in rules()}
-    lines = [f"**{summary(report)}**", ""]
+    lines = [f"**{summary(report)}**", *(f"\nNote: {note}" for note in report.notes), ""]
     if report.findings:
         lines += ["| severity | rule | where | what |", "|---|---|---|---|"]
     for finding in report.findings:

@@ -23,6 +23,10 @@ def print_findings(report: CheckReport, console: Console) -> None:
             console.print()
     if report.findings and report.findings[-1].severity == "info":
         console.print()
+    for note in report.notes:
+        console.print(Text(f"note: {note}"))
+    if report.notes:
+        console.print()
     style = "bold red" if not report.ok else "bold green" if not report.findings else "bold"
     console.print(Text(summary(report), style=style))
 
