@@ -65,7 +65,7 @@ class GpuMemory:
 class Remedy:
     """A change that would help, predicted like all else: the fullest GPU and its peak with it.
 
-    `gain_bytes` is what the GPU that binds loses by it, negative where it holds more.
+    `gain_bytes` is what the GPU that binds holds less by it.
     """
 
     name: Literal[

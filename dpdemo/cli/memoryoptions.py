@@ -58,7 +58,7 @@ def read_request(  # noqa: PLR0913 - an option each
 
 
 def _num_gpus(settings: Settings) -> int:
-    """Count the GPUs that the batch is split over."""
+    """Count the GPUs that the batch is split over; one that is named twice is one GPU."""
     gpus, place = settings.config.gpus, at("gpus", settings.where)
     if gpus is None:
         raise UsageError(
@@ -74,7 +74,7 @@ def _num_gpus(settings: Settings) -> int:
             f"expected at most {MAX_VIRTUAL} virtual GPUs, got {highest + 1} - {place}",
             hint="torch numbers no more",
         )
-    return gpus if isinstance(gpus, int) else len(gpus)
+    return gpus if isinstance(gpus, int) else len(set(gpus))
 
 
 def read_training(optimizer: Optimizer | None, loss: str | None, *, amp: bool, inference: bool) -> Training:

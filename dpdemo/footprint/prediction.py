@@ -105,7 +105,7 @@ def _virtual_gpus(count: int) -> Iterator[VirtualGpus]:
 
 def _capacities(config: Config, gpu_memory: Sizes, count: int) -> list[int | None]:
     """Return a capacity for each virtual GPU; the sizes given are those of the GPUs that are asked for."""
-    ordinals = _ordinals(config)
+    ordinals = list(dict.fromkeys(_ordinals(config)))
     try:
         sizes = capacities(gpu_memory, len(ordinals))
     except ValueError as error:
@@ -124,17 +124,19 @@ def num_chosen(config: Config) -> int:
 
 
 def report_of(config: Config, stepper: Stepper, batch_size: int, measured: Measured) -> MemoryReport:
-    """Put together what a step showed of the GPUs that were asked for."""
+    """Put together what a step showed of the GPUs that were asked for; one that is named twice is one GPU."""
     ordinals = _ordinals(config)
-    beside = () if config.output_device in {None, *ordinals} else (config.output_device,)
-    chunks = split_batch(batch_size, len(ordinals)).sizes()
-    idle = len(ordinals) + len(beside) - len(chunks)
+    rows = dict.fromkeys(ordinals, 0)
+    for ordinal, chunk in zip(ordinals, split_batch(batch_size, len(ordinals)).sizes(), strict=False):
+        rows[ordinal] += chunk
+    if config.output_device is not None:
+        rows.setdefault(config.output_device, 0)
     return MemoryReport(
         config=config,
         training=replace(stepper.training, loss=measured.loss),
         batch_size=batch_size,
         num_parameters=num_parameters(stepper.built.model),
         inputs=measured.inputs,
-        chunks=(*chunks, *[0] * idle),
-        gpus=tuple(measured.gpus[ordinal] for ordinal in (*ordinals, *beside)),
+        chunks=tuple(rows.values()),
+        gpus=tuple(measured.gpus[ordinal] for ordinal in rows),
     )

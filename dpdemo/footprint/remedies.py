@@ -20,20 +20,22 @@ _OF_A_ROW = ("inputs", "activations", "temporaries")
 def find_remedies(
     stepper: Stepper, batch_size: int, before: Measured, binding: int, say: Callable[[str], None]
 ) -> tuple[Remedy, ...]:
-    """Try each change at a batch size, and say what it gains for the GPU that binds; the best first.
+    """Try each change at a batch size, and say what it gains for the GPU that binds.
 
-    A change that gains nothing is left out.
+    A change that gains nothing is left out. The best comes first: the one after which the fullest GPU, be it
+    the same or another, has most room left.
     """
     found = []
     for name, how, change in _changes(stepper, batch_size, before):
         say(f"with {name}")
         with change as changed:
             after = changed.measure(batch_size)
-        fullest = max(after.gpus, key=lambda gpu: gpu.peak_bytes - (gpu.capacity_bytes or 0))
+        fullest = min(after.gpus, key=lambda gpu: gpu.spare_bytes or 0)
         gain = before.gpus[binding].peak_bytes - after.gpus[binding].peak_bytes
         if gain > 0:
-            found.append(Remedy(name, how, gain, fullest.device, fullest.peak_bytes))
-    return tuple(sorted(found, key=lambda remedy: -remedy.gain_bytes))
+            remedy = Remedy(name, how, gain, fullest.device, fullest.peak_bytes)
+            found.append((fullest.spare_bytes or 0, remedy))
+    return tuple(remedy for _, remedy in sorted(found, key=lambda pair: -pair[0]))
 
 
 def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[tuple[Any, str, Any]]:
@@ -52,7 +54,8 @@ def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[tu
         yield "another output_device", how, _output_on(stepper, other)
     sizes = _smaller_first_chunk(batch_size, before, wrapper)
     if sizes is not None:
-        how = f"scatter {sizes[0]} rows to cuda:{wrapper.device_ids[0]}, {sizes[1]} to each of the others"
+        rows = f"{sizes[0]} row{'s' if sizes[0] > 1 else ''}"
+        how = f"scatter {rows} to cuda:{wrapper.device_ids[0]}, {sizes[1]} to each of the others"
         yield "smaller chunk on GPU 0", how, _chunks_of(stepper, sizes)
 
 

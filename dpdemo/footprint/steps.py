@@ -23,7 +23,7 @@ from dpdemo.footprint.workspaces import workspace_bytes
 from dpdemo.memoryreport import PARTS, GpuMemory, Training
 from dpdemo.models import BuiltModel
 from dpdemo.report import Shape
-from dpdemo.virtual import VirtualGpus
+from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 
 _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -82,8 +82,13 @@ class Stepper:
         except DpdemoError:
             raise
         except Exception as error:
+            hint = (
+                "`dpdemo exec --gpu-memory 24GiB` runs a program with its numbers"
+                if _lacks_numbers(error)
+                else ""
+            )
             raise RunError(
-                f"expected the model to take a batch of {batch_size}, got {take_apart(error)}"
+                f"expected the model to take a batch of {batch_size}, got {take_apart(error)}", hint=hint
             ) from error
         return Measured(inputs, loss, tuple(self._memory_of(index) for index in range(len(self.gpus))))
 
@@ -130,6 +135,11 @@ class Stepper:
             phase=self.gpus.peak_phase(index),  # type: ignore[arg-type] # the phases are set above
             capacity_bytes=self._capacities[index],
         )
+
+
+def _lacks_numbers(error: BaseException) -> bool:
+    """Tell whether an operator needed numbers, also where DataParallel raised its error anew."""
+    return isinstance(error, UnsupportedOpError) or UnsupportedOpError.__name__ in str(error)
 
 
 def num_parameters(model: nn.Module) -> int:

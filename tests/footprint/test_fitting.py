@@ -90,14 +90,14 @@ def bound_by_outputs():
 
 def test_every_remedy_helps_and_the_best_comes_first(bound_by_outputs):
     remedies = bound_by_outputs.fit.remedies
-    gains = [remedy.gain_bytes for remedy in remedies]
+    room = [parse_size("200MiB") - remedy.peak_bytes for remedy in remedies]
     assert {remedy.name for remedy in remedies} >= {
         "loss inside the model",
         "another output_device",
         "inference mode",
     }
-    assert gains == sorted(gains, reverse=True)
-    assert gains[-1] > 0
+    assert room == sorted(room, reverse=True)
+    assert all(remedy.gain_bytes > 0 for remedy in remedies)
 
 
 def test_the_gain_of_another_output_device_is_what_setting_it_gains(bound_by_outputs):

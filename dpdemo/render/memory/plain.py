@@ -41,7 +41,7 @@ def as_markdown(report: MemoryReport) -> str:
     parts += ["", f"**{_escaped(words.verdict(report))}**"]
     if report.fit is not None and report.fit.remedies:
         parts += ["", f"{words.remedies_heading(report.fit)}:", ""]
-        for remedy in words.remedies(report.fit):
+        for remedy in report.fit.remedies:
             said = f"{remedy.name}: {words.gain(remedy)}, {words.fullest_then(remedy)} ({remedy.how})"
             parts.append(f"- {_escaped(said)}")
     return "\n".join(parts) + "\n"

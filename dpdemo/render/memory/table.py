@@ -148,8 +148,8 @@ class Picture:
         grid.add_column(overflow="fold")
         grid.add_column(overflow="fold")
         grid.add_column(overflow="fold")
-        for remedy in words.remedies(found):
-            gain = self._text(words.gain(remedy), "bold green" if remedy.gain_bytes > 0 else "dim")
+        for remedy in found.remedies:
+            gain = self._text(words.gain(remedy), "bold green")
             then, how = self._text(words.fullest_then(remedy)), self._text(remedy.how, "dim")
             grid.add_row(Text(f"  {remedy.name}"), gain, Text.assemble(how, "\n", then))
         return grid

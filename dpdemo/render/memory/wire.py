@@ -8,7 +8,6 @@ from typing_extensions import TypedDict  # pydantic brings it, and needs it befo
 from dpdemo.config import Config
 from dpdemo.memoryreport import PARTS, Fit, GpuMemory, MemoryReport
 from dpdemo.render.memory.lines import rows_of
-from dpdemo.render.memory.words import remedies
 
 SCHEMA: Literal["dpdemo.memory/1"] = "dpdemo.memory/1"
 KEYS = tuple(part.replace(" ", "_") for part in PARTS)
@@ -147,6 +146,6 @@ def _fit(fit: Fit) -> FitJson:
                 fullest=remedy.fullest,
                 peak_bytes=remedy.peak_bytes,
             )
-            for remedy in remedies(fit)
+            for remedy in fit.remedies
         ],
     )

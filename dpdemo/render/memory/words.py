@@ -159,11 +159,6 @@ def _largest(report: MemoryReport, fit: Fit) -> str:
     return f"Batch {config.batch_size} {fits}; the largest that does is {fit.largest}: {next_one}."
 
 
-def remedies(fit: Fit) -> list[Remedy]:
-    """Sort what would help, the most first."""
-    return sorted(fit.remedies, key=lambda remedy: -remedy.gain_bytes)
-
-
 def remedies_heading(fit: Fit) -> str:
     """Head the list of what would help."""
     return f"What would help {fit.binding}"
@@ -171,9 +166,7 @@ def remedies_heading(fit: Fit) -> str:
 
 def gain(remedy: Remedy) -> str:
     """Write what the GPU that binds gains by a remedy."""
-    if not remedy.gain_bytes:
-        return "no gain"
-    return f"{'saves' if remedy.gain_bytes > 0 else 'costs'} {size(abs(remedy.gain_bytes))}"
+    return f"saves {size(remedy.gain_bytes)}"
 
 
 def fullest_then(remedy: Remedy) -> str:
