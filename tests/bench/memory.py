@@ -1,8 +1,8 @@
 """Measure `dpdemo memory` on a decoder of 10^9 parameters, batch 64 x 512, AdamW, on up to 8 GPUs.
 
-Each line is a process of its own: its time from start to end, and the most memory that it had resident. The
-exit code is 1 if a goal is missed.
-"""
+Each line is a process of its own: the seconds of the processor from its start to its end, which a busy machine
+does not lengthen (the elapsed ones stand above), and the most memory that it had resident. The exit code is 1
+if a goal is missed.
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ DECODER = ["memory", "--model", "programs:Decoder", "--loss", "cross-entropy", "
 
 
 def run(*options: str) -> tuple[float, float]:
-    """Run the command in a process; return its seconds and its largest resident memory in GiB."""
+    """Run the command in a process; return the processor's seconds and its largest resident memory in GiB."""
     began = time.perf_counter()
     command = [str(Path(sys.executable).parent / "dpdemo"), *DECODER, *options]
     process = subprocess.Popen(command, cwd=PROGRAMS, stdout=subprocess.DEVNULL)
@@ -24,7 +24,8 @@ def run(*options: str) -> tuple[float, float]:
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     unit = 1 if sys.platform == "darwin" else 1024
-    return time.perf_counter() - began, usage.ru_maxrss * unit / 2**30
+    print(f"{time.perf_counter() - began:>5.1f} s elapsed: {' '.join(options)}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit / 2**30
 
 
 def line(what: str, value: float, unit: str, goal: float) -> bool:
