@@ -78,7 +78,7 @@ class Fused(torch.autograd.Function):
         first = next(tensor for tensor in tensors if tensor is not None)
         scratch = first.new_empty(kernel.scratch_bytes, dtype=torch.uint8)
         if the_session().is_meta:
-            found = [kernel.gradient_like(index, tensors[index]) for index in wanted]
+            found: list[Tensor | None] = [kernel.gradient_like(index, tensors[index]) for index in wanted]
         else:
             leaves = [
                 tensor.detach().requires_grad_(needed) if tensor is not None else None
