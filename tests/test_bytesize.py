@@ -1,4 +1,4 @@
-"""Sizes of memory are read as people write them, and what is no size is refused with what to write instead."""
+"""Sizes of memory are read as people write them; what is none is refused, with what to write instead."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def test_more_or_fewer_sizes_than_gpus_are_refused(memory: list[str], number: in
 
 
 def test_a_bad_size_in_a_list_is_refused() -> None:
-    with pytest.raises(ValueError, match="got 'lots'$"):
+    with pytest.raises(ValueError, match=r"got 'lots'$"):
         capacities(["1GiB", "lots", "1GiB"], 3)
 
 
 @pytest.mark.parametrize("memory", [1.5, True, {"0": "1GiB"}, object()])
 def test_what_is_no_size_at_all_is_refused(memory: Any) -> None:
-    with pytest.raises(ValueError, match="^expected"):
+    with pytest.raises(ValueError, match=r"^expected"):
         capacities(memory, 1)

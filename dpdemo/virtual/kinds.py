@@ -84,7 +84,9 @@ def register_buffer(
 ) -> None:
     """Stand in for `Module.register_buffer`, for those made on a GPU."""
     _register_buffer(self, name, tensor, persistent)
-    mark(tensor, Kind.BUFFER)
+    label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None
+    if label is not None and label.kind is not Kind.REPLICA:  # `replicate` calls this too
+        label.mark(Kind.BUFFER)
 
 
 def _note_module(module: nn.Module) -> None:
