@@ -62,9 +62,14 @@ def mark_forward(tensors: Iterable[object], kind: Kind) -> None:
 
 def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     """Stand in for `Module._apply`, behind `.to()` and its like: what it moved are parameters and buffers."""
-    if the_session().is_meta:
+    session = the_session()
+    if session.is_meta:
         take_numbers(self)
-    moved: nn.Module = _apply(self, *args, **kwargs)
+    before, session.current.is_moving = session.current.is_moving, True
+    try:
+        moved: nn.Module = _apply(self, *args, **kwargs)
+    finally:
+        session.current.is_moving = before
     _note_module(self)
     return moved
 

@@ -15,6 +15,17 @@ MIB = 2**20
 STORAGES = pytest.mark.parametrize("storage", ["cpu", "meta"])
 
 
+FULL = (
+    "CUDA out of memory. Tried to allocate 52.00 MiB. GPU 1 has a total capacity of 100.00 MiB of which "
+    "40.00 MiB is free. Including non-PyTorch memory, this process has 60.00 MiB memory in use. Of the "
+    "allocated memory 60.00 MiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. "
+    "If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory "
+    "Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+    "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
+
+
 def bytes_of(mib: float, device: str = "cuda") -> torch.Tensor:
     return torch.empty(int(mib * MIB), dtype=torch.uint8, device=device)
 
@@ -56,15 +67,7 @@ def test_what_does_not_fit_is_cudas_error_in_its_own_words(storage: Any) -> None
         kept = bytes_of(60, "cuda:1")
         with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
             bytes_of(50.5, "cuda:1")
-        assert str(caught.value) == (
-            "CUDA out of memory. Tried to allocate 52.00 MiB. GPU 1 has a total capacity of 100.00 MiB of "
-            "which 40.00 MiB is free. Including non-PyTorch memory, this process has 60.00 MiB memory in use. "
-            "Of the allocated memory 60.00 MiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but "
-            "unallocated. If reserved but unallocated memory is large try setting "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
-            "Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
-            "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
-        )
+        assert str(caught.value) == FULL
         assert isinstance(caught.value, torch.OutOfMemoryError)
         assert isinstance(caught.value, RuntimeError)
         del kept
@@ -129,7 +132,8 @@ def test_a_step_that_failed_gives_its_memory_back_and_half_the_batch_fits(storag
                 did = True
             except torch.cuda.OutOfMemoryError:
                 rows //= 2
-            # Only out here: while an error is handled, its traceback keeps all that there was.
+            # Only out here: while an error is handled, its traceback keeps all that there was
+            model.zero_grad()
             assert did or torch.cuda.memory_allocated() == before
         assert tried == [1024, 512]
         assert torch.cuda.memory_stats()["num_ooms"] == 1
