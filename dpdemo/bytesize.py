@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)(KiB|MiB|GiB|TiB)")
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_SIZE = re.compile(_NUMBER + "(KiB|MiB|GiB|TiB)")
+_NEARLY = re.compile(_NUMBER + r"\s*(?:([KMGT])i?B?)?", re.IGNORECASE)
 
 
 def parse_size(size: str | int) -> int:
@@ -27,13 +29,14 @@ def parse_size(size: str | int) -> int:
 
 def _advice(size: object) -> str:
     text = str(size).strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
+    nearly = _NEARLY.fullmatch(text)
+    if nearly is None or float(nearly[1]) == 0 or (text == size and _SIZE.fullmatch(text)):
+        return ""
+    if nearly[2] is None:
         return f"; with its unit it is {text}GiB"
-    if re.fullmatch(r"\d+(\.\d+)?\s+[KMGT]iB", text):
+    if _SIZE.fullmatch("".join(text.split())):
         return "; write it without the space"
-    if thousands := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", text, re.IGNORECASE):
-        return f"; memory is sold in units of 1024: {thousands[1]}{thousands[2].upper()}iB"
-    return ""
+    return f"; memory is sold in units of 1024: {nearly[1]}{nearly[2].upper()}iB"
 
 
 def capacities(memory: str | int | Sequence[str | int] | None, num_gpus: int) -> list[int | None]:
@@ -45,7 +48,7 @@ def capacities(memory: str | int | Sequence[str | int] | None, num_gpus: int) ->
     """
     if memory is None:
         return [None] * num_gpus
-    if isinstance(memory, (str, int)):
+    if isinstance(memory, str) or not isinstance(memory, Sequence):
         return [parse_size(memory)] * num_gpus
     if len(memory) != num_gpus:
         raise ValueError(

@@ -47,7 +47,7 @@ def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
 def get_grad(self: torch.Tensor) -> torch.Tensor | None:
     """Stand in for `Tensor.grad`."""
     gradient: torch.Tensor | None = _grad.__get__(self)
-    if gradient is not None:
+    if gradient is not None and not the_session().current.is_moving:
         _settle(gradient, self)
     return gradient
 

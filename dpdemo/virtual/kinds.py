@@ -62,9 +62,14 @@ def mark_forward(tensors: Iterable[object], kind: Kind) -> None:
 
 def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     """Stand in for `Module._apply`, behind `.to()` and its like: what it moved are parameters and buffers."""
-    if the_session().is_meta:
+    session = the_session()
+    if session.is_meta:
         take_numbers(self)
-    moved: nn.Module = _apply(self, *args, **kwargs)
+    before, session.current.is_moving = session.current.is_moving, True
+    try:
+        moved: nn.Module = _apply(self, *args, **kwargs)
+    finally:
+        session.current.is_moving = before
     _note_module(self)
     return moved
 
@@ -84,7 +89,9 @@ def register_buffer(
 ) -> None:
     """Stand in for `Module.register_buffer`, for those made on a GPU."""
     _register_buffer(self, name, tensor, persistent)
-    mark(tensor, Kind.BUFFER)
+    label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None
+    if label is not None and label.kind is not Kind.REPLICA:  # `replicate` calls this too
+        label.mark(Kind.BUFFER)
 
 
 def _note_module(module: nn.Module) -> None:

@@ -137,4 +137,14 @@ def refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+_format: Any = torch.Tensor.__format__
+
+
+def format_(self: torch.Tensor, spec: str) -> Any:
+    """Stand in for `Tensor.__format__`: without a format a tensor is printed as ever, without numbers."""
+    if spec and self.is_meta and is_without_numbers():
+        raise needs_numbers("Tensor.__format__")
+    return _format(self, spec)
+
+
 READING = ("__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "item", "tolist")

@@ -335,7 +335,7 @@ def _numberless_patches(session: Session) -> list[Patch]:
         for name in numberless.READING
     }
     return [
-        *_group(torch.Tensor, why, **reading),
+        *_group(torch.Tensor, why, **reading, __format__=numberless.format_),
         *_group(
             torch.nn.Parameter,
             "a parameter has no numbers on the host either",

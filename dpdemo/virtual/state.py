@@ -29,6 +29,7 @@ class CurrentDevice(threading.local):
     index = 0
     uncounted = False  # whether what is made here takes no bytes (see `fused.py`)
     is_beneath = False  # whether PyTorch's own Python kernels run, which take GPU tensors for what they are
+    is_moving = False  # whether a module is between two devices, and its gradients not yet where it is
     inside = False  # whether a `VirtualGpuMode` was entered in this thread
 
 

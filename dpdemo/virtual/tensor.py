@@ -155,6 +155,8 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
     index = device_index(self)
     if dtype is None:
         name = str(_type(self))
+        if is_without_numbers():
+            name = name.replace("torch.meta.", "torch.", 1)
         return name if index is None else name.replace("torch.", "torch.cuda.", 1)
     name = (
         dtype

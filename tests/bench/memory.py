@@ -1,8 +1,9 @@
 """Measure `dpdemo memory` on a decoder of 10^9 parameters, batch 64 x 512, AdamW, on up to 8 GPUs.
 
-Each line is a process of its own: the seconds of the processor from its start to its end, which a busy machine
-does not lengthen (the elapsed ones stand above), and the most memory that it had resident. The exit code is 1
-if a goal is missed.
+Each line is a process of its own: the seconds of the processor from its start to its end, which a busy
+machine does not lengthen (the elapsed ones stand above), and the most memory that it had resident. The exit
+code is 1 if a goal is missed.
+"""
 
 import os
 import subprocess

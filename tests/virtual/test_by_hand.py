@@ -156,8 +156,8 @@ def test_three_gpus(stack: Stack, storage: Any) -> None:
             assert (index, gpus.live_bytes(index)) == (index, hand.now)
         assert gpus.live_by_kind(0) == kinds(
             parameters=blocks(stack.shapes), gradients=together(stack.shapes),
-            inputs=block(*stack.output(ROWS)), buffers=blocks(stack.buffers) + counts(stack),
-            gathered_outputs=block(*stack.output(ROWS)),
+            inputs=block(*stack.output(ROWS)), gathered_outputs=block(*stack.output(ROWS)),
+            buffers=blocks(stack.buffers) + counts(stack),
         )  # fmt: skip
 
 

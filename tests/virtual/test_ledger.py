@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from dpdemo.virtual import VirtualGpus, separate_ledger
-from dpdemo.virtual.ledger import BLOCK_BYTES, rounded
+from dpdemo.virtual.ledger import BLOCK_BYTES, Allocation, Kind, Ledger, rounded
+
+NUM_GPUS = 2
 
 
 def test_sizes_are_rounded_up_to_blocks() -> None:
@@ -96,3 +102,161 @@ def test_the_ledger_is_back_after_an_exception(gpus: VirtualGpus) -> None:
         raise KeyboardInterrupt
     kept = torch.ones(128, device="cuda:1")
     assert gpus.live_bytes(1) == kept.nbytes
+
+
+@dataclass
+class Block:
+    """One block of the oracle; its kind stays what it was last once it is freed."""
+
+    index: int
+    nbytes: int
+    kind: Kind = Kind.TEMPORARY
+    is_live: bool = True
+
+
+@dataclass
+class Oracle:
+    """A ledger that notes every block that lives at each peak, and asks at the end what they were for."""
+
+    blocks: list[Block] = field(default_factory=list)
+    peaks: dict[int, list[Block]] = field(default_factory=lambda: {index: [] for index in range(NUM_GPUS)})
+
+    def live(self, index: int) -> list[Block]:
+        return [block for block in self.blocks if block.is_live and block.index == index]
+
+    def allocate(self, index: int, nbytes: int) -> Block:
+        block = Block(index, nbytes)
+        self.blocks.append(block)
+        if total(self.live(index)) > total(self.peaks[index]):
+            self.reset_peak(index)
+        return block
+
+    def reset_peak(self, index: int) -> None:
+        self.peaks[index] = self.live(index)
+
+    def keep_temporaries(self) -> None:
+        for block in self.blocks:
+            if block.is_live and block.kind is Kind.TEMPORARY:
+                block.kind = Kind.ACTIVATION
+
+
+def total(blocks: list[Block]) -> int:
+    return sum(block.nbytes for block in blocks)
+
+
+def by_kind(blocks: list[Block]) -> list[int]:
+    return [sum(block.nbytes for block in blocks if block.kind is kind) for kind in Kind]
+
+
+MARKS = [kind for kind in Kind if kind is not Kind.TEMPORARY]  # which is what all begin as
+places = st.integers(0, 99)
+gpu = st.integers(0, NUM_GPUS - 1)
+sizes = st.integers(0, 2000)
+steps = st.one_of(
+    st.tuples(st.just("allocate"), gpu, sizes),
+    st.tuples(st.just("allocate"), gpu, sizes),
+    st.tuples(st.just("free"), places, sizes),
+    st.tuples(st.just("mark"), places, st.sampled_from(MARKS)),
+    st.tuples(st.just("resize"), places, sizes),
+    st.tuples(st.just("keep"), places, sizes),
+    st.tuples(st.just("reset"), gpu, sizes),
+)
+
+
+@given(st.lists(steps, max_size=40))
+def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(
+    program: list[tuple[str, int, Any]],
+) -> None:
+    ledger, oracle = Ledger(NUM_GPUS), Oracle()
+    held: list[tuple[Allocation, Block]] = []
+    for name, number, value in program:
+        run(name, number, value, ledger, oracle, held)
+        for index in range(NUM_GPUS):
+            assert ledger.live[index] == total(oracle.live(index))
+            assert ledger.peak[index] == total(oracle.peaks[index])
+            assert ledger.held_by_kind(index) == by_kind(oracle.live(index))
+            assert ledger.peak_by_kind(index) == by_kind(oracle.peaks[index])
+            assert sum(ledger.peak_by_kind(index)) == ledger.peak[index]
+
+
+def run(  # noqa: PLR0917 - a step, and what it is done to
+    name: str, number: int, value: Any, ledger: Ledger, oracle: Oracle, held: list[tuple[Allocation, Block]]
+) -> None:
+    """Do one step to the ledger and to the oracle."""
+    if name == "allocate":
+        held.append((Allocation(ledger, number, value), oracle.allocate(number, rounded(value))))
+    elif name == "keep":
+        ledger.keep_temporaries()
+        oracle.keep_temporaries()
+    elif name == "reset":
+        ledger.reset_peak(number)
+        oracle.reset_peak(number)
+    elif held:
+        place = number % len(held)
+        allocation, block = held.pop(place)
+        if name == "free":
+            block.is_live = False
+            return
+        if name == "mark":
+            allocation.mark(value)
+            block.kind = value
+        else:
+            allocation.resize(value)
+            grown = oracle.allocate(block.index, rounded(value))
+            grown.kind, block.is_live = block.kind, False
+            block = grown
+        held.append((allocation, block))
+
+
+def test_a_peak_is_told_with_the_phase_in_which_it_came(gpus: VirtualGpus) -> None:
+    gpus.phase = "forward"
+    first = torch.zeros(1000, device="cuda:1")
+    gpus.phase = "backward"
+    second = torch.zeros(1000, device="cuda:1")
+    gpus.phase = "step"
+    del second
+    third = torch.zeros(10, device="cuda:1")
+    assert gpus.peak_phase(1) == "backward"
+    assert gpus.peak_phase(0) == ""
+    gpus.reset_peaks()
+    assert gpus.peak_phase(1) == "step"
+    assert gpus.phase == "step"
+    assert gpus.peak_bytes(1) == gpus.live_bytes(1) == first.nbytes // 512 * 512 + 512 + 512
+    del third
+
+
+def test_reset_peaks_begins_again_from_what_is_live(gpus: VirtualGpus) -> None:
+    kept = torch.zeros(200, device="cuda:0")
+    del kept
+    kept = torch.zeros(100, device="cuda:0")
+    torch.zeros(5000, device="cuda:0")
+    gpus.reset_peaks()
+    assert gpus.peak_bytes(0) == 512
+    assert gpus.peak_by_kind(0)["temporaries"] == 512
+    more = torch.zeros(100, device="cuda:0")
+    assert gpus.peak_bytes(0) == 1024
+    del kept, more
+    assert gpus.peak_by_kind(0)["temporaries"] == 1024
+
+
+def test_growing_in_place_needs_both_sizes_at_once_and_keeps_the_kind(gpus: VirtualGpus) -> None:
+    weight = nn.Parameter(torch.zeros(128, device="cuda:0"))
+    holder = nn.Module()
+    holder.register_parameter("weight", weight)
+    gpus.reset_peaks()
+    weight.data.resize_(512)
+    weight.data.zero_()
+    assert gpus.live_by_kind(0)["parameters"] == 2048
+    assert gpus.peak_bytes(0) == 512 + 2048
+
+
+def test_bytes_of_a_full_gpu_are_not_taken() -> None:
+    ledger = Ledger(1, [1024])
+    first = Allocation(ledger, 0, 600)
+    with pytest.raises(
+        torch.OutOfMemoryError, match="GPU 0 has a total capacity of 1024 bytes of which 0 bytes"
+    ):
+        Allocation(ledger, 0, 1)
+    assert (ledger.live, ledger.peak, ledger.gpus[0].num_ooms) == ([1024], [1024], 1)
+    del first
+    assert ledger.live == [0]

@@ -111,3 +111,15 @@ def test_a_copy_can_be_asked_for_by_name(target: str) -> None:
         assert copy.device == torch.device(target)
         assert copy.data_ptr() != tensor.data_ptr()
         assert copy.cpu().tolist() == [1, 1, 1]
+
+
+def test_a_module_moves_with_its_gradients_and_leaves_what_it_had_behind(gpus: VirtualGpus) -> None:
+    model = torch.nn.Linear(4, 2, bias=False)
+    model(torch.ones(1, 4)).sum().backward()
+    assert model.weight.grad is not None
+    alias = model.weight.grad.detach()
+    gpus.reset_peaks()
+    model.cuda()
+    assert model.weight.grad.is_cuda
+    assert not alias.is_cuda
+    assert gpus.peak_bytes(0) == gpus.live_bytes(0) == 2 * 512

@@ -1,0 +1,263 @@
+"""Attention on a virtual GPU: the CPU's numbers and gradients, and the bytes of CUDA's kernels."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+from dpdemo.virtual import VirtualGpus
+
+pytestmark = pytest.mark.usefixtures("gpus")
+BATCH, HEADS, ROWS, WIDTH = 2, 3, 10, 16
+
+
+@pytest.fixture(autouse=True)
+def _without_collector() -> Iterator[None]:
+    """Whatever dies must die at once, without the garbage collector."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def operands(
+    rows: int = ROWS, columns: int = ROWS, width: int = WIDTH, dtype: torch.dtype = torch.float32
+) -> list[torch.Tensor]:
+    """q, k and v on the CPU."""
+    torch.manual_seed(1)
+    shapes = ((rows, width), (columns, width), (columns, width))
+    return [torch.randn(BATCH, HEADS, *shape).to(dtype) for shape in shapes]
+
+
+def attend(device: str, tensors: list[torch.Tensor], mask: Any = None, **options: Any) -> list[torch.Tensor]:
+    """Attend on a device; return the result and all gradients, on the CPU."""
+    leaves = [tensor.to(device).detach().requires_grad_() for tensor in tensors]
+    at = None if mask is None else mask.detach().to(device).requires_grad_(mask.requires_grad)
+    result = F.scaled_dot_product_attention(*leaves, attn_mask=at, **options)
+    torch.manual_seed(2)
+    seed = torch.randn(result.shape).to(result)
+    wanted = leaves + ([at] if at is not None and at.requires_grad else [])
+    gradients = torch.autograd.grad(result, wanted, seed)
+    assert {tensor.device for tensor in (result, *gradients)} == {torch.device(device)}
+    return [tensor.detach().cpu() for tensor in (result, *gradients)]
+
+
+def agree(tensors: list[torch.Tensor], mask: Any = None, **options: Any) -> None:
+    """Hold a GPU's results and gradients against the CPU's."""
+    ours = attend("cuda:1", tensors, mask, **options)
+    theirs = attend("cpu", tensors, mask, **options)
+    narrow = tensors[0].dtype in (torch.float16, torch.bfloat16)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.dtype == other.dtype
+        tolerance = 2e-2 if narrow else 1e-5
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_numbers_and_gradients_are_the_cpus(dtype: torch.dtype, is_causal: bool) -> None:
+    agree(operands(dtype=dtype), is_causal=is_causal)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 16, 33])
+def test_cross_attention(columns: int) -> None:
+    agree(operands(columns=columns))
+
+
+@pytest.mark.parametrize("width", [1, 5, 8, 12, 300])
+def test_widths_of_heads_that_cuda_fuses_and_does_not(width: int) -> None:
+    agree(operands(width=width))
+    agree(operands(width=width, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_a_scale(scale: float | None) -> None:
+    agree(operands(), scale=scale)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        (torch.arange(ROWS) < 7)[None],
+        torch.tril(torch.ones(ROWS, ROWS)).bool(),
+        torch.tril(torch.ones(ROWS, ROWS)).bool().expand(BATCH, HEADS, ROWS, ROWS),
+        torch.linspace(-2, 2, ROWS * ROWS).view(ROWS, ROWS),
+        torch.linspace(-2, 2, ROWS * ROWS).view(1, 1, ROWS, ROWS),
+        torch.linspace(-2, 2, BATCH * ROWS).view(BATCH, 1, 1, ROWS),
+    ],
+    ids=["a row of bool", "bool", "bool of all heads", "float", "float with all dimensions", "float of rows"],
+)
+def test_masks(mask: torch.Tensor) -> None:
+    agree(operands(), mask)
+
+
+@pytest.mark.parametrize("shape", [(ROWS, ROWS), (1, HEADS, ROWS, ROWS), (BATCH, HEADS, ROWS, ROWS)])
+def test_the_gradient_of_a_mask(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(5)
+    agree(operands(), torch.randn(shape, requires_grad=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(dtype: torch.dtype) -> None:
+    """Attention is linear in v: so the gradient of v is the weights, those that were used, summed up."""
+    q, k, v = (tensor.to("cuda:1") for tensor in operands(dtype=dtype))
+    v.requires_grad_()
+    torch.manual_seed(3)
+    result = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+    torch.rand(1000, device="cuda:1")  # whatever is drawn between does no harm
+    (gradient,) = torch.autograd.grad(result.sum(), v)
+    total = (gradient.float() * v.float()).sum(-2).cpu()
+    tolerance = 1e-4 if dtype is torch.float32 else 5e-2
+    torch.testing.assert_close(total, result.float().sum(-2).cpu(), rtol=tolerance, atol=tolerance)
+
+
+def test_dropout_gives_the_cpus_numbers_from_the_same_seed() -> None:
+    results = []
+    for device in ("cpu", "cuda:1"):
+        tensors = [tensor.to(device) for tensor in operands()]
+        torch.manual_seed(3)
+        results.append(F.scaled_dot_product_attention(*tensors, dropout_p=0.5).cpu())
+    torch.testing.assert_close(*results)
+
+
+def test_recomputation_leaves_the_generator_where_it_was() -> None:
+    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
+    result = F.scaled_dot_product_attention(*leaves, dropout_p=0.5).sum()
+    state = torch.cuda.get_rng_state(1)
+    result.backward()
+    assert torch.equal(torch.cuda.get_rng_state(1), state)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_around_dropout(reentrant: bool) -> None:
+    gradients = []
+    for wrapped in (False, True):
+        leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
+        torch.manual_seed(4)
+
+        def run(*tensors: torch.Tensor) -> torch.Tensor:
+            return F.scaled_dot_product_attention(*tensors, dropout_p=0.5)
+
+        result = checkpoint(run, *leaves, use_reentrant=reentrant) if wrapped else run(*leaves)
+        gradients.append(
+            torch.autograd.grad(result.sum(), leaves) if not reentrant else _backward(result, leaves)
+        )
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def _backward(result: torch.Tensor, leaves: list[torch.Tensor]) -> list[Any]:
+    result.sum().backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def test_the_gradient_of_a_gradient_where_cuda_has_one() -> None:
+    """Neither CUDA's fused kernels nor the CPU's have one: PyTorch's advice is the plain operators."""
+
+    def second(device: str) -> list[torch.Tensor]:
+        leaves = [tensor.to(device).requires_grad_() for tensor in operands()]
+        with sdpa_kernel(SDPBackend.MATH):
+            result = F.scaled_dot_product_attention(*leaves)
+        (first,) = torch.autograd.grad(result.square().sum(), leaves[0], create_graph=True)
+        return [tensor.cpu() for tensor in torch.autograd.grad(first.square().sum(), leaves)]
+
+    for one, other in zip(second("cuda:1"), second("cpu"), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
+    total = F.scaled_dot_product_attention(*leaves).square().sum()
+    (first,) = torch.autograd.grad(total, leaves[0], create_graph=True)
+    with pytest.raises(RuntimeError, match=r"derivative for .*_scaled_dot_product.* is not implemented"):
+        first.sum().backward()
+
+
+def test_functions_of_functions() -> None:
+    q, k, v = (tensor.to("cuda:1") for tensor in operands())
+
+    def total(query: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(query, k, v).square().sum()
+
+    leaf = q.detach().requires_grad_()
+    (expected,) = torch.autograd.grad(total(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(total)(q), expected)
+    each = torch.vmap(F.scaled_dot_product_attention)(q[None], k[None], v[None])[0]
+    torch.testing.assert_close(each, F.scaled_dot_product_attention(q, k, v))
+
+
+def test_a_graph_that_is_kept_can_be_used_twice() -> None:
+    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
+    total = F.scaled_dot_product_attention(*leaves, dropout_p=0.3).square().sum()
+    first = torch.autograd.grad(total, leaves, retain_graph=True)
+    second = torch.autograd.grad(total, leaves)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(total, leaves)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_nothing_is_kept(gpus: VirtualGpus, context: Any) -> None:
+    with context():
+        tensors = [tensor.to("cuda:1") for tensor in operands()]
+        before = gpus.live_bytes(1)
+        result = F.scaled_dot_product_attention(*tensors)
+        torch.testing.assert_close(result.cpu(), F.scaled_dot_product_attention(*operands()))
+        assert gpus.live_bytes(1) == before + block(BATCH * HEADS * ROWS * WIDTH * 4)
+
+
+def block(num_bytes: int) -> int:
+    return -(-num_bytes // 512) * 512
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "mask", "sums"),
+    [
+        (torch.float32, 16, False, 32),  # the efficient kernel: rows in multiples of 32
+        (torch.bfloat16, 16, False, 10),  # flash: as many as there are
+        (torch.float16, 16, True, 32),  # flash takes no mask
+        (torch.float16, 256, False, 10),
+        (torch.float16, 264, False, 32),  # too wide for flash
+    ],
+)
+def test_what_cudas_kernels_keep(
+    gpus: VirtualGpus, dtype: torch.dtype, width: int, mask: bool, sums: int
+) -> None:
+    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands(width=width, dtype=dtype)]
+    given = torch.zeros(ROWS, 16, dtype=dtype, device="cuda:1")[:, :ROWS] if mask else None
+    before = gpus.live_bytes(1)
+    result = F.scaled_dot_product_attention(*leaves, attn_mask=given)
+    size = 4 if dtype is torch.float32 else 2
+    padded = block(ROWS * 16 * size) if mask else 0  # its rows begin at multiples of 16 numbers
+    kept = block(BATCH * HEADS * sums * 4) + padded
+    assert gpus.live_bytes(1) == before + block(BATCH * HEADS * ROWS * width * size) + kept
+    del result
+    assert gpus.live_bytes(1) == before
+
+
+@pytest.mark.parametrize("width", [5, 6])
+def test_what_cuda_does_not_fuse_keeps_the_weights(gpus: VirtualGpus, width: int) -> None:
+    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands(width=width)]
+    before = gpus.live_bytes(1)
+    result = F.scaled_dot_product_attention(*leaves)
+    weights = block(BATCH * HEADS * ROWS * ROWS * 4)
+    assert gpus.live_bytes(1) >= before + weights + block(BATCH * HEADS * ROWS * width * 4)
+    del result
+    assert gpus.live_bytes(1) == before
+
+
+def test_operands_on_two_devices_are_an_error() -> None:
+    q, k, v = operands()
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        F.scaled_dot_product_attention(q.to("cuda:1"), k, v)
+
+
+def test_grouped_queries_are_left_to_pytorch() -> None:
+    q, k, v = (tensor.to("cuda:1") for tensor in operands())
+    result = F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], enable_gqa=True)
+    one, two, three = operands()
+    expected = F.scaled_dot_product_attention(one, two[:, :1], three[:, :1], enable_gqa=True)
+    torch.testing.assert_close(result.cpu(), expected)

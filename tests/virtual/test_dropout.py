@@ -1,0 +1,80 @@
+"""Dropout on a virtual GPU: the CPU's numbers, with a mask of one byte an element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from torch import nn
+
+from dpdemo.virtual import VirtualGpus
+
+pytestmark = pytest.mark.usefixtures("gpus")
+NUMBERS = 1000
+
+
+def thinned(device: str, function: Any) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    leaf = torch.randn(NUMBERS).to(device).requires_grad_()
+    torch.manual_seed(2)
+    result = function(leaf)
+    (gradient,) = torch.autograd.grad(result.sum(), leaf)
+    return [result.detach().cpu(), gradient.cpu()]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.dropout(x, 0.5),
+        lambda x: F.dropout(x, 0.1),
+        lambda x: F.dropout(x, 0.5, training=False),
+        lambda x: F.dropout(x, 0.0),
+        lambda x: F.dropout(x, 1.0),
+        lambda x: F.dropout(x.clone(), 0.5, inplace=True),
+        lambda x: F.alpha_dropout(x, 0.5, training=True),
+        lambda x: F.dropout1d(x.view(1, 10, 100), 0.5),
+        lambda x: torch.dropout(x, 0.3, True),
+        nn.Dropout(0.3),
+    ],
+)
+def test_numbers_and_gradients_are_the_cpus(function: Any) -> None:
+    for one, other in zip(thinned("cuda:1", function), thinned("cpu", function), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_mask_takes_a_byte_an_element(gpus: VirtualGpus, dtype: torch.dtype) -> None:
+    leaf = torch.ones(NUMBERS, dtype=dtype, device="cuda:1", requires_grad=True)
+    before = gpus.live_bytes(1)
+    result = F.dropout(leaf, 0.5)
+    assert gpus.live_bytes(1) - before == -(-leaf.nbytes // 512) * 512 + 1024
+    assert set(result.float().unique().tolist()) == {0.0, 2.0}
+    del result
+    assert gpus.live_bytes(1) == before
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_all_or_nothing_has_no_mask_of_bytes(gpus: VirtualGpus, p: float) -> None:
+    leaf = torch.ones(NUMBERS, device="cuda:1", requires_grad=True)
+    before = gpus.live_bytes(1)
+    result = F.dropout(leaf, p)
+    assert (gpus.live_bytes(1) - before) % 4096 == 0
+    assert result.sum().item() == NUMBERS * (1 - p)
+
+
+def test_a_probability_that_is_none_is_pytorchs_error() -> None:
+    with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
+        F.dropout(torch.ones(1, device="cuda"), 1.5)
+
+
+def test_the_gradient_of_a_gradient_and_functions_of_functions() -> None:
+    leaf = torch.randn(10, device="cuda:1", requires_grad=True)
+    (first,) = torch.autograd.grad(F.dropout(leaf.square(), 0.5).sum(), leaf, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), leaf)
+    assert set(second.tolist()) <= {0.0, 4.0}
+    found = torch.func.grad(lambda x: F.dropout(x, 0.5).sum())(leaf.detach())
+    assert set(found.tolist()) <= {0.0, 2.0}
+    rows = torch.vmap(lambda x: F.dropout(x, 0.5), randomness="different")(torch.ones(4, 10, device="cuda:1"))
+    assert set(rows.unique().tolist()) <= {0.0, 2.0}

@@ -1,0 +1,228 @@
+"""GPUs can be full: what does not fit is CUDA's own error, and memory that comes back can be used again."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dpdemo.virtual import virtual_gpus
+
+MIB = 2**20
+STORAGES = pytest.mark.parametrize("storage", ["cpu", "meta"])
+
+
+FULL = (
+    "CUDA out of memory. Tried to allocate 52.00 MiB. GPU 1 has a total capacity of 100.00 MiB of which "
+    "40.00 MiB is free. Including non-PyTorch memory, this process has 60.00 MiB memory in use. Of the "
+    "allocated memory 60.00 MiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. "
+    "If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory "
+    "Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+    "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
+
+
+def bytes_of(mib: float, device: str = "cuda") -> torch.Tensor:
+    return torch.empty(int(mib * MIB), dtype=torch.uint8, device=device)
+
+
+@pytest.mark.parametrize(
+    ("memory", "totals"),
+    [
+        ("24GiB", [24 * 2**30] * 3),
+        (4096, [4096] * 3),
+        (["1GiB", "512MiB", 1000], [2**30, 2**29, 1000]),
+        (("1KiB", "2KiB", "3KiB"), [1024, 2048, 3072]),
+        (None, [80 * 2**30] * 3),
+    ],
+)
+def test_a_size_for_all_or_one_for_each(memory: Any, totals: list[int]) -> None:
+    with virtual_gpus(3, memory=memory):
+        assert [torch.cuda.get_device_properties(index).total_memory for index in range(3)] == totals
+        assert [torch.cuda.mem_get_info(index) for index in range(3)] == [(total, total) for total in totals]
+
+
+@pytest.mark.parametrize("memory", [["1GiB"], ["1GiB"] * 4, []])
+def test_another_number_of_sizes_than_of_gpus_is_an_error(memory: list[str]) -> None:
+    wording = f"^expected one size, or one for each of the 3 GPUs, got {len(memory)} sizes$"
+    with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):
+        pass
+
+
+@pytest.mark.parametrize("memory", ["24", "24GB", "24 GiB", "-1GiB", "lots", 0, -1, True, 1.5, ["lots"] * 3])
+def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory: Any) -> None:
+    wording = "^expected a size such as 24GiB or 512MiB, got "
+    with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):
+        pass
+    assert not torch.cuda.is_available()
+
+
+@STORAGES
+def test_what_does_not_fit_is_cudas_error_in_its_own_words(storage: Any) -> None:
+    with virtual_gpus(2, memory=["1GiB", "100MiB"], storage=storage):
+        kept = bytes_of(60, "cuda:1")
+        with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+            bytes_of(50.5, "cuda:1")
+        assert str(caught.value) == FULL
+        assert isinstance(caught.value, torch.OutOfMemoryError)
+        assert isinstance(caught.value, RuntimeError)
+        del kept
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "tried"),
+    [(1, "2.00 MiB"), (MIB, "2.00 MiB"), (MIB + 1, "20.00 MiB"), (10 * MIB - 512, "20.00 MiB"),
+     (10 * MIB, "10.00 MiB"), (11 * MIB, "12.00 MiB"), (3 * 2**30, "3.00 GiB")],
+)  # fmt: skip
+def test_the_error_tells_the_segment_that_the_allocator_would_ask_for(nbytes: int, tried: str) -> None:
+    """(`get_allocation_size`, c10/cuda/CUDACachingAllocator.cpp)."""
+    with virtual_gpus(1, memory=512, storage="meta"):
+        full = torch.empty(512, dtype=torch.uint8, device="cuda")
+        with pytest.raises(torch.OutOfMemoryError, match=re.escape(f"Tried to allocate {tried}. GPU 0")):
+            torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        del full
+
+
+@STORAGES
+def test_the_last_byte_can_be_used_and_no_more(storage: Any) -> None:
+    with virtual_gpus(1, memory="1MiB", storage=storage) as gpus:
+        all_of_it = bytes_of(1)
+        assert torch.cuda.mem_get_info() == (0, MIB)
+        with pytest.raises(torch.OutOfMemoryError, match="0 bytes is free"):
+            bytes_of(1 / MIB)
+        assert gpus.live_bytes(0) == gpus.peak_bytes(0) == MIB
+        del all_of_it
+
+
+@STORAGES
+def test_memory_comes_back_when_tensors_die(storage: Any) -> None:
+    def scope() -> int:
+        local = bytes_of(0.9)
+        return local.nbytes
+
+    with virtual_gpus(1, memory="1MiB", storage=storage):
+        for _ in range(3):
+            scope()
+        tensor = bytes_of(0.9)
+        with pytest.raises(torch.OutOfMemoryError):
+            bytes_of(0.9)
+        del tensor
+        tensor = bytes_of(0.9)
+        tensor = bytes_of(0)
+        assert len(tensor) == 0
+        assert torch.cuda.mem_get_info() == (MIB, MIB)
+
+
+@STORAGES
+def test_a_step_that_failed_gives_its_memory_back_and_half_the_batch_fits(storage: Any) -> None:
+    """The usual loop: catch, halve, try again."""
+    tried, did = [], False
+    with virtual_gpus(1, memory="3MiB", storage=storage):
+        model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256)).cuda()
+        before = torch.cuda.memory_allocated()
+        rows = 1024
+        while not did:
+            try:
+                tried.append(rows)
+                model(torch.ones(rows, 64).cuda()).sum().backward()
+                did = True
+            except torch.cuda.OutOfMemoryError:
+                rows //= 2
+            # Only out here: while an error is handled, its traceback keeps all that there was
+            model.zero_grad()
+            assert did or torch.cuda.memory_allocated() == before
+        assert tried == [1024, 512]
+        assert torch.cuda.memory_stats()["num_ooms"] == 1
+
+
+@STORAGES
+@pytest.mark.parametrize(
+    "allocate",
+    [
+        lambda big: big + 1,
+        lambda big: big.clone(),
+        lambda big: big.to(torch.float64),
+        lambda big: big.cpu().cuda(),
+        torch.zeros_like,
+        lambda big: torch.cat([big, big]),
+        lambda big: big.repeat(2),
+        lambda big: nn.Parameter(big.detach().clone()),
+        lambda big: torch.ones(0, device="cuda").resize_(len(big)),
+        lambda big: torch.nn.functional.dropout(big, 0.5),
+        lambda big: big.untyped_storage().clone(),
+    ],
+)
+def test_every_way_to_memory_has_the_limit(storage: Any, allocate: Any) -> None:
+    with virtual_gpus(1, memory="1MiB", storage=storage):
+        big = torch.ones(MIB // 4 - 256, device="cuda")
+        before = torch.cuda.memory_allocated()
+        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+            allocate(big)
+        assert torch.cuda.memory_allocated() == before
+
+
+@STORAGES
+def test_each_gpu_has_its_own_limit(storage: Any) -> None:
+    with virtual_gpus(2, memory=["1MiB", "4MiB"], storage=storage):
+        one = bytes_of(3, "cuda:1")
+        with pytest.raises(torch.OutOfMemoryError, match=r"GPU 0 has a total capacity of 1024\.00 KiB"):
+            one.to("cuda:0")
+        del one
+
+
+@STORAGES
+def test_torch_answers_from_the_ledger(storage: Any) -> None:
+    with virtual_gpus(2, memory="10MiB", storage=storage):
+        kept = bytes_of(4, "cuda:1")
+        with pytest.raises(torch.OutOfMemoryError):
+            bytes_of(7, "cuda:1")
+        assert torch.cuda.mem_get_info(1) == (6 * MIB, 10 * MIB)
+        assert torch.cuda.get_device_properties(1).total_memory == 10 * MIB
+        assert torch.cuda.memory_allocated(1) == torch.cuda.max_memory_allocated(1) == 4 * MIB
+        assert torch.cuda.memory_stats(1)["num_ooms"] == 1
+        assert torch.cuda.memory_stats(0)["num_ooms"] == 0
+        assert "CUDA OOMs: 1 " in torch.cuda.memory_summary(1)
+        assert "4096 KiB" in torch.cuda.memory_summary(1)
+        assert torch.accelerator.memory_allocated(1) == 4 * MIB
+        del kept
+
+
+@pytest.mark.filterwarnings("ignore:\\n.*There is an imbalance between your GPUs")
+@STORAGES
+def test_a_replica_that_does_not_fit_is_data_parallels_error(storage: Any) -> None:
+    with virtual_gpus(3, memory=["1GiB", "1GiB", "1MiB"], storage=storage):
+        model = nn.DataParallel(nn.Sequential(nn.Linear(10, 1000), nn.ReLU()).cuda())
+        small = model(torch.ones(30, 10))
+        assert small.shape == (30, 1000)
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            model(torch.ones(900, 10))
+    message = str(caught.value)
+    assert message.startswith("Caught OutOfMemoryError in replica 2 on device 2.\n")
+    assert (
+        "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 2 has a total capacity of 1024.00 KiB"
+        in message
+    )
+
+
+@STORAGES
+def test_gpu_0_fills_up_while_the_others_are_half_empty(storage: Any) -> None:
+    """DataParallel's most reported trouble: the loss needs all outputs on one GPU."""
+    with virtual_gpus(4, memory="8MiB", storage=storage):
+        model = nn.DataParallel(nn.Linear(10, 2000).cuda())
+        output = model(torch.ones(400, 10))
+        with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory.*GPU 0 has"):
+            torch.nn.functional.cross_entropy(output * 2, torch.zeros(400, dtype=torch.long).cuda())
+        assert all(torch.cuda.mem_get_info(index)[0] > 7 * MIB for index in (1, 2, 3))
+
+
+def test_the_limit_ends_with_the_block() -> None:
+    with virtual_gpus(1, memory=512):
+        pass
+    with virtual_gpus(1) as gpus:
+        tensor = bytes_of(1)
+        assert gpus.live_bytes(0) == MIB
+        del tensor

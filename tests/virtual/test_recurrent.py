@@ -1,0 +1,251 @@
+"""Recurrent networks on a virtual GPU: the CPU's numbers and gradients, and the bytes of one kernel."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+from dpdemo.virtual import VirtualGpus
+
+pytestmark = [
+    pytest.mark.usefixtures("gpus"),
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
+]
+ROWS, STEPS, WIDTH, HIDDEN = 4, 6, 5, 8
+NETWORKS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
+
+
+@pytest.fixture(autouse=True)
+def _without_collector() -> Iterator[None]:
+    """Whatever dies must die at once, without the garbage collector."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture(params=NETWORKS.values(), ids=list(NETWORKS))
+def network(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, PackedSequence):
+        return [value.data]
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [leaf for part in value for leaf in flat(part)]
+
+
+def run(model: nn.Module, device: str, *given: Any) -> list[torch.Tensor]:
+    """Run on a device; return outputs and gradients of inputs and weights, on the CPU."""
+    model.to(device).zero_grad()
+    leaves = [tensor.detach().to(device).requires_grad_() for tensor in given]
+    outputs = flat(model(*leaves))
+    assert {output.device for output in outputs} == {torch.device(device)}
+    torch.manual_seed(2)
+    total: Any = sum((output * torch.randn(output.shape).to(device)).sum() for output in outputs)
+    total.backward()
+    gradients = [leaf.grad for leaf in (*leaves, *model.parameters())]
+    return [tensor.detach().cpu() for tensor in (*outputs, *gradients) if tensor is not None]
+
+
+def agree(model: nn.Module, *given: torch.Tensor) -> None:
+    theirs, ours = run(model, "cpu", *given), run(model, "cuda:1", *given)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_layers": 3},
+        {"bidirectional": True},
+        {"num_layers": 2, "bidirectional": True},
+        {"batch_first": True},
+        {"bias": False},
+        {"dropout": 0.0, "num_layers": 2},
+    ],
+)
+def test_numbers_and_gradients_are_the_cpus(network: Any, options: dict[str, Any]) -> None:
+    agree(network(WIDTH, HIDDEN, **options), torch.randn(ROWS, STEPS, WIDTH))
+
+
+def test_an_lstms_projection() -> None:
+    agree(nn.LSTM(WIDTH, HIDDEN, 2, proj_size=3, bidirectional=True), torch.randn(STEPS, ROWS, WIDTH))
+
+
+def test_a_relu_network() -> None:
+    agree(nn.RNN(WIDTH, HIDDEN, 2, nonlinearity="relu"), torch.randn(STEPS, ROWS, WIDTH))
+
+
+def test_one_sequence_without_a_batch(network: Any) -> None:
+    agree(network(WIDTH, HIDDEN), torch.randn(STEPS, WIDTH))
+
+
+def test_a_first_state_and_its_gradient(network: Any) -> None:
+    model = network(WIDTH, HIDDEN, 2)
+
+    class WithState(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor, *states: torch.Tensor) -> Any:
+            return self.model(x, states if len(states) > 1 else states[0])
+
+    states = [torch.randn(2, ROWS, HIDDEN) for _ in range(1 + (network is nn.LSTM))]
+    agree(WithState(), torch.randn(STEPS, ROWS, WIDTH), *states)
+
+
+class Packed(nn.Module):
+    """Packs sequences of several lengths."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> Any:
+        lengths = torch.tensor([2, 6, 1, 4])
+        return self.model(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_packed_sequences(network: Any, options: dict[str, Any]) -> None:
+    agree(Packed(network(WIDTH, HIDDEN, batch_first=True, **options)), torch.randn(ROWS, STEPS, WIDTH))
+
+
+def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(network: Any) -> None:
+    model = network(WIDTH, HIDDEN, 2, dropout=0.5).double().to("cuda:1")
+    data = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to("cuda:1").requires_grad_()
+    direction = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to("cuda:1")
+
+    def total(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        result: torch.Tensor = model(x)[0].square().sum()
+        return result
+
+    value = total(data)
+    torch.rand(100, device="cuda:1")  # whatever is drawn between does no harm
+    (gradient,) = torch.autograd.grad(value, data)
+    step = 1e-6
+    with torch.no_grad():
+        slope = (total(data + step * direction) - total(data - step * direction)) / (2 * step)
+    torch.testing.assert_close((gradient * direction).sum().cpu(), slope.cpu(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_of_a_gradient(network: Any) -> None:
+    model = network(WIDTH, HIDDEN).double()
+
+    def second(device: str) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        leaf = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to(device).requires_grad_()
+        (first,) = torch.autograd.grad(model.to(device)(leaf)[0].square().sum(), leaf, create_graph=True)
+        return [
+            tensor.cpu() for tensor in torch.autograd.grad(first.square().sum(), [leaf, *model.parameters()])
+        ]
+
+    for one, other in zip(second("cuda:1"), second("cpu"), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_functions_of_functions(network: Any) -> None:
+    model = network(WIDTH, HIDDEN).to("cuda:1")
+    weights = dict(model.named_parameters())
+    x = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1")
+
+    def total(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        result: torch.Tensor = torch.func.functional_call(model, parameters, (x,))[0].square().sum()
+        return result
+
+    found = torch.func.grad(total)(weights)
+    model(x)[0].square().sum().backward()
+    for name, parameter in weights.items():
+        torch.testing.assert_close(found[name], parameter.grad)
+
+
+def test_a_graph_that_is_kept_can_be_used_twice(network: Any) -> None:
+    model = network(WIDTH, HIDDEN, 2, dropout=0.5).to("cuda:1")
+    total = model(torch.randn(STEPS, ROWS, WIDTH).to("cuda:1"))[0].sum()
+    first = torch.autograd.grad(total, list(model.parameters()), retain_graph=True)
+    second = torch.autograd.grad(total, list(model.parameters()))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_only_the_results_stay(gpus: VirtualGpus, network: Any, context: Any) -> None:
+    model = network(WIDTH, HIDDEN, 2).to("cuda:1")
+    with context():
+        x = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1")
+        before = gpus.live_bytes(1)
+        output, states = model(x)
+        num_states = 1 + (network is nn.LSTM)
+        assert gpus.live_bytes(1) == before + block(STEPS, ROWS, HIDDEN) + num_states * block(2, ROWS, HIDDEN)
+    del output, states
+
+
+def block(*shape: int) -> int:
+    return -(-torch.Size(shape).numel() * 4 // 512) * 512
+
+
+KEPT = {nn.LSTM: 6, nn.GRU: 4, nn.RNN: 1}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_one_kernel_keeps(gpus: VirtualGpus, network: Any, packed: bool) -> None:
+    """Of each layer, direction and step of a row: gates, and an LSTM's cell and its tanh."""
+    model = network(WIDTH, 64, 2, bidirectional=True, batch_first=True).to("cuda:1")
+    model = Packed(model) if packed else model
+    x = torch.randn(ROWS, STEPS, WIDTH).to("cuda:1")
+    before = gpus.live_bytes(1)
+    output, last = model(x)
+    steps = 2 + 6 + 1 + 4 if packed else ROWS * STEPS
+    reserve = block(steps * 2 * 2 * 64 * KEPT[network])
+    states = (1 + (network is nn.LSTM)) * block(4, ROWS, 64)
+    held = gpus.live_bytes(1) - before
+    beside = block(steps, WIDTH) + 3 * 512 if packed else 0  # the packed data, and the order of the rows
+    least = block(steps, 128) + 2 * states + reserve  # the output, first and last states
+    assert least <= held <= least + beside + (states if packed else 0)
+    del output, last
+
+
+def test_weights_of_a_replica_are_copied_into_one_buffer(gpus: VirtualGpus) -> None:
+    def kept(index: int, model: nn.Module) -> int:
+        gpus.reset_peaks()
+        output = model(torch.ones(2 * ROWS, STEPS, WIDTH))[0]
+        held = gpus.live_bytes(index)
+        del output
+        return held
+
+    model = nn.LSTM(WIDTH, HIDDEN, batch_first=True).cuda()
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    reserve, alone = block(ROWS * STEPS * HIDDEN * 6 + weights), block(ROWS * STEPS * HIDDEN * 6)
+    assert reserve > alone
+    held = kept(1, nn.DataParallel(model, device_ids=[0, 1]))
+    parts = (
+        block(ROWS, STEPS, WIDTH) + block(ROWS, STEPS, HIDDEN) + 2 * block(1, ROWS, HIDDEN) + block(weights)
+    )
+    assert held == parts + reserve
+
+
+def test_a_state_left_on_the_host_is_cudas_error(network: Any) -> None:
+    model = network(WIDTH, HIDDEN).cuda()
+    state = torch.zeros(1, ROWS, HIDDEN)
+    given = (state, state) if network is nn.LSTM else state
+    with pytest.raises(RuntimeError, match="Input and hidden tensors are not at the same device"):
+        model(torch.ones(STEPS, ROWS, WIDTH).cuda(), given)
+
+
+def test_autocast_casts_the_operands(network: Any) -> None:
+    model = network(WIDTH, HIDDEN).cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        output, _ = model(torch.ones(STEPS, ROWS, WIDTH).cuda())
+    assert output.dtype is torch.bfloat16
+    output.float().sum().backward()
+    assert all(parameter.grad.dtype is torch.float32 for parameter in model.parameters())

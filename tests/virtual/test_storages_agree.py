@@ -1,0 +1,89 @@
+"""The ledger is the same with numbers and without, phase by phase, for the same program.
+
+What is not the same stands in docs/virtual-gpus.md, and below.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from programs import PROGRAMS, Notes, numbers, pages_of, training, words
+from torch import nn
+
+from dpdemo import models
+from dpdemo.catalogue import MODELS
+from dpdemo.config import Config
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """What PyTorch loads at first use keeps its caller's tensors alive until garbage is collected."""
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
+
+
+@pytest.fixture(autouse=True)
+def _without_collector() -> Iterator[None]:
+    """What a collection of garbage frees, it frees at any moment."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def differences(program: Callable[[Notes], None]) -> list[tuple[str, Any, Any]]:
+    """What differs, with the phase."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        real, sizes_only = pages_of(program, "cpu"), pages_of(program, "meta")
+    assert list(real) == list(sizes_only)
+    return [
+        (phase, one, other)
+        for phase, page in real.items()
+        for one, other in zip(page, sizes_only[phase], strict=True)
+        if one != other
+    ]
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=list(PROGRAMS))
+def test_both_storages_give_the_same_ledger(program: Callable[[Notes], None]) -> None:
+    assert differences(program) == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_built_in_models_too(name: str) -> None:
+    def program(notes: Notes) -> None:
+        gpu = torch.device("cuda", 0)
+        placement = models.Placement(nn.DataParallel, gpu, gpu)
+        config = Config(model=name)
+        built = models.build(config, placement)
+        notes("build")
+        shape = (6, *MODELS[name].input(config.input_size, config.output_size))
+        batch = words(*shape) if name == "hybrid" else numbers(*shape)
+        output = built.model(batch.to(built.input_device))
+        notes("forward")
+        output.float().sum().backward()
+        notes("backward")
+
+    assert differences(program) == []
+
+
+def test_a_difference_is_seen() -> None:
+    """An embedding bag's mean: the CPU keeps one number more for each bag than CUDA and sizes alone."""
+    bag = training((lambda: nn.EmbeddingBag(50, 16), lambda: (words(9, 7),)))
+    assert {phase for phase, _, _ in differences(bag)} >= {"forward 0", "loss 0"}
+
+
+def test_one_hot_looks_at_its_numbers_on_the_cpu_alone() -> None:
+    """CUDA does not, where the number of classes is given: two reads are counted that a GPU does not make."""
+
+    def program(notes: Notes) -> None:
+        F.one_hot(torch.zeros(3, dtype=torch.long, device="cuda"), 5)
+        notes("one hot")
+
+    moved = [other for _, _, other in differences(program)]
+    assert any(isinstance(page, dict) and page.get("num_device_to_host") == 0 for page in moved)
