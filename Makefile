@@ -26,6 +26,7 @@ bench: $(STAMP)
 	$(BIN)/python tests/bench/virtual.py
 	$(BIN)/python tests/bench/check.py
 	$(BIN)/python tests/bench/ddp.py
+	$(BIN)/python tests/bench/memory.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2

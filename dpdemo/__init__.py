@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from dpdemo.config import Config, load_config
     from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
     from dpdemo.explanation import Explanation
+    from dpdemo.footprint import largest_batch, predict_memory
+    from dpdemo.memoryreport import MemoryReport, Training
     from dpdemo.prediction import simulate
     from dpdemo.preflight.engine import check
     from dpdemo.preflight.findings import CheckReport
@@ -30,17 +32,21 @@ _HOMES = {
     "Config": "dpdemo.config",
     "DpdemoError": "dpdemo.errors",
     "Explanation": "dpdemo.explanation",
+    "MemoryReport": "dpdemo.memoryreport",
     "Recording": "dpdemo.recording",
     "Replay": "dpdemo.verdict",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.errors",
     "SplitReport": "dpdemo.report",
+    "Training": "dpdemo.memoryreport",
     "UsageError": "dpdemo.errors",
     "assert_no_pitfalls": "dpdemo.preflight.testing",
     "check": "dpdemo.preflight.engine",
     "explain": "dpdemo.walkthrough",
+    "largest_batch": "dpdemo.footprint",
     "load_config": "dpdemo.config",
     "load_recording": "dpdemo.recording",
+    "predict_memory": "dpdemo.footprint",
     "record": "dpdemo.recorder",
     "replay": "dpdemo.replayer",
     "run": "dpdemo.runner",
@@ -53,17 +59,21 @@ __all__ = [
     "Config",
     "DpdemoError",
     "Explanation",
+    "MemoryReport",
     "Recording",
     "Replay",
     "RunError",
     "RunInterrupted",
     "SplitReport",
+    "Training",
     "UsageError",
     "assert_no_pitfalls",
     "check",
     "explain",
+    "largest_batch",
     "load_config",
     "load_recording",
+    "predict_memory",
     "record",
     "replay",
     "run",

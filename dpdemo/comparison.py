@@ -23,6 +23,7 @@ from dpdemo.runner.dp import place
 from dpdemo.runner.gradients import Gradients, Part, on_data_parallel, on_one_device, on_ranks
 from dpdemo.sampler import distribute
 from dpdemo.split import split_batch
+from dpdemo.strategy import TIMEOUT_SECONDS
 
 TOLERANCE = 1e-4
 """Relative: float32 sums in another order differ by less, and any two weightings by far more."""
@@ -50,7 +51,7 @@ class _Way:
     found: Gradients
 
 
-def compare(config: Config, timeout: float = 300) -> Comparison:
+def compare(config: Config, timeout: float = TIMEOUT_SECONDS) -> Comparison:
     """Compare both strategies over as many GPUs; the gradients are computed on the CPU.
 
     Raises:

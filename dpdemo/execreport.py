@@ -49,7 +49,7 @@ class ExecReport:
 
     `peak_bytes` has one number a GPU, since the program's start or since its own last
     `torch.cuda.reset_peak_memory_stats`. `set_visible` is what the program set CUDA_VISIBLE_DEVICES to, if it
-    did: virtual GPUs do not heed it.
+    did: virtual GPUs do not heed it. `capacity_bytes` has what each GPU could hold, where that was limited.
     """
 
     program: str
@@ -59,3 +59,10 @@ class ExecReport:
     traffic: Traffic
     peak_bytes: tuple[int, ...]
     set_visible: str | None = None
+    capacity_bytes: tuple[int, ...] | None = None
+
+    @property
+    def peaks(self) -> list[tuple[int, int | None]]:
+        """What each GPU held at its peak, and what it could hold; None where that was not limited."""
+        limits = self.capacity_bytes or (None,) * len(self.peak_bytes)
+        return list(zip(self.peak_bytes, limits, strict=True))

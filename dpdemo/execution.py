@@ -2,7 +2,7 @@
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from dpdemo.devices import Devices
@@ -21,12 +21,19 @@ Finish = Callable[[ExecReport, CheckReport | None], None]
 """Called once the program is over, with what was seen, and with the findings where a check was asked for."""
 
 
-def execute(program: Program, num_gpus: int, finish: Finish, check: CallCheck | None = None) -> object:
+def execute(
+    program: Program,
+    num_gpus: int,
+    finish: Finish,
+    check: CallCheck | None = None,
+    memory: Sequence[int] | None = None,
+) -> object:
     """Run the program in this process and return what it leaves with: what `sys.exit` is to be called with.
 
     The GPUs stay until Python has ended the program's threads and called its atexit functions, which come
     before ours since they were registered later. Then `finish` gets the report, also when the program failed.
-    `check` judges every DataParallel call on the way.
+    `check` judges every DataParallel call on the way; `memory` has what each GPU can hold, past which the
+    program gets its torch.OutOfMemoryError.
 
     Raises:
         UsageError: the GPUs cannot be made.
@@ -34,7 +41,7 @@ def execute(program: Program, num_gpus: int, finish: Finish, check: CallCheck | 
     """
     stack = ExitStack()
     try:
-        gpus = stack.enter_context(virtual_gpus(num_gpus))
+        gpus = stack.enter_context(virtual_gpus(num_gpus, memory=memory))
     except VirtualGpuError as error:
         raise UsageError(f"expected to open {num_gpus} virtual GPUs, got an error: {error}") from None
     watch = stack.enter_context(watching())
@@ -47,7 +54,7 @@ def execute(program: Program, num_gpus: int, finish: Finish, check: CallCheck | 
         if os.getpid() != process:  # a child that was forked, and came here too
             return
         now = os.environ.get(VISIBLE)
-        report = _report(program, gpus, watch, None if now == visible else now)
+        report = _report(program, gpus, watch, None if now == visible else now, memory)
         findings = None if check is None else check.report()
         stack.close()
         finish(report, findings)
@@ -56,7 +63,13 @@ def execute(program: Program, num_gpus: int, finish: Finish, check: CallCheck | 
     return run_program(program)
 
 
-def _report(program: Program, gpus: VirtualGpus, watch: Watch, set_visible: str | None) -> ExecReport:
+def _report(
+    program: Program,
+    gpus: VirtualGpus,
+    watch: Watch,
+    set_visible: str | None,
+    memory: Sequence[int] | None,
+) -> ExecReport:
     moved = gpus.bytes_moved
     return ExecReport(
         program=str(program),
@@ -73,4 +86,5 @@ def _report(program: Program, gpus: VirtualGpus, watch: Watch, set_visible: str 
         ),
         peak_bytes=tuple(gpus.peak_bytes(index) for index in range(len(gpus))),
         set_visible=set_visible,
+        capacity_bytes=None if memory is None else tuple(memory),
     )

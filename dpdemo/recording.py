@@ -92,6 +92,12 @@ class Recording(_Frozen):
             file.writelines(_pieces(self))
 
 
+class RecordingFile(Recording):
+    """A recording as `save` writes it: the schema of the file is made from this."""
+
+    version: Literal["dpdemo.recording/1"] = Field(alias="schema")
+
+
 def _pieces(recording: Recording) -> Iterator[str]:
     """Yield the JSON, a tensor a line, so that two recordings can be compared by `diff` too."""
     whole = recording.model_dump(mode="json")

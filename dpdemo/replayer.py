@@ -15,6 +15,7 @@ from dpdemo.prediction import resolve
 from dpdemo.recorder import observed
 from dpdemo.recording import Recording, TensorRecord, load_recording
 from dpdemo.runner.place import opened_devices
+from dpdemo.runner.visible import num_visible
 from dpdemo.verdict import Difference, Replay, compare
 
 
@@ -39,7 +40,7 @@ def replay(
     where = "a recording" if isinstance(recording, Recording) else os.fspath(recording)
     found = recording if isinstance(recording, Recording) else load_recording(recording)
     recorded = found.checked_config(where)
-    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    visible = num_visible()
     on_virtual = (
         virtual if virtual is not None else not visible and (recorded.gpus is not None or gpus is not None)
     )

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
 """Keys that only DistributedDataParallel reads."""
+TIMEOUT_SECONDS: float = 300
+"""How long a rank waits for the others, unless it is told: at the rendezvous and in every exchange."""
 
 
 def ranks_per_node(config: "Config") -> int | None:

@@ -1,4 +1,4 @@
-"""The console blocks of README.md: run as written, their output compared or (`make readme`) written anew."""
+"""Console blocks of README.md and docs/: run as written, the output compared or (`make readme`) renewed."""
 
 import os
 import re
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A command as the README writes it, and the output that it shows below."""
+    """A command as a page writes it, and the output that it shows below."""
 
     command: str
     output: str
@@ -56,4 +56,5 @@ def written_anew(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(written_anew(README.read_text()))
+    for page in PAGES:
+        page.write_text(written_anew(page.read_text()))

@@ -116,6 +116,21 @@ class TestTheCommand:
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_stream_that_lacks_a_sign_gets_a_plain_one(uneven, form, encoding):
+    import io
+
+    from rich.console import Console
+
+    from dpdemo.render import contrast
+
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    contrast.write(uneven, form, Console(file=file, width=80, _environ={}))
+    file.seek(0)
+    assert "Memory on device 0 (>=)" in file.read()
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
 def test_the_drawing_holds_every_fact_in_80_columns(uneven, form):
     import io
 

@@ -1,34 +1,50 @@
-"""The README: each command does what it shows."""
+"""The README and the pages of docs/: each command does what it shows."""
 
 import re
 
 import pytest
-from readme import README, ROOT, run, shown
+from readme import PAGES, ROOT, run, shown
 
-TEXT = README.read_text()
-
-
-def test_there_are_commands_in_the_readme():
-    assert len(shown(TEXT)) >= 2
+TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 
 
-@pytest.mark.parametrize("each", shown(TEXT), ids=lambda each: each.command)
-def test_a_command_prints_what_the_readme_shows(each):
-    assert run(each.command) == each.output
+def found(pattern):
+    """Each page's name with what a pattern finds in it."""
+    return [
+        (page, each)
+        for page, text in TEXTS.items()
+        for each in re.findall(pattern, text, re.DOTALL | re.MULTILINE)
+    ]
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"make ([a-z-]+)", TEXT))))
-def test_a_make_target_that_is_named_exists(target):
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+COMMANDS = [(page, each) for page, text in TEXTS.items() for each in shown(text)]
 
 
-@pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
-def test_the_python_code_runs(code, capsys):
-    exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - our own README
+def test_there_are_commands_in_the_readme_and_in_the_docs():
+    assert len({page for page, _ in COMMANDS}) >= 2
+    assert sum(page == "README.md" for page, _ in COMMANDS) >= 2
+
+
+@pytest.mark.parametrize(
+    ("page", "each"), COMMANDS, ids=[f"{page}: {each.command}" for page, each in COMMANDS]
+)
+def test_a_command_prints_what_the_page_shows(page, each):
+    assert run(each.command) == each.output, f"{page}: write it anew by `make readme`"
+
+
+@pytest.mark.parametrize(("page", "target"), sorted(set(found(r"make ([a-z-]+)"))))
+def test_a_make_target_that_is_named_exists(page, target):
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page} names it"
+
+
+@pytest.mark.parametrize(("page", "code"), found(r"^```python\n(.*?)^```$"))
+def test_the_python_code_runs(page, code, capsys):
+    exec(compile(code, page, "exec"), {})  # noqa: S102 - our own pages
     for value in re.findall(r"print\(.*\)  # ([\d.]+)", code):
         assert value in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", re.findall(r"\]\((?!http)([^)#]+)", TEXT))
-def test_a_file_that_is_linked_exists(path):
-    assert (ROOT / path).exists()
+@pytest.mark.parametrize(("page", "path"), found(r"\]\((?!http)([^)#]+)"))
+def test_a_file_that_is_linked_exists(page, path):
+    assert ((ROOT / page).parent / path).exists()

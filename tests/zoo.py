@@ -1,4 +1,4 @@
-"""A model with a fault that nobody sees: the README's example for `dpdemo check`."""
+"""Models of the README: one with a fault that nobody sees, and one that needs much memory."""
 
 import torch
 from torch import nn
@@ -20,3 +20,10 @@ class Net(nn.Module):
 
 def make_model() -> nn.Module:
     return Net()
+
+
+def gpt() -> nn.Module:
+    """Make a language model as large as GPT-2 small."""
+    from tests.footprint.programs import Decoder
+
+    return Decoder(width=768, layers=12, words=50257)

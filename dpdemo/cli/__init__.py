@@ -2,34 +2,36 @@
 
 import os
 import sys
+from pathlib import Path
 
+from dpdemo.cli.startup import no_collections
 from dpdemo.errors import DpdemoError, PeerFailedError
 
 
 def main() -> None:
     """Run the program: the entry point of `dpdemo`."""
+    _open_streams()
     try:
         _run()
     except SystemExit as ended:
         if "RANK" in os.environ and "dpdemo.runner.ddp" in sys.modules:
-            _end_rank(ended.code)
+            from dpdemo.runner.ddp_worker import exit_at_once
+
+            exit_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
         raise
 
 
-def _end_rank(code: str | int | None) -> None:
-    """End the process of a rank at once.
-
-    gloo's threads may still be letting go of tensors, and a Python that shuts down meanwhile aborts with
-    "terminate called without an active exception" (pytorch/pytorch#179291).
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
+def _open_streams() -> None:
+    """Give the streams that were closed by whoever started us (`>&-`) a place to lead to: nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as we live
 
 
 def _run() -> None:
     try:
-        from dpdemo.cli.group import app
+        with no_collections():
+            from dpdemo.cli.group import app
 
         app(prog_name="dpdemo")
     except PeerFailedError as error:

@@ -65,9 +65,10 @@ def check(  # noqa: PLR0913, PLR0917 - an option each
     from dpdemo.preflight.settings import read_defaults
 
     if save is not None:
-        from dpdemo.render.checks import format_for
+        from dpdemo.render import check_save_path
+        from dpdemo.render.checks import ENDINGS
 
-        format_for(save)  # before anything runs
+        check_save_path(save, ENDINGS)  # before anything runs
     defaults = read_defaults(Path.cwd())
     options = {
         "gpus": _number(gpus, defaults.gpus),

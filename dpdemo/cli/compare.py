@@ -9,6 +9,7 @@ from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Output, Settings, takes_config
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
+from dpdemo.strategy import TIMEOUT_SECONDS
 
 app = command_app()
 
@@ -23,7 +24,7 @@ def compare(
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="How long a rank waits for the others.")
-    ] = 300,
+    ] = TIMEOUT_SECONDS,
 ) -> None:
     """Compare DataParallel with DistributedDataParallel for one config.
 

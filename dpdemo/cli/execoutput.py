@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from dpdemo.cli.streams import print_error
-from dpdemo.errors import RunError, UsageError
+from dpdemo.errors import RunError
 from dpdemo.execreport import ExecReport
 
 if TYPE_CHECKING:
@@ -25,16 +25,7 @@ def check_report_path(path: Path | None) -> Path | None:
         return None
     from dpdemo.render import check_save_path
 
-    if path.suffix.lower() != ".json" and not path.is_dir():
-        raise UsageError(
-            f"expected a file ending in .json, got {str(path)!r} - at option `--report`",
-            hint=f"try --report {path.with_suffix('.json')}",
-        )
-    try:
-        check_save_path(path)
-    except UsageError as error:  # it speaks of the option that other commands have
-        hint = error.hint.replace("--save", "--report").replace(".svg", ".json")
-        raise UsageError(error.message.replace("--save", "--report"), hint=hint) from None
+    check_save_path(path, (".json",), "--report")
     return path.absolute()
 
 

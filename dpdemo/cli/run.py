@@ -13,6 +13,7 @@ from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_error, print_hint
 from dpdemo.errors import DpdemoError, RunInterrupted
 from dpdemo.report import SplitReport
+from dpdemo.strategy import TIMEOUT_SECONDS
 
 app = command_app()
 
@@ -27,7 +28,7 @@ def run(
     timeout: Annotated[
         float,
         typer.Option("--timeout", metavar="SECONDS", help="How long a rank of ddp waits for the others."),
-    ] = 300,
+    ] = TIMEOUT_SECONDS,
 ) -> None:
     """Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.
 

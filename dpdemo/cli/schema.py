@@ -1,11 +1,12 @@
 """`dpdemo schema`: the JSON schemas of what goes in and what comes out."""
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from dpdemo.cli.group import command_app
+from dpdemo.render.schemas import Form, schema_of
 
 app = command_app()
 
@@ -13,21 +14,12 @@ app = command_app()
 @app.command()
 def schema(
     of: Annotated[
-        Literal["config", "report", "exec"],
-        typer.Argument(metavar="config|report|exec", help="Which schema."),
+        Form,
+        typer.Argument(metavar="NAME", help="Of which command; report is that of simulate and run."),
     ],
 ) -> None:
-    """Print the JSON schema of the config, of the report, or of exec's report."""
-    if of == "config":
-        from dpdemo.config import Config
+    """Print the JSON schema of the config, of a report, or of what another command writes.
 
-        found = Config.model_json_schema()
-    elif of == "exec":
-        from dpdemo.render import exec_schema
-
-        found = exec_schema()
-    else:
-        from dpdemo.render import report_schema
-
-        found = report_schema()
-    typer.echo(json.dumps(found, indent=2))
+    It describes what --format json prints, and the files of `exec --report` and of `record`.
+    """
+    typer.echo(json.dumps(schema_of(of), indent=2))

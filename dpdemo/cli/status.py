@@ -10,12 +10,15 @@ _CLEAR = "\r\x1b[2K"
 
 
 @contextmanager
-def status_line(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
-    """Give a function to call with what is under way, or None where nobody would see it."""
+def status_line(*, quiet: bool, doing: str = "checking") -> Iterator[Callable[[str], None] | None]:
+    """Give a function to call with what is under way, or None where nobody would see it.
+
+    `doing` says what the command is doing all the while.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    line = _Line()
+    line = _Line(doing)
     thread = threading.Thread(target=line.show, daemon=True)
     thread.start()
     try:
@@ -26,7 +29,8 @@ def status_line(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
 
 
 class _Line:
-    def __init__(self) -> None:
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
         self.text = ""
         self.ended = threading.Event()
 
@@ -40,7 +44,7 @@ class _Line:
             wait = 0.1
             if self.text != shown:
                 shown = self.text
-                sys.stderr.write(f"{_CLEAR}checking: {shown}"[:76])
+                sys.stderr.write(f"{_CLEAR}{self.doing}: {shown}"[:76])
                 sys.stderr.flush()
         if shown:
             sys.stderr.write(_CLEAR)

@@ -1,7 +1,6 @@
 """The batches that a check runs: what the user gave, at any batch size, and which sizes an epoch holds."""
 
 import copy
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +9,11 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from dpdemo.errors import UsageError
+from dpdemo.inputspec import read_input
 from dpdemo.preflight.evidence import likely_rows
 from dpdemo.preflight.leaves import flatten, parts_of, with_parts
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-_SPEC = re.compile(
-    r"(?:(?P<name>[^\W\d]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?"
-)
-_DTYPES = {
-    "float": torch.float32, "float32": torch.float32, "float64": torch.float64, "double": torch.float64,
-    "float16": torch.float16, "half": torch.float16, "bfloat16": torch.bfloat16, "int": torch.int64,
-    "long": torch.int64, "int64": torch.int64, "int32": torch.int32, "bool": torch.bool,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,16 +33,8 @@ class InputSpec:
             UsageError: for anything else.
 
         """
-        read = _SPEC.fullmatch(text.strip())
-        dtype = _DTYPES.get(read["dtype"] or "float32") if read else None
-        if read is None or dtype is None:
-            raise UsageError(
-                f"expected [NAME=]SHAPE[:TYPE[<N]] such as 32x128 or mask=32x128:bool, got {text[:60]!r} - "
-                "at option `--input`",
-                hint=f"types are {', '.join(_DTYPES)}; int64<1000 draws numbers below 1000",
-            )
-        shape = tuple(map(int, read["shape"].split("x")))
-        return cls(read["name"] or "", shape, dtype, int(read["below"] or 2))
+        written = read_input(text)
+        return cls(written.name, written.shape, getattr(torch, written.dtype), written.below)
 
     def make(self, rows: int, whole: int, generator: torch.Generator) -> torch.Tensor:
         """Draw a tensor; one whose first number is the batch size gets `rows` rows."""

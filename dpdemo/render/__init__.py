@@ -1,10 +1,12 @@
-"""Drawing a SplitReport: a table for people, a transcript, JSON, CSV, Markdown, and files of each.
+"""Drawing what was computed: a table for people, a transcript, JSON, CSV, Markdown, and files of each.
 
-Everything here only reads the report. Rich and the formats are imported when they are first asked for.
+Everything here only reads a report. Rich and the formats are imported when they are first asked for. The
+functions below draw a SplitReport, an Explanation and a Replay; a check is drawn in checks/, a comparison in
+contrast.py, the visible GPUs in devices.py, and what `exec` saw in executed.py.
 """
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from dpdemo.render.saving import SUFFIXES, check_save_path
 
@@ -23,9 +25,7 @@ __all__ = [
     "SUFFIXES",
     "Format",
     "check_save_path",
-    "exec_schema",
     "make_console",
-    "report_schema",
     "save",
     "save_explanation",
     "write",
@@ -105,12 +105,14 @@ def save_explanation(explanation: "Explanation", path: str | os.PathLike[str]) -
 
 def write_replay(replay: "Replay", form: Literal["table", "json"], console: "Console") -> None:
     """Write the outcome of a replay to a console, in words or as JSON."""
-    from dpdemo.render import replayed
-
     if form == "json":
-        console.file.write(replayed.replay_json(replay))
-    else:
-        replayed.print_replay(replay, console)
+        from dpdemo.render.replayedjson import replay_json
+
+        console.file.write(replay_json(replay))
+        return
+    from dpdemo.render.replayed import print_replay
+
+    print_replay(replay, console)
 
 
 def make_console(*, stderr: bool = False) -> "Console":
@@ -118,21 +120,3 @@ def make_console(*, stderr: bool = False) -> "Console":
     from dpdemo.render.consoles import on_stream
 
     return on_stream(stderr=stderr)
-
-
-def report_schema() -> dict[str, Any]:
-    """Publish the JSON schema of `--format json`."""
-    import pydantic
-
-    from dpdemo.render.wire import ReportJson
-
-    return pydantic.TypeAdapter(ReportJson).json_schema()
-
-
-def exec_schema() -> dict[str, Any]:
-    """Publish the JSON schema of `exec --report`."""
-    import pydantic
-
-    from dpdemo.render.executedjson import ExecJson
-
-    return pydantic.TypeAdapter(ExecJson).json_schema()

@@ -14,8 +14,8 @@ class PipedConsole(Console):
     """A console that leaves a closed pipe to its caller, as a plain file does."""
 
     def on_broken_pipe(self) -> NoReturn:
-        """Let the error through: Rich would turn it into exit code 1 on its own."""
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))  # click looks at the number
+        """Raise the error that Rich has caught, and would turn into exit code 1 on its own."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def on_stream(*, stderr: bool) -> Console:

@@ -1,15 +1,17 @@
 """A comparison of both strategies: side by side as a table, as Markdown, or as JSON."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from dpdemo.contrast import Comparison
+from dpdemo.render.contrastjson import comparison_json
+from dpdemo.render.glyphs import fit
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "dpdemo.comparison/1"
+
+Row = tuple[str, str, str]
 
 
 def write(comparison: Comparison, form: str, console: "Console") -> None:
@@ -18,45 +20,34 @@ def write(comparison: Comparison, form: str, console: "Console") -> None:
         case "table":
             _print_table(comparison, console)
         case "markdown":
-            console.file.writelines(_markdown(comparison))
+            console.file.writelines(fit(piece, console.encoding) for piece in _markdown(comparison))
         case _:
-            console.file.write(json.dumps(as_json(comparison), indent=1) + "\n")
-
-
-def as_json(comparison: Comparison) -> dict[str, object]:
-    """Give the facts and gradients as plain data."""
-    return {
-        "schema": SCHEMA,
-        "title": comparison.title,
-        "facts": [{"name": fact.name, "dp": fact.dp, "ddp": fact.ddp} for fact in comparison.facts],
-        "samples": comparison.samples,
-        "gradients": [
-            {"name": check.name, "difference": float(f"{check.difference:.3g}"), "why": check.why}
-            for check in comparison.gradients
-        ],
-    }
+            console.file.write(comparison_json(comparison))
 
 
 def _print_table(comparison: Comparison, console: "Console") -> None:
+    from rich.text import Text
+
+    facts = [(fact.name, fact.dp, fact.ddp) for fact in comparison.facts]
+    checks = [(check.name, _percent(check.difference), check.why) for check in comparison.gradients]
+    console.print(Text(fit(comparison.title, console.encoding), "bold"))
+    _print_rows(("", "DataParallel", "DistributedDataParallel"), facts, console)
+    console.print()
+    console.print(Text(_heading(comparison), "bold"))
+    _print_rows(("", "differs by", "because"), checks, console)
+
+
+def _print_rows(head: Row, rows: Iterable[Row], console: "Console") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     from dpdemo.render.trimming import Trimmed
 
-    console.print(Text(comparison.title, "bold"))
-    facts = Table(
-        "", "DataParallel", "DistributedDataParallel", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
-    )
-    for fact in comparison.facts:
-        facts.add_row(*map(Text, (fact.name, fact.dp, fact.ddp)))
-    console.print(Trimmed(facts))
-    console.print()
-    console.print(Text(_heading(comparison), "bold"))
-    checks = Table("", "differs by", "because", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for check in comparison.gradients:
-        checks.add_row(*map(Text, (check.name, _percent(check.difference), check.why)))
-    console.print(Trimmed(checks))
+    table = Table(*head, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(fit(cell, console.encoding)) for cell in row))
+    console.print(Trimmed(table))
 
 
 def _heading(comparison: Comparison) -> str:

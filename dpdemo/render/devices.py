@@ -1,7 +1,5 @@
 """The list of visible devices, and DataParallel's balance rule applied to it."""
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpdemo.balance import THRESHOLD, Imbalance, VisibleDevice
+from dpdemo.render.devicesjson import devices_json
 
 
 def write_devices(
@@ -20,11 +19,7 @@ def write_devices(
 ) -> None:
     """Write the devices and the pair that breaks the rule, as a table or as JSON."""
     if form == "json":
-        found = {
-            "devices": [dataclasses.asdict(device) for device in devices],
-            "imbalance": dataclasses.asdict(imbalance) if imbalance else None,
-        }
-        console.file.write(json.dumps(found, indent=2) + "\n")
+        console.file.write(devices_json(devices, imbalance))
         return
     if not devices:
         console.print("No GPU is visible; DataParallel would make one plain call on the CPU.")

@@ -12,7 +12,7 @@ from dpdemo.devices import Devices
 from dpdemo.execreport import ExecReport, Use
 from dpdemo.render.glyphs import fit, printable
 from dpdemo.render.layout import GAP
-from dpdemo.render.sizes import size
+from dpdemo.render.sizes import counted, size
 from dpdemo.render.table import GroupPicture
 from dpdemo.render.trimming import Trimmed
 from dpdemo.report import BatchGroup
@@ -30,7 +30,6 @@ class _Shown:
     devices: Devices
     batches: tuple[BatchGroup, ...]
     wrapped: str = ""
-    distribution: None = None  # one process: there are no ranks
 
 
 def print_execution(report: ExecReport, console: Console) -> None:
@@ -60,8 +59,7 @@ def _parts(report: ExecReport, console: Console) -> Iterator[RenderableType]:
 
 def title(report: ExecReport) -> str:
     """Say what ran where: `Ran on 8 virtual GPUs: train.py`."""
-    number = len(report.devices)
-    return f"Ran on {number} virtual GPU{'' if number == 1 else 's'}: {printable(report.program)}"
+    return f"Ran on {counted(len(report.devices), 'virtual GPU')}: {printable(report.program)}"
 
 
 def _use(use: Use, console: Console) -> Iterator[RenderableType]:
@@ -79,7 +77,7 @@ def _use(use: Use, console: Console) -> Iterator[RenderableType]:
     rest = use.splits[MAX_SPLITS:]
     if rest or use.num_unlisted:
         calls = sum(group.count for group in rest) + use.num_unlisted
-        yield f"... and {_calls(calls)} split in other ways; --report FILE.json lists more of them"
+        yield f"... and {counted(calls, 'call')} split in other ways; --report FILE.json lists more of them"
     if not use.num_calls and not use.num_failed:
         yield (
             "Only a call of the DataParallel object itself is split: its `.module` and other methods run "
@@ -94,21 +92,17 @@ def name(use: Use) -> str:
     if not use.num_calls and not use.num_failed:
         return f"{what}{where}: never called"
     failed = f", {use.num_failed} more failed" if use.num_failed else ""
-    return f"{what}{where}: {_calls(use.num_calls)}{failed}"
-
-
-def _calls(number: int) -> str:
-    return f"{number} call{'' if number == 1 else 's'}"
+    return f"{what}{where}: {counted(use.num_calls, 'call')}{failed}"
 
 
 def heading(use: Use, group: BatchGroup) -> str:
     """Head the calls that were split alike: `3 calls, from call 1 on: 30 rows each`."""
-    rows = f"{group.batch_size} row{'' if group.batch_size == 1 else 's'}"
+    rows = counted(group.batch_size, "row")
     if group.count == use.num_calls:
         return f"{'The one call' if group.count == 1 else 'Every call'}: {rows}"
     if group.count == 1:
         return f"Call {group.first}: {rows}"
-    return f"{_calls(group.count)}, from call {group.first} on: {rows} each"
+    return f"{counted(group.count, 'call')}, from call {group.first} on: {rows} each"
 
 
 def _sums(report: ExecReport, encoding: str) -> Table:
@@ -122,10 +116,11 @@ def _sums(report: ExecReport, encoding: str) -> Table:
         grid.add_row(
             label, Text(fit(route, encoding)), size(moved), f"in {copies} cop{'y' if copies == 1 else 'ies'}"
         )
-    for index, (devices, peak) in enumerate(peaks(report)):
+    for index, (devices, peak, capacity) in enumerate(peaks(report)):
         label = Text("" if index else "Peak", "bold")
-        each = "each" if len(devices) > 1 else ""
-        grid.add_row(label, Text(fit(str(devices), encoding)), size(peak), each)
+        each = ["each"] if len(devices) > 1 else []
+        limit = [] if capacity is None else [f"of {size(capacity)}"]
+        grid.add_row(label, Text(fit(str(devices), encoding)), size(peak), ", ".join(each + limit))
     return grid
 
 
@@ -136,10 +131,10 @@ def _routes(report: ExecReport) -> Iterator[tuple[str, int, int]]:
     yield "device → host", moved.device_to_host_bytes, moved.num_device_to_host
 
 
-def peaks(report: ExecReport) -> Iterator[tuple[Devices, int]]:
-    """Yield each GPU's peak, neighbours with the same one together."""
+def peaks(report: ExecReport) -> Iterator[tuple[Devices, int, int | None]]:
+    """Yield each GPU's peak and capacity, neighbours with the same ones together."""
     start = 0
-    for peak, equal in itertools.groupby(report.peak_bytes):
+    for (peak, capacity), equal in itertools.groupby(report.peaks):
         stop = start + len(list(equal))
-        yield report.devices[start:stop], peak
+        yield report.devices[start:stop], peak, capacity
         start = stop

@@ -44,10 +44,11 @@ class MovedJson(TypedDict):
 
 
 class MemoryJson(TypedDict):
-    """What a GPU held at most, since the start or the program's last reset of the peaks."""
+    """What a GPU held at most, since the start or the program's last reset of the peaks; null is no limit."""
 
     device: str
     peak_bytes: int
+    capacity_bytes: int | None
 
 
 class ExecJson(TypedDict):
@@ -83,8 +84,8 @@ def execution_json(report: ExecReport) -> str:
             num_device_to_host=moved.num_device_to_host,
         ),
         memory=[
-            MemoryJson(device=device, peak_bytes=peak)
-            for device, peak in zip(report.devices, report.peak_bytes, strict=True)
+            MemoryJson(device=device, peak_bytes=peak, capacity_bytes=capacity)
+            for device, (peak, capacity) in zip(report.devices, report.peaks, strict=True)
         ],
         cuda_visible_devices=report.set_visible,
     )

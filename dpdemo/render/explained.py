@@ -12,10 +12,10 @@ from dpdemo.explanation import Explanation, Move, Part, Step
 from dpdemo.render import lessons
 from dpdemo.render.glyphs import fit, printable
 from dpdemo.render.layout import GAP
-from dpdemo.render.lines import num_distinct
 from dpdemo.render.shapes import bracketed
-from dpdemo.render.sizes import size
+from dpdemo.render.sizes import counted, size
 from dpdemo.render.trimming import Trimmed
+from dpdemo.render.words import over
 
 FEW = 4
 """Up to this many parts each have a line; of more, equal neighbours share one."""
@@ -46,14 +46,8 @@ def _pieces(explanation: Explanation, encoding: str, gap: int) -> Iterator[Rende
 
 def title(explanation: Explanation) -> str:
     """Say what was explained: `Explained: linear, one batch of 30 over 3 virtual GPUs`."""
-    config, devices = explanation.config, explanation.devices
-    batch = f"Explained: {printable(config.model)}, one batch of {explanation.batch_size}"
-    if devices.kind == "cpu":
-        return f"{batch} on the CPU"
-    number = num_distinct(devices)
-    replicas = f" as {len(devices)} replicas" if number < len(devices) else ""
-    kind = ("virtual " if explanation.virtual else "") + ("GPU" if number == 1 else "GPUs")
-    return f"{batch}{replicas} over {number} {kind}"
+    batch = f"{printable(explanation.config.model)}, one batch of {explanation.batch_size}"
+    return f"Explained: {batch} {over(explanation.devices, virtual=explanation.virtual)}"
 
 
 def _setting(explanation: Explanation) -> str:
@@ -103,12 +97,8 @@ def _lines(parts: Sequence[Part]) -> Iterator[tuple[str, str, str, str]]:
             label = f"{label}–{last.label.rpartition(' ')[2]}"
             device = str(Devices.from_names([part.device for part in run]))
             each = " each"
-        what = ", ".join(bracketed(first.shapes)) if first.shapes else _counted(first.num_tensors)
+        what = ", ".join(bracketed(first.shapes)) if first.shapes else counted(first.num_tensors, "tensor")
         yield printable(label), what, device, size(first.num_bytes) + each
-
-
-def _counted(num_tensors: int) -> str:
-    return f"{num_tensors} tensor{'' if num_tensors == 1 else 's'}"
 
 
 def _runs(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:

@@ -1,6 +1,6 @@
 """Characters that a stream may not be able to carry, and what to write instead."""
 
-_ASCII = str.maketrans({"–": "-", "×": "x", "→": "->"})
+_ASCII = str.maketrans({"–": "-", "×": "x", "→": "->", "÷": "/", "≥": ">="})
 
 
 def is_unicode(encoding: str) -> bool:
@@ -10,7 +10,7 @@ def is_unicode(encoding: str) -> bool:
 
 def fit(text: str, encoding: str) -> str:
     r"""Make text writable in an encoding: plain signs for fine ones, `\xe9` for letters it lacks."""
-    if is_unicode(encoding) and text.isascii():
+    if text.isascii():
         return text
     if not is_unicode(encoding):
         text = text.translate(_ASCII)

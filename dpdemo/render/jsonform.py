@@ -150,3 +150,8 @@ def shapes_json(shapes: Shapes) -> ShapesJson:
 def rounded(number: float) -> float:
     """Round a ratio to the digits that JSON and its readers need."""
     return round(number, DIGITS)
+
+
+def finite(number: float | None) -> float | None:
+    """Give a number as JSON can write it: what is infinite or not a number is null."""
+    return None if number is None or not math.isfinite(number) else number

@@ -6,7 +6,7 @@ A sentence names a rule, such as torch.chunk's, only where what was seen follows
 from collections.abc import Sequence
 
 from dpdemo.explanation import Explanation, Part, Step
-from dpdemo.render.sizes import size
+from dpdemo.render.sizes import counted, size
 from dpdemo.split import split_batch
 from dpdemo.tolerance import tolerance_of
 
@@ -33,10 +33,10 @@ def _rows(piece: Part, explanation: Explanation) -> int:
 def _cutting(whole: int, rows: list[int], num_devices: int) -> str:
     split = split_batch(whole, num_devices)
     if not whole or rows != list(split.sizes()):
-        return f"The {whole} rows were cut into {_counted(len(rows), 'chunk')}: {_sum(rows)}."
-    said = f"torch.chunk makes chunks of ceil({whole} / {num_devices}) = {_counted(rows[0], 'row')}"
+        return f"The {whole} rows were cut into {counted(len(rows), 'chunk')}: {_sum(rows)}."
+    said = f"torch.chunk makes chunks of ceil({whole} / {num_devices}) = {counted(rows[0], 'row')}"
     if len(set(rows)) == 1:
-        return f"{said}, {_counted(len(rows), 'chunk')} in all."
+        return f"{said}, {counted(len(rows), 'chunk')} in all."
     return f"{said}; the last one has the {rows[-1]} that {'is' if rows[-1] == 1 else 'are'} left."
 
 
@@ -58,12 +58,12 @@ def _staying(stays: Sequence[str], step: Step) -> str:
 
 def _replicate(explanation: Explanation, step: Step) -> tuple[str, ...]:
     module = explanation.module
-    what = f"{_counted(module.num_parameters, 'parameter tensor')} ({size(module.parameter_bytes)})"
+    what = f"{counted(module.num_parameters, 'parameter tensor')} ({size(module.parameter_bytes)})"
     if module.num_buffers:
-        what += f" and {_counted(module.num_buffers, 'buffer')} ({size(module.buffer_bytes)})"
+        what += f" and {counted(module.num_buffers, 'buffer')} ({size(module.buffer_bytes)})"
     cut = ""
     if explanation.idle:
-        cut = f"Only {_counted(len(step.made), 'replica')}: one for each chunk, not for each device."
+        cut = f"Only {counted(len(step.made), 'replica')}: one for each chunk, not for each device."
     if not step.moved:
         return (f"The module has {what}; none of it goes to another device.", cut)
     source = step.given[0].device
@@ -141,7 +141,3 @@ def _sum(rows: list[int]) -> str:
 
 
 _MOST_TERMS = 8
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from dpdemo.distribution import Distribution, Indices, NodeRun
+from dpdemo.render.sizes import counted
 from dpdemo.report import ReplicaRun, SplitReport
 from dpdemo.strategy import distribute_epoch
 
@@ -42,10 +43,10 @@ def _label(distribution: Distribution, first: int, last: int) -> str:
 def over(report: SplitReport, distribution: Distribution) -> str:
     """Say what ran: `over 32 ranks on 4 nodes of 8 GPUs`."""
     number = distribution.world_size
-    ranks = "1 rank" if number == 1 else f"{number} ranks"
+    ranks = counted(number, "rank")
     per_node = {len(run.devices) for run in distribution.nodes}
     if distribution.num_nodes == 1:
-        where = "the CPU" if report.devices.kind == "cpu" else f"{number} GPU{'s' * (number > 1)}"
+        where = "the CPU" if report.devices.kind == "cpu" else counted(number, "GPU")
     else:
         each = f" of {min(per_node)} {_kind(report, min(per_node))}" if len(per_node) == 1 else ""
         where = f"{distribution.num_nodes} nodes{each}"
@@ -60,13 +61,11 @@ def _kind(report: SplitReport, number: int) -> str:
 def setting(report: SplitReport, distribution: Distribution) -> list[str]:
     """Say what a batch is, and what happens to samples that do not divide."""
     config = report.config
-    asked = (
-        f"batch size {config.batch_size} {'over all ranks' if config.batch_size_is == 'global' else 'a rank'}"
-    )
-    also = f"{distribution.batch_size} a rank" if config.batch_size_is == "global" else (
-        f"{distribution.global_batch_size} over all ranks"
-    )  # fmt: skip
-    parts = [f"{asked} ({also})", f"data size {config.data_size}"]
+    if config.batch_size_is == "global":
+        batch = f"{config.batch_size} over all ranks ({distribution.batch_size} a rank)"
+    else:
+        batch = f"{config.batch_size} a rank ({distribution.global_batch_size} over all ranks)"
+    parts = [f"batch size {batch}", f"data size {config.data_size}"]
     if config.shuffle:
         parts.append("shuffled")
     if config.sampler_drop_last:
@@ -133,4 +132,4 @@ def tip(report: SplitReport, distribution: Distribution) -> str:
     if not distribution.num_repeated or report.config.sampler_drop_last or size < ranks:
         return ""
     left = size % ranks
-    return f"--sampler-drop-last leaves out {left} sample{'s' * (left > 1)} instead of repeating any"
+    return f"--sampler-drop-last leaves out {counted(left, 'sample')} instead of repeating any"

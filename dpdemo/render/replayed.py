@@ -1,8 +1,6 @@
-"""The verdict of a replay: in words, and as JSON, `dpdemo.replay/1`."""
+"""The verdict of a replay, in words."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
@@ -13,8 +11,6 @@ from dpdemo.render.glyphs import fit, printable
 from dpdemo.render.layout import GAP
 from dpdemo.render.trimming import Trimmed
 from dpdemo.verdict import Difference, Replay
-
-SCHEMA = "dpdemo.replay/1"
 
 _STYLES = {"identical": "bold green", "equal to round-off": "bold yellow", "different": "bold red"}
 
@@ -72,7 +68,7 @@ def _where(devices: Devices, virtual: bool) -> str:
 
 
 def _batches(replay: Replay) -> str:
-    return f"{replay.num_batches} batch{'' if replay.num_batches == 1 else 'es'}"
+    return f"{replay.num_batches} {'batch' if replay.num_batches == 1 else 'batches'}"
 
 
 def _numbers(difference: Difference) -> Iterator[tuple[str, str]]:
@@ -81,18 +77,3 @@ def _numbers(difference: Difference) -> Iterator[tuple[str, str]]:
     if difference.absolute is not None and difference.tolerance is not None:
         apart = f"{difference.absolute:.3g}, relative {difference.relative:.3g}"
         yield "apart", f"{apart}, allowed {difference.tolerance:.3g}"
-
-
-def replay_json(replay: Replay) -> str:
-    """Write the outcome as JSON text; a difference that is no number is null."""
-    found = {"schema": SCHEMA, **asdict(replay)}
-    for key in ("devices", "recorded_devices"):
-        found[key] = list(getattr(replay, key))
-    for key in ("first", "largest"):
-        difference = getattr(replay, key)
-        found[key] = _finite(asdict(difference)) if difference else None
-    return json.dumps(found, indent=1) + "\n"
-
-
-def _finite(values: dict[str, object]) -> dict[str, object]:
-    return {key: None if value == float("inf") else value for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""Sizes in bytes, in a reader's units."""
+"""Amounts in a reader's words: bytes in units, and things that are counted."""
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -15,3 +15,8 @@ def size(num_bytes: int) -> str:
     digits = 2 if amount < 9.995 else 1 if amount < 99.95 else 0
     text = f"{amount:.{digits}f}"
     return f"{text.rstrip('0').rstrip('.') if digits else text} {unit}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write `1 call` or `3 calls`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -15,7 +15,7 @@ from dpdemo.render.lines import Line, Splits, group_lines
 from dpdemo.render.plain import listed
 from dpdemo.render.shapes import bracketed
 from dpdemo.render.trimming import Trimmed
-from dpdemo.report import BatchGroup, SplitReport
+from dpdemo.report import BatchGroup, Shapes, SplitReport
 
 _ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
@@ -56,17 +56,16 @@ class GroupPicture:
                 yield self._cells(line)
 
     def _cells(self, line: Line) -> Cells:
-        rows = "idle" if line.is_idle else str(line.rows)
         return Cells(
-            fit(line.label, self._encoding),
-            rows,
-            () if line.is_idle else self._shapes(line.input),
-            self._shapes(line.output),
-            fit("→", self._encoding),
-            line.count,
+            label=fit(line.label, self._encoding),
+            rows="idle" if line.is_idle else str(line.rows),
+            input=() if line.is_idle else self._shapes(line.input),
+            output=self._shapes(line.output),
+            arrow=fit("→", self._encoding),
+            count=line.count,
         )
 
-    def _shapes(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[str, ...]:
+    def _shapes(self, shapes: Shapes) -> tuple[str, ...]:
         return tuple(fit(text, self._encoding) for text in bracketed(shapes))
 
     def _table(self, group: BatchGroup) -> Table:

@@ -1,9 +1,11 @@
 """The sentences around a table, without any drawing."""
 
+from dpdemo.devices import Devices
 from dpdemo.findings import advice, find
 from dpdemo.render import ranks
 from dpdemo.render.glyphs import printable
 from dpdemo.render.lines import Splits, has_shared_devices, num_distinct
+from dpdemo.render.sizes import counted
 from dpdemo.report import BatchGroup, SplitReport
 from dpdemo.trace import Stop
 
@@ -13,19 +15,19 @@ STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
 def title(report: SplitReport) -> str:
     """Say what was split over what: `Predicted: linear over 8 GPUs`."""
     kind = "Predicted" if report.command == "simulate" else "Observed"
-    return f"{kind}: {printable(report.model)} {_over(report)}"
-
-
-def _over(report: SplitReport) -> str:
-    devices = report.devices
     if report.distribution is not None:
-        return ranks.over(report, report.distribution)
+        where = ranks.over(report, report.distribution)
+    else:
+        where = over(report.devices, virtual=report.virtual)
+    return f"{kind}: {printable(report.model)} {where}"
+
+
+def over(devices: Devices, *, virtual: bool) -> str:
+    """Say over what DataParallel splits: `over 8 GPUs`, `as 3 replicas over 1 virtual GPU`, `on the CPU`."""
     if devices.kind == "cpu":
         return "on the CPU"
-    number = num_distinct(devices)
-    kind = ("virtual " if report.virtual else "") + ("GPU" if number == 1 else "GPUs")
-    replicas = f"as {len(devices)} replicas " if has_shared_devices(devices) else ""
-    return f"{replicas}over {number} {kind}"
+    replicas = f"as {counted(len(devices), 'replica')} " if has_shared_devices(devices) else ""
+    return f"{replicas}over {counted(num_distinct(devices), 'virtual GPU' if virtual else 'GPU')}"
 
 
 def setting(report: SplitReport) -> str:
@@ -75,7 +77,7 @@ def span(group: BatchGroup) -> str:
 
 def heading(report: SplitReport, group: BatchGroup) -> str:
     """Head a group of batches: `Batches 1–3 (3×): 30 samples each`."""
-    samples = "1 sample" if group.batch_size == 1 else f"{group.batch_size} samples"
+    samples = counted(group.batch_size, "sample")
     if group.count > 1:
         return f"Batches {span(group)} ({group.count}×): {samples} each"
     whole = report.config.batch_size if report.distribution is None else report.distribution.global_batch_size

@@ -1,8 +1,10 @@
 """Running an epoch for real and reporting what was seen: a file a strategy.
 
-`dp.py` wraps the model in torch.nn.DataParallel. `ddp.py` launches ranks, each a process of `ddp_worker.py`
-that does what `ddp_rank.py` says; `records.py` makes one report of theirs. `epoch.py` is the loop that all
-strategies share.
+`dp.py` wraps the model in torch.nn.DataParallel, on the devices that `place.py` opens or `visible.py` finds.
+`ddp.py` launches ranks (`launching.py` readies this process for it), each a process of `ddp_worker.py` that
+does what `ddp_rank.py` says; under torchrun this process is a rank itself, as `world.py` reads. `records.py`
+makes one report of theirs. `epoch.py` is the loop that all strategies share, `gradients.py` one batch's step
+under each of them.
 """
 
 import os
@@ -13,6 +15,7 @@ from dpdemo.errors import UsageError
 from dpdemo.prediction import resolve
 from dpdemo.report import SplitReport
 from dpdemo.runner.epoch import Progress
+from dpdemo.strategy import TIMEOUT_SECONDS
 
 
 def run(
@@ -20,7 +23,7 @@ def run(
     *,
     virtual: bool = False,
     progress: Progress | None = None,
-    timeout: float | None = None,
+    timeout: float = TIMEOUT_SECONDS,
     **overrides: Any,
 ) -> SplitReport:
     """Run the epoch under genuine DataParallel or DistributedDataParallel and report what was seen.
@@ -31,7 +34,7 @@ def run(
         config: a Config, or the path of a YAML file; the tutorial's values if left out.
         virtual: run on virtual GPUs, as many as `gpus` asks for, instead of real ones.
         progress: called now and then with (batches done, batches in all).
-        timeout: seconds that a rank of `ddp` waits for the others; 300 if left out.
+        timeout: seconds that a rank of `ddp` waits for the others.
         overrides: config keys that win over `config`, such as `gpus=[0, 1]` or `batch_size=64`.
 
     Raises:
@@ -47,9 +50,9 @@ def run(
                 "expected real devices under ddp, got virtual GPUs, which live in one process - at `virtual`",
                 hint="leave `virtual` out: `processes: 3` runs three ranks on the CPU",
             )
-        from dpdemo.runner.ddp import TIMEOUT_SECONDS, run_ddp
+        from dpdemo.runner.ddp import run_ddp
 
-        return run_ddp(resolved, progress, TIMEOUT_SECONDS if timeout is None else timeout)
+        return run_ddp(resolved, progress, timeout)
     from dpdemo.runner.dp import run_dp
 
     return run_dp(resolved, progress, virtual=virtual)

@@ -31,13 +31,11 @@ from dpdemo.report import SplitReport
 from dpdemo.runner.ddp_rank import PeerLostError, Rank, first_line, run_rank
 from dpdemo.runner.ddp_worker import Job, leave, take
 from dpdemo.runner.epoch import Progress
-from dpdemo.runner.quiet import launching, polled
+from dpdemo.runner.launching import launching, polled
 from dpdemo.runner.records import merge
-from dpdemo.runner.visible import chosen_devices
+from dpdemo.runner.visible import chosen_devices, num_visible
 from dpdemo.runner.world import World, in_world, launched_world
-
-TIMEOUT_SECONDS = 300.0
-"""How long a rank waits for the others, unless it is told: at the rendezvous and in every exchange."""
+from dpdemo.strategy import TIMEOUT_SECONDS
 
 _RUNS = itertools.count()
 _SHUTDOWN_SECONDS = 5  # from Ctrl-C to SIGKILL, for a rank that does not listen
@@ -81,8 +79,7 @@ def run_ddp(
 
 def _join(config: Config, world: World, progress: Progress | None, timeout: timedelta) -> SplitReport:
     """Be one rank of those that a launcher started."""
-    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    config = in_world(config, world, visible)
+    config = in_world(config, world, num_visible())
     devices = _node_devices(config)
     _check_backend(devices)
     where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -131,6 +128,7 @@ def _command(folder: Path) -> tuple[str, list[str]]:
 
 def _launch_config(folder: Path, job: Job) -> LaunchConfig:
     seconds = max(1, round(job.timeout.total_seconds()))
+    # newer torch alone knows it (pytorch/pytorch#172596); without it a rank has 30 seconds
     optional: dict[str, Any] = {"shutdown_timeout": _SHUTDOWN_SECONDS}
     known = {field.name for field in fields(LaunchConfig)}
     return LaunchConfig(

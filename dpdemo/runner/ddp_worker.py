@@ -64,15 +64,15 @@ def main(folder: Path) -> None:
         _work(job, folder, world)
     except RankInterrupted as interrupt:
         leave(folder / f"record-{world.rank}", interrupt.record)
-        _exit(130)
+        exit_at_once(130)
     except KeyboardInterrupt:
-        _exit(130)
+        exit_at_once(130)
     except PeerFailedError as error:
-        _exit(error.exit_code)
+        exit_at_once(error.exit_code)
     except DpdemoError as error:
         leave(folder / "failure", type(error)(error.message, hint=error.hint))
-        _exit(error.exit_code)
-    _exit(0)
+        exit_at_once(error.exit_code)
+    exit_at_once(0)
 
 
 @record
@@ -107,9 +107,12 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _exit(code: int) -> None:
-    # a normal exit can wait for ranks that never answer, and aborts where it meets a thread of gloo that is
-    # still letting go of tensors: "terminate called without an active exception" (pytorch/pytorch#179291)
+def exit_at_once(code: int) -> None:
+    """End the process of a rank, without Python's own way of shutting down.
+
+    That can wait for ranks that never answer, and aborts where it meets a thread of gloo that is still
+    letting go of tensors: "terminate called without an active exception" (pytorch/pytorch#179291).
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

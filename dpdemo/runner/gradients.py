@@ -26,6 +26,8 @@ from dpdemo.virtual import virtual_gpus
 
 Reduction = Literal["mean", "sum"]
 Gradients = dict[str, torch.Tensor]
+Reducer = Callable[[torch.Tensor], torch.Tensor]
+"""Makes one loss of the losses of all samples."""
 Part = tuple[Sequence[int], float]
 """Samples that go through the model together, and the weight of each one's loss."""
 
@@ -45,7 +47,7 @@ def on_one_device(config: Config, parts: Sequence[Part]) -> Gradients:
     built = build(config, place(config, Devices.cpu()))
     found: Gradients = {}
     for samples, weight in parts:
-        found = _gradients(config, built, torch.tensor(samples), _Weighed(weight))
+        found = _gradients(config, built, torch.tensor(samples), _weighing(weight))
     return found  # backward adds up
 
 
@@ -99,17 +101,12 @@ class _LossInside(nn.Module):
         return self.reduce(losses_of(self.module(x), self.dim)).reshape(1)
 
 
-class _Weighed:
-    """A sum of losses, each with the same weight."""
-
-    def __init__(self, weight: float) -> None:
-        self._weight = weight
-
-    def __call__(self, losses: torch.Tensor) -> torch.Tensor:
-        return losses.sum() * self._weight
+def _weighing(weight: float) -> Reducer:
+    """Make the sum of losses, each with the same weight."""
+    return lambda losses: losses.sum() * weight
 
 
-def _reducer(reduction: Reduction) -> Callable[[torch.Tensor], torch.Tensor]:
+def _reducer(reduction: Reduction) -> Reducer:
     return torch.mean if reduction == "mean" else torch.sum
 
 
@@ -117,7 +114,7 @@ def _gradients(
     config: Config,
     built: BuiltModel,
     samples: torch.Tensor,
-    reduce: Callable[[torch.Tensor], torch.Tensor],
+    reduce: Reducer,
     *,
     inside: bool = False,
 ) -> Gradients:

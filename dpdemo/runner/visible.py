@@ -10,6 +10,11 @@ from dpdemo.devices import Devices
 from dpdemo.errors import UsageError
 
 
+def num_visible() -> int:
+    """Count the GPUs that torch sees and can use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
 def chosen_devices(config: Config) -> Devices:
     """Choose the devices of a run: those asked for, else all visible GPUs, else the CPU.
 
@@ -17,7 +22,7 @@ def chosen_devices(config: Config) -> Devices:
         UsageError: if a GPU is asked for that is not visible; never are fewer devices used than asked.
 
     """
-    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    visible = num_visible()
     ordinals: Sequence[int]
     match config.gpus:
         case None:
@@ -52,8 +57,7 @@ def _not_visible(wanted: str, visible: int) -> UsageError:
 
 def visible_devices() -> tuple[VisibleDevice, ...]:
     """List the GPUs that torch sees, in the order of their ordinals."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return tuple(_describe(ordinal) for ordinal in range(count))
+    return tuple(_describe(ordinal) for ordinal in range(num_visible()))
 
 
 def _describe(ordinal: int) -> VisibleDevice:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import BackwardCFunction
 
+from dpdemo.virtual.kinds import around_backward
 from dpdemo.virtual.labels import stamp
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index
@@ -71,7 +72,7 @@ def del_grad(self: torch.Tensor) -> None:
 
 def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
-    results = _run_engine(outputs, *args, **kwargs)
+    results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
     inputs = args[3]
     for gradient, tensor in zip(results or (), inputs or (), strict=False):
         if isinstance(tensor, torch.Tensor):

@@ -140,6 +140,13 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return known[1]
 
 
+def cast_for_autocast(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Cast the operands of one of the LOWER_PRECISION operators as autocast would, where it is on."""
+    if not torch.is_autocast_enabled("cuda"):
+        return list(tensors)
+    return [_cast(tensor, torch.get_autocast_dtype("cuda")) for tensor in tensors]
+
+
 def _casting(op: Any, choose: Callable[[tuple[Any, ...]], torch.dtype]) -> Kernel:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_KEYSET):

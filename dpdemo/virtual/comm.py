@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import _utils
 
+from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.ledger import Allocation, Kind
+from dpdemo.virtual.numberless import beneath
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
 
@@ -96,10 +99,15 @@ def _broadcast_coalesced(
     positions = defaultdict(list)  # a tensor may come twice
     for position, tensor in enumerate(tensors):
         positions[id(tensor)].append(position)
+    ledger = the_session().ledger
     for chunk in _coalescing._take_tensors(list(tensors), buffer_size):
         order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
+        # C++ makes the buffer here, and sends copies of it; a single tensor is sent as it is
+        buffer_bytes = sum(map(num_bytes, chunk)) if len(chunk) > 1 else 0
+        buffer = Allocation(ledger, devices[0], buffer_bytes)
         for device, outputs in zip(devices[1:], copies, strict=True):
             outputs.extend(_copy_chunk(chunk, device))
+        del buffer
     back = sorted(range(len(order)), key=order.__getitem__)
     return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
 
@@ -111,13 +119,14 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
     source = device_index(chunk[0])
     if chunk[0].is_sparse:
         return [_on(tensor, device) for tensor in chunk]
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), beneath(session):
         flat = _coalescing._flatten_dense_tensors(chunk)
         if len(chunk) == 1:
             flat = flat.clone()
         stamp_all(flat, session, device)
         # `.data`: each copy has a version counter of its own (NOTE [ Version Counter in comm.*_coalesced ])
         copies = [copy.data for copy in _coalescing._unflatten_dense_tensors(flat, chunk)]
+    mark(flat, Kind.REPLICA)
     session.ledger.transfer(source, device, num_bytes(flat))
     return copies
 
@@ -140,9 +149,17 @@ def scatter(
         chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
     # Real GPUs give `Gather.backward` chunks on the CPU for index -1 (outputs gathered from CPU inputs).
     return [
-        chunk if device_index(chunk) == device else (move(chunk, None) if device < 0 else _on(chunk, device))
+        chunk if device_index(chunk) == device else _chunk_on(chunk, device)
         for chunk, device in zip(chunks, devices, strict=False)
     ]
+
+
+def _chunk_on(chunk: Tensor, device: int) -> Tensor:
+    if device < 0:
+        return move(chunk, None)
+    copy = _on(chunk, device)
+    mark_forward((copy,), Kind.INPUT)
+    return copy
 
 
 def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> list[Tensor]:
@@ -181,6 +198,7 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
     if destination is None:
         device = torch.device("cuda")
     result = torch.empty(sizes, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
+    mark_forward((result,), Kind.GATHERED)
     return _fill(tensors, result, dim)
 
 

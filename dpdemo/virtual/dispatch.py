@@ -14,6 +14,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpdemo.virtual import numberless
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
 from dpdemo.virtual.mismatch import check_strangers, device_clash
@@ -76,12 +77,14 @@ def _execute(
 ) -> Any:
     """Run `func` on GPU `index`, or on the CPU if that is None, and label what comes out."""
     try:
-        if is_random(func):
+        if session.is_meta:
+            result = numberless.run(session, func, args, kwargs, index)
+        elif is_random(func):
             result = run_random(session, func, args, kwargs, index)
         else:
             result = func(*args, **kwargs) if kwargs else func(*args)
     except RuntimeError as refusal:
-        if index is None:
+        if index is None or session.is_meta:
             raise
         result = run_wider(func, args, kwargs, refusal)
     if index is not None:
@@ -181,6 +184,8 @@ def run_custom(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
         UnsupportedOpError: it has no code for CUDA devices.
 
     """
+    if session.is_meta:  # then it is the operator's `register_fake` that is asked
+        return run(session, func, args, kwargs)
     if common_gpu(session, func, args, kwargs) is None:
         return func(*args, **kwargs)
     functions = OPDEFS[func._schema.name]._backend_fns

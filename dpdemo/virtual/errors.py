@@ -88,3 +88,50 @@ def foreign_thread() -> VirtualGpuError:
         "this thread was running before the block of virtual GPUs was opened, and does not see them; "
         "start it inside the block"
     )
+
+
+def needs_numbers(op: str) -> UnsupportedOpError:
+    """Build the error of an operator that needs numbers where there are only sizes."""
+    return UnsupportedOpError(
+        f"{op}: expected an operator whose result has the same shape whatever the numbers are, since there "
+        'are none with storage="meta"; use storage="cpu", or keep what decides (lengths, masks, losses that '
+        "are printed) out of the step or on the host"
+    )
+
+
+def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception:
+    """Build the error of a full GPU (c10/cuda/CUDACachingAllocator.cpp, `malloc`).
+
+    What is asked of the driver is more than what is asked of the allocator: `get_allocation_size` there.
+    """
+    free, request = limit - in_use, nbytes
+    if nbytes <= _SMALL_REQUEST:
+        request = _SMALL_SEGMENT
+    elif nbytes < _LARGE_REQUEST:
+        request = _MEDIUM_SEGMENT
+    else:
+        request = -(-nbytes // _LARGE_ROUNDING) * _LARGE_ROUNDING
+    return torch.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {_size(request)}. GPU {index} has a total capacity of "
+        f"{_size(limit)} of which {_size(free)} is free. Including non-PyTorch memory, this process has "
+        f"{_size(in_use)} memory in use. Of the allocated memory {_size(in_use)} is allocated by PyTorch, "
+        f"and {_size(0)} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
+        "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
+        "See documentation for Memory Management  "
+        "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+    )
+
+
+_NOTES = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
+# kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge of the caching allocator
+_SMALL_REQUEST, _SMALL_SEGMENT = 2**20, 2 * 2**20
+_LARGE_REQUEST, _MEDIUM_SEGMENT = 10 * 2**20, 20 * 2**20
+_LARGE_ROUNDING = 2 * 2**20
+
+
+def _size(num_bytes: int) -> str:
+    """Write a size as `format_size` there does."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes > unit:
+            return f"{num_bytes / unit:.2f} {name}"
+    return f"{num_bytes} bytes"

@@ -77,7 +77,9 @@ def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
     attributes = storage.__dict__
     label = attributes.get(session.key)
     if label is None:
-        attributes[session.key] = Allocation(session.ledger, index, storage.nbytes())
+        attributes[session.key] = Allocation(
+            session.ledger, index, storage.nbytes(), is_counted=not session.current.uncounted
+        )
     elif label.requested != (nbytes := storage.nbytes()):
         label.resize(nbytes)
 

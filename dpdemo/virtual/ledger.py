@@ -1,17 +1,52 @@
-"""What each virtual GPU holds and what was copied to and from it.
+"""What each virtual GPU holds, of which kind, and what was copied to and from it.
 
 Bytes are counted by storage: views and aliases of one storage count once, and the storage's bytes come back
 the moment it dies. Each storage carries its own `Allocation` (see `labels.py`); when the storage goes, Python
 drops the allocation and its `__del__` gives the bytes back. No weak references, no registry to keep in step.
+
+Note [What the peak was made of]
+What a storage is for comes to light after it was made: a result is an activation once `backward` begins and
+it is still there, a gradient once it is accumulated. So its kind may change as long as it lives, and the
+composition of the peak must be told in retrospect. Three sums a GPU do that without a log. `held` is what
+lives now; `young` the part of it that was born after the peak; `gone` what lived at the peak and has died
+since. At the peak there was held - young + gone. Both of the latter start at nothing whenever there is a new
+peak.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from dpdemo.virtual.errors import out_of_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # The CUDA caching allocator rounds every request up to a multiple of 512 bytes: `kMinBlockSize` in
 # c10/cuda/CUDACachingAllocator.cpp (2.13: c10/core/AllocatorConfig.h).
 BLOCK_BYTES = 512
+
+
+class Kind(IntEnum):
+    """What a storage is for; see `kinds.py` for how each comes to light."""
+
+    PARAMETER = 0
+    GRADIENT = 1
+    OPTIMIZER_STATE = 2
+    BUFFER = 3
+    INPUT = 4
+    ACTIVATION = 5
+    REPLICA = 6
+    GATHERED = 7
+    TEMPORARY = 8
+
+
+KIND_NAMES = (
+    *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
+    *("replica copies", "gathered outputs", "temporaries"),
+)
 
 
 def rounded(num_bytes: int) -> int:
@@ -20,26 +55,49 @@ def rounded(num_bytes: int) -> int:
 
 
 class Allocation:
-    """One storage's place on a virtual GPU: the label that says where its tensors live."""
+    """One storage's place on a virtual GPU: the label that says where its tensors live.
 
-    __slots__ = ("index", "ledger", "nbytes", "requested")
+    Raises:
+        torch.OutOfMemoryError: the GPU has a limit, and this would go past it.
 
-    def __init__(self, ledger: Ledger, index: int, requested: int) -> None:
+    """
+
+    __slots__ = ("birth", "index", "kind", "ledger", "nbytes", "requested")
+
+    def __init__(self, ledger: Ledger, index: int, requested: int, *, is_counted: bool = True) -> None:
         self.ledger = ledger
         self.index = index
+        self.nbytes = 0  # until the ledger has agreed
+        self.kind = Kind.TEMPORARY
+        self.birth = 0
         self.requested = requested
-        self.nbytes = -(-requested // BLOCK_BYTES) * BLOCK_BYTES
-        ledger.allocate(index, self.nbytes)
+        if is_counted:
+            self.count()
+
+    def count(self) -> None:
+        """Take the bytes, if they are not taken yet."""
+        if not self.nbytes:
+            nbytes = -(-self.requested // BLOCK_BYTES) * BLOCK_BYTES
+            self.birth = self.ledger.allocate(self.index, nbytes, Kind.TEMPORARY)
+            self.nbytes = nbytes
 
     def resize(self, requested: int) -> None:
         """Follow a storage that changed its size in place (`resize_`, `out=`)."""
-        nbytes = rounded(requested)
-        self.requested = requested
-        self.ledger.allocate(self.index, nbytes - self.nbytes)
-        self.nbytes = nbytes
+        ledger, nbytes = self.ledger, rounded(requested)
+        kind = ledger.kind_of(self)
+        birth = ledger.allocate(self.index, nbytes, kind)  # the new block first, as when data is kept
+        ledger.free(self)
+        self.kind, self.birth, self.nbytes, self.requested = kind, birth, nbytes, requested
+
+    def mark(self, kind: Kind) -> None:
+        """Say what the storage turned out to be for."""
+        before = self.ledger.kind_of(self)
+        if before is not kind:
+            self.ledger.change_kind(self, before, kind)
+            self.kind = kind
 
     def __del__(self) -> None:
-        self.ledger.live[self.index] -= self.nbytes
+        self.ledger.free(self)
 
 
 @dataclass
@@ -54,29 +112,119 @@ class BytesMoved:
     num_device_to_host: int = 0
 
 
+def _none() -> list[int]:
+    return [0] * len(Kind)
+
+
+@dataclass
+class _Gpu:
+    """The sums of one GPU, by kind; see Note [What the peak was made of]."""
+
+    held: list[int] = field(default_factory=_none)
+    young: list[int] = field(default_factory=_none)
+    gone: list[int] = field(default_factory=_none)
+    peak_at: int = 0  # the birth of the storage that made the peak
+    peak_phase: str = ""
+    num_ooms: int = 0
+
+
 @dataclass
 class Ledger:
-    """Live and peak bytes of each GPU, and the bytes moved; one for each `virtual_gpus` block."""
+    """Live and peak bytes of each GPU by kind, and the bytes moved; one for each `virtual_gpus` block.
+
+    `limits` has the capacity of each GPU, or None where there is none. `phase` is what the program is at, in
+    the words of whoever sets it.
+    """
 
     num_gpus: int
+    limits: Sequence[int | None] = ()
     live: list[int] = field(init=False)
     peak: list[int] = field(init=False)
+    phase: str = ""
     moved: BytesMoved = field(default_factory=BytesMoved)
     moved_between: dict[tuple[int | None, int | None], int] = field(default_factory=dict)
+    num_allocations: int = 0
+    kept_until: int = 0  # temporaries born up to here were still there when a backward pass began
+    gpus: list[_Gpu] = field(init=False)
 
     def __post_init__(self) -> None:
         self.live = [0] * self.num_gpus
         self.peak = [0] * self.num_gpus
+        self.gpus = [_Gpu() for _ in range(self.num_gpus)]
+        self.limits = self.limits or [None] * self.num_gpus
 
-    def allocate(self, index: int, nbytes: int) -> None:
-        """Take `nbytes` on GPU `index`."""
+    def allocate(self, index: int, nbytes: int, kind: Kind) -> int:
+        """Take `nbytes` on GPU `index`, and return the number of this allocation."""
         live = self.live[index] + nbytes
+        limit = self.limits[index]
+        gpu = self.gpus[index]
+        if limit is not None and live > limit:
+            gpu.num_ooms += 1
+            raise out_of_memory(index, nbytes, limit, self.live[index])
+        self.num_allocations = birth = self.num_allocations + 1
         self.live[index] = live
-        self.peak[index] = max(self.peak[index], live)
+        gpu.held[kind] += nbytes
+        if live > self.peak[index]:
+            self._set_peak(index, live)
+        else:
+            gpu.young[kind] += nbytes
+        return birth
+
+    def _set_peak(self, index: int, live: int) -> None:
+        gpu = self.gpus[index]
+        self.peak[index] = live
+        gpu.peak_at = self.num_allocations
+        gpu.peak_phase = self.phase
+        gpu.young, gpu.gone = _none(), _none()
+
+    def free(self, allocation: Allocation) -> None:
+        """Give the bytes of a storage back."""
+        nbytes = allocation.nbytes
+        if not nbytes:
+            return
+        kind = self.kind_of(allocation)
+        gpu = self.gpus[allocation.index]
+        self.live[allocation.index] -= nbytes
+        gpu.held[kind] -= nbytes
+        if allocation.birth > gpu.peak_at:
+            gpu.young[kind] -= nbytes
+        else:
+            gpu.gone[kind] += nbytes
+
+    def kind_of(self, allocation: Allocation) -> Kind:
+        """Return what a storage is for, as far as is known."""
+        if allocation.kind is Kind.TEMPORARY and allocation.birth <= self.kept_until:
+            return Kind.ACTIVATION
+        return allocation.kind
+
+    def change_kind(self, allocation: Allocation, before: Kind, after: Kind) -> None:
+        """Move the bytes of a storage from one kind to another."""
+        gpu = self.gpus[allocation.index]
+        sums = (gpu.held, gpu.young) if allocation.birth > gpu.peak_at else (gpu.held,)
+        for sizes in sums:
+            sizes[before] -= allocation.nbytes
+            sizes[after] += allocation.nbytes
+
+    def keep_temporaries(self) -> None:
+        """Count every temporary that is still there as an activation: a backward pass begins."""
+        self.kept_until = self.num_allocations
+        for gpu in self.gpus:
+            for sizes in (gpu.held, gpu.young):
+                sizes[Kind.ACTIVATION] += sizes[Kind.TEMPORARY]
+                sizes[Kind.TEMPORARY] = 0
+
+    def held_by_kind(self, index: int) -> list[int]:
+        """Return the live bytes of GPU `index` by kind."""
+        return list(self.gpus[index].held)
+
+    def peak_by_kind(self, index: int) -> list[int]:
+        """Return what the peak of GPU `index` was made of, by kind."""
+        gpu = self.gpus[index]
+        return [held - young + gone for held, young, gone in zip(gpu.held, gpu.young, gpu.gone, strict=True)]
 
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""
-        self.peak[index] = self.live[index]
+        self._set_peak(index, self.live[index])
 
     def transfer(self, source: int | None, target: int | None, nbytes: int) -> None:
         """Count a copy of `nbytes` from one device to another; None is the host."""

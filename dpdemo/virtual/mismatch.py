@@ -55,6 +55,11 @@ def operands_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ite
                 yield name, operand
 
 
+def _is_stand_in(session: Session, operand: torch.Tensor) -> bool:
+    """Tell whether an operand has no data by design, as the notes of jagged nested tensors have none."""
+    return operand.is_meta and not session.is_meta
+
+
 def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RuntimeError:
     """Build the error for operands on two devices, in the words of the kind of kernel that `func` has."""
     if func is torch.ops.aten.convolution.default and args[0].type() != args[1].type():
@@ -62,7 +67,7 @@ def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
     first: torch.device | None = None
     for name, operand in operands_of(func, args, kwargs):
         label = label_of(operand, session.key)
-        if label is None and (operand.dim() == 0 or operand.is_meta):
+        if label is None and (operand.dim() == 0 or _is_stand_in(session, operand)):
             continue
         device = session.devices[label.index] if label else operand.device
         if first is None:
@@ -138,8 +143,8 @@ def check_strangers(session: Session, func: Any, args: tuple[Any, ...], kwargs: 
             continue
         if operand.dim() == 0 and name in written:
             raise two_devices(_some_gpu(session, func, args, kwargs), operand.device)
-        if operand.is_meta and torch.Tag.pointwise not in func.tags:
-            continue  # a stand-in without data, as jagged nested tensors have
+        if _is_stand_in(session, operand) and torch.Tag.pointwise not in func.tags:
+            continue
         if operand.dim() and not known_to_cpp_only:
             raise device_clash(session, func, args, kwargs)
 

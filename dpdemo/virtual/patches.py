@@ -21,14 +21,18 @@ import torch.utils._device
 from torch.autograd.function import BackwardCFunction
 
 from dpdemo.virtual import (
+    attention,
     autograd,
     comm,
     compiling,
     devices,
+    dropout,
     factories,
     generators,
     grouping,
+    kinds,
     legacy,
+    numberless,
     recurrent,
     replicas,
     runtime,
@@ -259,9 +263,17 @@ def _thread_patches() -> list[Patch]:
     ]
 
 
-def _recurrent_patches() -> list[Patch]:
-    made = {name: recurrent.checked(getattr(torch._VF, name)) for name in recurrent.NAMES}
-    return _group(torch._VF, "a check of devices that stands in C++", **made)
+def _kernel_patches() -> list[Patch]:
+    made = {name: recurrent.fused(name, getattr(torch._VF, name)) for name in recurrent.NAMES}
+    fused = "one kernel on CUDA, which keeps less than the CPU's operators"
+    attend = {"scaled_dot_product_attention": attention.attention}
+    return [
+        *_group(torch._VF, f"{fused}; and a check of devices that stands in C++", **made),
+        *_group(torch.nn.functional, fused, **attend),
+        *_group(_C._nn, fused, **attend),
+        *_group(torch._VF, "its mask is smaller on CUDA", dropout=dropout.dropout),
+        *_group(torch, "its mask is smaller on CUDA", dropout=dropout.dropout),
+    ]
 
 
 def _device_patches() -> list[Patch]:
@@ -302,6 +314,36 @@ def _autograd_patches(session: Session) -> list[Patch]:
     ]
 
 
+def _module_patches() -> list[Patch]:
+    return _group(
+        torch.nn.Module,
+        "the ledger tells parameters and buffers from other tensors",
+        _apply=kinds.apply_to_module,
+        register_parameter=kinds.register_parameter,
+        register_buffer=kinds.register_buffer,
+    )
+
+
+def _numberless_patches(session: Session) -> list[Patch]:
+    if not session.is_meta:
+        return []
+    why = "there are no numbers to read"
+    reading = {
+        name: numberless.refusing(
+            name, getattr(torch._C.TensorBase, name, None) or getattr(torch.Tensor, name)
+        )
+        for name in numberless.READING
+    }
+    return [
+        *_group(torch.Tensor, why, **reading),
+        *_group(
+            torch.nn.Parameter,
+            "a parameter has no numbers on the host either",
+            __new__=numberless.new_parameter,
+        ),
+    ]
+
+
 def _storage_patches() -> list[Patch]:
     return _group(
         torch.UntypedStorage,
@@ -317,7 +359,7 @@ def _storage_patches() -> list[Patch]:
 
 def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
-    factories_and_more = [*_factory_patches(), *_recurrent_patches()]
+    factories_and_more = [*_factory_patches(), *_kernel_patches()]
     return [
         *_cuda_patches(session),
         *_accelerator_patches(),
@@ -327,6 +369,8 @@ def table(session: Session) -> list[Patch]:
         *_device_patches(),
         *_autograd_patches(session),
         *_storage_patches(),
+        *_module_patches(),
+        *_numberless_patches(session),
         *_thread_patches(),
     ]
 

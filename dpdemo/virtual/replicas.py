@@ -17,6 +17,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 _POLL_S = 0.002
 _WAITING_S = 0.01  # this long on one instruction of a waiting function of the standard library: it waits
@@ -33,7 +37,7 @@ class _Watch:
     def __init__(self, thread: threading.Thread) -> None:
         self.thread = thread
         self.began = self.moved_at = self.window_at = time.monotonic()
-        self.place: tuple[object, ...] = ()
+        self.place: tuple[CodeType, int] | None = None
         self.busy_at_window = self.busy_at_move = _busy_seconds(thread)
 
     def is_waiting(self) -> bool:
@@ -42,14 +46,13 @@ class _Watch:
         return self._stands_in_waiting_function(now) or self._is_idle(now) or now - self.began >= _PATIENCE_S
 
     def _stands_in_waiting_function(self, now: float) -> bool:
-        frame = sys._current_frames().get(self.thread.ident or 0)
-        if frame is None:
+        place = _place_of(self.thread)
+        if place is None:
             return False
-        place = (frame.f_code, frame.f_lasti)
         if place != self.place:
             self.place, self.moved_at, self.busy_at_move = place, now, _busy_seconds(self.thread)
         still = now - self.moved_at
-        if frame.f_code.co_filename not in _WAITING_FILES or still < _WAITING_S:
+        if place[0].co_filename not in _WAITING_FILES or still < _WAITING_S:
             return False
         busy = _busy_seconds(self.thread) - self.busy_at_move
         return math.isnan(busy) or busy < still / 2  # else it only waits for the processor
@@ -62,6 +65,16 @@ class _Watch:
         share = (busy - self.busy_at_window) / elapsed
         self.window_at, self.busy_at_window = now, busy
         return share < _IDLE_SHARE
+
+
+def _place_of(thread: threading.Thread) -> tuple[CodeType, int] | None:
+    """Return the function and the instruction that `thread` is at, and let its frame go again at once.
+
+    Whoever holds the frame of a function that returns meanwhile keeps its tensors alive: now and then a peak
+    would be too high.
+    """
+    frame = sys._current_frames().get(thread.ident or 0)
+    return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
 def _busy_seconds(thread: threading.Thread) -> float:

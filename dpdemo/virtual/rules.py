@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual import numberless
 from dpdemo.virtual.errors import VirtualGpuError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
 from dpdemo.virtual.mismatch import made_by_cpp
+from dpdemo.virtual.numberless import META
 from dpdemo.virtual.state import gpu_index
 
 if TYPE_CHECKING:
@@ -45,23 +47,35 @@ def where(session: Session, tensor: torch.Tensor) -> int | None:
     return None if label is None else label.index
 
 
+def call(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator as it is; without numbers if there are none."""
+    if session.is_meta:
+        return numberless.run(session, func, args, kwargs, None)
+    return func(*args, **kwargs)
+
+
 @rule(
     aten._to_copy.default, why="it moves between devices; and to C++ every GPU tensor is on the CPU already"
 )
 def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Copy to the GPU that is named. The CPU is named by C++'s own conversions only, which mean "stay".
 
-    (A user's move to the CPU comes through `Tensor.to`, which `transfer.py` answers without this operator.)
+    (A user's move to the CPU comes through `Tensor.to`, which `transfer.py` answers without this operator.
+    Without numbers C++ names "meta" in the same sense.)
     """
     source = where(session, args[0])
     device = kwargs.pop("device", None)
     kwargs.pop("pin_memory", None)
+    if session.is_meta and source is not None and device == META:
+        device = None
     if device is not None and device.type not in ("cpu", "cuda"):
         return func(*args, **kwargs, device=device)
     target = None if device is None else gpu_index(device)
     if target is None:
         target = source
-    result = func(*args, **kwargs)
+    if session.is_meta and target is not None:
+        kwargs["device"] = META
+    result = call(session, func, args, kwargs)
     if target is not None:
         stamp_all(result, session, target)
         if target != source:
@@ -78,7 +92,7 @@ def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """
     there = where(session, args[1])
     adopts = there is not None and where(session, args[0]) is None and made_by_cpp(args, kwargs)[0]
-    result = func(*args, **kwargs)
+    result = call(session, func, args, kwargs)
     if adopts:
         stamp(args[0], session, there)  # type: ignore[arg-type]
     elif (here := where(session, args[0])) != there:
@@ -92,7 +106,7 @@ def _copy_each(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
         here, there = where(session, target), where(session, source)
         if here != there:
             session.ledger.transfer(there, here, target.nbytes)
-    return func(*args, **kwargs)
+    return call(session, func, args, kwargs)
 
 
 @rule(
@@ -108,7 +122,7 @@ def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     source = where(session, args[0])
     if source is not None:
         session.ledger.transfer(source, None, args[0].element_size())
-    return func(*args, **kwargs)
+    return call(session, func, args, kwargs)
 
 
 @rule(
@@ -136,7 +150,7 @@ def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
             raise RuntimeError(
                 f"indices should be either on cpu or on the same device as the indexed tensor ({device})"
             )
-    result = func(*args, **kwargs)
+    result = call(session, func, args, kwargs)
     if home is not None:
         stamp(result, session, home)
     return result
@@ -152,23 +166,45 @@ def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
             "'lengths' argument should be a 1D CPU int64 tensor, "
             f"but got {lengths.dim()}D {session.devices[there]} {kind} tensor"
         )
-    result = func(*args, **kwargs)
+    result = _pack_by_lengths(func, *args) if data.is_meta else call(session, func, args, kwargs)
     home = where(session, data)
     if home is not None:
         stamp(result[0], session, home)  # the second result, batch_sizes, stays on the CPU
     return result
 
 
+def _pack_by_lengths(func: Any, data: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
+    """Pack what has no numbers; lengths, on the host, have."""
+    one_number_a_step = torch.zeros(*data.shape[:2], 1)
+    packed, batch_sizes = func(one_number_a_step, lengths, batch_first)
+    return torch.empty(len(packed), *data.shape[2:], dtype=data.dtype, device=META), batch_sizes
+
+
+@rule(aten._ctc_loss.Tensor, why="lengths are on the CPU by design; they say how much is kept")
+def _ctc_loss(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args[0].is_meta and not args[3].is_meta:
+        log_probs, _, _, target_lengths = args[:4]
+        num_steps, batch, _ = log_probs.shape
+        states = 2 * int(target_lengths.max()) + 1
+        like = {"dtype": log_probs.dtype, "device": META}
+        result = (torch.empty(batch, **like), torch.empty(batch, num_steps, states, **like))
+    else:
+        result = call(session, func, args, kwargs)
+    home = where(session, args[0])
+    if home is not None:
+        stamp_all(result, session, home)
+    return result
+
+
 @rule(
     aten._pack_padded_sequence_backward.default,
-    aten._ctc_loss.Tensor,
     aten._ctc_loss_backward.Tensor,
     aten._nested_view_from_jagged.default,
     why="batch sizes and lengths are on the CPU by design, as are the notes of jagged nested tensors",
 )
 def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     home = where(session, args[0])
-    result = func(*args, **kwargs)
+    result = call(session, func, args, kwargs)
     if home is not None:
         stamp_all(result, session, home)
     return result

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What a virtual GPU says it is: a recent data-centre card, so that bfloat16 and its like are answered with
 # yes.
 NAME = "Virtual GPU"
-TOTAL_BYTES = 80 * 2**30
+TOTAL_BYTES = 80 * 2**30  # where no capacity was given
 CAPABILITY = (9, 0)
 NUM_MULTIPROCESSORS = 132
 
@@ -60,6 +60,11 @@ def can_access_peer(device: int, peer: int) -> bool:
     return the_session().check_ordinal(device) != the_session().check_ordinal(peer)
 
 
+def _total(index: int) -> int:
+    limit = the_session().ledger.limits[the_session().check_ordinal(index)]
+    return TOTAL_BYTES if limit is None else limit
+
+
 def properties(index: int) -> SimpleNamespace:
     """Return what `torch.cuda.get_device_properties` says of GPU `index`."""
     major, minor = CAPABILITY
@@ -67,7 +72,7 @@ def properties(index: int) -> SimpleNamespace:
         name=NAME,
         major=major,
         minor=minor,
-        total_memory=TOTAL_BYTES,
+        total_memory=_total(index),
         multi_processor_count=NUM_MULTIPROCESSORS,
         is_integrated=0,
         is_multi_gpu_board=0,
@@ -105,7 +110,7 @@ def memory_stats(index: int) -> dict[str, Any]:
         **dict.fromkeys(kinds, held),
         **dict.fromkeys(counts, none),
         "num_alloc_retries": 0,
-        "num_ooms": 0,
+        "num_ooms": ledger.gpus[index].num_ooms,
         "num_sync_all_streams": 0,
         "num_device_alloc": 0,
         "num_device_free": 0,
@@ -130,7 +135,8 @@ def memory_info(index: int | None = None) -> tuple[int, int]:
     session = the_session()
     index = session.current.index if index is None else session.check_ordinal(index)
     ledger: Ledger = session.ledger
-    return TOTAL_BYTES - ledger.live[index], TOTAL_BYTES
+    total = _total(index)
+    return max(0, total - ledger.live[index]), total
 
 
 def empty_cache() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ import torch
 from dpdemo.virtual.errors import VirtualGpuError, foreign_thread, forked, invalid_ordinal
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dpdemo.virtual.casting import Autocast
     from dpdemo.virtual.ledger import Ledger
 
@@ -24,6 +27,8 @@ class CurrentDevice(threading.local):
     """The calling thread's current device; a new thread starts on device 0, as with the CUDA runtime."""
 
     index = 0
+    uncounted = False  # whether what is made here takes no bytes (see `fused.py`)
+    is_beneath = False  # whether PyTorch's own Python kernels run, which take GPU tensors for what they are
     inside = False  # whether a `VirtualGpuMode` was entered in this thread
 
 
@@ -34,11 +39,13 @@ class Session:
     num_gpus: int
     key: str  # the attribute under which this block's storages carry their allocation
     ledger: Ledger
+    is_meta: bool  # whether storages have sizes only, and no numbers
     devices: list[torch.device]
     generators: list[torch.Generator]
     autocast: Autocast
     current: CurrentDevice = field(default_factory=CurrentDevice)
     pid: int = field(default_factory=os.getpid)
+    modules: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)  # those with parts on a GPU
 
     def check_ordinal(self, index: int) -> int:
         """Return `index` if such a GPU exists, else raise CUDA's error."""

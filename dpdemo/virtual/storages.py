@@ -21,7 +21,9 @@ def _index(storage: torch.UntypedStorage) -> int | None:
 def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedStorage:
     """Copy `storage` to GPU `target`, or to the CPU."""
     session = the_session()
-    copy = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
+    is_numberless = session.is_meta and (target is not None or _device.__get__(storage).type == "meta")
+    where = "meta" if is_numberless else "cpu"
+    copy = torch.UntypedStorage(storage.nbytes(), device=where)  # type: ignore[no-untyped-call]
     if target is not None:
         copy.__dict__[session.key] = Allocation(session.ledger, target, storage.nbytes())
     return copy_(copy, storage)
@@ -31,8 +33,9 @@ def copy_(
     self: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: Any = None
 ) -> torch.UntypedStorage:
     """Stand in for `UntypedStorage.copy_`, whose two sides may be on two devices."""
-    with torch._C._DisableTorchDispatch():
-        _copy_bytes(self, source, non_blocking)
+    if _device.__get__(self).type != "meta":
+        with torch._C._DisableTorchDispatch():
+            _copy_bytes(self, source, non_blocking)
     there, here = _index(source), _index(self)
     if there != here:
         the_session().ledger.transfer(there, here, self.nbytes())

@@ -12,8 +12,9 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from dpdemo.virtual.errors import UnsupportedOpError, numpy_of_device_tensor
+from dpdemo.virtual.errors import UnsupportedOpError, needs_numbers, numpy_of_device_tensor
 from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.numberless import is_without_numbers
 from dpdemo.virtual.state import as_device, check_thread, gpu_index, the_session
 from dpdemo.virtual.transfer import device_index, move
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Tensor = torch.Tensor
+_CPU = torch.device("cpu")
 _to = _Tensor.to
 _type = _Tensor.type
 _device: Any = torch._C.TensorBase.device
@@ -53,7 +55,7 @@ def device(self: torch.Tensor) -> torch.device:
     index = device_index(self)
     if index is None:
         own: torch.device = _device.__get__(self)
-        return own
+        return _CPU if own.type == "meta" and is_without_numbers() else own
     session = the_session()
     check_thread(session)
     return session.devices[index]
@@ -139,6 +141,8 @@ def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_
 def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Tensor.numpy`: a GPU tensor has none, unless `force=True`."""
     index = device_index(self)
+    if index is None and self.is_meta and is_without_numbers():
+        raise needs_numbers("Tensor.numpy")
     if index is None:
         return torch._C.TensorBase.numpy(self, *args, **kwargs)
     if not kwargs.get("force"):
@@ -193,7 +197,8 @@ def _beside(self: torch.Tensor, value: Any) -> Any:
     """Bring `value` to where `self` is, so that its gradient will travel back to its own device."""
     if isinstance(value, _Tensor):
         home = device_index(self)
-        if home != device_index(value) and (home is None or value.requires_grad):
+        has_gradient = value.requires_grad and torch.is_grad_enabled()
+        if home != device_index(value) and (home is None or has_gradient):
             return move(value, home)
     return value
 
@@ -205,6 +210,8 @@ def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Ten
 
 def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
     """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
+    if isinstance(value, (int, float, complex)) and is_without_numbers() and self.is_meta:
+        value = torch.full((), value, dtype=self.dtype)  # C++ would make it of as many numbers as it fills
     torch._C.TensorBase.__setitem__(self, index, _beside(self, value))
 
 

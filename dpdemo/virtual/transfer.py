@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import label_of, stamp_all
+from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.numberless import META, beneath
 from dpdemo.virtual.state import the_session
 
 _original_to = torch.Tensor.to
@@ -47,7 +50,10 @@ class ToCopy(torch.autograd.Function):
 
 def device_index(tensor: torch.Tensor) -> int | None:
     """Return the GPU that `tensor` is on, or None if it is not on one."""
-    label = label_of(tensor, the_session().key)
+    session = the_session()
+    if session.is_meta and session.current.is_beneath:
+        return None
+    label = label_of(tensor, session.key)
     return None if label is None else label.index
 
 
@@ -55,11 +61,14 @@ def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any
     """Copy `tensor` to `target` without recording a gradient, and count the bytes."""
     session = the_session()
     source = device_index(tensor)
-    with torch._C._DisableTorchDispatch():
-        result = _original_to(tensor.detach(), **{**options, "copy": True})
-        if target is not None:
-            stamp_all(result, session, target)
+    where = {"device": META} if session.is_meta and target is not None else {}
+    with torch._C._DisableTorchDispatch(), beneath(session):
+        result = _original_to(tensor.detach(), **{**options, **where, "copy": True})
+    if target is not None:
+        stamp_all(result, session, target)
     session.ledger.transfer(source, target, num_bytes(result))
+    if source is None:
+        mark_forward((result,), Kind.INPUT)
     return result
 
 

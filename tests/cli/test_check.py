@@ -132,6 +132,20 @@ def test_a_report_is_saved_by_its_ending(dpdemo, models, ending, starts):
     assert (models / f"report{ending}").read_text().startswith(starts)
 
 
+def test_a_saved_text_has_no_colours_whatever_the_environment_says(dpdemo, models, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", "report.txt").code == 1
+    assert "\x1b" not in (models / "report.txt").read_text()
+
+
+def test_a_save_that_fails_leaves_the_old_file(dpdemo, models, monkeypatch):
+    (models / "report.json").write_text("old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", "report.json")
+    assert (done.code, "could not save 'report.json': No space left" in done.err) == (1, True)
+    assert (models / "report.json").read_text() == "old"
+
+
 def test_rules_are_ignored_by_option_and_by_pyproject(dpdemo, models):
     call = ("check", "zoo_of_models:Counting", "--input", "8x4")
     assert dpdemo(*call, "--ignore", "DP301").code == 0
@@ -173,6 +187,10 @@ def test_a_wrong_pyproject_is_an_error_that_names_the_key(dpdemo, models, text, 
         (["zoo_of_models:Clean", "--input", "8x4", "--gpus", "1"], "expected 2 to 64 GPUs, got 1"),
         (["zoo_of_models:Clean", "--input", "8x4", "--select", "DP20x"], "at option `--select`"),
         (["zoo_of_models:Clean", "--input", "8x4", "--save", "report.pdf"], "expected a file ending in"),
+        (
+            ["zoo_of_models:Clean", "--input", "8x4", "--save", "no/such/r.md"],
+            "expected a file in an existing folder",
+        ),
         (["--explain", "DP999"], "expected the code of a rule"),
     ],
 )

@@ -1,7 +1,6 @@
 """The program as a whole: its commands, its help, its version."""
 
 import importlib
-import json
 import tomllib
 from pathlib import Path
 
@@ -39,19 +38,6 @@ def test_every_key_of_the_config_is_an_option(dpdemo, name):
 def test_the_version_is_the_packages(dpdemo):
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert dpdemo("--version").out == f"dpdemo {declared}\n"
-
-
-def test_the_schema_of_the_config_describes_every_key(dpdemo):
-    schema = json.loads(dpdemo("schema", "config").out)
-    assert set(schema["properties"]) == set(Config.model_fields)
-    assert all(part.get("description") for part in schema["properties"].values())
-
-
-def test_a_report_has_the_shape_of_its_published_schema(dpdemo):
-    schema = json.loads(dpdemo("schema", "report").out)
-    report = json.loads(dpdemo("simulate", "--gpus", "3", "-f", "json").out)
-    assert set(schema["required"]) <= set(report)
-    assert set(report) <= set(schema["properties"])
 
 
 def test_help_loads_no_command_and_no_torch():

@@ -1,9 +1,9 @@
 """The picture and the JSON of what a program did on virtual GPUs."""
 
 import io
-import json
 
 import pytest
+from jsonforms import keeps_to
 from rich.console import Console
 
 from dpdemo.devices import Devices
@@ -83,13 +83,23 @@ def test_the_heading_counts_the_calls(which, num_calls, said):
 
 
 def test_neighbours_with_the_same_peak_share_a_line():
-    found = [(str(devices), peak) for devices, peak in peaks(report(peak_bytes=(1, 2, 2)))]
-    assert found == [("cuda:0", 1), ("cuda:1–2", 2)]
+    found = [(str(devices), *held) for devices, *held in peaks(report(peak_bytes=(1, 2, 2)))]
+    assert found == [("cuda:0", 1, None), ("cuda:1–2", 2, None)]
+
+
+def test_a_peak_stands_beside_the_capacity_where_there_was_one():
+    lines = drawn(report(peak_bytes=(512, 512, 512), capacity_bytes=(1024, 1024, 2048))).splitlines()
+    assert lines[-2:] == [
+        "Peak   cuda:0–1         512 B  each, of 1 KiB",
+        "       cuda:2           512 B  of 2 KiB",
+    ]
 
 
 def test_json_is_exact():
-    found = json.loads(execution_json(report(use(in_replica=True), set_visible="1")))
+    found = keeps_to("exec", execution_json(report(use(in_replica=True), set_visible="1")))
     assert found["moved"]["device_to_host_bytes"] == 5 * 2**30
-    assert found["memory"][0] == {"device": "cuda:0", "peak_bytes": 4608}
+    assert found["memory"][0] == {"device": "cuda:0", "peak_bytes": 4608, "capacity_bytes": None}
+    limited = keeps_to("exec", execution_json(report(capacity_bytes=(2**30,) * 3)))
+    assert [gpu["capacity_bytes"] for gpu in limited["memory"]] == [2**30] * 3
     assert found["data_parallel"][0]["splits"][1]["in_model"][2]["rows"] == 2
     assert (found["cuda_visible_devices"], found["arguments"]) == ("1", ["--lr", "1"])

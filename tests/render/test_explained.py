@@ -2,9 +2,10 @@
 
 import dataclasses
 import io
-import json
+import math
 
 import pytest
+from jsonforms import keeps_to
 from rich.console import Console
 
 from dpdemo.config import Config
@@ -149,7 +150,7 @@ def test_a_failed_proof_says_so(proof, said):
 
 
 def test_the_json_holds_every_step_with_its_sums():
-    found = json.loads(drawn(explanation([10, 10, 10]), form="json"))
+    found = keeps_to("explain", drawn(explanation([10, 10, 10]), form="json"))
     assert found["schema"] == "dpdemo.explain/1"
     assert [step["name"] for step in found["steps"]] == ["scatter", "replicate", "parallel_apply", "gather"]
     for step in found["steps"]:
@@ -158,6 +159,12 @@ def test_the_json_holds_every_step_with_its_sums():
         "label": "chunk 1", "device": "cuda:1", "shapes": [10, 5], "num_tensors": 1, "num_bytes": 200
     }  # fmt: skip
     assert found["steps"][1]["made"][1]["shapes"] is None
+
+
+@pytest.mark.parametrize("difference", [math.nan, math.inf, None])
+def test_a_difference_that_is_no_number_is_null_in_json(difference):
+    text = drawn(explanation([5, 5], plain_difference=difference), form="json")
+    assert keeps_to("explain", text)["proof"]["plain_difference"] is None
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".json"])

@@ -22,8 +22,9 @@ from samples import (
     simulated,
 )
 
-from dpdemo.render import report_schema, write
+from dpdemo.render import write
 from dpdemo.render.csvform import COLUMNS
+from dpdemo.render.schemas import schema_of
 from dpdemo.render.wire import BatchJson, OutsideJson, ReplicaJson, ReportJson, TotalsJson
 
 few = reports(sizes=few_sizes, gpus=few_gpus)
@@ -116,7 +117,7 @@ def test_json_has_the_keys_of_the_schema_and_no_others(report):
 
 
 def test_json_schema_of_the_report_is_published():
-    schema = report_schema()
+    schema = schema_of("report")
 
     assert schema["required"] == [
         key for key in typing.get_type_hints(ReportJson) if key in ReportJson.__required_keys__

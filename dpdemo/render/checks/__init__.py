@@ -1,9 +1,11 @@
 """Drawing a CheckReport: findings for people, and as JSON, Markdown, SARIF and GitHub's annotations."""
 
 import os
-from typing import TYPE_CHECKING, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from dpdemo.errors import RunError, UsageError
+from dpdemo.atomic import replacing
+from dpdemo.render.saving import check_save_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -11,8 +13,9 @@ if TYPE_CHECKING:
     from dpdemo.preflight import CheckReport
 
 CheckFormat = Literal["text", "json", "github", "sarif", "markdown"]
-CHECK_FORMATS: tuple[CheckFormat, ...] = get_args(CheckFormat)
-_ENDINGS: dict[str, CheckFormat] = {".json": "json", ".sarif": "sarif", ".md": "markdown", ".txt": "text"}
+_FORMATS: dict[str, CheckFormat] = {".json": "json", ".sarif": "sarif", ".md": "markdown", ".txt": "text"}
+ENDINGS = tuple(_FORMATS)
+"""Endings under which a check's report can be saved; GitHub's annotations are for stdout alone."""
 
 
 def write_check(report: "CheckReport", format: CheckFormat, console: "Console") -> None:  # noqa: A002 - an option
@@ -27,48 +30,28 @@ def write_check(report: "CheckReport", format: CheckFormat, console: "Console") 
 
 def as_text(report: "CheckReport", format: CheckFormat) -> str:  # noqa: A002 - an option
     """Write a report as one text."""
-    from dpdemo.render.checks import plain
-
     if format == "text":
         from io import StringIO
 
-        from rich.console import Console
-
         from dpdemo.render.checks.text import print_findings
+        from dpdemo.render.pictures import write_text
 
         file = StringIO()
-        print_findings(report, Console(file=file, width=80, highlight=False))
+        write_text(lambda console: print_findings(report, console), file)
         return file.getvalue()
-    return plain.WRITERS[format](report)
+    from dpdemo.render.checks.plain import WRITERS
 
-
-def format_for(path: str | os.PathLike[str]) -> CheckFormat:
-    """Choose a format by the ending of a file.
-
-    Raises:
-        UsageError: for an ending that means none.
-
-    """
-    ending = os.path.splitext(path)[1].lower()  # noqa: PTH122 - text
-    if ending not in _ENDINGS:
-        raise UsageError(
-            f"expected a file ending in {', '.join(_ENDINGS)}, got {os.fspath(path)!r} - at option `--save`",
-            hint="GitHub's annotations go to stdout: --format github",
-        )
-    return _ENDINGS[ending]
+    return WRITERS[format](report)
 
 
 def save_check(report: "CheckReport", path: str | os.PathLike[str]) -> None:
-    """Save a report in the format of the file's ending.
+    """Save a report in the format of the file's ending; an interrupted save leaves the old file.
 
     Raises:
-        UsageError: for an ending that means no format.
-        RunError: if it cannot be written.
+        UsageError: if nothing can be saved there (see `check_save_path`, to ask before anything runs).
+        RunError: if writing fails half-way, as on a full disk.
 
     """
-    text = as_text(report, format_for(path))
-    try:
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - text or path
-            file.write(text)
-    except OSError as error:
-        raise RunError(f"could not save {os.fspath(path)!r}: {error.strerror or error}") from error
+    check_save_path(path, ENDINGS)
+    with replacing(path) as file:
+        file.write(as_text(report, _FORMATS[Path(path).suffix.lower()]))

@@ -1,4 +1,4 @@
-"""A check's report for programs: JSON, SARIF, GitHub's workflow commands, and Markdown."""
+"""A check's report for programs: SARIF, GitHub's workflow commands, and Markdown; JSON is in jsonform.py."""
 
 import json
 from collections.abc import Callable
@@ -7,46 +7,12 @@ from typing import Any
 from dpdemo import __version__
 from dpdemo.preflight.findings import CheckReport, Finding
 from dpdemo.preflight.registry import Rule, rules
+from dpdemo.render.checks.jsonform import check_json
 from dpdemo.render.checks.words import place_text, relative, summary
 
-SCHEMA = "dpdemo.check/1"
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
-
-
-def as_json(report: CheckReport) -> str:
-    """Write a report as JSON, with what a finding's rule advises."""
-    known = {rule.code: rule for rule in rules()}
-    document = {
-        "schema": SCHEMA,
-        "model": report.model,
-        "gpus": report.num_gpus,
-        "batch_sizes": list(report.batch_sizes),
-        "ok": report.ok,
-        "silenced": report.silenced,
-        "notes": list(report.notes),
-        "findings": [_finding_json(finding, known[finding.code]) for finding in report.findings],
-    }
-    return json.dumps(document, indent=1) + "\n"
-
-
-def _finding_json(finding: Finding, rule: Rule) -> dict[str, Any]:
-    place = finding.place
-    return {
-        "code": finding.code,
-        "name": rule.name,
-        "family": rule.family,
-        "severity": finding.severity,
-        "subject": finding.subject,
-        "message": finding.message,
-        "file": relative(place.file) if place else None,
-        "line": place.line if place else None,
-        "seen_in": list(finding.seen_in),
-        "before": rule.section("Before"),
-        "after": rule.section("After"),
-        "references": rule.section("References").split(", "),
-    }
 
 
 def as_github(report: CheckReport) -> str:
@@ -146,7 +112,7 @@ def _cell(text: str) -> str:
 
 
 WRITERS: dict[str, Callable[[CheckReport], str]] = {
-    "json": as_json,
+    "json": check_json,
     "github": as_github,
     "sarif": as_sarif,
     "markdown": as_markdown,

@@ -3,7 +3,10 @@
 import os
 
 from dpdemo.preflight.evidence import Place
-from dpdemo.preflight.findings import CheckReport, Finding
+from dpdemo.preflight.findings import SEVERITIES, CheckReport, Finding, Severity
+from dpdemo.render.sizes import counted
+
+_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def relative(file: str) -> str:
@@ -26,12 +29,8 @@ def seen_text(finding: Finding) -> str:
 
 def count_text(report: CheckReport) -> str:
     """Write `2 errors, 1 warning`."""
-    parts = []
-    for severity, plural in (("error", "errors"), ("warning", "warnings"), ("info", "notes")):
-        number = report.count(severity)  # type: ignore[arg-type] # one of the three
-        if number:
-            parts.append(f"{number} {plural[:-1] if number == 1 else plural}")
-    return ", ".join(parts)
+    numbers = {severity: report.count(severity) for severity in SEVERITIES}
+    return ", ".join(counted(number, _NOUNS[severity]) for severity, number in numbers.items() if number)
 
 
 def summary(report: CheckReport) -> str:

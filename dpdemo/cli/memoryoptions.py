@@ -1,0 +1,114 @@
+"""What `dpdemo memory` was asked, checked before torch is loaded."""
+
+import difflib
+from dataclasses import dataclass
+
+from dpdemo.cli.capacity import read_gpu_memory
+from dpdemo.cli.options import Settings
+from dpdemo.config import Config, make_config
+from dpdemo.errors import UsageError
+from dpdemo.gpus import MAX_VIRTUAL
+from dpdemo.inputspec import read_input
+from dpdemo.memoryreport import Optimizer, Training
+from dpdemo.wording import at, show
+
+LOSSES = ("output.loss", "mean", "mse", "cross-entropy")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A step to predict, or with `fit` the largest batch to find."""
+
+    config: Config
+    training: Training
+    gpu_memory: list[int] | None
+    inputs: list[str] | str | None
+    fit: bool
+
+
+def read_request(  # noqa: PLR0913 - an option each
+    settings: Settings,
+    training: Training,
+    *,
+    gpu_memory: str | None,
+    fit: bool,
+    shapes: list[str],
+    function: str | None,
+) -> Request:
+    """Check the options that have no meaning alone.
+
+    Raises:
+        UsageError: naming the option, what was expected and what was got.
+
+    """
+    sizes = read_gpu_memory(gpu_memory, _num_gpus(settings))
+    if fit and sizes is None:
+        raise UsageError(
+            "expected what each GPU can hold, got nothing - at option `--gpu-memory`",
+            hint="--fit finds the largest batch for GPUs of a size: --gpu-memory 24GiB",
+        )
+    if shapes and function is not None:
+        raise UsageError(
+            "expected one of them, got both - at options `--input` and `--inputs`",
+            hint="--input gives shapes, --inputs a function that returns what --input cannot say",
+        )
+    if function is not None and not _is_target(function):
+        raise UsageError(f"expected `pkg.mod:function`, got {show(function)} - at option `--inputs`")
+    return Request(_of_inputs(settings, shapes), training, sizes, shapes or function, fit)
+
+
+def _num_gpus(settings: Settings) -> int:
+    """Count the GPUs that the batch is split over."""
+    gpus, place = settings.config.gpus, at("gpus", settings.where)
+    if gpus is None:
+        raise UsageError(
+            "expected a number of GPUs, got none - at option `--gpus`", hint="say how many: --gpus 4"
+        )
+    if gpus == "all":
+        raise UsageError(
+            f"expected a count such as 4, got `all` - {place}", hint="say how many: no real GPU is asked"
+        )
+    highest = gpus - 1 if isinstance(gpus, int) else max(gpus)
+    if max(highest, settings.config.output_device or 0) >= MAX_VIRTUAL:
+        raise UsageError(
+            f"expected at most {MAX_VIRTUAL} virtual GPUs, got {highest + 1} - {place}",
+            hint="torch numbers no more",
+        )
+    return gpus if isinstance(gpus, int) else len(gpus)
+
+
+def read_training(optimizer: Optimizer | None, loss: str | None, *, amp: bool, inference: bool) -> Training:
+    """Check what is assumed of the step.
+
+    Raises:
+        UsageError: an unknown loss, or an optimizer or a loss where nothing is trained.
+
+    """
+    for option, given in (("--optimizer", optimizer), ("--loss", loss)):
+        if inference and given is not None:
+            raise UsageError(
+                f"expected one of them, got both - at options `--inference` and `{option}`",
+                hint=f"inference has no {option.removeprefix('--')}: leave one of them out",
+            )
+    if loss is not None and loss not in LOSSES and not _is_target(loss):
+        near = difflib.get_close_matches(loss, LOSSES, n=1)
+        raise UsageError(
+            f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {show(loss)} - at option `--loss`",
+            hint=f"did you mean `{near[0]}`?" if near else "a function gets the output and returns the loss",
+        )
+    return Training(optimizer or "adamw", loss or "auto", amp=amp, inference=inference)
+
+
+def _is_target(text: str) -> bool:
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
+def _of_inputs(settings: Settings, shapes: list[str]) -> Config:
+    """Take the batch size from the first shape, unless the user said another."""
+    config = settings.config
+    written = [read_input(text) for text in shapes]
+    if not written or "batch_size" in settings.where or len(written[0].shape) <= config.dim:
+        return config
+    values = {**config.model_dump(exclude_unset=True), "batch_size": written[0].shape[config.dim]}
+    return make_config(values, {**settings.where, "batch_size": "option `--input`"})

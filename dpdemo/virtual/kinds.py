@@ -1,0 +1,124 @@
+"""What a storage is for: how each kind of the ledger comes to light.
+
+    parameters, buffers   a module that holds them was moved to a GPU, or made there
+    replica copies        `broadcast_coalesced` made them
+    inputs                they came from the host, or `scatter` cut them
+    gathered outputs      `gather` put them together in a forward pass
+    activations           they were still there when a backward pass began
+    gradients             a backward pass ended, and a module's parameter has them
+    optimizer state       an optimizer made a step, and has them in its state
+    temporaries           all else
+
+A storage may be taken for one thing first and for another later: what it is last is what counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from dpdemo.virtual.labels import label_of
+from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.numberless import take_numbers
+from dpdemo.virtual.state import the_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_apply: Any = nn.Module._apply
+_register_buffer: Any = nn.Module.register_buffer
+_register_parameter: Any = nn.Module.register_parameter
+
+
+def mark(tensor: object, kind: Kind) -> bool:
+    """Say what a tensor's storage is for, and whether it is on a GPU at all."""
+    label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None
+    if label is None:
+        return False
+    label.mark(kind)
+    return True
+
+
+def mark_all(tensors: Iterable[object], kind: Kind) -> bool:
+    """Say of each tensor what its storage is for, and whether any is on a GPU."""
+    marked = [mark(tensor, kind) for tensor in tensors]  # all of them: `any` would stop at the first
+    return any(marked)
+
+
+def in_backward() -> bool:
+    """Tell whether this thread is inside a backward pass."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def mark_forward(tensors: Iterable[object], kind: Kind) -> None:
+    """Mark tensors, unless they are gradients on their way."""
+    if not in_backward():
+        mark_all(tensors, kind)
+
+
+def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+    """Stand in for `Module._apply`, behind `.to()` and its like: what it moved are parameters and buffers."""
+    if the_session().is_meta:
+        take_numbers(self)
+    moved: nn.Module = _apply(self, *args, **kwargs)
+    _note_module(self)
+    return moved
+
+
+def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+    """Stand in for `Module.register_parameter`, for those made on a GPU."""
+    _register_parameter(self, name, param)
+    if mark(param, Kind.PARAMETER):
+        the_session().modules.add(self)
+
+
+def register_buffer(
+    self: nn.Module,
+    name: str,
+    tensor: torch.Tensor | None,
+    persistent: bool = True,
+) -> None:
+    """Stand in for `Module.register_buffer`, for those made on a GPU."""
+    _register_buffer(self, name, tensor, persistent)
+    mark(tensor, Kind.BUFFER)
+
+
+def _note_module(module: nn.Module) -> None:
+    if mark_all(module._parameters.values(), Kind.PARAMETER):
+        the_session().modules.add(module)
+    mark_all(module._buffers.values(), Kind.BUFFER)
+
+
+def around_backward(run: Callable[[], Any]) -> Any:
+    """Run a backward pass: what is there before it is kept for it, and parameters have gradients after it."""
+    if in_backward():
+        return run()
+    session = the_session()
+    session.ledger.keep_temporaries()
+    result = run()
+    for module in tuple(session.modules):
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.is_leaf:
+                mark(parameter.grad, Kind.GRADIENT)
+    return result
+
+
+@contextlib.contextmanager
+def optimizers_watched() -> Iterator[None]:
+    """Mark the state of every optimizer that makes a step, for the length of a `with` block."""
+    handle = register_optimizer_step_post_hook(_note_optimizer)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _note_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    for group in optimizer.param_groups:
+        mark_all((parameter.grad for parameter in group["params"]), Kind.GRADIENT)
+    for state in optimizer.state.values():
+        mark_all(state.values(), Kind.OPTIMIZER_STATE)

@@ -1,0 +1,55 @@
+"""Measure `dpdemo memory` on a decoder of 10^9 parameters, batch 64 x 512, AdamW, on up to 8 GPUs.
+
+Each line is a process of its own: its time from start to end, and the most memory that it had resident. The
+exit code is 1 if a goal is missed.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent.parent / "footprint"
+DECODER = ["memory", "--model", "programs:Decoder", "--loss", "cross-entropy", "--quiet"]
+
+
+def run(*options: str) -> tuple[float, float]:
+    """Run the command in a process; return its seconds and its largest resident memory in GiB."""
+    began = time.perf_counter()
+    command = [str(Path(sys.executable).parent / "dpdemo"), *DECODER, *options]
+    process = subprocess.Popen(command, cwd=PROGRAMS, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return time.perf_counter() - began, usage.ru_maxrss * unit / 2**30
+
+
+def line(what: str, value: float, unit: str, goal: float) -> bool:
+    """Print one figure beside its goal, and say whether it is met."""
+    met = value <= goal
+    print(f"{what:<44}{value:>7.2f} {unit:<4}(at most {goal:g}) {'met' if met else 'MISSED'}")
+    return met
+
+
+def main() -> int:
+    """Print all figures."""
+    seconds, resident = run("--input", "64x512:int64", "--gpus", "8")
+    few, _ = run("--input", "16x512:int64", "--gpus", "2")
+    large, _ = run("--input", "4096x512:int64", "--gpus", "8")
+    fit, fit_resident = run("--input", "64x512:int64", "--gpus", "8", "--gpu-memory", "80GiB", "--fit")
+    met = [
+        line("one step on 8 GPUs", seconds, "s", 10),
+        line("memory resident", resident, "GiB", 1),
+        line("--fit", fit, "s", 60),
+        line("memory resident of --fit", fit_resident, "GiB", 1),
+        line("8 GPUs ÷ 2 GPUs (linear would be 4)", seconds / few, "", 4),
+        line("64 times the batch ÷ the batch", large / seconds, "", 1.25),
+    ]
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

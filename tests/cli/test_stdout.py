@@ -1,0 +1,86 @@
+"""What the program does when stdout takes no more, by a real pipe, a full disk and a closed stream."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpdemo.cli.stdout import READER_LEFT
+from dpdemo.render import FORMATS
+
+ROOT = Path(__file__).parent.parent.parent
+LONG = "simulate --gpus 8 --verbose --data-size 1000000"
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+
+
+def bash(command, cwd=ROOT):
+    """Run a line of bash in which a failure anywhere in a pipe counts, with stdout buffered as for users."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],  # noqa: S607 - the user's shell
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**env, "PATH": path},
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_reader_that_has_enough_ends_it_as_sigpipe_ends_other_tools(form):
+    done = bash(f"dpdemo {LONG} --format {form} | head -3")
+    assert (done.returncode, done.stderr) == (READER_LEFT, "")
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_the_exit_code_is_that_of_a_tool_that_the_signal_ends():
+    assert bash("yes | head -1").returncode == READER_LEFT
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "--version",
+        "simulate --help",
+        "simulate --gpus 8",
+        "simulate --gpus 8 --format json",
+        "simulate --gpus 8 --batch-size 10 --fail-on idle --format csv",
+        "schema report",
+        "check --list",
+        pytest.param("explain --virtual --gpus 0,1,2", marks=needs_no_gpu),
+    ],
+)
+def test_a_reader_that_reads_nothing_ends_it_in_the_same_way(command):
+    """Short outputs lie in Python's buffer until the end, where it would complain of the pipe itself."""
+    done = bash(f"dpdemo {command} | true")
+    assert (done.returncode, done.stderr) == (READER_LEFT, "")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize("command", [LONG, "simulate --gpus 8"])
+def test_a_full_disk_is_an_error_in_words(command, form):
+    done = bash(f"dpdemo {command} --format {form} >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "error: could not write to stdout: No space left on device\n"
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_was_closed_before_is_one_that_nobody_reads(tmp_path, closed, form):
+    done = bash(f"dpdemo simulate --format {form} --save r.json {closed}", tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert (tmp_path / "r.json").stat().st_size
+
+
+@needs_no_gpu
+def test_a_program_of_exec_ends_as_it_would_under_python(tmp_path):
+    (tmp_path / "program.py").write_text("print('hello')")
+    ends = [bash(f"{how} program.py | true", tmp_path) for how in ("python", "dpdemo exec -q --gpus 2")]
+    assert len({done.returncode for done in ends}) == 1
+    assert ends[0].stderr == ends[1].stderr != ""
