@@ -139,7 +139,8 @@ def separate_ledger() -> Iterator[VirtualGpus]:
     """Book what is allocated and moved in a `with` block on a ledger of its own, which is handed over.
 
     Whoever is watched must not notice his watcher: peaks and bytes moved stay as they were. What is freed is
-    taken off the ledger that it was put on.
+    taken off the ledger that it was put on. The ledger aside has no limits: what is looked into may need more
+    than the GPUs have.
 
     Raises:
         VirtualGpuError: outside any block of virtual GPUs.

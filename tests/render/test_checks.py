@@ -1,17 +1,18 @@
 """A check's report, in each of its forms, says what could not be looked at."""
 
 import json
+from typing import get_args
 
 import pytest
 
 from dpdemo.preflight.findings import CheckReport
-from dpdemo.render.checks import CHECK_FORMATS, as_text
+from dpdemo.render.checks import CheckFormat, as_text
 
 NOTE = "Net was not compared with one GPU: it cannot be copied"
 REPORT = CheckReport("Net", 4, (), (8,), notes=(NOTE,))
 
 
-@pytest.mark.parametrize("form", CHECK_FORMATS)
+@pytest.mark.parametrize("form", get_args(CheckFormat))
 def test_a_note_is_in_every_form(form):
     assert NOTE in as_text(REPORT, form)
     assert "not compared" not in as_text(CheckReport("Net", 4, (), (8,)), form)

@@ -35,7 +35,7 @@ class FindingJson(TypedDict):
 class CheckJson(TypedDict):
     """What a check found: `ok` where no finding is an error; `silenced` counts those that comments hide.
 
-    `notes` say what could not be looked at.
+    `notes` say what could not be looked at, and why.
     """
 
     schema: Literal["dpdemo.check/1"]
