@@ -40,23 +40,19 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
     enable_gqa: bool = False,
 ) -> Tensor:
     """Stand in for `scaled_dot_product_attention`."""
+    options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     homes = {device_index(tensor) for tensor in (query, key, value, attn_mask) if tensor is not None}
-    if homes == {None} or len(homes) > 1 or enable_gqa or (is_causal and attn_mask is not None):
-        result: Tensor = _attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+    if homes == {None} or len(homes) > 1 or (is_causal and attn_mask is not None):
+        result: Tensor = _attention(query, key, value, attn_mask, **options)
         return result
     query, key, value = cast_for_autocast(query, key, value)
     mask = None if attn_mask is None else _as_numbers(attn_mask, query.dtype)
-    switches: Any = torch.backends.cuda
-    flash = switches.flash_sdp_enabled() and _fits_flash(query, value, mask)
-    if not (flash or (switches.mem_efficient_sdp_enabled() and _fits_efficient(query, value))):
-        return _unfused(query, key, value, mask, dropout_p, is_causal, scale)
-    if not is_plain() or not _is_regular(query, key, value):
-        return _unfused(query, key, value, mask, dropout_p, is_causal, scale)
+    flash = mask is None and _takes_flash(query, key, value, shares_keys=enable_gqa)
+    if not is_plain() or not (flash or _takes_efficient(query, key, value)):
+        return _unfused(query, key, value, mask, options)
     if mask is not None:
         mask = _padded(mask)
-    run = functools.partial(_run, dropout_p, is_causal, scale)
+    run = functools.partial(_run, options)
     return run_fused(_kernel(run, query, flash=flash, is_random=dropout_p > 0), query, key, value, mask)[0]
 
 
@@ -71,37 +67,45 @@ def _is_regular(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Tell whether batch, heads and lengths fit together without broadcasting."""
     return (
         query.dim() == key.dim() == value.dim() == 4
-        and query.shape[:2] == key.shape[:2] == value.shape[:2]
-        and key.size(-2) == value.size(-2)
+        and query.size(0) == key.size(0)
+        and key.shape[:3] == value.shape[:3]
         and query.size(-1) == key.size(-1)
         and 0 not in query.shape
         and 0 not in value.shape
     )
 
 
-def _fits_flash(query: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    fits = query.dtype in _HALF and mask is None
-    return fits and query.size(-1) == value.size(-1) <= _FLASH_HEAD
+def _takes_flash(query: Tensor, key: Tensor, value: Tensor, *, shares_keys: bool) -> bool:
+    """Tell whether the flash kernel runs; it alone knows heads of queries that share keys (`enable_gqa`)."""
+    switches: Any = torch.backends.cuda
+    is_known = query.dtype in _HALF and _is_regular(query, key, value)
+    return (
+        switches.flash_sdp_enabled()
+        and is_known
+        and (query.size(1) == key.size(1) or (shares_keys and query.size(1) % key.size(1) == 0))
+        and query.size(-1) == value.size(-1) <= _FLASH_HEAD
+    )
 
 
-def _fits_efficient(query: Tensor, value: Tensor) -> bool:
+def _takes_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    switches: Any = torch.backends.cuda
     step = _ALIGNED_BYTES // query.element_size()
-    known = query.dtype in (*_HALF, torch.float32)
-    return known and not query.size(-1) % step and not value.size(-1) % step
+    is_known = query.dtype in (*_HALF, torch.float32) and _is_regular(query, key, value)
+    return (
+        switches.mem_efficient_sdp_enabled()
+        and is_known
+        and query.size(1) == key.size(1)
+        and not query.size(-1) % step
+        and not value.size(-1) % step
+    )
 
 
-def _unfused(  # noqa: PLR0913, PLR0917 - handed on
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    dropout_p: float,
-    is_causal: Any,
-    scale: Any,
+def _unfused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
 ) -> Tensor:
     """Run the operators that CUDA runs where it has no kernel; the CPU would have one for some."""
     math: Any = torch._scaled_dot_product_attention_math
-    result: Tensor = math(query, key, value, mask, dropout_p, is_causal, scale=scale)[0]
+    result: Tensor = math(query, key, value, mask, **options)[0]
     return result
 
 
@@ -114,16 +118,10 @@ def _padded(mask: Tensor) -> Tensor:
     return mask
 
 
-def _run(  # noqa: PLR0913, PLR0917 - the kernel's own
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Any,
+def _run(
+    options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, ...]:
-    result = _attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
+    result = _attention(query, key, value, mask, **options)
     return (result.transpose(1, 2).contiguous().transpose(1, 2),)
 
 

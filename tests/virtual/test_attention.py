@@ -255,9 +255,20 @@ def test_operands_on_two_devices_are_an_error() -> None:
         F.scaled_dot_product_attention(q.to("cuda:1"), k, v)
 
 
-def test_grouped_queries_are_left_to_pytorch() -> None:
-    q, k, v = (tensor.to("cuda:1") for tensor in operands())
-    result = F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], enable_gqa=True)
-    one, two, three = operands()
-    expected = F.scaled_dot_product_attention(one, two[:, :1], three[:, :1], enable_gqa=True)
-    torch.testing.assert_close(result.cpu(), expected)
+@pytest.mark.parametrize(("dtype", "is_fused"), [(torch.bfloat16, True), (torch.float32, False)])
+def test_queries_that_share_keys_are_fused_by_the_flash_kernel_alone(
+    gpus: VirtualGpus, dtype: torch.dtype, is_fused: bool
+) -> None:
+    q, k, v = operands(dtype=dtype)
+    agree([q, k[:, :1].clone(), v[:, :1].clone()], enable_gqa=True)
+    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in (q, k[:, :1].clone(), v[:, :1].clone())]
+    before = gpus.live_bytes(1)
+    result = F.scaled_dot_product_attention(*leaves, enable_gqa=True)
+    kept = block(result.nbytes) + block(BATCH * HEADS * ROWS * 4)
+    assert (gpus.live_bytes(1) == before + kept) is is_fused
+
+
+def test_heads_that_do_not_fit_are_an_error() -> None:
+    q, k, v = (tensor.to("cuda:1", torch.bfloat16) for tensor in operands())
+    with pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(q, k[:, :2], v[:, :2])
