@@ -12,7 +12,8 @@ errors.
 How it is made, one mechanism a file, in the order to read them:
 
     labels.py    where a tensor lives: a label on its storage
-    ledger.py    what each GPU holds, and what was moved
+    ledger.py    what each GPU holds, of which kind, and what was moved
+    kinds.py     how it comes to light what a storage is for
     dispatch.py  every operator: find the GPU of its operands, run it, label what came out
     mismatch.py  operands on two devices: who may mix, and CUDA's error for those who may not
     rules.py     the operators that need more, each with the reason why
@@ -22,7 +23,8 @@ How it is made, one mechanism a file, in the order to read them:
     random.py    a generator for each GPU
     transfer.py  moving tensors, with gradients that travel back
     tensor.py    the methods of `torch.Tensor` that name a device
-    recurrent.py the check of devices with which recurrent networks begin
+    fused.py     operators that are one kernel on CUDA: attention.py, recurrent.py, dropout.py
+    numberless.py storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too
     storages.py  what saving and loading go through
     comm.py      the seven functions of `torch._C` on which DataParallel rests

@@ -122,7 +122,6 @@ def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception
     )
 
 
-_NOTES = "https://docs.pytorch.org/docs/stable/notes/cuda.html"
 # kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge of the caching allocator
 _SMALL_REQUEST, _SMALL_SEGMENT = 2**20, 2 * 2**20
 _LARGE_REQUEST, _MEDIUM_SEGMENT = 10 * 2**20, 20 * 2**20

@@ -73,9 +73,10 @@ class Fused(torch.autograd.Function):
         kernel: Kernel = ctx.kernel
         tensors = ctx.saved_tensors[: len(ctx.needs_input_grad) - 1]
         wanted = [index for index, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-        if torch.is_grad_enabled():  # for the gradient of a gradient, which CUDA's kernels do not have
-            return None, *_spread(_differentiate(kernel, tensors, wanted, gradients), wanted, tensors)
         first = next(tensor for tensor in tensors if tensor is not None)
+        if torch.is_grad_enabled():  # for the gradient of a gradient, which CUDA's kernels do not have
+            with _random_state_set(first, ctx.numbers):
+                return None, *_spread(_differentiate(kernel, tensors, wanted, gradients), wanted, tensors)
         scratch = first.new_empty(kernel.scratch_bytes, dtype=torch.uint8)
         if the_session().is_meta:
             found: list[Tensor | None] = [kernel.gradient_like(index, tensors[index]) for index in wanted]

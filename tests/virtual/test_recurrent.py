@@ -155,6 +155,15 @@ def test_the_gradient_of_a_gradient(network: Any) -> None:
         torch.testing.assert_close(one, other)
 
 
+def test_gradients_that_are_to_have_gradients_draw_the_same_numbers_too(network: Any) -> None:
+    model = network(WIDTH, HIDDEN, 2, dropout=0.5).to("cuda:1")
+    leaf = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1").requires_grad_()
+    total = model(leaf)[0].square().sum()
+    (plain,) = torch.autograd.grad(total, leaf, retain_graph=True)
+    (further,) = torch.autograd.grad(total, leaf, create_graph=True)
+    torch.testing.assert_close(further, plain)
+
+
 def test_functions_of_functions(network: Any) -> None:
     model = network(WIDTH, HIDDEN).to("cuda:1")
     weights = dict(model.named_parameters())
