@@ -64,3 +64,16 @@ def _like_scores(_: Tensor, log_probs: Tensor, *__: Any, **___: Any) -> Tensor:
 def _within(columns: Tensor, *args: Any) -> Tensor:
     shape = aten.col2im.default(columns, *args).shape
     return torch.empty_like(columns).resize_(shape)
+
+
+def _reduced_in_place(op: Any) -> None:
+    @shape_of(op, why="its mean keeps the room of all losses, which were computed there (native/Loss.cpp)")
+    def shape(data: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result: Tensor = op(data, target, *args, **kwargs)
+        if result.dim():
+            return result
+        return aten.add.Tensor(data, target).to(result.dtype).resize_(())  # type: ignore[no-any-return]
+
+
+for _op in (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss):
+    _reduced_in_place(_op.default)

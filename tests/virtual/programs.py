@@ -73,7 +73,7 @@ def _image(*layers: nn.Module) -> tuple[Callable[[], nn.Module], Batch]:
 # Built inside the block: each entry makes a model, and a batch of what it is called with.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Batch]] = {
     "linear": (
-        lambda: nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 7)),
+        lambda: nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 70)),
         lambda: (numbers(12, 20),),
     ),
     "convolution": (
@@ -211,39 +211,40 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Target = Callable[[], torch.Tensor]
 LOSSES: dict[str, tuple[Loss, Target]] = {
-    "cross entropy": (F.cross_entropy, lambda: torch.randint(0, 7, (12,))),
+    "cross entropy": (F.cross_entropy, lambda: torch.randint(0, 70, (12,))),
     "cross entropy, smoothed": (
         lambda output, target: F.cross_entropy(output, target, label_smoothing=0.1),
-        lambda: torch.randint(0, 7, (12,)),
+        lambda: torch.randint(0, 70, (12,)),
     ),
     "cross entropy of shares": (
         lambda output, target: F.cross_entropy(output, target.softmax(-1)),
-        lambda: numbers(12, 7),
+        lambda: numbers(12, 70),
     ),
-    "mse": (F.mse_loss, lambda: numbers(12, 7)),
-    "l1": (F.l1_loss, lambda: numbers(12, 7)),
-    "smooth l1": (F.smooth_l1_loss, lambda: numbers(12, 7)),
-    "huber": (F.huber_loss, lambda: numbers(12, 7)),
-    "binary, of logits": (F.binary_cross_entropy_with_logits, lambda: torch.rand(12, 7)),
+    "mse": (F.mse_loss, lambda: numbers(12, 70)),
+    "l1": (F.l1_loss, lambda: numbers(12, 70)),
+    "smooth l1": (F.smooth_l1_loss, lambda: numbers(12, 70)),
+    "huber": (F.huber_loss, lambda: numbers(12, 70)),
+    "soft margin": (F.soft_margin_loss, lambda: numbers(12, 70)),
+    "binary, of logits": (F.binary_cross_entropy_with_logits, lambda: torch.rand(12, 70)),
     "binary": (
         lambda output, target: F.binary_cross_entropy(output.sigmoid(), target),
-        lambda: torch.rand(12, 7),
+        lambda: torch.rand(12, 70),
     ),
     "divergence": (
         lambda output, target: F.kl_div(output.log_softmax(-1), target, reduction="batchmean"),
-        lambda: torch.rand(12, 7),
+        lambda: torch.rand(12, 70),
     ),
-    "margin": (F.multi_margin_loss, lambda: torch.randint(0, 7, (12,))),
-    "poisson": (F.poisson_nll_loss, lambda: torch.rand(12, 7)),
+    "margin": (F.multi_margin_loss, lambda: torch.randint(0, 70, (12,))),
+    "poisson": (F.poisson_nll_loss, lambda: torch.rand(12, 70)),
     "triplet": (
         lambda output, target: F.triplet_margin_loss(output, target, target + 1),
-        lambda: numbers(12, 7),
+        lambda: numbers(12, 70),
     ),
     "ctc": (
         lambda output, target: F.ctc_loss(
-            output.view(12, 1, 7).log_softmax(-1), target[None, :3], torch.tensor([12]), torch.tensor([3])
+            output.view(12, 1, 70).log_softmax(-1), target[None, :3], torch.tensor([12]), torch.tensor([3])
         ),
-        lambda: torch.randint(1, 7, (12,)),
+        lambda: torch.randint(1, 70, (12,)),
     ),
 }
 
