@@ -72,6 +72,15 @@ def del_grad(self: torch.Tensor) -> None:
 
 def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
+    current = the_session().current
+    before, current.keeps_graph = current.keeps_graph, bool(args[1])
+    try:
+        return _run_backward(outputs, *args, **kwargs)
+    finally:
+        current.keeps_graph = before
+
+
+def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
     inputs = args[3]
     for gradient, tensor in zip(results or (), inputs or (), strict=False):

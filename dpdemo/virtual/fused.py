@@ -1,16 +1,17 @@
 """Operators that are one kernel on CUDA and many on the CPU: they must hold what CUDA's kernel holds.
 
 The numbers are those of the CPU's operators. But what these make on the way is no part of what a GPU would
-hold: attention's weights, the states of each time step. So they run uncounted, and without a record for
-autograd: beside its operands and its results `Fused` keeps only the bytes that CUDA's kernel keeps (its
-*reserve*), and `backward` runs the operators again to differentiate them.
+hold: attention's weights, the states of each time step. So they run uncounted, and with a record of their own
+for autograd: what `Fused` keeps, and counts, are its operands, its first result and the bytes that CUDA's
+kernel keeps beside them (its *reserve*). Where there is no such record (it is used up, or hooks on saved
+tensors would see it), `backward` runs the operators again to differentiate them.
 """
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
@@ -49,76 +50,110 @@ def is_plain() -> bool:
 
 def run_fused(kernel: Kernel, *tensors: Tensor | None) -> tuple[Tensor, ...]:
     """Run a kernel on tensors that are on one GPU."""
-    results: tuple[Tensor, ...] = Fused.apply(kernel, *tensors)  # type: ignore[no-untyped-call]
+    is_recorded = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in tensors
+    )
+    results: tuple[Tensor, ...] = Fused.apply(kernel, is_recorded, *tensors)  # type: ignore[no-untyped-call]
     return results
+
+
+class _Record(NamedTuple):
+    """The operators of one call, recorded by autograd from `leaves` to `results`."""
+
+    leaves: Sequence[Tensor | None]
+    results: Sequence[Tensor]
 
 
 class Fused(torch.autograd.Function):
     """A kernel, as autograd sees it on CUDA: one operation."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: Kernel, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, kernel: Kernel, is_recorded: bool, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         """Compute the results, and keep what CUDA's kernel keeps."""
         first = next(tensor for tensor in tensors if tensor is not None)
         ctx.kernel, ctx.numbers = kernel, _random_state(first) if kernel.is_random else None
-        results = _results(kernel, tensors)
-        if any(ctx.needs_input_grad):
+        needed = ctx.needs_input_grad[2:]
+        ctx.record = _record(kernel, tensors, needed) if is_recorded and _can_record() else None
+        results = _results(kernel, tensors, ctx.record)
+        if is_recorded:
             reserve = first.new_empty(kernel.reserve_bytes, dtype=torch.uint8)
             ctx.save_for_backward(*tensors, results[0], reserve)  # CUDA's kernels keep no further result
         return results
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Run the operators again and differentiate them."""
+        """Differentiate the operators."""
         kernel: Kernel = ctx.kernel
-        tensors = ctx.saved_tensors[: len(ctx.needs_input_grad) - 1]
-        wanted = [index for index, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        needed = ctx.needs_input_grad[2:]
+        tensors = ctx.saved_tensors[: len(needed)]
         first = next(tensor for tensor in tensors if tensor is not None)
         if torch.is_grad_enabled():  # for the gradient of a gradient, which CUDA's kernels do not have
             with _random_state_set(first, ctx.numbers):
-                return None, *_spread(_differentiate(kernel, tensors, wanted, gradients), wanted, tensors)
+                again = _Record(tensors, kernel.run(*tensors))
+            return None, None, *_differentiate(again, needed, gradients, create_graph=True)
         scratch = first.new_empty(kernel.scratch_bytes, dtype=torch.uint8)
         if the_session().is_meta:
-            found: list[Tensor | None] = [kernel.gradient_like(index, tensors[index]) for index in wanted]
-        else:
-            leaves = [
-                tensor.detach().requires_grad_(needed) if tensor is not None else None
-                for tensor, needed in zip(tensors, ctx.needs_input_grad[1:], strict=True)
+            found = [
+                kernel.gradient_like(place, tensor) if wanted else None
+                for place, (tensor, wanted) in enumerate(zip(tensors, needed, strict=True))
             ]
+        else:
             with _random_state_set(first, ctx.numbers), uncounted():
-                found = _differentiate(kernel, leaves, wanted, gradients)
-                found = [_laid_out(kernel, *pair) for pair in zip(wanted, found, strict=True)]
+                record = ctx.record or _record(kernel, tensors, needed)
+                ctx.record = record if the_session().current.keeps_graph else None
+                found = _differentiate(record, needed, gradients)
+                found = [_laid_out(kernel, *pair) for pair in enumerate(found)]
             _count(found)
         del scratch
-        return None, *_spread(found, wanted, tensors)
+        return None, None, *found
 
 
-def _results(kernel: Kernel, tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+def _can_record() -> bool:
+    """Tell whether nobody would see the tensors that the operators save: no hooks, and numbers to save."""
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks
+    return not the_session().is_meta and hooks(True) is None
+
+
+def _record(kernel: Kernel, tensors: Sequence[Tensor | None], needed: Sequence[bool]) -> _Record:
+    leaves = [
+        tensor.detach().requires_grad_(wanted) if tensor is not None else None
+        for tensor, wanted in zip(tensors, needed, strict=True)
+    ]
+    with uncounted(), torch.enable_grad():
+        return _Record(leaves, kernel.run(*leaves))
+
+
+def _results(kernel: Kernel, tensors: Sequence[Tensor | None], record: _Record | None) -> tuple[Tensor, ...]:
     if the_session().is_meta:
         return kernel.like(*tensors)
     with uncounted():
-        results = kernel.run(*tensors)
+        if record is None:
+            results = kernel.run(*tensors)
+        else:  # the record lives on, but of the results only the first is to be held with it
+            first, *others = record.results
+            results = (first.detach(), *(other.detach().clone() for other in others))
     _count(results)
     return results
 
 
 def _differentiate(
-    kernel: Kernel,
-    tensors: Sequence[Tensor | None],
-    wanted: Sequence[int],
+    record: _Record,
+    needed: Sequence[bool],
     gradients: Sequence[Tensor | None],
+    *,
+    create_graph: bool = False,
 ) -> list[Tensor | None]:
-    further = torch.is_grad_enabled()
-    with torch.enable_grad():
-        results = kernel.run(*tensors)
-    pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True)
+    """Return the gradient of each tensor that needs one, and None for the others."""
+    pairs = [(result, gradient) for result, gradient in zip(record.results, gradients, strict=True)
              if gradient is not None and result.requires_grad]  # fmt: skip
-    inputs: Any = [tensors[index] for index in wanted]
+    inputs: Any = [tensor for tensor, wanted in zip(record.leaves, needed, strict=True) if wanted]
     found: Any = torch.autograd.grad(
         [result for result, _ in pairs], inputs, [gradient for _, gradient in pairs],
-        create_graph=further, allow_unused=True,
+        retain_graph=create_graph or the_session().current.keeps_graph,
+        create_graph=create_graph, allow_unused=True,
     )  # fmt: skip
-    return list(found)
+    rest = iter(found)
+    return [next(rest) if wanted else None for wanted in needed]
 
 
 def _laid_out(kernel: Kernel, index: int, gradient: Tensor | None) -> Tensor | None:
@@ -127,15 +162,6 @@ def _laid_out(kernel: Kernel, index: int, gradient: Tensor | None) -> Tensor | N
         return None
     room = kernel.gradient_like(index, gradient)
     return gradient if gradient.stride() == room.stride() else room.copy_(gradient)
-
-
-def _spread(
-    found: Sequence[Tensor | None], wanted: Sequence[int], tensors: Sequence[Any]
-) -> list[Tensor | None]:
-    spread: list[Tensor | None] = [None] * len(tensors)
-    for index, gradient in zip(wanted, found, strict=True):
-        spread[index] = gradient
-    return spread
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ class CurrentDevice(threading.local):
     """The calling thread's current device; a new thread starts on device 0, as with the CUDA runtime."""
 
     index = 0
+    keeps_graph = False  # whether the backward pass that runs may be run again (`retain_graph`)
     uncounted = False  # whether what is made here takes no bytes (see `fused.py`)
     is_beneath = False  # whether PyTorch's own Python kernels run, which take GPU tensors for what they are
     is_moving = False  # whether a module is between two devices, and its gradients not yet where it is
