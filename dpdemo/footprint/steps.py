@@ -7,7 +7,7 @@ has its state from the first step on, so it is the second one that counts.
 import contextlib
 import gc
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +105,7 @@ class Stepper:
         self.gpus.phase = "between steps"
         self.built.model.zero_grad()
         self.built.model.train(not self.training.inference)
-        with phase(self.gpus, "forward"):
+        with phase(self.gpus, "forward"), _without_fast_path():
             args, kwargs = self._batches.make(batch_size, self.built.input_device)
             shapes = shapes_of((args, kwargs))
             with torch.set_grad_enabled(not self.training.inference), self._autocast():
@@ -135,6 +135,17 @@ class Stepper:
             phase=self.gpus.peak_phase(index),  # type: ignore[arg-type] # the phases are set above
             capacity_bytes=self._capacities[index],
         )
+
+
+@contextlib.contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Run a transformer's layers one by one in evaluation too: nobody sees what the one operator holds."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _lacks_numbers(error: BaseException) -> bool:

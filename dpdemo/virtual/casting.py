@@ -108,6 +108,12 @@ WIDEST = (
 )
 BANNED = ("binary_cross_entropy",)
 
+# From float16 to float32 these are one kernel, which makes no wide copy of its operand (native/SoftMax.cpp).
+_FROM_HALF = {
+    torch.ops.aten.softmax.int: torch.ops.aten._softmax.default,
+    torch.ops.aten.log_softmax.int: torch.ops.aten._log_softmax.default,
+}
+
 _KEY = "AutocastCUDA"
 _KEYSET: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _set_enabled = torch.set_autocast_enabled
@@ -179,9 +185,11 @@ def _with_float32_result(op: Any) -> Kernel:
         with torch._C._ExcludeDispatchKeyGuard(_KEYSET):
             names = [spec.name for spec in op._schema.arguments]
             given = {**dict(zip(names, args, strict=False)), **kwargs}
-            if _eligible(args[0]) and given.get("dtype") is None:
-                given["dtype"] = torch.float32
-            return op(**given)
+            if not _eligible(args[0]) or given.get("dtype") is not None:
+                return op(**given)
+            if op in _FROM_HALF and args[0].dtype is torch.float16:
+                return _FROM_HALF[op](args[0], given["dim"], True)
+            return op(**given | {"dtype": torch.float32})
 
     return kernel
 

@@ -2,16 +2,22 @@
 
 There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
 with every release. So the CPU's own refusal is what tells: "... not implemented for 'Half'".
+
+Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
+of what it is given.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # The names of C++'s errors, with the dtype and the one to compute in.
 _NAMES = {
@@ -36,6 +42,25 @@ def _cast(value: Any, source: torch.dtype, target: torch.dtype) -> Any:
     return target if value is source else value
 
 
+def _softmax(func: Any, data: torch.Tensor, dim: int, _: bool) -> Any:
+    return func(data.float(), dim, False)
+
+
+def _softmax_backward(
+    func: Any, gradient: torch.Tensor, output: torch.Tensor, dim: int, narrow: torch.dtype
+) -> Any:
+    return func(gradient, output, dim, output.dtype).to(narrow)
+
+
+_aten = torch.ops.aten
+_FROM_HALF: dict[Any, Callable[..., Any]] = {
+    _aten._softmax.default: _softmax,
+    _aten._log_softmax.default: _softmax,
+    _aten._softmax_backward_data.default: _softmax_backward,
+    _aten._log_softmax_backward_data.default: _softmax_backward,
+}
+
+
 def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal: RuntimeError) -> Any:
     """Run `func`, which the CPU refused, in a wider dtype.
 
@@ -43,6 +68,8 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
         UnsupportedOpError: it was refused for another reason, or wider too.
 
     """
+    if func in _FROM_HALF and args[-1] in (True, torch.float16):
+        return _FROM_HALF[func](func, *args)
     name = _REFUSAL.search(str(refusal))
     if name is None:
         raise refusal

@@ -1,5 +1,6 @@
 """Measure what virtual GPUs cost: ratios of medians, taken in turns in one process (run this file).
 
+Times are the processor's, of one thread: a busy machine changes them little.
 Each line says what is compared and the bound that it is to keep; the exit code is 1 if one does not.
 """
 
@@ -46,10 +47,10 @@ def chunks_by_hand(model: nn.Module, batch: torch.Tensor) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Time one call."""
-    began = time.perf_counter()
+    """Return the processor's time for one call."""
+    began = time.process_time()
     work()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def one_round(model: nn.Module, batch: torch.Tensor) -> list[float]:
@@ -95,10 +96,11 @@ def report(what: str, value: float, bound: float) -> bool:
 def main() -> int:
     """Measure and report."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     model, batch = encoder(), torch.randn(32, 64, 256)
     plain, virtual = medians(microseconds_an_op)
     cpu, gpu, hand, dp = medians(lambda: one_round(model, batch))
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, medians of {ROUNDS} rounds")
+    print(f"torch {torch.__version__}, one thread, medians of {ROUNDS} rounds")
     print(f"one addition: {plain:.1f} µs on the CPU, {virtual:.1f} µs on a virtual GPU")
     print(
         f"one step: CPU {cpu:.3f} s, one virtual GPU {gpu:.3f} s, "

@@ -120,6 +120,14 @@ def test_inference_keeps_nothing_for_a_backward_pass():
     assert {gpu.phase for gpu in report.gpus} <= {"scatter", "replicate", "forward", "gather"}
 
 
+def test_a_transformer_in_evaluation_is_counted_layer_by_layer():
+    given = {"gpus": 1, "model": "transformer", "batch_size": 600}
+    evaluated = predict_memory(training=Training(inference=True), **given).gpus[0]
+    # the inner matrix of a layer, 32 wide, beside what goes in and comes out, 16 wide
+    assert part(evaluated, "temporaries") >= 600 * 8 * (32 + 16 + 16) * 4
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 def test_the_phase_of_a_peak_is_the_step_that_made_it():
     big_model = predict_memory(gpus=1, input_size=4000, output_size=1000, batch_size=2)
     assert big_model.gpus[0].phase == "optimizer step"

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
 
+from dpdemo.virtual import VirtualGpus
+
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
@@ -109,3 +111,28 @@ def test_the_older_names_of_autocast_and_scaler_work() -> None:
         with torch.cuda.amp.autocast():
             loss = nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).sum()
     assert scaler.scale(loss).dtype is torch.float32
+
+
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+def test_softmax_of_float16_makes_no_wide_copy_of_its_operand(gpus: VirtualGpus, function: Any) -> None:
+    data = torch.randn(64, 256, device="cuda").half().requires_grad_()
+    seed = torch.randn(64, 256, device="cuda")
+    wide = data.detach().float().requires_grad_()
+    function(wide, -1).backward(seed)
+    before = gpus.live_bytes(0)
+    gpus.reset_peaks()
+    with torch.autocast("cuda"):
+        result = function(data, -1)
+    assert gpus.peak_bytes(0) == gpus.live_bytes(0) == before + 64 * 256 * 4
+    result.backward(seed)
+    assert result.dtype is torch.float32
+    assert data.grad is not None
+    assert wide.grad is not None
+    assert data.grad.dtype is torch.float16
+    torch.testing.assert_close(result, function(wide, -1), rtol=0, atol=0)
+    torch.testing.assert_close(data.grad, wide.grad.half(), rtol=0, atol=0)
+
+
+def test_on_the_cpu_softmax_from_float16_is_refused_as_ever() -> None:
+    with pytest.raises(RuntimeError, match="not supported on CPU"):
+        torch.ops.aten._softmax(torch.ones(2, dtype=torch.float16), 0, True)
