@@ -178,14 +178,14 @@ def importable(monkeypatch):
 
 
 def test_tied_weights_count_once():
-    report = predict_memory(gpus=2, model="test_prediction:Tied", inputs=["8x64"], batch_size=8)
+    report = predict_memory(gpus=2, model="test_predicted_memory:Tied", inputs=["8x64"], batch_size=8)
     assert report.num_parameters == 64 * 64 + 2 * 64
     assert part(report.gpus[0], "parameters") == blocks(4 * 64 * 64) + 2 * 512
 
 
 def test_inputs_may_be_named_and_typed_and_take_the_batch_size():
     report = predict_memory(
-        gpus=2, model="test_prediction:Dictates", inputs=["ids=8x16:int64", "mask=8x16:bool"], batch_size=64
+        gpus=2, model="test_predicted_memory:Dictates", inputs=["ids=8x16:int64", "mask=8x16:bool"], batch_size=64
     )
     assert report.inputs == (("ids", (64, 16)), ("mask", (64, 16)))
     assert report.training.loss == "output.loss"
@@ -194,13 +194,13 @@ def test_inputs_may_be_named_and_typed_and_take_the_batch_size():
 
 def test_inputs_may_come_from_a_function_of_the_batch_size():
     report = predict_memory(
-        gpus=2, model="test_prediction:Tied", inputs=lambda size: torch.zeros(size, 64), batch_size=20
+        gpus=2, model="test_predicted_memory:Tied", inputs=lambda size: torch.zeros(size, 64), batch_size=20
     )
     assert report.inputs == (("0", (20, 64)),)
 
 
 def test_a_dtype_is_that_of_a_users_model_too():
-    given = {"gpus": 1, "model": "test_prediction:Tied", "inputs": ["8x64:bfloat16"], "batch_size": 8}
+    given = {"gpus": 1, "model": "test_predicted_memory:Tied", "inputs": ["8x64:bfloat16"], "batch_size": 8}
     report = predict_memory(**given, dtype="bfloat16")
     assert part(report.gpus[0], "parameters") == 2 * 64 * 64 + 2 * 512
 
@@ -211,7 +211,7 @@ def test_a_dtype_is_that_of_a_users_model_too():
         ({}, "expected ordinals of virtual GPUs, got none"),
         ({"gpus": 2, "gpu_memory": ["1GiB"] * 3}, r"one for each of the 2 GPUs, got 3 sizes - at option"),
         ({"gpus": 2, "gpu_memory": "lots"}, "expected a size such as 24GiB or 512MiB, got 'lots'"),
-        ({"gpus": 2, "model": "test_prediction:fails"}, "OSError: no weights here"),
+        ({"gpus": 2, "model": "test_predicted_memory:fails"}, "OSError: no weights here"),
         ({"gpus": 2, "inputs": ["5"], "dim": 1}, "expected a shape with a dimension 1, got 5"),
         (
             {"gpus": 2, "inputs": lambda _: 1 / 0},
@@ -227,8 +227,8 @@ def test_what_cannot_be_is_told(given, message):
 
 def test_a_model_that_needs_numbers_is_told_which_operator_does():
     with pytest.raises(RunError, match=r"Tensor\.item.*storage=\"cpu\"") as error:
-        predict_memory(gpus=2, model="test_prediction:Reads", inputs=["8x64"])
-    assert "test_prediction.py" in str(error.value)
+        predict_memory(gpus=2, model="test_predicted_memory:Reads", inputs=["8x64"])
+    assert "test_predicted_memory.py" in str(error.value)
 
 
 def test_the_workspaces_are_those_of_the_forward_and_the_backward_thread():
