@@ -49,8 +49,7 @@ def largest_batch(
         while largest and largest in search.failed:  # it would fit, but the model cannot run it
             largest -= 1
             search.room(largest)
-        shown = largest or 1
-        report = report_of(checked, stepper, shown, search.measured(shown))
+        report = report_of(checked, stepper, search.measured(largest or 1))
         return replace(report, fit=search.fit(largest))
 
 

@@ -57,7 +57,7 @@ def predict_memory(
     say = progress or (lambda _: None)
     with opened_stepper(checked, training or Training(), gpu_memory, inputs, say) as stepper:
         say(f"one step with a batch of {checked.batch_size}")
-        return report_of(checked, stepper, checked.batch_size, stepper.measure(checked.batch_size))
+        return report_of(checked, stepper, stepper.measure(checked.batch_size))
 
 
 @contextmanager
@@ -123,18 +123,19 @@ def num_chosen(config: Config) -> int:
     return len(_ordinals(config))
 
 
-def report_of(config: Config, stepper: Stepper, batch_size: int, measured: Measured) -> MemoryReport:
+def report_of(config: Config, stepper: Stepper, measured: Measured) -> MemoryReport:
     """Put together what a step showed of the GPUs that were asked for; one that is named twice is one GPU."""
     ordinals = _ordinals(config)
     rows = dict.fromkeys(ordinals, 0)
-    for ordinal, chunk in zip(ordinals, split_batch(batch_size, len(ordinals)).sizes(), strict=False):
+    chunks = split_batch(measured.batch_size, len(ordinals)).sizes()
+    for ordinal, chunk in zip(ordinals, chunks, strict=False):
         rows[ordinal] += chunk
     if config.output_device is not None:
         rows.setdefault(config.output_device, 0)
     return MemoryReport(
         config=config,
         training=replace(stepper.training, loss=measured.loss),
-        batch_size=batch_size,
+        batch_size=measured.batch_size,
         num_parameters=num_parameters(stepper.built.model),
         inputs=measured.inputs,
         chunks=tuple(rows.values()),

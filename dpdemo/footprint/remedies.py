@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel._functions import Scatter
 
+from dpdemo.errors import RunError
 from dpdemo.footprint.losses import Loss
 from dpdemo.footprint.steps import Measured, Stepper
 from dpdemo.memoryreport import PARTS, GpuMemory, Remedy
@@ -22,14 +23,17 @@ def find_remedies(
 ) -> tuple[Remedy, ...]:
     """Try each change at a batch size, and say what it gains for the GPU that binds.
 
-    A change that gains nothing is left out. The best comes first: the one after which the fullest GPU, be it
-    the same or another, has most room left.
+    A change that gains nothing, or with which the model cannot run, is left out. The best comes first: the
+    one after which the fullest GPU, be it the same or another, has most room left.
     """
     found = []
     for name, how, change in _changes(stepper, batch_size, before):
         say(f"with {name}")
-        with change as changed:
-            after = changed.measure(batch_size)
+        try:
+            with change as changed:
+                after = changed.measure(batch_size)
+        except RunError:  # such as BatchNorm's, of a chunk with one row
+            continue
         fullest = min(after.gpus, key=lambda gpu: gpu.spare_bytes or 0)
         gain = before.gpus[binding].peak_bytes - after.gpus[binding].peak_bytes
         if gain > 0:
@@ -40,9 +44,9 @@ def find_remedies(
 
 def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[tuple[Any, str, Any]]:
     """List the changes that can be made to this model: name, how, and what makes it and takes it back."""
-    wrapper = stepper.built.wrapper
     if not stepper.training.inference:
         yield "inference mode", "model.eval() and torch.no_grad()", _inference(stepper)
+    wrapper = stepper.built.wrapper
     if not isinstance(wrapper, nn.DataParallel) or len(wrapper.device_ids) < 2:
         return
     if wrapper is stepper.built.model:  # else other layers wait for the output where it is
@@ -62,6 +66,7 @@ def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[tu
 @contextmanager
 def _inference(stepper: Stepper) -> Iterator[Stepper]:
     training = stepper.training
+    stepper.forget_optimizer_state()
     stepper.training = replace(training, inference=True)
     try:
         yield stepper

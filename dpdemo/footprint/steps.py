@@ -33,10 +33,14 @@ _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
+_WITH_NUMBERS = "`dpdemo exec --gpu-memory 24GiB` runs a program with its numbers"
+
+
 @dataclass(frozen=True)
 class Measured:
     """What one step showed."""
 
+    batch_size: int
     inputs: tuple[tuple[str, Shape], ...]
     loss: str
     gpus: tuple[GpuMemory, ...]
@@ -82,19 +86,22 @@ class Stepper:
         except DpdemoError:
             raise
         except Exception as error:
-            hint = (
-                "`dpdemo exec --gpu-memory 24GiB` runs a program with its numbers"
-                if _lacks_numbers(error)
-                else ""
-            )
             raise RunError(
-                f"expected the model to take a batch of {batch_size}, got {take_apart(error)}", hint=hint
+                f"expected the model to take a batch of {batch_size}, got {take_apart(error)}",
+                hint=_WITH_NUMBERS if _lacks_numbers(error) else "",
             ) from error
-        return Measured(inputs, loss, tuple(self._memory_of(index) for index in range(len(self.gpus))))
+        gpus = tuple(self._memory_of(index) for index in range(len(self.gpus)))
+        return Measured(batch_size, inputs, loss, gpus)
+
+    def forget_optimizer_state(self) -> None:
+        """Free what the optimizer keeps between steps; it is made again before the next step that counts."""
+        if self._optimizer is not None:
+            self._optimizer.state.clear()
+            self._is_warm = False
 
     def _warm_step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
         """Make a step as all but the first are, and let the ledger see that one alone."""
-        if not self._is_warm:
+        if not self._is_warm and not self.training.inference:
             self._step(batch_size)
             self._is_warm = True
         gc.collect()

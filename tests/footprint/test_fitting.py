@@ -1,5 +1,7 @@
 """The largest batch that fits fits, the next one does not, and what is said to help does."""
 
+import threading
+
 import pytest
 from torch import nn
 
@@ -64,6 +66,11 @@ def test_a_batch_whose_last_chunk_is_too_small_for_batchnorm_is_passed_over():
         predict_memory(batch_size=3, **given)
 
 
+def loss_of_the_whole_batch(output):
+    assert threading.current_thread() is threading.main_thread(), "a replica has no whole batch"
+    return output.mean()
+
+
 class Normed(nn.Module):
     """A layer that cannot train on a lone sample."""
 
@@ -118,6 +125,28 @@ def test_the_gain_of_inference_is_what_inference_gains(bound_by_outputs):
     after = predict_memory(batch_size=batch_size, training=Training("sgd", inference=True), **given)
     remedy = next(r for r in bound_by_outputs.fit.remedies if r.name == "inference mode")
     assert remedy.gain_bytes == before.gpus[0].peak_bytes - after.gpus[0].peak_bytes
+
+
+def test_inference_has_no_optimizer_and_the_steps_after_it_have_theirs_again():
+    given = {"gpus": 2, "input_size": 1000, "output_size": 1000}
+    report = largest_batch(gpu_memory="90MiB", **given)
+    batch_size = report.fit.largest + 1
+    found = {remedy.name: remedy for remedy in report.fit.remedies}
+    before = predict_memory(batch_size=batch_size, **given).gpus[0].peak_bytes
+    inference = predict_memory(batch_size=batch_size, training=Training(inference=True), **given).gpus[0]
+    elsewhere = predict_memory(batch_size=batch_size, output_device=1, **given).gpus[0]
+    assert found["inference mode"].gain_bytes == before - inference.peak_bytes
+    assert found["another output_device"].gain_bytes == before - elsewhere.peak_bytes
+
+
+def test_a_remedy_with_which_the_model_cannot_run_is_left_out():
+    given = {"gpus": 2, "gpu_memory": "200MiB", "input_size": 64, "output_size": 4000}
+    own = Training("sgd", loss="test_fitting:loss_of_the_whole_batch")
+    names = [
+        {remedy.name for remedy in largest_batch(training=training, **given).fit.remedies}
+        for training in (Training("sgd", loss="mean"), own)
+    ]
+    assert names[0] - names[1] == {"loss inside the model"}
 
 
 def test_a_smaller_first_chunk_evens_the_gpus_out():

@@ -185,7 +185,10 @@ def test_tied_weights_count_once():
 
 def test_inputs_may_be_named_and_typed_and_take_the_batch_size():
     report = predict_memory(
-        gpus=2, model="test_predicted_memory:Dictates", inputs=["ids=8x16:int64", "mask=8x16:bool"], batch_size=64
+        gpus=2,
+        model="test_predicted_memory:Dictates",
+        inputs=["ids=8x16:int64", "mask=8x16:bool"],
+        batch_size=64,
     )
     assert report.inputs == (("ids", (64, 16)), ("mask", (64, 16)))
     assert report.training.loss == "output.loss"
