@@ -53,6 +53,13 @@ def _batch_norm(data: Tensor, *args: Any) -> tuple[Tensor, ...]:
     return results[0], data.new_empty(0), data.new_empty(0)
 
 
+@shape_of(
+    aten._transformer_encoder_layer_fwd.default, why="it has no kernel without numbers before torch 2.13"
+)
+def _like_first(data: Tensor, *_: Any, **__: Any) -> Tensor:
+    return torch.empty_like(data)
+
+
 @shape_of(aten._ctc_loss_backward.Tensor, why="it has no kernel without numbers")
 def _like_scores(_: Tensor, log_probs: Tensor, *__: Any, **___: Any) -> Tensor:
     return torch.empty_like(log_probs)
