@@ -27,7 +27,7 @@ How it is made, one mechanism a file, in the order to read them:
     numberless.py storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too
     storages.py  what saving and loading go through
-    comm.py      the seven functions of `torch._C` on which DataParallel rests
+    comm.py      the eight functions of `torch._C` on which DataParallel rests
     runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`
     streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices
     replicas.py  replicas take turns in device order, and never hang

@@ -1,4 +1,4 @@
-"""The seven functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
+"""The eight functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
 
 With these in place all of `torch/nn/parallel` is PyTorch's own. Checks, words and what shares memory with
 what follow torch/csrc/cuda/comm.cpp (2.13), function by function.
@@ -10,8 +10,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.cuda.nccl
 from torch import _utils
 
+from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import stamp_all
 from dpdemo.virtual.ledger import Allocation, Kind
@@ -263,3 +265,32 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
             f"Expected out tensor to have shape {_shape(sizes)}, but got {_shape(output.shape)}"
         )
     return _fill(tensors, output, dim)
+
+
+def can_reduce(tensors: Sequence[Tensor]) -> bool:
+    """Stand in for `torch.cuda.nccl.is_available`: dense, contiguous tensors, each on a GPU of its own."""
+    homes = {device_index(tensor) for tensor in tensors}
+    fit = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
+    return fit and None not in homes and len(homes) == len(tensors)
+
+
+def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
+    inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any
+) -> None:
+    """Add `inputs` up in `output`, on the GPU of input `root`: NCCL adds while it sends, and needs no room.
+
+    Raises:
+        UnsupportedOpError: another operation than a sum.
+
+    """
+    del streams, comms
+    if op != torch.cuda.nccl.SUM:
+        raise UnsupportedOpError(f"torch.cuda.nccl.reduce: expected the operation SUM, got number {op}")
+    session = the_session()
+    others = [tensor for place, tensor in enumerate(inputs) if place != root]
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), beneath(session):
+        total = inputs[root] if output is inputs[root] else output.copy_(inputs[root])
+        for other in others:
+            total.add_(other)
+    for other in others:
+        session.ledger.transfer(device_index(other), device_index(output), num_bytes(other))

@@ -92,6 +92,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
             _scatter_out=comm.scatter_out,
             _gather=comm.gather,
             _gather_out=comm.gather_out,
+            _nccl_reduce=comm.nccl_reduce,
         ),
         *_group(
             _C,
@@ -138,9 +139,7 @@ def _cuda_patches(session: Session) -> list[Patch]:
             "it warns on CPU builds, and there is no cuDNN",
             is_acceptable=runtime.no_cudnn,
         ),
-        *_group(
-            torch.cuda.nccl, "it warns on CPU builds, and there is no NCCL here", is_available=runtime.no_nccl
-        ),
+        *_group(torch.cuda.nccl, "NCCL adds gradients up for DataParallel", is_available=comm.can_reduce),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
         *_group(torch, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),

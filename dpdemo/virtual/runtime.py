@@ -199,11 +199,6 @@ def no_device_flag() -> bool:
     return state.session is not None
 
 
-def no_nccl(tensors: Any) -> bool:  # noqa: ARG001
-    """Whether NCCL can reduce these tensors: no, so that PyTorch adds them itself."""
-    return False
-
-
 def not_capturing() -> bool:
     """Whether a CUDA graph is being captured: never."""
     return False

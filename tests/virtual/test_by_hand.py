@@ -8,8 +8,7 @@ What is in the ledger and would not be on a GPU (docs/virtual-gpus.md has the wh
 - the sum of two gradients of one tensor: on a GPU the engine adds the second to the first, and here it makes
   a new tensor, as it does wherever a dispatch mode is on;
 - the gradients of a recurrent network's weights: parts of one buffer of cuDNN's, here blocks of their own,
-  which is less than 512 bytes more for each;
-- the sum of the replicas' gradients: NCCL adds as it sends, and here the copies of the others come first.
+  which is less than 512 bytes more for each.
 """
 
 from __future__ import annotations
@@ -208,9 +207,6 @@ def backward_by_hand(stack: Stack, index: int, rows: int) -> Hand:
     one = together(stack.shapes)
     hand.take(one)  # the gradients of this GPU, one after the other
     if index == 0:
-        hand.take(one, one)  # another GPU's, and the sum
-        hand.drop(one)
-        hand.take(one)  # the third GPU's
-        hand.drop(one)
+        hand.take(one)  # the sum: NCCL adds the others' while it sends
     hand.drop(blocks(stack.shapes), one)  # of GPU 0 the sum is left
     return hand

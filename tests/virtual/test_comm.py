@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn.parallel import comm
 
+from dpdemo.virtual import UnsupportedOpError, VirtualGpus
+
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
@@ -151,3 +153,44 @@ def test_misuse_fails_in_pytorchs_words(call: Any, message: str) -> None:
 def test_a_dimension_that_is_not_there_is_an_index_error(call: Any, message: str) -> None:
     with pytest.raises(IndexError, match=message):
         call()
+
+
+def on_each(size: int = 256) -> list[torch.Tensor]:
+    """One tensor a GPU: ones, twos and so on."""
+    return [torch.full((size,), index + 1.0, device=f"cuda:{index}") for index in range(4)]
+
+
+def test_gradients_are_added_up_while_they_are_sent(gpus: VirtualGpus) -> None:
+    parts = on_each()
+    gpus.reset_peaks()
+    before, moved = gpus.live_bytes(1), gpus.bytes_moved_between
+    total = comm.reduce_add(parts, destination=1)
+    assert total.get_device() == 1
+    assert total.tolist() == [10.0] * 256
+    assert gpus.peak_bytes(1) == before + 1024  # the sum alone
+    sent = {pair: size - moved.get(pair, 0) for pair, size in gpus.bytes_moved_between.items()}
+    assert {pair: size for pair, size in sent.items() if size} == {(0, 1): 1024, (2, 1): 1024, (3, 1): 1024}
+    assert [part[0].item() for part in parts] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_nccl_takes_dense_tensors_each_on_a_gpu_of_its_own() -> None:
+    nccl = torch.cuda.nccl
+    parts = on_each()
+    assert nccl.is_available(parts)
+    assert not nccl.is_available([parts[0], parts[0]])
+    assert not nccl.is_available([parts[0], torch.ones(256)])
+    assert not nccl.is_available([part.to_sparse() for part in parts])
+    assert not nccl.is_available([part.view(16, 16).t() for part in parts])
+
+
+def test_nccl_adds_and_does_nothing_else() -> None:
+    parts = on_each()
+    torch.cuda.nccl.reduce(parts, root=2)
+    assert parts[2].tolist() == [10.0] * 256
+    with pytest.raises(UnsupportedOpError, match="expected the operation SUM, got number 1"):
+        torch.cuda.nccl.reduce(parts, root=2, op=1)
+
+
+def test_what_nccl_does_not_take_is_added_up_all_the_same() -> None:
+    total = comm.reduce_add([part.to_sparse() for part in on_each()], destination=0)
+    assert total.to_dense().tolist() == [10.0] * 256
