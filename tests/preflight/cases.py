@@ -1449,6 +1449,35 @@ def a_global_counter_scales_the_result():
     return Model(), x()
 
 
+@trigger("DP590", "the result has another shape than on one GPU")
+def a_mean_over_the_batch_is_one_for_each_gpu():
+    return returning(lambda y, _: y.mean(0, keepdim=True)), x()
+
+
+@trigger("DP590", "the result has another shape than on one GPU")
+def a_sum_over_the_batch_behind_dropout_is_one_for_each_gpu():
+    class Model(Net):
+        def forward(self, x):
+            return nn.functional.dropout(self.fc(x), 0.1, self.training).sum(0)
+
+    return Model(), x()
+
+
+@trigger("DP590", "the result has another shape than on one GPU", also=["DP306", "DP316"])
+def a_sum_over_the_batch_behind_batchnorm_is_one_for_each_gpu():
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), Summed()), x()
+
+
+class Summed(nn.Module):
+    def forward(self, x):
+        return x.sum(0)
+
+
+@trigger("DP590", "the result `[2]` has another shape than on one GPU")
+def a_result_is_split_into_parts_of_two_rows():
+    return returning(lambda y, _: y.split(2)), x(16)
+
+
 @twin("DP590")
 def nothing_global_scales_the_result():
     return Linear(), x()
