@@ -174,8 +174,8 @@ def on_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         twin = value.detach().to(device).clone().requires_grad_(value.requires_grad)
         return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
-    if isinstance(value, (list, tuple, dict)) and len(value):
-        return with_parts(value, [on_device(part, device) for _, part in parts_of(value) or ()])
+    if (parts := parts_of(value)) is not None:
+        return with_parts(value, [on_device(part, device) for _, part in parts])
     if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.nn.Module):
         return _inside_on_device(value, device)
     try:
