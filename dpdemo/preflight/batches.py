@@ -108,7 +108,7 @@ def rows_of(args: Any, kwargs: Any, dim: int) -> int:
     sizes = [
         leaf.size(dim)
         for _, leaf in (*flatten(args), *flatten(kwargs))
-        if isinstance(leaf, torch.Tensor) and leaf.dim() > dim
+        if isinstance(leaf, torch.Tensor) and _has(leaf, dim)
     ]
     if sizes:
         return likely_rows(sizes)
@@ -137,7 +137,7 @@ def resize(value: Any, whole: int, size: int, dim: int) -> Any:  # noqa: PLR0911
     if size == whole:
         return value
     if isinstance(value, torch.Tensor):
-        if value.dim() <= dim or value.size(dim) != whole:
+        if not _is_batch(value, whole, dim):
             return value
         return value.index_select(dim, torch.arange(size, device=value.device) % whole)
     if isinstance(value, dict):
@@ -164,7 +164,11 @@ def _resize_inside(value: Any, whole: int, size: int, dim: int) -> Any:
 
 
 def _is_batch(value: Any, whole: int, dim: int) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() > dim and value.size(dim) == whole
+    return isinstance(value, torch.Tensor) and _has(value, dim) and value.size(dim) == whole
+
+
+def _has(tensor: torch.Tensor, dim: int) -> bool:
+    return -tensor.dim() <= dim < tensor.dim()
 
 
 def on_device(value: Any, device: torch.device) -> Any:

@@ -41,7 +41,7 @@ def rebuild(value: Any, change: Callable[[str, Any], Any], path: str = "") -> An
 
 
 def with_parts(value: Any, new: list[Any]) -> Any:
-    """Build a container like `value` from new parts; what can be copied is, whatever its class is made from."""
+    """Build a container like `value` from new parts, whatever its class wants to be made of."""
     if isinstance(value, tuple):
         is_torchs = hasattr(value, "n_fields")  # as of torch.max: those are made one way only
         return type(value)(new) if is_torchs else tuple.__new__(type(value), new)

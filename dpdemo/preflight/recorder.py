@@ -7,6 +7,7 @@ of all replicas, not only of the lowest one that failed, with true tracebacks.
 """
 
 import contextlib
+import itertools
 import re
 import threading
 import warnings
@@ -108,6 +109,12 @@ class _Watched:
         return output
 
 
+def _paired(inputs: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    """Pair what each replica gets, also where the two are not equally many, which parallel_apply refuses."""
+    filled = itertools.zip_longest(inputs, kwargs)
+    return [(() if args is None else args, named or {}) for args, named in filled]
+
+
 def _hide_us(error: Exception) -> None:
     """Take our frame out of the traceback that `parallel_apply` writes into the message."""
     if error.args and isinstance(error.args[0], str) and __file__ in error.args[0]:
@@ -205,11 +212,7 @@ class CallRecorder:
             draft = self._enter(name)
             inputs, kwargs = genuine(wrapper, *args)
             if draft is not None:
-                longest = max(len(inputs), len(kwargs))
-                draft.delivered = [
-                    (inputs[i] if i < len(inputs) else (), kwargs[i] if i < len(kwargs) else {})
-                    for i in range(longest)
-                ]
+                draft.delivered = _paired(inputs, kwargs)
             return inputs, kwargs
 
         return scatter
@@ -224,11 +227,12 @@ class CallRecorder:
     def _parallel_apply(self, name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
         del name
 
-        def parallel_apply(wrapper: Any, replicas: Any, *args: Any) -> Any:
+        def parallel_apply(wrapper: Any, replicas: Any, inputs: Any, kwargs: Any) -> Any:
             draft = self._enter("replica")
             if draft is not None:
+                draft.delivered = _paired(inputs, kwargs)  # again: a user's own scatter is not watched
                 replicas = [_Watched(replica, index, draft) for index, replica in enumerate(replicas)]
-            return genuine(wrapper, replicas, *args)
+            return genuine(wrapper, replicas, inputs, kwargs)
 
         return parallel_apply
 

@@ -2,6 +2,7 @@
 
 import collections
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,7 +12,10 @@ from dpdemo.preflight import check
 from dpdemo.preflight.batches import on_device
 from dpdemo.virtual import virtual_gpus
 
-Pair = collections.namedtuple("Pair", "x count")
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    count: int
 
 
 class Made(dict):
@@ -25,12 +29,14 @@ class Made(dict):
 class Locked(collections.OrderedDict):
     """A dict without `update`, as ModelOutput of `transformers` is."""
 
-    def update(self, *args, **kwargs):
+    def update(self, *_, **__):
         raise TypeError("use item assignment")
 
 
 class Span(tuple):
-    """A tuple that is made of two numbers."""
+    """A tuple that is made of two things."""
+
+    __slots__ = ()
 
     def __new__(cls, start, end):
         return super().__new__(cls, (start, end))

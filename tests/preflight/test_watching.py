@@ -442,6 +442,38 @@ def test_two_models_of_a_script_are_judged_each_by_itself():
     assert report.batch_sizes == (16, 8)
 
 
+def test_state_is_lost_behind_a_scatter_of_the_users_own_too():
+    class Uneven(nn.DataParallel):
+        def scatter(self, inputs, kwargs, device_ids):
+            return [(inputs[0][:2].to("cuda:0"),), (inputs[0][2:].to("cuda:1"),)], [{}, {}]
+
+    class Counting(Net):
+        def __init__(self):
+            super().__init__()
+            self.steps = 0
+
+        def forward(self, x):
+            self.steps += 1
+            return self.fc(x)
+
+    assert codes(report_on(lambda: Uneven(Counting().cuda())(x(8).cuda()))) == {"DP301"}
+
+
+def test_a_dimension_counted_from_the_end_is_the_same_dimension():
+    class Scaled(nn.Module):
+        def forward(self, x, scale):
+            return x * scale
+
+    def script():
+        model = nn.DataParallel(Scaled().cuda(), dim=-1)
+        model(x(5).cuda(), 2.0)
+        with pytest.raises(RuntimeError, match="chunk expects at least a 1-dimensional tensor"):
+            model(x(5).cuda(), torch.tensor(2.0))
+
+    report = report_on(script)
+    assert (codes(report), report.notes) == ({"DP206"}, ())
+
+
 def test_dataparallel_inside_dataparallel_is_one_finding():
     def script():
         inner = nn.DataParallel(nn.Linear(4, 4).cuda())
