@@ -14,6 +14,8 @@ from dpdemo.preflight.evidence import likely_rows
 from dpdemo.preflight.leaves import flatten, parts_of, with_parts
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Stays = Callable[[torch.Tensor], bool]
+"""Says which tensors stay where they are when the others are moved to a GPU."""
 
 
 @dataclass(frozen=True)
@@ -171,28 +173,39 @@ def _has(tensor: torch.Tensor, dim: int) -> bool:
     return -tensor.dim() <= dim < tensor.dim()
 
 
-def on_device(value: Any, device: torch.device) -> Any:
-    """Copy arguments to a device, as a training loop does before the call."""
+def nothing_stays(_: torch.Tensor) -> bool:
+    """Say that every tensor is to be moved."""
+    return False
+
+
+def could_be_lengths(tensor: torch.Tensor) -> bool:
+    """Whether a tensor looks like one that PyTorch wants on the CPU, as it does the lengths of sequences."""
+    return tensor.device.type == "cpu" and tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
+
+
+def on_device(value: Any, device: torch.device, stays: Stays = nothing_stays) -> Any:
+    """Copy arguments to a device, as a training loop does before the call, but for tensors that stay."""
     if isinstance(value, PackedSequence):
         return value.to(device)  # type: ignore[arg-type] # its stub knows dtypes only
     if isinstance(value, torch.Tensor):
-        twin = value.detach().to(device).clone().requires_grad_(value.requires_grad)
+        target = value.device if stays(value) else device
+        twin = value.detach().to(target).clone().requires_grad_(value.requires_grad)
         return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
     if (parts := parts_of(value)) is not None:
-        return with_parts(value, [on_device(part, device) for _, part in parts])
+        return with_parts(value, [on_device(part, device, stays) for _, part in parts])
     if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.nn.Module):
-        return _inside_on_device(value, device)
+        return _inside_on_device(value, device, stays)
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - a user's own class
         return value
 
 
-def _inside_on_device(value: Any, device: torch.device) -> Any:
+def _inside_on_device(value: Any, device: torch.device, stays: Stays) -> Any:
     try:
         twin = copy.copy(value)
         for name, part in vars(value).items():
-            object.__setattr__(twin, name, on_device(part, device))
+            object.__setattr__(twin, name, on_device(part, device, stays))
     except Exception:  # noqa: BLE001 - a user's own class
         return value
     return twin

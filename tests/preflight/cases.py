@@ -612,6 +612,26 @@ def chunks_are_padded_to_the_whole_length():
     return Model(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
 
 
+class Lengths(Recurrent):
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=6)[0]
+
+
+@trigger("DP215", "scatter moves the lengths", "1D CPU int64")
+def lengths_are_moved_to_the_gpus():
+    return Lengths(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
+
+
+@twin("DP215")
+def lengths_are_brought_back_to_the_cpu():
+    class Model(Lengths):
+        def forward(self, x, lengths):
+            return super().forward(x, lengths.cpu())
+
+    return Model(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
+
+
 # ---- DP3 replica ----
 
 

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from cases import TRIGGERS, TWINS, Linear, Net, x
+from cases import TRIGGERS, TWINS, Lengths, Linear, Net, steps, x
 from torch import nn
 
 from dpdemo.preflight import watching
@@ -347,6 +347,28 @@ def test_a_call_that_fails_on_one_gpu_too_is_no_finding():
     report = report_on(script)
     assert report.findings == ()
     assert "at batch 8, train: there it raises RuntimeError: mat1 and mat2" in report.notes[0]
+
+
+def test_lengths_that_only_a_plain_call_leaves_on_the_cpu_are_a_finding():
+    def script():
+        model = nn.DataParallel(Lengths().cuda())
+        lengths = torch.tensor([6, 6, 5, 5, 4, 3, 2, 1])
+        model.module(steps().cuda(), lengths)
+        with pytest.raises(RuntimeError, match="1D CPU int64"):
+            model(steps().cuda(), lengths)
+
+    report = report_on(script)
+    assert (codes(report), report.notes) == ({"DP215"}, ())
+
+
+def test_lengths_that_a_script_moves_itself_are_no_finding():
+    def script():
+        with pytest.raises(RuntimeError, match="1D CPU int64"):
+            nn.DataParallel(Lengths().cuda())(steps().cuda(), torch.full((8,), 6).cuda())
+
+    report = report_on(script)
+    assert codes(report) == set()
+    assert "there it raises RuntimeError: 'lengths' argument" in report.notes[0]
 
 
 def test_an_exception_of_a_replica_does_not_name_our_files():

@@ -224,7 +224,7 @@ _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
     "(value|spatial)|deepcopy protocol|"
     "cannot be empty|requires non-empty inputs|BroadcastBackward is a view and|"
-    "batch_sizes should always|hx should"
+    "batch_sizes should always|hx should|1D CPU int64"
 )
 
 

@@ -1,4 +1,4 @@
-"""Arguments that scatter does not cut, or not as meant: DP207 to DP214."""
+"""Arguments that scatter does not cut, or not as meant: DP207 to DP215."""
 
 import re
 from collections.abc import Iterator
@@ -252,3 +252,20 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
                     forward_place(evidence),
                     probe,
                 )
+
+
+@rule("DP215", "cpu-lengths", "error")
+def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
+    """Lengths that must be on the CPU reach the replicas on their GPUs.
+
+    What happens: `'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor`, where a
+        plain call with the same lengths passes.
+    Why: scatter moves every tensor among the arguments to the GPU of its replica.
+    Before: pack_padded_sequence(x, lengths)
+    After: pack_padded_sequence(x, lengths.cpu())   # in forward
+    Seen by: this exception in a replica.
+    References: pytorch/pytorch#43227, pytorch/pytorch#13214
+    """
+    for probe, error in failures(evidence):
+        if error.stage == "replica" and error.replica is not None and "1D CPU int64" in error.message:
+            yield Found(str(error.place), f"scatter moves the lengths: {error.message}", error.place, probe)
