@@ -76,7 +76,7 @@ class Prober:
         return Judge(self, planned, single, parallel, recorder.drafts).judge(peaks)
 
     def _run_alone(self, mode: str, given: Arguments) -> tuple[Ran, Stays]:
-        """Run on one device, with all tensors there, or all but lengths where forward wants them elsewhere."""
+        """Run on one device, with all tensors there, or all but lengths where forward wants them so."""
         ran = self.run(self.single_model(mode), given)
         if ran.error is None or "cpu" not in ran.error.message.lower():
             return ran, nothing_stays

@@ -280,6 +280,56 @@ def test_a_rehearsal_tracks_gradients_where_the_call_does(setting):
     assert (codes(report), report.notes) == (set(), ())
 
 
+def test_a_warning_is_shown_as_often_as_without_a_check():
+    def script():
+        model = nn.DataParallel(nn.Linear(4, 3).cuda())
+        for rows in (8, 7, 6):
+            warnings.warn("once for this line", stacklevel=1)
+            model(x(rows).cuda())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        shown = []
+        warnings.showwarning = lambda message, *_: shown.append(str(message))
+        report_on(script)
+    assert shown == ["once for this line"]
+
+
+def test_calls_of_another_thread_are_no_part_of_a_rehearsal(capsys):
+    """While one thread rehearses, another one's call prints, and is not compared with the first one's."""
+    rehearsing, has_called = threading.Event(), threading.Event()
+
+    class Waiting(Net):
+        def forward(self, x):
+            if not getattr(self, "_is_replica", False):
+                rehearsing.set()
+                assert has_called.wait(10)
+            return self.fc(x)
+
+    class Printing(Net):
+        def forward(self, x):
+            print("printed")
+            return self.fc(x).sum(1)
+
+    def script():
+        waiting, printing = nn.DataParallel(Waiting().cuda()), nn.DataParallel(Printing().cuda())
+
+        def call():
+            assert rehearsing.wait(10)
+            printing(x(8).cuda())
+            has_called.set()
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        waiting(x(8).cuda())
+        thread.join()
+
+    report = report_on(script)
+    assert capsys.readouterr().out == "printed\n" * 4
+    assert (codes(report), report.notes) == (set(), ())
+    assert set(report.model.split(", ")) == {"Waiting", "Printing"}
+
+
 def test_a_stream_that_forward_keeps_goes_on_after_the_rehearsal(capsys):
     kept = []
 
