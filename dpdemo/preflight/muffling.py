@@ -70,7 +70,7 @@ class _Unseen(UserWarning):
 
 
 def _filters_version() -> object:
-    """Read what Python counts on at each change of filters; a module's notes hold for one such number only."""
+    """Read how often filters have changed, as Python counts: a module's notes hold for one number only."""
     notes: dict[Any, Any] = {}
     unseen = replaced(warnings, "showwarning", lambda *_: lambda *_, **__: None)
     with unseen, contextlib.suppress(_Unseen):  # where filters make errors of warnings

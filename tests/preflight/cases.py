@@ -995,6 +995,14 @@ def a_patched_forward():
     return model, x()
 
 
+@trigger("DP304", "`0` is compiled")
+def a_layer_is_compiled():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # virtual GPUs compile nothing
+        layer = torch.compile(nn.Linear(4, 4), backend="eager")
+    return nn.Sequential(layer, nn.Linear(4, 3)), x()
+
+
 @trigger("DP304", "a compiled forward")
 def a_forward_is_compiled_in_place():
     model = Linear()
