@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from dpdemo.errors import UsageError
 from dpdemo.inputspec import read_input
 from dpdemo.preflight.evidence import likely_rows
-from dpdemo.preflight.leaves import flatten, parts_of, with_parts
+from dpdemo.preflight.leaves import flatten, length_of, parts_of, with_parts
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Stays = Callable[[torch.Tensor], bool]
@@ -131,7 +131,7 @@ def _length(value: Any) -> int:
         return next(
             (len(part) for part in value.values() if isinstance(part, torch.Tensor) and part.dim()), 0
         )
-    return len(value)
+    return length_of(value) or 0
 
 
 def resize(value: Any, whole: int, size: int, dim: int) -> Any:  # noqa: PLR0911 - a case a line

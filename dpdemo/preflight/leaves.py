@@ -83,7 +83,7 @@ def describe(path: str, value: Any) -> Leaf:
     return Leaf(
         path,
         kind,
-        length=_length(value),
+        length=length_of(value),
         tensors_inside=_tensors_inside(value),
         mutable=not callable(value),
     )
@@ -94,7 +94,8 @@ def describe_all(pairs: list[tuple[str, Any]]) -> tuple[Leaf, ...]:
     return tuple(describe(path, value) for path, value in pairs)
 
 
-def _length(value: Any) -> int | None:
+def length_of(value: Any) -> int | None:
+    """Ask a value for its length; None where it has none to tell."""
     try:
         return len(value)
     except Exception:  # noqa: BLE001 - a user's own __len__

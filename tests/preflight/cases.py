@@ -842,6 +842,17 @@ def a_weight_decays_in_forward():
     return Model(), x()
 
 
+@trigger("DP313", "forward changes the parameter `fc.weight` in place")
+def a_weight_that_wants_gradients_decays_in_forward():
+    class Model(Net):
+        def forward(self, x):
+            with torch.no_grad():
+                self.fc.weight.mul_(0.9)
+            return self.fc(x)
+
+    return Model(), x()
+
+
 @twin("DP313")
 def a_weight_is_scaled_in_a_copy():
     class Model(Net):
@@ -1504,6 +1515,11 @@ class Summed(nn.Module):
 @trigger("DP590", "the result `[2]` has another shape than on one GPU")
 def a_result_is_split_into_parts_of_two_rows():
     return returning(lambda y, _: y.split(2)), x(16)
+
+
+@twin("DP590")
+def gradients_are_infinite_on_one_gpu_too():
+    return returning(lambda y, _: y.relu().sqrt() / 0), x()
 
 
 @twin("DP590")

@@ -330,6 +330,37 @@ def test_calls_of_another_thread_are_no_part_of_a_rehearsal(capsys):
     assert set(report.model.split(", ")) == {"Waiting", "Printing"}
 
 
+def test_an_input_on_the_cpu_is_not_changed_with_one_gpu_either():
+    class Doubling(Net):
+        def forward(self, x):
+            return self.fc(x.mul_(2))
+
+    assert report_on(lambda: nn.DataParallel(Doubling().cuda())(x(8))).codes == ()
+    assert report_on(lambda: nn.DataParallel(Doubling().cuda())(x(8).cuda())).codes == ("DP210",)
+
+
+def test_arguments_that_will_not_be_looked_at_do_not_stop_the_script():
+    class Endless:
+        def __len__(self):
+            raise TypeError("endless")
+
+    class Unknown:
+        @property
+        def __dict__(self):
+            raise OSError("gone")
+
+    class Constant(Net):
+        def forward(self, _):
+            return self.fc(torch.ones(8, 4, device=self.fc.weight.device))
+
+    def script():
+        model = nn.DataParallel(Constant().cuda())
+        assert model(Endless()).shape == model(Unknown()).shape == (32, 3)
+
+    report = report_on(script)
+    assert [note for note in report.notes if "OSError: gone" in note]
+
+
 def test_a_stream_that_forward_keeps_goes_on_after_the_rehearsal(capsys):
     kept = []
 

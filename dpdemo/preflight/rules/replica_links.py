@@ -223,7 +223,7 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
 _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
     "(value|spatial)|deepcopy protocol|"
-    "cannot be empty|requires non-empty inputs|BroadcastBackward is a view and|"
+    "cannot be empty|requires non-empty inputs|Broadcast(Backward)? is a view and|"
     "batch_sizes should always|hx should|1D CPU int64"
 )
 

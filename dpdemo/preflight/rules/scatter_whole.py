@@ -126,8 +126,7 @@ def _result_of(call: Call) -> str:
 def input_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes an input in place, and the caller sees a part of it.
 
-    What happens: after the call only the rows of chunk 0 are changed; none of them if the input was on the
-        CPU.
+    What happens: after the call only the rows of chunk 0 are changed.
     Why: chunk 0 is a view of a tensor that is on the first GPU already; the others are copies.
     Before: x.mul_(2)
     After: x = x * 2
@@ -135,8 +134,12 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
     References: torch/csrc/cuda/comm.cpp, scatter
     """
     for probe in evidence.probes:
+        # forward works on copies of these, on one GPU too
+        on_host = (
+            {leaf.path for leaf in probe.call.arguments if leaf.device == "cpu"} if probe.call else set()
+        )
         for change in probe.changes:
-            if change.kind == "input" and not change.same:
+            if change.kind == "input" and not change.same and change.path not in on_host:
                 yield Found(
                     change.path,
                     f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only",
