@@ -11,9 +11,11 @@ from torch.nn.utils.rnn import PackedSequence
 from dpdemo.errors import UsageError
 from dpdemo.inputspec import read_input
 from dpdemo.preflight.evidence import likely_rows
-from dpdemo.preflight.leaves import flatten, parts_of, with_parts
+from dpdemo.preflight.leaves import flatten, length_of, parts_of, with_parts
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Stays = Callable[[torch.Tensor], bool]
+"""Says which tensors stay where they are when the others are moved to a GPU."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def rows_of(args: Any, kwargs: Any, dim: int) -> int:
     sizes = [
         leaf.size(dim)
         for _, leaf in (*flatten(args), *flatten(kwargs))
-        if isinstance(leaf, torch.Tensor) and leaf.dim() > dim
+        if isinstance(leaf, torch.Tensor) and _has(leaf, dim)
     ]
     if sizes:
         return likely_rows(sizes)
@@ -129,7 +131,7 @@ def _length(value: Any) -> int:
         return next(
             (len(part) for part in value.values() if isinstance(part, torch.Tensor) and part.dim()), 0
         )
-    return len(value)
+    return length_of(value) or 0
 
 
 def resize(value: Any, whole: int, size: int, dim: int) -> Any:  # noqa: PLR0911 - a case a line
@@ -137,7 +139,7 @@ def resize(value: Any, whole: int, size: int, dim: int) -> Any:  # noqa: PLR0911
     if size == whole:
         return value
     if isinstance(value, torch.Tensor):
-        if value.dim() <= dim or value.size(dim) != whole:
+        if not _is_batch(value, whole, dim):
             return value
         return value.index_select(dim, torch.arange(size, device=value.device) % whole)
     if isinstance(value, dict):
@@ -164,31 +166,46 @@ def _resize_inside(value: Any, whole: int, size: int, dim: int) -> Any:
 
 
 def _is_batch(value: Any, whole: int, dim: int) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() > dim and value.size(dim) == whole
+    return isinstance(value, torch.Tensor) and _has(value, dim) and value.size(dim) == whole
 
 
-def on_device(value: Any, device: torch.device) -> Any:
-    """Copy arguments to a device, as a training loop does before the call."""
+def _has(tensor: torch.Tensor, dim: int) -> bool:
+    return -tensor.dim() <= dim < tensor.dim()
+
+
+def nothing_stays(_: torch.Tensor) -> bool:
+    """Say that every tensor is to be moved."""
+    return False
+
+
+def could_be_lengths(tensor: torch.Tensor) -> bool:
+    """Whether a tensor looks like one that PyTorch wants on the CPU, as it does the lengths of sequences."""
+    return tensor.device.type == "cpu" and tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
+
+
+def on_device(value: Any, device: torch.device, stays: Stays = nothing_stays) -> Any:
+    """Copy arguments to a device, as a training loop does before the call, but for tensors that stay."""
     if isinstance(value, PackedSequence):
         return value.to(device)  # type: ignore[arg-type] # its stub knows dtypes only
     if isinstance(value, torch.Tensor):
-        twin = value.detach().to(device).clone().requires_grad_(value.requires_grad)
+        target = value.device if stays(value) else device
+        twin = value.detach().to(target).clone().requires_grad_(value.requires_grad)
         return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
-    if isinstance(value, (list, tuple, dict)) and len(value):
-        return with_parts(value, [on_device(part, device) for _, part in parts_of(value) or ()])
+    if (parts := parts_of(value)) is not None:
+        return with_parts(value, [on_device(part, device, stays) for _, part in parts])
     if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.nn.Module):
-        return _inside_on_device(value, device)
+        return _inside_on_device(value, device, stays)
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - a user's own class
         return value
 
 
-def _inside_on_device(value: Any, device: torch.device) -> Any:
+def _inside_on_device(value: Any, device: torch.device, stays: Stays) -> Any:
     try:
         twin = copy.copy(value)
         for name, part in vars(value).items():
-            object.__setattr__(twin, name, on_device(part, device))
+            object.__setattr__(twin, name, on_device(part, device, stays))
     except Exception:  # noqa: BLE001 - a user's own class
         return value
     return twin

@@ -22,11 +22,12 @@ def floats(value: Any) -> dict[str, torch.Tensor]:
     }
 
 
-def first_difference(one: Any, other: Any) -> tuple[bool | None, str, float]:
+def first_difference(one: Any, other: Any) -> tuple[bool | None, str | None, float]:
     """Compare two results: equal or not (None: not of one shape), what differs first, and by how much."""
     left, right = dict(flatten(one)), dict(flatten(other))
-    if set(left) != set(right):
-        return None, "", 0.0
+    for path in (*left, *right):
+        if path not in left or path not in right:
+            return None, path, 0.0
     for path, leaf in left.items():
         twin = right[path]
         if not isinstance(leaf, torch.Tensor) or not isinstance(twin, torch.Tensor):
@@ -36,7 +37,7 @@ def first_difference(one: Any, other: Any) -> tuple[bool | None, str, float]:
         if not same_numbers(leaf, twin):
             gap = (leaf.detach().cpu().double() - twin.detach().cpu().double()).abs().max().item()
             return False, path, gap
-    return True, "", 0.0
+    return True, None, 0.0
 
 
 def joined(outputs: list[Any], dim: int) -> Any:

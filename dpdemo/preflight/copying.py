@@ -56,6 +56,8 @@ def deep_copy(model: nn.Module) -> nn.Module:
     twin: nn.Module = copy.deepcopy(model, memo)
     for module in twin.modules():
         module._compiled_call_impl = None
+        for name, child in module.named_children():
+            module._modules[name] = plain(child)
     for parameter in model.parameters():
         if id(parameter) in memo:  # Parameter.__deepcopy__ leaves its attributes behind
             vars(memo[id(parameter)]).update(vars(parameter))

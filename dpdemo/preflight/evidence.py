@@ -172,10 +172,13 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """DataParallel's result against that of one device; None where it could not be compared."""
+    """DataParallel's result against that of one device; None where it could not be compared.
+
+    `differing` is the path of what differs first, in numbers, shape or structure: "" is the result itself.
+    """
 
     values_equal: bool | None = None
-    differing: str = ""
+    differing: str | None = None
     largest_difference: float = 0.0
     equals_chunkwise: bool | None = None
     blamed_argument: str = ""

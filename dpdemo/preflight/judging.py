@@ -214,7 +214,8 @@ class Judge:
         core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
         gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(single.result[0]))
         if path is None:
-            return replace(comparison, gradients_equal=gradients.equal)
+            is_known = gradients.equal or gradients.single_finite  # NaN of both says nothing
+            return replace(comparison, gradients_equal=gradients.equal if is_known else None)
         chunks = len(self.draft.delivered) if self.draft else 1
         is_known = gradients.proportional or self._is_mean_of_chunks(path, core)
         return replace(

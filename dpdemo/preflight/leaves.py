@@ -1,5 +1,6 @@
 """Walking through arguments and results as scatter and gather do: into tuples, lists and dicts."""
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,12 +41,14 @@ def rebuild(value: Any, change: Callable[[str, Any], Any], path: str = "") -> An
 
 
 def with_parts(value: Any, new: list[Any]) -> Any:
-    """Build a container like `value` from new parts."""
-    if isinstance(value, dict):
-        fresh = type(value)(value.default_factory) if hasattr(value, "default_factory") else type(value)()
-        fresh.update(zip(value, new, strict=True))
-        return fresh
-    return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+    """Build a container like `value` from new parts, whatever its class wants to be made of."""
+    if isinstance(value, tuple):
+        is_torchs = hasattr(value, "n_fields")  # as of torch.max: those are made one way only
+        return type(value)(new) if is_torchs else tuple.__new__(type(value), new)
+    twin = copy.copy(value)
+    for key, part in zip(value if isinstance(value, dict) else range(len(value)), new, strict=True):
+        twin[key] = part
+    return twin
 
 
 def argument_names(forward: Callable[..., Any], num_positional: int) -> list[str]:
@@ -80,7 +83,7 @@ def describe(path: str, value: Any) -> Leaf:
     return Leaf(
         path,
         kind,
-        length=_length(value),
+        length=length_of(value),
         tensors_inside=_tensors_inside(value),
         mutable=not callable(value),
     )
@@ -91,7 +94,8 @@ def describe_all(pairs: list[tuple[str, Any]]) -> tuple[Leaf, ...]:
     return tuple(describe(path, value) for path, value in pairs)
 
 
-def _length(value: Any) -> int | None:
+def length_of(value: Any) -> int | None:
+    """Ask a value for its length; None where it has none to tell."""
     try:
         return len(value)
     except Exception:  # noqa: BLE001 - a user's own __len__

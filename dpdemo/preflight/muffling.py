@@ -3,27 +3,26 @@
 import contextlib
 import logging
 import sys
-import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from dpdemo.preflight.watch import here
+from dpdemo.preflight.watch import being, here, replaced
 
 
 class Muffled:
-    """Stands in for a stream: drops what one thread and the replicas write, and hands on all the rest.
+    """Stands in for a stream: drops what a thread and its replicas write aside, and hands on all the rest.
 
     Whoever keeps it, as a handler of `logging` made meanwhile does, has the plain stream after `ends`.
     """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._thread: int | None = threading.get_ident()
+        self._has_ended = False
 
     def ends(self) -> None:
         """Hand everything on from now on."""
-        self._thread = None
+        self._has_ended = True
 
     def write(self, text: str) -> int:
         """Write a text, or drop it."""
@@ -35,9 +34,7 @@ class Muffled:
             self.write(line)
 
     def _drops(self) -> bool:
-        if self._thread is None:
-            return False
-        return here.replica is not None or threading.get_ident() == self._thread
+        return here.is_aside and not self._has_ended
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -45,15 +42,56 @@ class Muffled:
 
 @contextlib.contextmanager
 def no_output() -> Iterator[None]:
-    """Drop prints, logs and warnings of this thread for the length of a `with` block."""
-    logged = logging.root.manager.disable
-    with _muffled("stdout"), _muffled("stderr"), warnings.catch_warnings():
+    """Drop prints and logs of this thread and its replicas, and warnings, in a `with` block."""
+    with (
+        being(is_aside=True),
+        _muffled("stdout"),
+        _muffled("stderr"),
+        replaced(logging.Logger, "handle", _muffled_handle),
+        _shown_warnings_stay_shown(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
-        logging.disable()
-        try:
-            yield
-        finally:
-            logging.disable(logged)
+        yield
+
+
+def _muffled_handle(name: str, genuine: Callable[..., None]) -> Callable[..., None]:
+    del name
+
+    def handle(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if not here.is_aside:
+            genuine(logger, record)
+
+    return handle
+
+
+class _Unseen(UserWarning):
+    """Never shown: given to learn whether filters have changed."""
+
+
+def _filters_version() -> object:
+    """Read how often filters have changed, as Python counts: a module's notes hold for one number only."""
+    notes: dict[Any, Any] = {}
+    unseen = replaced(warnings, "showwarning", lambda *_: lambda *_, **__: None)
+    with unseen, contextlib.suppress(_Unseen):  # where filters make errors of warnings
+        warnings.warn_explicit("", _Unseen, __file__, 1, registry=notes)
+    return notes["version"]
+
+
+@contextlib.contextmanager
+def _shown_warnings_stay_shown() -> Iterator[None]:
+    """Keep Python's notes of what was shown: a change of filters voids them, and all is shown again."""
+    version = _filters_version()
+    modules = list(sys.modules.values())
+    registries = [getattr(module, "__dict__", {}).get("__warningregistry__") for module in modules]
+    kept = [(notes, dict(notes)) for notes in registries if notes and notes.get("version") == version]
+    try:
+        yield
+    finally:
+        now = _filters_version()
+        for notes, before in kept:
+            notes.clear()
+            notes.update(before, version=now)
 
 
 @contextlib.contextmanager

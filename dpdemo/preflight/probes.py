@@ -10,7 +10,15 @@ import torch
 from torch import nn
 
 from dpdemo.preflight import randomness, state
-from dpdemo.preflight.batches import Arguments, Batches, Planned, on_device
+from dpdemo.preflight.batches import (
+    Arguments,
+    Batches,
+    Planned,
+    Stays,
+    could_be_lengths,
+    nothing_stays,
+    on_device,
+)
 from dpdemo.preflight.copying import ModelSource
 from dpdemo.preflight.evidence import Probe, Raised
 from dpdemo.preflight.judging import Judge
@@ -57,15 +65,23 @@ class Prober:
     def probe(self, planned: Planned, arguments: Arguments | None = None) -> Probe:
         """Run a batch on one device and under DataParallel, and compare."""
         given = arguments or self.batches.arguments(planned.size)
-        single = self.run(self.single_model(planned.mode), given)
+        single, stays = self._run_alone(planned.mode, given)
         self.gpus.reset_peaks()
         held = [self.gpus.live_bytes(index) for index in range(len(self.gpus))]
         recorder = CallRecorder()
         model = self.parallel_model(planned.mode)
         with recorder.watching():
-            parallel = self.run(model, given)
+            parallel = self.run(model, given, stays)
         peaks = tuple(self.gpus.peak_bytes(index) - before for index, before in enumerate(held))
         return Judge(self, planned, single, parallel, recorder.drafts).judge(peaks)
+
+    def _run_alone(self, mode: str, given: Arguments) -> tuple[Ran, Stays]:
+        """Run on one device, with all tensors there, or all but lengths where forward wants them so."""
+        ran = self.run(self.single_model(mode), given)
+        if ran.error is None or "cpu" not in ran.error.message.lower():
+            return ran, nothing_stays
+        again = self.run(self.single_model(mode), given, could_be_lengths)
+        return (ran, nothing_stays) if again.error is not None else (again, could_be_lengths)
 
     def probe_again(self, planned: Planned, probe: Probe) -> Iterator[Probe]:
         """Go on behind what stops at scatter: with arguments that it can take."""
@@ -100,9 +116,9 @@ class Prober:
     def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
         return model if self.keeps_modes else model.train(mode == "train")
 
-    def run(self, model: nn.Module, given: Arguments) -> Ran:
+    def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> Ran:
         """Call a model once, and note its state before and after."""
-        args, kwargs = on_device(given[0], self.first), on_device(given[1], self.first)
+        args, kwargs = on_device(given[0], self.first, stays), on_device(given[1], self.first, stays)
         ran = Ran(model, given=(args, kwargs))
         ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
         core = model.module if isinstance(model, nn.DataParallel) else model

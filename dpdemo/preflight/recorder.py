@@ -7,10 +7,11 @@ of all replicas, not only of the lowest one that failed, with true tracebacks.
 """
 
 import contextlib
+import itertools
 import re
 import threading
-import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import nn
 from dpdemo.preflight.evidence import Call, Raised, Replica, Stage
 from dpdemo.preflight.leaves import describe_all, flatten, flatten_arguments, named, structure
 from dpdemo.preflight.places import functions_in, places_in
-from dpdemo.preflight.watch import Watch, inside_replica, replaced, threads_state
+from dpdemo.preflight.watch import Watch, being, here, replaced, threads_state, watched_by
 
 _OUR_FRAME = re.compile(rf'^  File "{re.escape(__file__)}".*\n(?:    .*\n)*', re.MULTILINE)
 
@@ -48,7 +49,6 @@ class Draft:
     error: Raised | None = None
     callers_state: tuple[tuple[str, str], ...] = ()
     watch: Watch = field(default_factory=Watch)
-    warned: list[str] = field(default_factory=list)
     kind: object = None
     """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
 
@@ -64,7 +64,7 @@ class Draft:
             gathered=gathered,
             structure="" if self.gathered is None else structure(self.gathered[0]),
             raised=self.error,
-            warnings=tuple(self.warned),
+            warnings=tuple(self.watch.warned),
             events=tuple(self.watch.events),
             callers_state=self.callers_state,
             module=type(self.wrapper.module).__name__,
@@ -94,18 +94,30 @@ class _Watched:
         self._replica = replica
         self._index = index
         self._draft = draft
+        self._is_aside = here.is_aside
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         draft, index = self._draft, self._index
         draft.states[index] = threads_state()
         try:
-            with inside_replica(index, draft.wrapper.device_ids[index]):
+            with self._being_replica():
                 output = self._replica(*args, **kwargs)
         except BaseException as error:
             draft.failures[index] = raised("replica", error, index)
             raise
         draft.outputs[index] = output
         return output
+
+    def _being_replica(self) -> AbstractContextManager[None]:
+        draft, index = self._draft, self._index
+        device = draft.wrapper.device_ids[index]
+        return being(replica=index, device=device, watch=draft.watch, is_aside=self._is_aside)
+
+
+def _paired(inputs: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    """Pair what each replica gets, also where the two are not equally many, which parallel_apply refuses."""
+    filled = itertools.zip_longest(inputs, kwargs)
+    return [(() if args is None else args, named or {}) for args, named in filled]
 
 
 def _hide_us(error: Exception) -> None:
@@ -115,28 +127,11 @@ def _hide_us(error: Exception) -> None:
         error.args = (type(text)(_OUR_FRAME.sub("", text)), *error.args[1:])
 
 
-@contextlib.contextmanager
-def _noting_warnings(texts: list[str]) -> Iterator[None]:
-    """Note what is warned of for the length of a `with` block; it is shown, or not, as ever."""
-
-    def make(name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
-        del name
-
-        def show(message: Any, *args: Any, **kwargs: Any) -> None:
-            texts.append(str(message))
-            genuine(message, *args, **kwargs)
-
-        return show
-
-    with replaced(warnings, "showwarning", make):
-        yield
-
-
 class CallRecorder:
     """Collects a `Draft` for each DataParallel call made while `watching` is open.
 
     With `before_call` and `after_call` each is handed over instead, and not kept: it holds live tensors. What
-    `before_call` itself calls is not recorded.
+    `before_call` itself calls is set aside, and recorded by a recorder that it opens, if at all.
     """
 
     def __init__(
@@ -147,12 +142,13 @@ class CallRecorder:
         self.drafts: list[Draft] = []
         self._before_call = before_call or self.drafts.append
         self._after_call = after_call
-        self._is_before_call = False
+        self._is_aside = False
         self._current = threading.local()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch every DataParallel of this process, for the length of a `with` block."""
+        self._is_aside = here.is_aside
         with contextlib.ExitStack() as undo:
             for name, make in (
                 ("forward", self._forward),
@@ -168,14 +164,14 @@ class CallRecorder:
         del name
 
         def forward(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_before_call:
+            if here.is_aside != self._is_aside:
                 return genuine(wrapper, *args, **kwargs)
             draft = Draft(wrapper, args, kwargs, callers_state=threads_state())
             self._announce(draft)
             outer = getattr(self._current, "draft", None)
             self._current.draft = draft
             try:
-                with _noting_warnings(draft.warned), draft.watch.applied():
+                with watched_by(draft.watch):
                     result = genuine(wrapper, *args, **kwargs)
             except Exception as error:
                 _hide_us(error)
@@ -190,11 +186,8 @@ class CallRecorder:
         return forward
 
     def _announce(self, draft: Draft) -> None:
-        self._is_before_call = True
-        try:
+        with being(is_aside=True):
             self._before_call(draft)
-        finally:
-            self._is_before_call = False
 
     @staticmethod
     def _first_failure(draft: Draft) -> Raised | None:
@@ -205,11 +198,7 @@ class CallRecorder:
             draft = self._enter(name)
             inputs, kwargs = genuine(wrapper, *args)
             if draft is not None:
-                longest = max(len(inputs), len(kwargs))
-                draft.delivered = [
-                    (inputs[i] if i < len(inputs) else (), kwargs[i] if i < len(kwargs) else {})
-                    for i in range(longest)
-                ]
+                draft.delivered = _paired(inputs, kwargs)
             return inputs, kwargs
 
         return scatter
@@ -224,11 +213,12 @@ class CallRecorder:
     def _parallel_apply(self, name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
         del name
 
-        def parallel_apply(wrapper: Any, replicas: Any, *args: Any) -> Any:
+        def parallel_apply(wrapper: Any, replicas: Any, inputs: Any, kwargs: Any) -> Any:
             draft = self._enter("replica")
             if draft is not None:
+                draft.delivered = _paired(inputs, kwargs)  # again: a user's own scatter is not watched
                 replicas = [_Watched(replica, index, draft) for index, replica in enumerate(replicas)]
-            return genuine(wrapper, replicas, *args)
+            return genuine(wrapper, replicas, inputs, kwargs)
 
         return parallel_apply
 

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,32 +18,12 @@ _FACTORIES = (
 )  # fmt: skip
 
 
-class _Here(threading.local):
-    """Which replica this thread runs, and on which GPU."""
-
-    replica: int | None = None
-    device: int | None = None
-
-
-here = _Here()
-
-
-@contextlib.contextmanager
-def inside_replica(index: int, device: int | None) -> Iterator[None]:
-    """Mark this thread as running a replica."""
-    before = (here.replica, here.device)
-    here.replica, here.device = index, device
-    try:
-        yield
-    finally:
-        here.replica, here.device = before
-
-
 class Watch:
-    """Collects events while `applied` is open; one for each probe."""
+    """Collects what happens in one DataParallel call: events in its replicas, and warnings."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.warned: list[str] = []
 
     def note(self, kind: str, detail: str) -> None:
         """Add an event of the replica that this thread runs."""
@@ -50,47 +31,123 @@ class Watch:
         if event not in self.events:
             self.events.append(event)
 
+
+class _Here(threading.local):
+    """What this thread does: which replica it runs and where, for whose watch, and whether for our ends."""
+
+    replica: int | None = None
+    device: int | None = None
+    watch: Watch | None = None
+    is_aside: bool = False
+
+
+here = _Here()
+
+
+@contextlib.contextmanager
+def being(**what: Any) -> Iterator[None]:
+    """Set what this thread does, for the length of a `with` block."""
+    before = {name: getattr(here, name) for name in what}
+    vars(here).update(what)
+    try:
+        yield
+    finally:
+        vars(here).update(before)
+
+
+class _WhileAny:
+    """Holds a context open while any thread is in it: what each patched would be undone out of order."""
+
+    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._num_inside = 0
+        self._undo = contextlib.ExitStack()
+
     @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
-        """Watch the functions of PyTorch that matter, for the length of a `with` block."""
-        with contextlib.ExitStack() as undo:
-            for name in ("named_parameters", "state_dict", "requires_grad_"):
-                undo.enter_context(replaced(nn.Module, name, self._on_module))
-            for name in ("to", "cuda"):
-                undo.enter_context(replaced(torch.Tensor, name, self._on_move))
-            for name in _FACTORIES:
-                undo.enter_context(replaced(torch, name, self._on_move))
-            undo.enter_context(replaced(torch.Tensor, "backward", self._on_backward))
+    def open(self) -> Iterator[None]:
+        """Be in it, for the length of a `with` block."""
+        with self._lock:
+            if not self._num_inside:
+                self._undo.enter_context(self._make())
+            self._num_inside += 1
+        try:
             yield
+        finally:
+            with self._lock:
+                self._num_inside -= 1
+                if not self._num_inside:
+                    self._undo.close()
 
-    def _on_module(self, name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if here.replica is not None and getattr(module, "_is_replica", False):
-                self.note(name, type(module).__name__)
-            return genuine(module, *args, **kwargs)
 
-        return watched
+@contextlib.contextmanager
+def _patched() -> Iterator[None]:
+    """Watch the functions of PyTorch that matter, and warnings: each is noted by the watch of its thread."""
+    with contextlib.ExitStack() as undo:
+        for name in ("named_parameters", "state_dict", "requires_grad_"):
+            undo.enter_context(replaced(nn.Module, name, _on_module))
+        for name in ("to", "cuda"):
+            undo.enter_context(replaced(torch.Tensor, name, _on_move))
+        for name in _FACTORIES:
+            undo.enter_context(replaced(torch, name, _on_move))
+        undo.enter_context(replaced(torch.Tensor, "backward", _on_backward))
+        if not isinstance(warnings.showwarning, _NotedWarning):  # put back by another thread's catch_warnings
+            undo.enter_context(replaced(warnings, "showwarning", lambda _, genuine: _NotedWarning(genuine)))
+        yield
 
-    def _on_move(self, name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            result = genuine(*args, **kwargs)
-            if not is_users(sys._getframe(1).f_code.co_filename):
-                return result  # moving tensors is what DataParallel and virtual GPUs do
-            if here.replica and isinstance(result, torch.Tensor) and result.is_cuda:
-                index = result.get_device()
-                if index != here.device and not (result is args[0] if args else False):
-                    self.note("moved", f"{name} to cuda:{index}")
-            return result
 
-        return watched
+_PATCHES = _WhileAny(_patched)
 
-    def _on_backward(self, name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if here.replica is not None:
-                self.note(name, "")
-            return genuine(*args, **kwargs)
 
-        return watched
+@contextlib.contextmanager
+def watched_by(watch: Watch) -> Iterator[None]:
+    """Let a watch note what this thread does, and the replicas that it starts, for a `with` block."""
+    with _PATCHES.open(), being(watch=watch):
+        yield
+
+
+def _on_module(name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if here.replica is not None and here.watch is not None and getattr(module, "_is_replica", False):
+            here.watch.note(name, type(module).__name__)
+        return genuine(module, *args, **kwargs)
+
+    return watched
+
+
+def _on_move(name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        result = genuine(*args, **kwargs)
+        if not is_users(sys._getframe(1).f_code.co_filename):
+            return result  # moving tensors is what DataParallel and virtual GPUs do
+        if here.replica and here.watch is not None and isinstance(result, torch.Tensor) and result.is_cuda:
+            index = result.get_device()
+            if index != here.device and not (result is args[0] if args else False):
+                here.watch.note("moved", f"{name} to cuda:{index}")
+        return result
+
+    return watched
+
+
+def _on_backward(name: str, genuine: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if here.replica is not None and here.watch is not None:
+            here.watch.note(name, "")
+        return genuine(*args, **kwargs)
+
+    return watched
+
+
+class _NotedWarning:
+    """Notes what is warned of; it is shown, or not, as ever."""
+
+    def __init__(self, genuine: Callable[..., Any]) -> None:
+        self._genuine = genuine
+
+    def __call__(self, message: Any, *args: Any, **kwargs: Any) -> None:
+        if here.watch is not None:
+            here.watch.warned.append(str(message))
+        self._genuine(message, *args, **kwargs)
 
 
 @contextlib.contextmanager

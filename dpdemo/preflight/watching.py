@@ -17,7 +17,7 @@ from torch import nn
 
 from dpdemo.preflight.building import watching_loads
 from dpdemo.preflight.engine import judge
-from dpdemo.preflight.evidence import Call, Event, Evidence, Leaf, Probe, Scan, Single
+from dpdemo.preflight.evidence import Call, Event, Evidence, Leaf, Probe, Scan, Single, first_line
 from dpdemo.preflight.findings import CheckReport, in_order
 from dpdemo.preflight.leaves import describe_all, flatten_arguments
 from dpdemo.preflight.recorder import CallRecorder, Draft
@@ -64,6 +64,7 @@ class CallCheck:
         self._subjects: dict[object, _Subject] = {}
         self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, _Subject] = weakref.WeakKeyDictionary()
         self._loads: list[Event] = []
+        self._mishaps: dict[str, None] = {}
         self._aside: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
         self._rehearsing = threading.Lock()
 
@@ -81,8 +82,25 @@ class CallCheck:
             yield
 
     def _before(self, draft: Draft) -> None:
-        if _is_replica(draft):
-            return
+        if not _is_replica(draft):
+            with self._unharmed():
+                self._rehearse(draft)
+
+    def _after(self, draft: Draft) -> None:
+        if draft.kind is not None:  # else `_before` could not tell
+            with self._unharmed():
+                self._keep(draft)
+
+    @contextlib.contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        """Note what goes wrong in looking at a call, which the script is none the wiser of."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - arguments and results are the user's own, and may raise anything
+            what = f"{type(error).__name__}: {first_line(str(error))}"
+            self._mishaps[f"a DataParallel call could not be looked at ({what})"] = None
+
+    def _rehearse(self, draft: Draft) -> None:
         subject = self._subject(draft.wrapper)
         kind = draft.kind = _kind(draft)
         if kind in subject.rehearsed or not _can_be_rehearsed(draft, subject.scan):
@@ -101,9 +119,7 @@ class CallCheck:
             finally:
                 self._rehearsing.release()
 
-    def _after(self, draft: Draft) -> None:
-        if _is_replica(draft):
-            return
+    def _keep(self, draft: Draft) -> None:
         call = draft.freeze()
         subject = self._subject(draft.wrapper)
         kind = draft.kind
@@ -137,7 +153,7 @@ class CallCheck:
             in_order(finding for report in reports for finding in report.findings),
             tuple(dict.fromkeys(size for report in reports for size in report.batch_sizes)),
             sum(report.silenced for report in reports),
-            tuple(note for subject in subjects for note in subject.notes),
+            (*(note for subject in subjects for note in subject.notes), *self._mishaps),
         )
 
     def _judge(self, subject: _Subject, is_first: bool) -> CheckReport:

@@ -612,6 +612,26 @@ def chunks_are_padded_to_the_whole_length():
     return Model(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
 
 
+class Lengths(Recurrent):
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=6)[0]
+
+
+@trigger("DP215", "scatter moves the lengths", "1D CPU int64")
+def lengths_are_moved_to_the_gpus():
+    return Lengths(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
+
+
+@twin("DP215")
+def lengths_are_brought_back_to_the_cpu():
+    class Model(Lengths):
+        def forward(self, x, lengths):
+            return super().forward(x, lengths.cpu())
+
+    return Model(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
+
+
 # ---- DP3 replica ----
 
 
@@ -822,6 +842,17 @@ def a_weight_decays_in_forward():
     return Model(), x()
 
 
+@trigger("DP313", "forward changes the parameter `fc.weight` in place")
+def a_weight_that_wants_gradients_decays_in_forward():
+    class Model(Net):
+        def forward(self, x):
+            with torch.no_grad():
+                self.fc.weight.mul_(0.9)
+            return self.fc(x)
+
+    return Model(), x()
+
+
 @twin("DP313")
 def a_weight_is_scaled_in_a_copy():
     class Model(Net):
@@ -973,6 +1004,14 @@ def a_patched_forward():
     model = Model()
     model.forward = types.MethodType(lambda self, x: self.fc(x) * 2, model)
     return model, x()
+
+
+@trigger("DP304", "`0` is compiled")
+def a_layer_is_compiled():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # virtual GPUs compile nothing
+        layer = torch.compile(nn.Linear(4, 4), backend="eager")
+    return nn.Sequential(layer, nn.Linear(4, 3)), x()
 
 
 @trigger("DP304", "a compiled forward")
@@ -1447,6 +1486,40 @@ def a_global_counter_scales_the_result():
             return self.fc(x) * len(CALLS)
 
     return Model(), x()
+
+
+@trigger("DP590", "the result has another shape than on one GPU")
+def a_mean_over_the_batch_is_one_for_each_gpu():
+    return returning(lambda y, _: y.mean(0, keepdim=True)), x()
+
+
+@trigger("DP590", "the result has another shape than on one GPU")
+def a_sum_over_the_batch_behind_dropout_is_one_for_each_gpu():
+    class Model(Net):
+        def forward(self, x):
+            return nn.functional.dropout(self.fc(x), 0.1, self.training).sum(0)
+
+    return Model(), x()
+
+
+@trigger("DP590", "the result has another shape than on one GPU", also=["DP306", "DP316"])
+def a_sum_over_the_batch_behind_batchnorm_is_one_for_each_gpu():
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), Summed()), x()
+
+
+class Summed(nn.Module):
+    def forward(self, x):
+        return x.sum(0)
+
+
+@trigger("DP590", "the result `[2]` has another shape than on one GPU")
+def a_result_is_split_into_parts_of_two_rows():
+    return returning(lambda y, _: y.split(2)), x(16)
+
+
+@twin("DP590")
+def gradients_are_infinite_on_one_gpu_too():
+    return returning(lambda y, _: y.relu().sqrt() / 0), x()
 
 
 @twin("DP590")

@@ -1,5 +1,6 @@
 """What user code prints, logs and warns of is dropped for a while, and nothing else is."""
 
+import contextlib
 import io
 import logging
 import sys
@@ -9,7 +10,7 @@ import warnings
 import pytest
 
 from dpdemo.preflight.muffling import no_output
-from dpdemo.preflight.watch import inside_replica
+from dpdemo.preflight.watch import being
 
 
 def in_a_thread(work):
@@ -30,7 +31,7 @@ def test_prints_logs_and_warnings_of_this_thread_are_dropped(capsys):
 
 def test_what_replicas_print_is_dropped(capsys):
     def replica():
-        with inside_replica(1, 1):
+        with being(replica=1, is_aside=True):
             print("replica")
 
     with no_output():
@@ -38,10 +39,56 @@ def test_what_replicas_print_is_dropped(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_what_other_threads_print_is_not(capsys):
+def test_what_other_threads_and_their_replicas_print_is_not(capsys):
+    def replica():
+        with being(replica=1):
+            print("its replica")
+
     with no_output():
         in_a_thread(lambda: print("another thread"))
-    assert capsys.readouterr().out == "another thread\n"
+        in_a_thread(replica)
+    assert capsys.readouterr().out == "another thread\nits replica\n"
+
+
+def test_what_other_threads_log_is_not(caplog):
+    with no_output():
+        in_a_thread(lambda: logging.getLogger("a").warning("another thread"))
+        logging.getLogger("a").warning("this one")
+    assert [record.getMessage() for record in caplog.records] == ["another thread"]
+
+
+@pytest.mark.parametrize("action", ["default", "module", "error"])
+def test_a_warning_that_was_shown_is_not_shown_once_more(action):
+    """Python forgets what it has shown whenever filters change."""
+
+    def warn():
+        with contextlib.suppress(UserWarning):
+            warnings.warn("shown", stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter(action)
+        shown = []
+        warnings.showwarning = lambda message, *_: shown.append(str(message))
+        warn()
+        told = list(shown)
+        with no_output():
+            warn()
+        warn()
+    assert shown == told == ([] if action == "error" else ["shown"])
+
+
+def test_a_warning_that_was_first_given_meanwhile_is_shown_afterwards():
+    def warn():
+        warnings.warn("not shown yet", stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        shown = []
+        warnings.showwarning = lambda message, *_: shown.append(str(message))
+        with no_output():
+            warn()
+        warn()
+    assert shown == ["not shown yet"]
 
 
 def test_who_keeps_the_stream_has_the_plain_one_afterwards(capsys):

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from cases import TRIGGERS, TWINS, Linear, Net, x
+from cases import TRIGGERS, TWINS, Lengths, Linear, Net, steps, x
 from torch import nn
 
 from dpdemo.preflight import watching
@@ -280,6 +280,87 @@ def test_a_rehearsal_tracks_gradients_where_the_call_does(setting):
     assert (codes(report), report.notes) == (set(), ())
 
 
+def test_a_warning_is_shown_as_often_as_without_a_check():
+    def script():
+        model = nn.DataParallel(nn.Linear(4, 3).cuda())
+        for rows in (8, 7, 6):
+            warnings.warn("once for this line", stacklevel=1)
+            model(x(rows).cuda())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        shown = []
+        warnings.showwarning = lambda message, *_: shown.append(str(message))
+        report_on(script)
+    assert shown == ["once for this line"]
+
+
+def test_calls_of_another_thread_are_no_part_of_a_rehearsal(capsys):
+    """While one thread rehearses, another one's call prints, and is not compared with the first one's."""
+    rehearsing, has_called = threading.Event(), threading.Event()
+
+    class Waiting(Net):
+        def forward(self, x):
+            if not getattr(self, "_is_replica", False):
+                rehearsing.set()
+                assert has_called.wait(10)
+            return self.fc(x)
+
+    class Printing(Net):
+        def forward(self, x):
+            print("printed")
+            return self.fc(x).sum(1)
+
+    def script():
+        waiting, printing = nn.DataParallel(Waiting().cuda()), nn.DataParallel(Printing().cuda())
+
+        def call():
+            assert rehearsing.wait(10)
+            printing(x(8).cuda())
+            has_called.set()
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        waiting(x(8).cuda())
+        thread.join()
+
+    report = report_on(script)
+    assert capsys.readouterr().out == "printed\n" * 4
+    assert (codes(report), report.notes) == (set(), ())
+    assert set(report.model.split(", ")) == {"Waiting", "Printing"}
+
+
+def test_an_input_on_the_cpu_is_not_changed_with_one_gpu_either():
+    class Doubling(Net):
+        def forward(self, x):
+            return self.fc(x.mul_(2))
+
+    assert report_on(lambda: nn.DataParallel(Doubling().cuda())(x(8))).codes == ()
+    assert report_on(lambda: nn.DataParallel(Doubling().cuda())(x(8).cuda())).codes == ("DP210",)
+
+
+def test_arguments_that_will_not_be_looked_at_do_not_stop_the_script():
+    class Endless:
+        def __len__(self):
+            raise TypeError("endless")
+
+    class Unknown:
+        @property
+        def __dict__(self):
+            raise OSError("gone")
+
+    class Constant(Net):
+        def forward(self, _):
+            return self.fc(torch.ones(8, 4, device=self.fc.weight.device))
+
+    def script():
+        model = nn.DataParallel(Constant().cuda())
+        assert model(Endless()).shape == model(Unknown()).shape == (32, 3)
+
+    report = report_on(script)
+    assert [note for note in report.notes if "OSError: gone" in note]
+
+
 def test_a_stream_that_forward_keeps_goes_on_after_the_rehearsal(capsys):
     kept = []
 
@@ -347,6 +428,28 @@ def test_a_call_that_fails_on_one_gpu_too_is_no_finding():
     report = report_on(script)
     assert report.findings == ()
     assert "at batch 8, train: there it raises RuntimeError: mat1 and mat2" in report.notes[0]
+
+
+def test_lengths_that_only_a_plain_call_leaves_on_the_cpu_are_a_finding():
+    def script():
+        model = nn.DataParallel(Lengths().cuda())
+        lengths = torch.tensor([6, 6, 5, 5, 4, 3, 2, 1])
+        model.module(steps().cuda(), lengths)
+        with pytest.raises(RuntimeError, match="1D CPU int64"):
+            model(steps().cuda(), lengths)
+
+    report = report_on(script)
+    assert (codes(report), report.notes) == ({"DP215"}, ())
+
+
+def test_lengths_that_a_script_moves_itself_are_no_finding():
+    def script():
+        with pytest.raises(RuntimeError, match="1D CPU int64"):
+            nn.DataParallel(Lengths().cuda())(steps().cuda(), torch.full((8,), 6).cuda())
+
+    report = report_on(script)
+    assert codes(report) == set()
+    assert "there it raises RuntimeError: 'lengths' argument" in report.notes[0]
 
 
 def test_an_exception_of_a_replica_does_not_name_our_files():
@@ -440,6 +543,38 @@ def test_two_models_of_a_script_are_judged_each_by_itself():
     assert codes(report, "warning") == {"DP401"}
     assert report.model == "Linear, Summing, Counting"
     assert report.batch_sizes == (16, 8)
+
+
+def test_state_is_lost_behind_a_scatter_of_the_users_own_too():
+    class Uneven(nn.DataParallel):
+        def scatter(self, inputs, kwargs, device_ids):
+            return [(inputs[0][:2].to("cuda:0"),), (inputs[0][2:].to("cuda:1"),)], [{}, {}]
+
+    class Counting(Net):
+        def __init__(self):
+            super().__init__()
+            self.steps = 0
+
+        def forward(self, x):
+            self.steps += 1
+            return self.fc(x)
+
+    assert codes(report_on(lambda: Uneven(Counting().cuda())(x(8).cuda()))) == {"DP301"}
+
+
+def test_a_dimension_counted_from_the_end_is_the_same_dimension():
+    class Scaled(nn.Module):
+        def forward(self, x, scale):
+            return x * scale
+
+    def script():
+        model = nn.DataParallel(Scaled().cuda(), dim=-1)
+        model(x(5).cuda(), 2.0)
+        with pytest.raises(RuntimeError, match="chunk expects at least a 1-dimensional tensor"):
+            model(x(5).cuda(), torch.tensor(2.0))
+
+    report = report_on(script)
+    assert (codes(report), report.notes) == ({"DP206"}, ())
 
 
 def test_dataparallel_inside_dataparallel_is_one_finding():

@@ -80,7 +80,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
             for dim in range(max(ranks)):
                 sizes = [shape[dim] for shape in shapes]
                 if (
-                    dim != call.dim
+                    dim != _from_the_start(call.dim, max(ranks))
                     and len(set(sizes)) > 1
                     and not _is_batch(alone.get(path, ()), dim, call.rows)
                 ):
@@ -104,6 +104,10 @@ def _shapes(call: Call) -> dict[str, list[tuple[int, ...]]]:
             if leaf.shape is not None:
                 found.setdefault(leaf.path, []).append(leaf.shape)
     return found
+
+
+def _from_the_start(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
 
 
 def _is_batch(shape: tuple[int, ...], dim: int, rows: int) -> bool:
@@ -158,7 +162,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
             for dim in range(len(whole)):
                 chunks = [shape[dim] for shape in shapes]
                 if (
-                    dim != call.dim
+                    dim != _from_the_start(call.dim, len(whole))
                     and whole[dim] == call.rows
                     and sum(chunks) == call.rows
                     and len(chunks) > 1

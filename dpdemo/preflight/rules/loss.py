@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dpdemo.preflight.evidence import Evidence, Probe
+from dpdemo.preflight.evidence import Comparison, Evidence, Probe
 from dpdemo.preflight.looking import delivered_rows, forward_place, sizes_text
 from dpdemo.preflight.registry import Found, rule
 
@@ -88,12 +88,21 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         )
 
 
-def _result(path: str) -> str:
+def _result(path: str | None) -> str:
     return f"the result `{path}`" if path else "the result"
 
 
-# all families that come before but for DP213: an idle GPU changes no number
-_EXPLANATIONS = ("DP1", "DP20", "DP210", "DP211", "DP212", "DP214", "DP3", "DP4", "DP5", "DP60")
+def _has_another_shape(comparison: Comparison) -> bool:
+    return comparison.differing is not None and comparison.sum_factor is None  # else DP501 tells of it
+
+
+# all that come before, but for what changes no shape of a result and leaves it that of its chunk: idle GPUs,
+# BatchNorm, hooks, where an RNN's weights lie, random numbers
+_EXPLANATIONS = (
+    *("DP1", "DP20", "DP210", "DP211", "DP212", "DP214"),
+    *("DP301", "DP302", "DP303", "DP304", "DP305", "DP308", "DP309", "DP311", "DP312", "DP313", "DP314"),
+    *("DP39", "DP4", "DP5", "DP601", "DP602"),
+)
 
 
 @rule("DP590", "unexplained-difference", "error", unless=_EXPLANATIONS)
@@ -118,6 +127,6 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
             yield Found("values", what, forward_place(evidence), probe)
         elif comparison.values_equal is True and comparison.gradients_equal is False:
             yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
-        elif comparison.values_equal is None and comparison.differing and comparison.sum_factor is None:
+        elif comparison.values_equal is None and _has_another_shape(comparison):
             what = f"{_result(comparison.differing)} has another shape than on one GPU"
             yield Found("shape", what, forward_place(evidence), probe)

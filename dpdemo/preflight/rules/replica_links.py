@@ -155,10 +155,7 @@ def _is_off(probe: Probe) -> bool:
     if comparison.values_equal is False and comparison.equals_chunkwise is False:
         return True
     is_even = probe.split is not None and probe.split.is_even and probe.mode == "eval"
-    is_loss = (
-        comparison.values_equal is None and comparison.differing != ""
-    ) or comparison.gradients_equal is False
-    return comparison.gradients_equal is False and comparison.sum_factor is None and is_even and is_loss
+    return comparison.gradients_equal is False and comparison.sum_factor is None and is_even
 
 
 @rule("DP310", "hooks", "warning")
@@ -226,8 +223,8 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
 _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
     "(value|spatial)|deepcopy protocol|"
-    "cannot be empty|requires non-empty inputs|BroadcastBackward is a view and|"
-    "batch_sizes should always|hx should"
+    "cannot be empty|requires non-empty inputs|Broadcast(Backward)? is a view and|"
+    "batch_sizes should always|hx should|1D CPU int64"
 )
 
 

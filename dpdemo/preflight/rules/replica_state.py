@@ -1,11 +1,13 @@
 """State that replicas change and the model never sees: DP301, DP305 to DP307, DP309, DP311, DP313."""
 
+import re
 from collections.abc import Iterator
 
 from dpdemo.preflight.evidence import Evidence, Probe, StateChange
 from dpdemo.preflight.registry import Found, rule
 
 _STATISTICS = ("running_mean", "running_var")
+_BROADCAST_VIEW = r"Output \d+ of Broadcast(Backward)? is a view .*inplace"
 
 
 def _changes(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateChange]]:
@@ -206,28 +208,28 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
 def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes a parameter in place.
 
-    What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`;
-        under no_grad the change is made once, by replica 0 with chunk 0, in silence.
+    What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`. Where
+        none are tracked (no_grad around the call, `.data`, a frozen parameter) the change is made once, by
+        replica 0 with chunk 0, in silence.
     Why: replica 0's parameters are the model's own, as views; the others' are copies that are thrown away.
     Before: with torch.no_grad(): self.codebook.mul_(0.99)   # in forward
     After: model.module.update_codebook()                    # after the call
     Seen by: a parameter that forward changes, or this exception.
     References: EPFL-LCN/pub-illing2021-neurips#3
     """
-    for probe, change in _changes(evidence, "parameter"):
-        if change.parallel_changed:
-            yield Found(
-                change.path,
-                f"forward changes the parameter `{change.path}` in place: only replica 0's change, made "
-                "with chunk 0, "
-                "reaches the model",
-                change.place,
-                probe,
-            )
+    changed = [pair for pair in _changes(evidence, "parameter") if pair[1].parallel_changed]
+    for probe, change in changed:
+        yield Found(
+            change.path,
+            f"forward changes the parameter `{change.path}` in place: only replica 0's change, made "
+            "with chunk 0, reaches the model",
+            change.place,
+            probe,
+        )
     for probe, call in evidence.calls:
         for replica in call.replicas:
             error = replica.raised
-            if error is not None and "BroadcastBackward" in error.message and "inplace" in error.message:
+            if error is not None and re.search(_BROADCAST_VIEW, error.message) and not changed:
                 yield Found(
                     str(error.place),
                     "forward changes a parameter in place, which replica 0 holds as a view",

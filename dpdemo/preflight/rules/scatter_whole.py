@@ -1,4 +1,4 @@
-"""Arguments that scatter does not cut, or not as meant: DP207 to DP214."""
+"""Arguments that scatter does not cut, or not as meant: DP207 to DP215."""
 
 import re
 from collections.abc import Iterator
@@ -126,8 +126,7 @@ def _result_of(call: Call) -> str:
 def input_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes an input in place, and the caller sees a part of it.
 
-    What happens: after the call only the rows of chunk 0 are changed; none of them if the input was on the
-        CPU.
+    What happens: after the call only the rows of chunk 0 are changed.
     Why: chunk 0 is a view of a tensor that is on the first GPU already; the others are copies.
     Before: x.mul_(2)
     After: x = x * 2
@@ -135,8 +134,12 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
     References: torch/csrc/cuda/comm.cpp, scatter
     """
     for probe in evidence.probes:
+        # forward works on copies of these, on one GPU too
+        on_host = (
+            {leaf.path for leaf in probe.call.arguments if leaf.device == "cpu"} if probe.call else set()
+        )
         for change in probe.changes:
-            if change.kind == "input" and not change.same:
+            if change.kind == "input" and not change.same and change.path not in on_host:
                 yield Found(
                     change.path,
                     f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only",
@@ -252,3 +255,20 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
                     forward_place(evidence),
                     probe,
                 )
+
+
+@rule("DP215", "cpu-lengths", "error")
+def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
+    """Lengths that must be on the CPU reach the replicas on their GPUs.
+
+    What happens: `'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor`, where a
+        plain call with the same lengths passes.
+    Why: scatter moves every tensor among the arguments to the GPU of its replica.
+    Before: pack_padded_sequence(x, lengths)
+    After: pack_padded_sequence(x, lengths.cpu())   # in forward
+    Seen by: this exception in a replica.
+    References: pytorch/pytorch#43227, pytorch/pytorch#13214
+    """
+    for probe, error in failures(evidence):
+        if error.stage == "replica" and error.replica is not None and "1D CPU int64" in error.message:
+            yield Found(str(error.place), f"scatter moves the lengths: {error.message}", error.place, probe)
