@@ -110,5 +110,11 @@ def _of_inputs(settings: Settings, shapes: list[str]) -> Config:
     written = [read_input(text) for text in shapes]
     if not written or "batch_size" in settings.where or len(written[0].shape) <= config.dim:
         return config
-    values = {**config.model_dump(exclude_unset=True), "batch_size": written[0].shape[config.dim]}
+    rows = written[0].shape[config.dim]
+    if not rows:
+        raise UsageError(
+            f"expected a batch of 1 or more, got {shapes[0]!r} - at option `--input`",
+            hint=f"number {config.dim + 1} of the first shape is the batch size",
+        )
+    values = {**config.model_dump(exclude_unset=True), "batch_size": rows}
     return make_config(values, {**settings.where, "batch_size": "option `--input`"})

@@ -87,21 +87,23 @@ def _output_on(stepper: Stepper, index: int) -> Iterator[Stepper]:
 class _WithLoss(nn.Module):
     """A model that returns its loss."""
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, dim: int) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
+        self.dim = dim
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the loss of one chunk, as a row that can be gathered."""
-        return self.loss(self.model(*args, **kwargs)).unsqueeze(0)
+        """Return the loss of one chunk, as a row that can be gathered along the batch dimension."""
+        loss = self.loss(self.model(*args, **kwargs))
+        return loss.reshape((1,) * (self.dim + 1))
 
 
 @contextmanager
 def _loss_inside(stepper: Stepper) -> Iterator[Stepper]:
     wrapper: Any = stepper.built.wrapper
     inner, loss = wrapper.module, stepper.loss
-    wrapper.module, stepper.loss = _WithLoss(inner, loss), torch.Tensor.mean
+    wrapper.module, stepper.loss = _WithLoss(inner, loss, wrapper.dim), torch.Tensor.mean
     try:
         yield stepper
     finally:

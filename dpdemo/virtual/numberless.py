@@ -4,7 +4,7 @@ A tensor on a GPU is then one of PyTorch's meta tensors with a label on its stor
 ledger counts is the same. Tensors on the host are real, so that lengths, indices and random choices work as
 ever, with two exceptions, which are meta tensors without a label: parameters, since a module that moves keeps
 its parameters the same objects only if these can take over the moved data; and what was copied back from a
-GPU.
+GPU. A new tensor of the host of more than 256 MiB has none either, so that a large model can be built.
 
 Where numbers are wanted there are none, and that is an error: a real tensor is never made from nothing.
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 META = torch.device("meta")
+_LARGE_BYTES = 256 * 2**20
 _Tensor = torch.Tensor
 _is_meta: Any = torch._C.TensorBase.is_meta
 _new_parameter: Any = nn.Parameter.__new__
@@ -47,7 +48,9 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
     """
     if index is None and not any(map(_has_numberless, (*args, *kwargs.values()))):
-        return run_random(session, func, args, kwargs, None) if is_random(func) else func(*args, **kwargs)
+        if not _is_large(func, args, kwargs):
+            return run_random(session, func, args, kwargs, None) if is_random(func) else func(*args, **kwargs)
+        kwargs = {**kwargs, "device": META}
     _expect_numberless_targets(func, args, kwargs)
     stand_ins = [_without_numbers(arg) for arg in args]
     named = {name: _without_numbers(value) for name, value in kwargs.items()}
@@ -62,6 +65,18 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if "meta" in str(error).lower():
             raise needs_numbers(str(func)) from error
         raise
+
+
+def _is_large(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether `func` would make a new tensor of the host that is too large to be made."""
+    if "device" not in kwargs or any(isinstance(arg, _Tensor) for arg in args):
+        return False
+    named = {name: _without_numbers(value) for name, value in kwargs.items()}
+    try:
+        made = func(*args, **{**named, "device": META})
+    except (NotImplementedError, RuntimeError):
+        return False  # the real call says what is wrong
+    return isinstance(made, _Tensor) and made.nbytes > _LARGE_BYTES
 
 
 def warm_up() -> None:

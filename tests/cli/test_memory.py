@@ -39,7 +39,7 @@ BAD = [
     ([*SIZED, "--input", "8x5", "--inputs", "a:b"], "got both - at options `--input` and `--inputs`"),
     ([*SIZED, "--input", "8by5"], "expected [NAME=]SHAPE[:TYPE[<N]] such as 32x128"),
     ([*SIZED, "--input", "8x5:int9"], "hint: types are float"),
-    ([*SIZED, "--input", "0x5"], "expected a whole number of 1 or more, got 0 - at option `--input`"),
+    ([*SIZED, "--input", "0x5"], "expected a batch of 1 or more, got '0x5' - at option `--input`"),
     ([*SIZED, "--inputs", "nothing"], "`pkg.mod:function`, got 'nothing' (text) - at option `--inputs`"),
     ([*SIZED, "--inference", "--optimizer", "sgd"], "got both - at options `--inference` and `--optimizer`"),
     ([*SIZED, "--inference", "--optimizer", "none"], "got both - at options `--inference` and `--optimizer`"),

@@ -177,3 +177,9 @@ def test_memory_that_does_not_grow_with_the_batch_is_told():
 def test_a_search_needs_a_size():
     with pytest.raises(UsageError, match="expected the memory of a GPU such as 24GiB, got none"):
         largest_batch(gpus=2, gpu_memory=None)
+
+
+def test_a_batch_at_another_dimension_is_searched_too():
+    report = largest_batch(gpus=2, gpu_memory="80MiB", model="rnn", dim=1, input_size=64)
+    assert report.fit.largest > 100
+    assert "loss inside the model" in {remedy.name for remedy in report.fit.remedies}

@@ -347,3 +347,16 @@ def test_autograd_goes_the_same_ways(gpus: VirtualGpus) -> None:
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.get_device() == 1
+
+
+def test_a_tensor_of_the_host_that_is_too_large_to_be_made_has_no_numbers() -> None:
+    with virtual_gpus(1, storage="meta") as gpus:
+        layer = nn.Linear(300_000, 300_000)  # 360 GB
+        assert layer.weight.device == torch.device("cpu")
+        assert layer.cuda().weight is next(layer.parameters())
+        assert gpus.live_by_kind(0)["parameters"] == 4 * 300_000**2 + 4 * 300_000 + 128
+        noise = torch.randn(300_000, 300_000)
+        assert (noise.device.type, noise.is_meta) == ("cpu", True)
+        assert not torch.randn(1000, 1000).is_meta
+        with pytest.raises(RuntimeError, match="negative dimension"):
+            torch.empty(-1)
