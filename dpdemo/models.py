@@ -41,8 +41,10 @@ class BuiltModel:
     input_device: torch.device
 
 
-def build(config: Config, placement: Placement) -> BuiltModel:
-    """Build the model of a config and place it.
+def build(
+    config: Config, placement: Placement, load: Callable[[str, Config], nn.Module] = load_factory
+) -> BuiltModel:
+    """Build the model of a config and place it; `load` gets the user's own.
 
     The weights come from the config's seed; the global generator is left as it was.
 
@@ -52,12 +54,14 @@ def build(config: Config, placement: Placement) -> BuiltModel:
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)
-        return _BUILDERS.get(config.model, _build_whole)(config, placement)
+        if config.model in _BUILDERS:
+            return _BUILDERS[config.model](config, placement)
+        make = _WHOLE_MODELS.get(config.model)
+        model = make(config) if make else load(config.model, config)
+        return _build_whole(model, config, placement)
 
 
-def _build_whole(config: Config, placement: Placement) -> BuiltModel:
-    make = _WHOLE_MODELS.get(config.model)
-    model = make(config) if make else load_factory(config.model, config)
+def _build_whole(model: nn.Module, config: Config, placement: Placement) -> BuiltModel:
     if config.is_builtin:
         model = model.to(DTYPES[config.dtype])
     model = model.to(placement.first)

@@ -23,14 +23,32 @@ def load_factory(target: str, config: Config) -> nn.Module:
         UsageError: if it cannot be imported, raises, or gives no torch.nn.Module.
 
     """
-    factory = find_object(target, "key `model`")
-    model = factory if isinstance(factory, nn.Module) else _call_factory(factory, target, config)
-    if not isinstance(model, nn.Module):
-        raise UsageError(
-            f"expected a torch.nn.Module from `{target}`, got {type(model).__name__} - at key `model`",
-            hint="return the model itself",
-        )
+    model, inputs = load_with_inputs(target, config)
+    if inputs is not None:
+        raise _no_module(target, (model, inputs))
     return model
+
+
+def load_with_inputs(target: str, config: Config) -> tuple[nn.Module, Any]:
+    """Load a model as `load_factory` does; the factory may return (model, inputs), else inputs are None.
+
+    Raises:
+        UsageError: if it cannot be imported, raises, or gives no torch.nn.Module.
+
+    """
+    factory = find_object(target, "key `model`")
+    made = factory if isinstance(factory, nn.Module) else _call_factory(factory, target, config)
+    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(model, nn.Module):
+        raise _no_module(target, made)
+    return model, inputs
+
+
+def _no_module(target: str, made: Any) -> UsageError:
+    return UsageError(
+        f"expected a torch.nn.Module from `{target}`, got {type(made).__name__} - at key `model`",
+        hint="return the model itself",
+    )
 
 
 def find_object(target: str, where: str) -> Any:

@@ -40,7 +40,7 @@ def largest_batch(
     say = progress or (lambda _: None)
     with opened_stepper(checked, training or Training(), gpu_memory, inputs, say) as stepper:
         search = _Search(checked, stepper, say)
-        largest = largest_that_fits(search.room, checked.batch_size)
+        largest = largest_that_fits(search.room, stepper.batches.batch_size)
         if largest == LIMIT:
             raise RunError(
                 f"expected memory that grows with the batch, got room for {LIMIT} samples - at `gpu_memory`",

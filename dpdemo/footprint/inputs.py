@@ -8,18 +8,23 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from dpdemo.catalogue import batched
 from dpdemo.config import Config
 from dpdemo.errors import UsageError
 from dpdemo.failure import user_frames
 from dpdemo.observer import named_tensors
-from dpdemo.preflight.batches import Arguments, InputSpec, as_arguments
+from dpdemo.preflight.batches import Arguments, Batches, InputSpec, as_arguments
 from dpdemo.report import Shape
 from dpdemo.runner.epoch import make_dataset
+from dpdemo.usermodel import load_with_inputs
 
 Given = list[str] | Callable[[int], Any] | None
-"""What a user says of the inputs: shapes as of `--input`, or a function of the batch size."""
+"""What a user says of the inputs: shapes as of `--input`, or a function of the batch size.
+
+Without either they are those that the factory returned beside its model, else a tensor of `input_size`.
+"""
 
 _WITHOUT_NUMBERS = torch.device("meta")
 
@@ -31,6 +36,22 @@ class BatchMaker:
         self._config = config
         self._specs = [InputSpec.parse(text) for text in given] if isinstance(given, list) else []
         self._function = given if callable(given) else None
+        self._example: Batches | None = None
+
+    def load_model(self, target: str, config: Config) -> nn.Module:
+        """Load the user's model; inputs that come with it are the example, unless others were given."""
+        model, inputs = load_with_inputs(target, config)
+        if callable(inputs) and not isinstance(inputs, nn.Module):
+            self._function = self._function or (None if self._specs else inputs)
+        elif inputs is not None and not self._specs and self._function is None:
+            self._example = Batches.from_example(_without_numbers(inputs), config.dim)
+        return model
+
+    @property
+    def batch_size(self) -> int:
+        """The config's, or that of the example where the config names none."""
+        is_named = "batch_size" in self._config.model_fields_set
+        return self._config.batch_size if is_named or self._example is None else self._example.size
 
     def make(self, batch_size: int, device: torch.device) -> Arguments:
         """Make the batch and copy it to `device`.
@@ -45,6 +66,8 @@ class BatchMaker:
     def _on_host(self, batch_size: int) -> Arguments:
         if self._function is not None:
             return as_arguments(_call(self._function, batch_size))
+        if self._example is not None:
+            return self._example.arguments(batch_size)
         if self._specs:
             return self._from_specs(batch_size)
         dataset = make_dataset(self._config)
@@ -85,14 +108,26 @@ def _call(function: Callable[[int], Any], batch_size: int) -> Any:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
+    return _mapped(value, lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf)
+
+
+def _without_numbers(value: Any) -> Any:
+    """Take the numbers from an example, so that it is repeated for nothing; ids and lengths keep theirs."""
+
+    def take(leaf: Any) -> Any:
+        is_noise = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.to(_WITHOUT_NUMBERS) if is_noise else leaf
+
+    return _mapped(value, take)
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
-        return {key: _moved(part, device) for key, part in value.items()}
+        return {key: _mapped(part, change) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        parts = [_moved(part, device) for part in value]
+        parts = [_mapped(part, change) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value.to(device) if hasattr(value, "to") else value
+    return change(value)
 
 
 def shapes_of(arguments: Arguments) -> tuple[tuple[str, Shape], ...]:

@@ -56,8 +56,9 @@ def predict_memory(
     checked = resolve(config, overrides)
     say = progress or (lambda _: None)
     with opened_stepper(checked, training or Training(), gpu_memory, inputs, say) as stepper:
-        say(f"one step with a batch of {checked.batch_size}")
-        return report_of(checked, stepper, stepper.measure(checked.batch_size))
+        size = stepper.batches.batch_size
+        say(f"one step with a batch of {size}")
+        return report_of(checked, stepper, stepper.measure(size))
 
 
 @contextmanager
@@ -76,7 +77,7 @@ def opened_stepper(
     batches = BatchMaker(config, given)
     say("building the model")
     with torch.random.fork_rng(devices=[]), _virtual_gpus(count) as gpus:
-        built = build(config, place(config, chosen_devices(config)))
+        built = build(config, place(config, chosen_devices(config)), batches.load_model)
         if not config.is_builtin and config.dtype != "float32":
             built.model.to(DTYPES[config.dtype])
         with _known_objects_kept():

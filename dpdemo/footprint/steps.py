@@ -60,7 +60,7 @@ class Stepper:
         self.gpus = gpus
         self.built = built
         self.training = training
-        self._batches = batches
+        self.batches = batches
         self._capacities = capacities
         self.loss: Loss = make_loss(training.loss)
         self._optimizer = self._make_optimizer()
@@ -113,7 +113,7 @@ class Stepper:
         self.built.model.zero_grad()
         self.built.model.train(not self.training.inference)
         with phase(self.gpus, "forward"), _without_fast_path():
-            args, kwargs = self._batches.make(batch_size, self.built.input_device)
+            args, kwargs = self.batches.make(batch_size, self.built.input_device)
             shapes = shapes_of((args, kwargs))
             with torch.set_grad_enabled(not self.training.inference), self._autocast():
                 output = self.built.model(*args, **kwargs)

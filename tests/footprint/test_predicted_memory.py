@@ -168,6 +168,14 @@ class Dictates(nn.Module):
         return {"loss": rows.mean().unsqueeze(0), "rows": rows}
 
 
+def tied_with_inputs():
+    return Tied(), torch.ones(12, 64)
+
+
+def tied_with_a_function():
+    return Tied(), lambda size: torch.ones(size, 64)
+
+
 def fails():
     raise OSError("no weights here")
 
@@ -200,6 +208,26 @@ def test_inputs_may_come_from_a_function_of_the_batch_size():
         gpus=2, model="test_predicted_memory:Tied", inputs=lambda size: torch.zeros(size, 64), batch_size=20
     )
     assert report.inputs == (("0", (20, 64)),)
+
+
+@pytest.mark.parametrize(
+    ("factory", "given", "rows"),
+    [
+        ("tied_with_inputs", {}, 12),
+        ("tied_with_inputs", {"batch_size": 50}, 50),
+        ("tied_with_inputs", {"inputs": ["8x64"], "batch_size": 8}, 8),
+        ("tied_with_a_function", {"batch_size": 9}, 9),
+    ],
+)
+def test_a_factory_may_return_inputs_beside_its_model(factory, given, rows):
+    report = predict_memory(gpus=2, model=f"test_predicted_memory:{factory}", **given)
+    assert report.batch_size == rows
+    assert report.inputs == (("0", (rows, 64)),)
+
+
+def test_an_example_of_any_batch_size_takes_no_memory():
+    given = {"gpus": 2, "model": "test_predicted_memory:tied_with_inputs"}
+    assert predict_memory(batch_size=10**10, **given).gpus[0].peak_bytes > 10**12
 
 
 def test_a_dtype_is_that_of_a_users_model_too():
