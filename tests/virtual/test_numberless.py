@@ -29,6 +29,10 @@ import resource, torch
 from torch import nn
 from dpdemo.virtual import virtual_gpus
 
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+before = most()  # a build of PyTorch with CUDA takes much by itself
 with virtual_gpus(2, storage="meta") as gpus:
     model = nn.DataParallel(nn.Sequential(*(nn.Linear(16384, 16384) for _ in range(4))).cuda())
     optimizer = torch.optim.AdamW(model.parameters())
@@ -37,13 +41,13 @@ with virtual_gpus(2, storage="meta") as gpus:
     optimizer.step()
     assert gpus.live_bytes(0) > 16 * 10**9
     assert gpus.peak_bytes(1) > 4 * 10**9
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(most() - before)
 """
 
 
 def test_a_model_of_a_thousand_million_parameters_takes_no_memory() -> None:
     done = subprocess.run([sys.executable, "-c", HUGE], capture_output=True, text=True, check=True)
-    assert int(done.stdout) * 1024 < 10**9
+    assert int(done.stdout) * 1024 < 0.4 * 10**9
 
 
 @pytest.mark.parametrize(
