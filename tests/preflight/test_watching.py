@@ -204,7 +204,7 @@ def test_an_input_that_is_no_leaf_may_be_changed_in_place_on_one_gpu():
 
     def script():
         stem = nn.Linear(4, 4).cuda()
-        with pytest.raises(RuntimeError, match="Scatter(Backward)? is a view"):
+        with pytest.raises(RuntimeError, match=r"Scatter(Backward)? is a view"):
             nn.DataParallel(Gate().cuda())(stem(x(8).cuda()))
 
     report = report_on(script)
