@@ -80,7 +80,7 @@ def _existing(owner: Any, why: str, **values: Any) -> list[Patch]:
     return [patch for patch in _group(owner, why, **values) if hasattr(owner, patch.name)]
 
 
-def _cuda_patches(session: Session) -> list[Patch]:
+def _seam_patches() -> list[Patch]:
     return [
         *_group(
             _C,
@@ -94,6 +94,12 @@ def _cuda_patches(session: Session) -> list[Patch]:
             _gather_out=comm.gather_out,
             _nccl_reduce=comm.nccl_reduce,
         ),
+        *_group(torch.cuda.nccl, "NCCL adds gradients up for DataParallel", is_available=comm.can_reduce),
+    ]
+
+
+def _cuda_patches(session: Session) -> list[Patch]:
+    return [
         *_group(
             _C,
             "the CUDA runtime's functions behind torch.cuda",
@@ -139,7 +145,6 @@ def _cuda_patches(session: Session) -> list[Patch]:
             "it warns on CPU builds, and there is no cuDNN",
             is_acceptable=runtime.no_cudnn,
         ),
-        *_group(torch.cuda.nccl, "NCCL adds gradients up for DataParallel", is_available=comm.can_reduce),
         *_group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
         *_group(torch.cuda.streams, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
         *_group(torch, "C++ streams", Stream=streams.VirtualStream, Event=streams.VirtualEvent),
@@ -360,6 +365,7 @@ def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
     factories_and_more = [*_factory_patches(), *_kernel_patches()]
     return [
+        *_seam_patches(),
         *_cuda_patches(session),
         *_accelerator_patches(),
         *_tensor_patches(),
