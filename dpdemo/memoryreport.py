@@ -15,6 +15,9 @@ PARTS = (
 )
 """What the bytes of a GPU are for. A storage counts as what it turned out to be for."""
 
+LOSSES = ("output.loss", "mean", "mse", "cross-entropy")
+"""The losses that have a name; any other is `pkg.mod:function`."""
+
 Phase = Literal[
     "scatter", "replicate", "forward", "gather", "loss", "backward", "optimizer step", "between steps"
 ]
@@ -98,7 +101,7 @@ class MemoryReport:
     """What each GPU must hold for one step at a batch size.
 
     `chunks` has the rows that each GPU gets; `inputs` the shapes of the whole batch by argument. With `fit`
-    the step is that of the largest batch that fits, or of one sample where none does.
+    the step is that of the largest batch that fits; where none does, of the smallest that the model can run.
     """
 
     config: Config

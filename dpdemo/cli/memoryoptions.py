@@ -9,10 +9,8 @@ from dpdemo.config import Config, make_config
 from dpdemo.errors import UsageError
 from dpdemo.gpus import MAX_VIRTUAL
 from dpdemo.inputspec import read_input
-from dpdemo.memoryreport import Optimizer, Training
+from dpdemo.memoryreport import LOSSES, Optimizer, Training
 from dpdemo.wording import at, show
-
-LOSSES = ("output.loss", "mean", "mse", "cross-entropy")
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,12 @@ class Stepper:
 
     def _memory_of(self, index: int) -> GpuMemory:
         parts = self.gpus.peak_by_kind(index)
-        if any(parts.values()):
-            parts["library workspaces"] = workspace_bytes(inference=self.training.inference)
+        is_used = any(parts.values())
+        workspaces = workspace_bytes(inference=self.training.inference) if is_used else 0
+        parts["library workspaces"] = workspaces
         return GpuMemory(
             device=f"cuda:{index}",
-            parts=tuple(parts.get(part, 0) for part in PARTS),
+            parts=tuple(parts[part] for part in PARTS),
             phase=self.gpus.peak_phase(index),  # type: ignore[arg-type] # the phases are set above
             capacity_bytes=self._capacities[index],
         )

@@ -209,7 +209,7 @@ def test_gpus_that_differ_in_anything_have_columns_of_their_own(change):
 
 
 def test_a_gpu_that_only_gathers_has_no_rows():
-    found = report(other(0), first(), chunks=(256,))
+    found = report(other(0), first(), chunks=(256, 0))
     assert [line.rows for line in gpu_lines(found)] == [256, 0]
 
 

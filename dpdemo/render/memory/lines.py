@@ -26,17 +26,12 @@ class GpuLine:
 def gpu_lines(report: MemoryReport) -> list[GpuLine]:
     """Group the GPUs that hold the same, in the order of the first of each group."""
     alike: dict[tuple[int, GpuMemory], list[GpuMemory]] = {}
-    for gpu, rows in zip(report.gpus, rows_of(report), strict=True):
+    for gpu, rows in zip(report.gpus, report.chunks, strict=True):
         alike.setdefault((rows, replace(gpu, device="")), []).append(gpu)
     return [
         GpuLine(label([gpu.device for gpu in gpus]), len(gpus), rows, gpus[0])
         for (rows, _), gpus in alike.items()
     ]
-
-
-def rows_of(report: MemoryReport) -> list[int]:
-    """Give the rows of each GPU; one that gets no chunk, or only gathers the outputs, has none."""
-    return [*report.chunks, *[0] * (len(report.gpus) - len(report.chunks))]
 
 
 def label(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from dpdemo.memoryreport import MemoryReport
 from dpdemo.render.memory import words
-from dpdemo.render.memory.lines import gpu_lines, rows_of
+from dpdemo.render.memory.lines import gpu_lines
 from dpdemo.render.memory.wire import KEYS, as_json
 
 COLUMNS = (
@@ -22,7 +22,7 @@ def as_csv(report: MemoryReport) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for gpu, rows in zip(report.gpus, rows_of(report), strict=True):
+    for gpu, rows in zip(report.gpus, report.chunks, strict=True):
         room = (gpu.capacity_bytes, gpu.spare_bytes, str(gpu.fits).lower())
         writer.writerow((gpu.device, rows, *gpu.parts, gpu.peak_bytes, gpu.phase, *room))
     return file.getvalue()

@@ -7,7 +7,6 @@ from typing_extensions import TypedDict  # pydantic brings it, and needs it befo
 
 from dpdemo.config import Config
 from dpdemo.memoryreport import PARTS, Fit, GpuMemory, MemoryReport
-from dpdemo.render.memory.lines import rows_of
 
 SCHEMA: Literal["dpdemo.memory/1"] = "dpdemo.memory/1"
 KEYS = tuple(part.replace(" ", "_") for part in PARTS)
@@ -110,7 +109,7 @@ def as_json(report: MemoryReport) -> str:
         batch_size=report.batch_size,
         num_parameters=report.num_parameters,
         inputs={name: list(shape) for name, shape in report.inputs},
-        gpus=[_gpu(gpu, rows) for gpu, rows in zip(report.gpus, rows_of(report), strict=True)],
+        gpus=[_gpu(gpu, rows) for gpu, rows in zip(report.gpus, report.chunks, strict=True)],
         fullest=report.fullest.device,
         fits=report.fits,
         fit=None if report.fit is None else _fit(report.fit),
