@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-models test-ops test-torch bench lint readme format clean
+.PHONY: demo test test-cpus test-wheel test-models test-programs test-ops test-torch fuzz bench lint readme pictures format clean
 .DEFAULT_GOAL := demo
 
 # The stamp's name carries the torch asked for, so that another TORCH installs again.
@@ -24,20 +24,44 @@ demo: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python tests/bench/commands.py
 	$(BIN)/python tests/bench/virtual.py
+	$(BIN)/python tests/bench/weighting.py
 	$(BIN)/python tests/bench/check.py
 	$(BIN)/python tests/bench/ddp.py
 	$(BIN)/python tests/bench/memory.py
+	$(BIN)/python tests/bench/sweep.py
+	$(BIN)/python tests/bench/page.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+# The part of the suite that computes, with the kernels that other processors would take: ten times, minutes each.
+test-cpus: $(STAMP)
+	$(BIN)/python tests/cpus.py
+
+# The wheel in an environment that has nothing but what it asks for, and the README's commands from an empty folder.
+test-wheel: $(STAMP)
+	$(BIN)/python tests/wheel.py
 
 # Real architectures of the `transformers` library, and PyTorch's own samples of every operator: minutes each.
 test-models: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[models]"
 	$(BIN)/python -m pytest tests/architectures/transformers_models.py tests/architectures/transformers_checks.py
 
+# Other libraries' training loops and models, each of which uses DataParallel: gigabytes to install, a minute to run.
+test-programs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[programs]" "$(TORCH)"
+	$(BIN)/python -m pytest tests/libraries/trainers.py tests/libraries/frameworks.py tests/libraries/networks.py
+
 test-ops: $(STAMP)
 	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50
+
+# Random command lines, random DataParallel programs against chunks by hand, and Ctrl-C at random moments:
+# FUZZ_SECONDS of each.
+FUZZ_SECONDS ?= 600
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz/commandline.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python tests/fuzz/dataparallel.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python tests/fuzz/interrupts.py --seconds $(FUZZ_SECONDS)
 
 # The suite on another torch, in an environment of its own: `make test-torch TORCH=torch==2.15.0`.
 test-torch:
@@ -50,6 +74,11 @@ lint: $(STAMP)
 
 readme: $(STAMP)
 	$(BIN)/python tests/readme.py
+	$(BIN)/python tests/notebook.py
+
+# The pictures of README and docs, made by the program itself.
+pictures: $(STAMP)
+	$(BIN)/python tests/pictures.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

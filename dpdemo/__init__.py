@@ -6,51 +6,68 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dpdemo.reports import drawing as _drawing
+
 if TYPE_CHECKING:
-    from dpdemo.config import Config, load_config
-    from dpdemo.errors import DpdemoError, RunError, RunInterrupted, UsageError
-    from dpdemo.explanation import Explanation
-    from dpdemo.footprint import largest_batch, predict_memory
-    from dpdemo.memoryreport import MemoryReport, Training
-    from dpdemo.prediction import simulate
-    from dpdemo.preflight.engine import check
-    from dpdemo.preflight.findings import CheckReport
-    from dpdemo.preflight.testing import assert_no_pitfalls
-    from dpdemo.recorder import record
-    from dpdemo.recording import Recording, load_recording
-    from dpdemo.replayer import replay
-    from dpdemo.report import SplitReport
-    from dpdemo.runner import run
-    from dpdemo.verdict import Replay
+    from dpdemo.checking.engine import check
+    from dpdemo.checking.testing import assert_no_pitfalls
+    from dpdemo.checking.weights import sample_weights
+    from dpdemo.config.fields import Config
+    from dpdemo.config.load import load_config
+    from dpdemo.errors import DpdemoError, RunError, UsageError
+    from dpdemo.explaining.walkthrough import explain
+    from dpdemo.memory import largest_batch, predict_memory
+    from dpdemo.prediction.predict import simulate
+    from dpdemo.replaying.record import record
+    from dpdemo.replaying.replay import replay
+    from dpdemo.reports.check import CheckReport
+    from dpdemo.reports.explanation import Explanation
+    from dpdemo.reports.memory import MemoryReport, Training
+    from dpdemo.reports.recording import Recording, load_recording
+    from dpdemo.reports.replay import Replay
+    from dpdemo.reports.split import SplitReport
+    from dpdemo.reports.sweep import SweepReport
+    from dpdemo.reports.weights import WeightsReport
+    from dpdemo.running import run
+    from dpdemo.running.interrupts import RunInterrupted
+    from dpdemo.sweeping.sweep import sweep
     from dpdemo.virtual import virtual_gpus
-    from dpdemo.walkthrough import explain
+    from dpdemo.weighting import LossParts, WeightedDataParallel, loss_parts, mean_over_ranks
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CheckReport": "dpdemo.preflight.findings",
-    "Config": "dpdemo.config",
+    "CheckReport": "dpdemo.reports.check",
+    "Config": "dpdemo.config.fields",
     "DpdemoError": "dpdemo.errors",
-    "Explanation": "dpdemo.explanation",
-    "MemoryReport": "dpdemo.memoryreport",
-    "Recording": "dpdemo.recording",
-    "Replay": "dpdemo.verdict",
+    "Explanation": "dpdemo.reports.explanation",
+    "LossParts": "dpdemo.weighting",
+    "MemoryReport": "dpdemo.reports.memory",
+    "Recording": "dpdemo.reports.recording",
+    "Replay": "dpdemo.reports.replay",
     "RunError": "dpdemo.errors",
-    "RunInterrupted": "dpdemo.errors",
-    "SplitReport": "dpdemo.report",
-    "Training": "dpdemo.memoryreport",
+    "RunInterrupted": "dpdemo.running.interrupts",
+    "SplitReport": "dpdemo.reports.split",
+    "SweepReport": "dpdemo.reports.sweep",
+    "Training": "dpdemo.reports.memory",
     "UsageError": "dpdemo.errors",
-    "assert_no_pitfalls": "dpdemo.preflight.testing",
-    "check": "dpdemo.preflight.engine",
-    "explain": "dpdemo.walkthrough",
-    "largest_batch": "dpdemo.footprint",
-    "load_config": "dpdemo.config",
-    "load_recording": "dpdemo.recording",
-    "predict_memory": "dpdemo.footprint",
-    "record": "dpdemo.recorder",
-    "replay": "dpdemo.replayer",
-    "run": "dpdemo.runner",
-    "simulate": "dpdemo.prediction",
+    "WeightedDataParallel": "dpdemo.weighting",
+    "WeightsReport": "dpdemo.reports.weights",
+    "assert_no_pitfalls": "dpdemo.checking.testing",
+    "check": "dpdemo.checking.engine",
+    "explain": "dpdemo.explaining.walkthrough",
+    "largest_batch": "dpdemo.memory",
+    "load_config": "dpdemo.config.load",
+    "load_recording": "dpdemo.reports.recording",
+    "loss_parts": "dpdemo.weighting",
+    "mean_over_ranks": "dpdemo.weighting",
+    "predict_memory": "dpdemo.memory",
+    "record": "dpdemo.replaying.record",
+    "replay": "dpdemo.replaying.replay",
+    "run": "dpdemo.running",
+    "sample_weights": "dpdemo.checking.weights",
+    "simulate": "dpdemo.prediction.predict",
+    "sweep": "dpdemo.sweeping.sweep",
     "virtual_gpus": "dpdemo.virtual",
 }
 
@@ -59,27 +76,44 @@ __all__ = [
     "Config",
     "DpdemoError",
     "Explanation",
+    "LossParts",
     "MemoryReport",
     "Recording",
     "Replay",
     "RunError",
     "RunInterrupted",
     "SplitReport",
+    "SweepReport",
     "Training",
     "UsageError",
+    "WeightedDataParallel",
+    "WeightsReport",
     "assert_no_pitfalls",
     "check",
     "explain",
     "largest_batch",
     "load_config",
     "load_recording",
+    "loss_parts",
+    "mean_over_ranks",
     "predict_memory",
     "record",
     "replay",
     "run",
+    "sample_weights",
     "simulate",
+    "sweep",
     "virtual_gpus",
 ]
+
+
+def _draw(report: Any) -> _drawing.Drawing:
+    from dpdemo.render import drawing_of
+
+    return drawing_of(report)
+
+
+_drawing.drawn_by(_draw)
 
 
 def __getattr__(name: str) -> Any:
@@ -91,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return [*__all__, "__version__"]

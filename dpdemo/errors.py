@@ -5,15 +5,11 @@ DpdemoError              whatever goes wrong that a user can act on
 ├── RunError             it ran and failed (exit code 1)
 │   └── PeerFailedError  a rank stopped because of another one, which says why itself (1)
 └── CheckFailedError     a gate that the user set was not passed (exit code 1)
-RunInterrupted           Ctrl-C during a run: a KeyboardInterrupt that carries the report so far (130)
+
+Ctrl-C during a run is a KeyboardInterrupt that carries what was done before it: `running/interrupts.py`.
 
 A message says what was expected, what was got and where; `hint` says what to do next.
 """
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dpdemo.report import SplitReport
 
 
 class DpdemoError(Exception):
@@ -43,11 +39,3 @@ class PeerFailedError(RunError):
 
 class CheckFailedError(DpdemoError):
     """Raised when a check that the user asked for, such as `--fail-on`, finds something."""
-
-
-class RunInterrupted(KeyboardInterrupt):
-    """Raised by Ctrl-C during a run; `report` holds the batches done before it, marked as partial."""
-
-    def __init__(self, report: "SplitReport") -> None:
-        super().__init__()
-        self.report = report

@@ -2,23 +2,24 @@
 
 `pytest --virtual-gpus 2` opens them before anything is collected, since tests skip themselves by
 `torch.cuda.device_count()` while they are imported. `@pytest.mark.virtual_gpus(4)` opens them for one test,
-from before its fixtures until after them. Unless one of them is asked for, nothing here imports torch or
-changes it.
+from before its fixtures until after them; the session's own are put aside meanwhile. Unless one of them is
+asked for, nothing here imports torch or changes it.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
 
-_MARKER = """virtual_gpus(n): run the test on n virtual GPUs of dpdemo. In a session with --virtual-gpus, \
-whose GPUs cannot be changed for one test, n must be the session's."""
+_MARKER = """virtual_gpus(n, **options): run the test on n virtual GPUs of dpdemo, or on none, whatever the \
+session's are; options are those of dpdemo.virtual.virtual_gpus, such as memory="24GiB" or random="cpu"."""
+_OPTIONS = ("memory", "storage", "random", "card")
 _gpus = pytest.StashKey["VirtualGpus"]()
 _stack = pytest.StashKey[contextlib.ExitStack]()
 
@@ -61,20 +62,18 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Open a marked test's GPUs before its fixtures are made."""
-    number = _marked(item)
-    if number is None:
-        return
+    wanted = _marked(item)
     session = item.config.stash.get(_gpus, None)
-    if session is None:
-        stack = contextlib.ExitStack()
-        item.stash[_gpus] = _open(stack, number)
-        item.stash[_stack] = stack
-    elif len(session) != number:  # its tensors lie on its GPUs: a second block would take them away
-        pytest.fail(
-            f"@pytest.mark.virtual_gpus: expected {len(session)}, the GPUs of this session, got {number}; "
-            f"run this test without --virtual-gpus, or with --virtual-gpus {number}",
-            pytrace=False,
-        )
+    if wanted is None or (session is not None and wanted == (len(session), {})):
+        return
+    number, options = wanted
+    stack = item.stash[_stack] = contextlib.ExitStack()
+    if session is not None:
+        from dpdemo.virtual import suspended
+
+        stack.enter_context(suspended())
+    if number:
+        item.stash[_gpus] = _open(stack, number, **options)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -85,17 +84,17 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     finally:
         if _stack in item.stash:
             item.stash[_stack].close()
-            del item.stash[_stack], item.stash[_gpus]
+            del item.stash[_stack]
 
 
 @pytest.fixture
 def virtual_gpus(request: pytest.FixtureRequest) -> VirtualGpus:
     """Give the test's virtual GPUs: what each holds, what was moved. Peaks start again with the test."""
-    for stash in (request.node.stash, request.config.stash):
-        gpus = stash.get(_gpus, None)
-        if gpus is not None:
-            gpus.reset_peaks()
-            return gpus
+    own = _stack in request.node.stash
+    gpus = (request.node if own else request.config).stash.get(_gpus, None)
+    if gpus is not None:
+        gpus.reset_peaks()
+        return gpus
     pytest.fail(
         "fixture `virtual_gpus`: expected virtual GPUs, got none; "
         "mark the test with @pytest.mark.virtual_gpus(2), or run pytest --virtual-gpus 2",
@@ -103,23 +102,28 @@ def virtual_gpus(request: pytest.FixtureRequest) -> VirtualGpus:
     )
 
 
-def _marked(item: pytest.Item) -> int | None:
-    """Return the number of GPUs that the test's nearest marker asks for."""
+def _marked(item: pytest.Item) -> tuple[int, dict[str, object]] | None:
+    """Return how many GPUs the test's nearest marker asks for, and of which kind."""
     marker = item.get_closest_marker("virtual_gpus")
     if marker is None:
         return None
-    number = marker.args[0] if len(marker.args) == 1 and not marker.kwargs else None
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+    number = marker.args[0] if len(marker.args) == 1 else None
+    known = set(marker.kwargs) <= set(_OPTIONS)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0 or not known:
         named = (f"{key}={value!r}" for key, value in marker.kwargs.items())
         given = ", ".join([*map(repr, marker.args), *named])
-        pytest.fail(f"@pytest.mark.virtual_gpus: expected a number from 1 on, got ({given})", pytrace=False)
-    return number
+        pytest.fail(
+            "@pytest.mark.virtual_gpus: expected a number from 0 on, and of options none but "
+            f"{', '.join(_OPTIONS)}, got ({given})",
+            pytrace=False,
+        )
+    return number, dict(marker.kwargs)
 
 
-def _open(stack: contextlib.ExitStack, number: int) -> VirtualGpus:
+def _open(stack: contextlib.ExitStack, number: int, **options: Any) -> VirtualGpus:
     from dpdemo.cli.startup import hide_real_gpus
 
     hide_real_gpus()
     from dpdemo.virtual import virtual_gpus
 
-    return stack.enter_context(virtual_gpus(number))
+    return stack.enter_context(virtual_gpus(number, **options))

@@ -1,9 +1,13 @@
-"""How a value, a key and a place look in a message: short, and unable to steer a terminal."""
+"""How a value, a key, a place and a number of things look in a message: short, unable to steer a terminal."""
 
+import re
 import reprlib
 from collections.abc import Mapping
 
 _WIDTH = 80
+
+Where = Mapping[str, str]
+"""Where each key was set, for messages: `configs/x.yaml:3` or ``option `--batch-size` ``."""
 
 
 def show(value: object) -> str:
@@ -25,7 +29,7 @@ def show_key(key: str) -> str:
     return f"`{short}`" if short.isprintable() else f"`{short!r}`"
 
 
-def at(key: str, where: Mapping[str, str]) -> str:
+def at(key: str, where: Where) -> str:
     """Say where a key was set: a line of a file and the key, or the option or argument itself."""
     place = where.get(key)
     if place is None:
@@ -35,12 +39,80 @@ def at(key: str, where: Mapping[str, str]) -> str:
     return f"at {place}, key {show_key(key)}"
 
 
-def as_set_there(hint: str, key: str, where: Mapping[str, str]) -> str:
+def as_set_there(hint: str, key: str, where: Where) -> str:
     """Rewrite `key: value` of a hint into the option or argument, where the key was set by one."""
     place = where.get(key, "")
     if place.startswith("option "):
-        return hint.replace(f"`{key}: ", f"`--{key.replace('_', '-')} ")
+        flat = re.sub(r"\[([^]]*)\]", lambda found: found[1].replace(" ", ""), hint)  # [0, 1] is 0,1 there
+        return flat.replace(f"`{key}: ", f"`--{key.replace('_', '-')} ")
     return hint.replace(f"`{key}: ", f"`{key}=") if place.startswith("argument ") else hint
+
+
+def counted(number: int, noun: str) -> str:
+    """Write `1 call` or `3 calls`, `1 batch` or `3 batches`."""
+    ending = "es" if noun.endswith(("ch", "ss")) else "s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("py") else noun + ending
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def ms_span(low: float, high: float) -> str:
+    """Write `62–83 ms`, or one number where both ends look alike."""
+    first, last = _milliseconds(low), _milliseconds(high)
+    return f"{first} ms" if first == last else f"{first}–{last} ms"
+
+
+def _milliseconds(ms: float) -> str:
+    if ms < 0.995:
+        return f"{ms:.2f}".rstrip("0").rstrip(".")
+    return f"{ms:.1f}" if ms < 9.95 else f"{ms:,.0f}"
+
+
+def printable(text: str) -> str:
+    r"""Write what came from outside on one line, unable to steer what shows it: the one way in for it.
+
+    A control character becomes `\x1b`; what a log of GitHub Actions would take for a command (`::error::`) is
+    taken apart. Names, paths and messages go through here before they reach a terminal, a log or a page.
+    """
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else _escaped(char) for char in text)
+    return _COMMANDS.sub(r"\1 \2", text) if "::" in text or "##[" in text else text
+
+
+def harmless(text: str) -> str:
+    """Write a message of several lines, each unable to steer what shows it."""
+    return "\n".join(map(printable, text.expandtabs().split("\n")))
+
+
+_COMMANDS = re.compile(
+    r"(:|##)((?::|\[)(?:add|debug|echo|endgroup|error|group|notice|remove|save|section|set|stop|warning)\b)"
+)
+"""The commands of GitHub's runner, `::error::` and the older `##[error]`."""
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode()
+
+
+def is_unicode(encoding: str) -> bool:
+    """Return whether every character can be written in this encoding."""
+    return encoding.lower().startswith("utf")
+
+
+def fit(text: str, encoding: str) -> str:
+    r"""Make text writable in an encoding: plain signs for fine ones, `\xe9` for letters it lacks."""
+    if text.isascii():
+        return text
+    if not is_unicode(encoding):
+        text = text.translate(_PLAIN)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+_PLAIN = str.maketrans({"–": "-", "×": "x", "→": "->", "÷": "/", "≥": ">=", "≤": "<="})
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a message, which may have none."""
+    return text.partition("\n")[0] or "(no message)"
 
 
 class _Short(reprlib.Repr):

@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+import processes
 
 ROOT = Path(__file__).parent.parent
 PYTHON = [sys.executable, "-W", "error::UserWarning"]
-PATIENCE_SECONDS = 60
 
 TROUBLE = """
 import os, signal, sys, time
@@ -54,6 +54,17 @@ class Prints(Base):
     def trouble(self):
         for number in range(20):
             print("a word of the model", number)
+
+class Pause:
+    def __str__(self):
+        time.sleep(0.3)  # longer than the launcher takes to look for more
+        return "after a pause"
+
+class PrintsInPieces(Base):
+    def forward(self, x):
+        print("rank", os.environ["RANK"], Pause())
+        print("rank", os.environ["RANK"], Pause(), file=sys.stderr)
+        return self.fc(x)
 
 class Endless(Base):
     def forward(self, x):
@@ -101,11 +112,7 @@ def environment(folder, **more):
 
 def dpdemo(folder, *options, **more):
     """Run a dpdemo command in `folder` and give what it did."""
-    return subprocess.run(
-        [*PYTHON, "-m", "dpdemo", *options],
-        cwd=folder, env=environment(folder, **more), capture_output=True, text=True,
-        timeout=PATIENCE_SECONDS, check=False,
-    )  # fmt: skip
+    return processes.run([*PYTHON, "-m", "dpdemo", *options], cwd=folder, env=environment(folder, **more))
 
 
 def start(folder, *command, **more):
@@ -114,16 +121,6 @@ def start(folder, *command, **more):
     return subprocess.Popen(
         [*PYTHON, *command], cwd=folder, env=environment(folder, **more), stdout=pipe, stderr=pipe, text=True
     )
-
-
-def wait_for(what, seconds=PATIENCE_SECONDS):
-    """Wait until something is true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"{what} after {seconds} s")
 
 
 def processes_of(folder):

@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from dpdemo.catalogue import MODELS
-from dpdemo.config import Config
+from dpdemo.config.catalogue import MODELS
+from dpdemo.config.fields import Config
 
 batch_sizes = st.integers(1, 2000)
 device_counts = st.integers(1, 130)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.bytesize import capacities, parse_size
+from dpdemo.bytesize import capacities, exact_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,17 @@ from dpdemo.bytesize import capacities, parse_size
         ("2TiB", 2 * 2**40),
         ("1.5GiB", 3 * 2**29),
         ("0.5KiB", 512),
+        ("24GB", 24 * 2**30),
+        ("24 GB", 24 * 2**30),
+        ("24G", 24 * 2**30),
+        ("24gib", 24 * 2**30),
+        ("24", 24 * 2**30),
+        ("512m", 512 * 2**20),
         (1024, 1024),
         (1, 1),
     ],
 )
-def test_sizes_have_a_unit_of_1024_and_numbers_are_bytes(size: Any, num_bytes: int) -> None:
+def test_units_are_of_1024_however_they_are_written_and_numbers_are_bytes(size: Any, num_bytes: int) -> None:
     assert parse_size(size) == num_bytes
 
 
@@ -37,41 +43,30 @@ def test_whole_sizes_are_exact(number: int, unit: str) -> None:
 
 @given(st.text(max_size=12))
 def test_any_other_text_is_refused_by_name_and_never_misread(text: str) -> None:
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?[KMGT]iB", text) and float(text[:-3]) > 0:
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)? ?([KMGTkmgt]([iI]?[bB])?)?", text, re.ASCII):
         return
     with pytest.raises(ValueError, match=r"^expected a size such as 24GiB or 512MiB, got "):
         parse_size(text)
 
 
 @pytest.mark.parametrize(
-    ("size", "advice"),
+    "size",
     [
-        ("24", "; with its unit it is 24GiB"),
-        ("24GB", "; memory is sold in units of 1024: 24GiB"),
-        ("24gib", "; memory is sold in units of 1024: 24GiB"),
-        ("24 GB", "; memory is sold in units of 1024: 24GiB"),
-        ("24G", "; memory is sold in units of 1024: 24GiB"),
-        ("512m", "; memory is sold in units of 1024: 512MiB"),
-        ("24 GiB", "; write it without the space"),
-        ("-1GiB", ""),
-        ("0GiB", ""),
-        ("0.0001KiB", ""),
-        ("lots", ""),
-        ("", ""),
-        ("1e3GiB", ""),
-        ("24GiB\n", "; write it without the space"),
-        ("٢٤GiB", ""),
-        (0, ""),
-        (-5, ""),
-        (True, ""),
-        (1.5, "; with its unit it is 1.5GiB"),
-        (None, ""),
+        *("-1GiB", "0GiB", "0.0001KiB", "lots", "", "1e3GiB", "24GiB\n", "٢٤GiB", "24  GB", "9" * 5000),
+        *(0, -5, True, 1.5, None),
     ],
 )
-def test_a_refusal_says_what_to_write(size: Any, advice: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole message is compared
+def test_what_is_no_size_is_refused(size: Any) -> None:
+    with pytest.raises(ValueError, match=r"^expected a size such as 24GiB or 512MiB, got "):
         parse_size(size)
-    assert str(caught.value) == f"expected a size such as 24GiB or 512MiB, got {size!r}{advice}"
+
+
+@pytest.mark.parametrize(
+    ("size", "exact"),
+    [("24GB", "24GiB"), ("24", "24GiB"), ("1.5 tb", "1.5TiB"), ("24GiB", "24GiB"), ("x", "x")],
+)
+def test_a_size_is_said_in_the_one_way_that_leaves_no_doubt(size: str, exact: str) -> None:
+    assert exact_size(size) == exact
 
 
 @pytest.mark.parametrize(

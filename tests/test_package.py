@@ -2,12 +2,14 @@
 
 import ast
 import importlib
-import subprocess
+import inspect
+import re
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from processes import run
 
 import dpdemo
 from dpdemo.errors import DpdemoError, RunError, UsageError
@@ -17,10 +19,8 @@ ROOT = Path(__file__).parent.parent
 
 def modules_after(code: str) -> set[str]:
     """The modules that a fresh Python has loaded after running the code."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    )  # fmt: skip
+    command = [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"]
+    done = run(command, check=True, cwd=ROOT)
     return set(done.stdout.split())
 
 
@@ -30,7 +30,7 @@ def modules_after(code: str) -> set[str]:
         "import dpdemo",
         "import dpdemo; dpdemo.simulate(gpus=8).totals",
         "from dpdemo import Config, SplitReport, UsageError, load_config",
-        "import dpdemo, dpdemo.findings as f; f.advice(dpdemo.simulate(gpus=8))",
+        "import dpdemo, dpdemo.reports.advice as f; f.advice(dpdemo.simulate(gpus=8))",
     ],
 )
 def test_previewing_imports_no_torch_and_nothing_that_draws(code):
@@ -39,12 +39,17 @@ def test_previewing_imports_no_torch_and_nothing_that_draws(code):
     assert not loaded & {"torch", "numpy", "rich", "typer"}
 
 
-def test_the_test_above_would_see_torch():
+def test_the_tab_key_imports_no_torch():
+    offered = "from dpdemo.cli import completion as c; c.models(''); c.rules(''); c.links(''); c.losses('')"
+    assert "torch" not in modules_after(offered)
+
+
+def test_the_tests_above_would_see_torch():
     assert "torch" in modules_after("import dpdemo, torch")
 
 
 def test_yaml_and_pydantic_wait_until_they_are_needed():
-    assert not modules_after("import dpdemo") & {"pydantic", "ruamel.yaml", "dpdemo.config"}
+    assert not modules_after("import dpdemo") & {"pydantic", "ruamel.yaml", "dpdemo.config.fields"}
     assert "ruamel.yaml" not in modules_after("import dpdemo; dpdemo.simulate(gpus=8)")
 
 
@@ -84,3 +89,17 @@ def test_errors_carry_their_exit_code_and_the_next_step(kind, code):
 def test_a_usage_error_is_a_value_error_and_a_failed_run_is_none():
     assert issubclass(UsageError, ValueError)
     assert not issubclass(RunError, ValueError)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in dpdemo.__all__ if inspect.isfunction(inspect.unwrap(getattr(dpdemo, name)))]
+)
+def test_a_public_function_says_what_it_takes_and_returns(name):
+    function = inspect.unwrap(getattr(dpdemo, name))
+    text = inspect.getdoc(function)
+    code = function.__code__  # the signature lists the keys of the config in place of **overrides
+    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
+    said = re.findall(r"^    (\w+):", text.partition("Args:")[2].partition("Returns:")[0], re.MULTILINE)
+    assert set(said) == set(taken)
+    assert "Returns:" in text

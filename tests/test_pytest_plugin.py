@@ -1,12 +1,12 @@
 """The pytest plugin, in sessions of their own: `pytest --virtual-gpus`, the marker and the fixture."""
 
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+from processes import run
 
 pytest_plugins = ("pytester",)
 
@@ -119,39 +119,80 @@ def test_a_marked_test_has_its_own_gpus_from_before_its_fixtures_until_after_the
 
 
 @needs_no_gpu
-def test_in_a_session_a_marker_may_ask_for_the_sessions_number_only(session):
+def test_in_a_session_a_marked_test_has_its_own_gpus_and_the_others_the_sessions(session):
     done = session(
         "--virtual-gpus",
         "2",
         test_it="""
         import pytest, torch
+        KEPT = torch.arange(3.0, device="cuda:1")
+
         @pytest.mark.virtual_gpus(2)
         def test_same(virtual_gpus):
             assert len(virtual_gpus) == torch.cuda.device_count() == 2
+            assert virtual_gpus.live_bytes(1) == 512
+
+        @pytest.fixture
+        def made():
+            yield torch.ones(2, device="cuda:3")
+            assert torch.cuda.device_count() == 4
+
         @pytest.mark.virtual_gpus(4)
-        def test_more(): raise AssertionError("it ran")
-        def test_after(): assert torch.cuda.device_count() == 2
+        def test_more(virtual_gpus, made):
+            assert len(virtual_gpus) == torch.cuda.device_count() == 4
+            assert virtual_gpus.live_bytes(3) == 512
+            with torch.autocast("cuda"):
+                square = torch.ones(2, 2, device="cuda:3")
+                assert (square @ square).dtype == torch.float16
+            raise ValueError("on purpose")
+
+        @pytest.mark.virtual_gpus(0)
+        def test_none():
+            assert not torch.cuda.is_available()
+
+        @pytest.mark.virtual_gpus(0)
+        def test_none_to_ask(virtual_gpus):
+            pass
+
+        @pytest.mark.virtual_gpus(2, memory="1MiB", card="T4")
+        def test_small():
+            assert torch.cuda.get_device_name() == "Tesla T4"
+            with pytest.raises(torch.OutOfMemoryError):
+                torch.ones(10**6, device="cuda")
+
+        def test_after(virtual_gpus):
+            assert torch.cuda.device_count() == 2
+            assert KEPT.device == torch.device("cuda:1")
+            assert (KEPT + 1).tolist() == [1, 2, 3]
+            assert virtual_gpus.live_bytes(1) == 512
+
         def test_much(virtual_gpus):
             torch.ones(10**6, device="cuda")
             assert virtual_gpus.peak_bytes(0) >= 4 * 10**6
+
         def test_peaks_start_again(virtual_gpus):
             assert virtual_gpus.peak_bytes(0) < 10**6
         """,
     )
-    done.assert_outcomes(passed=4, errors=1)
-    done.stdout.fnmatch_lines(
-        ["*expected 2, the GPUs of this session, got 4; run this test without --virtual-gpus, or with*4*"]
+    done.assert_outcomes(passed=6, failed=1, errors=1)
+    done.stdout.fnmatch_lines(["*expected virtual GPUs, got none*", "*ValueError: on purpose*"])
+
+
+@needs_no_gpu
+def test_a_mark_for_no_gpus_needs_no_session(session):
+    test = (
+        "import pytest, sys\n@pytest.mark.virtual_gpus(0)\ndef test_it(): assert 'torch' not in sys.modules"
     )
-    done.stdout.no_fnmatch_line("*it ran*")
+    session(test_it=test).assert_outcomes(passed=1)
 
 
 def test_a_wrong_marker_is_an_error_of_its_test(session):
-    markers = ["", "(2, 3)", "('2')", "(0)", "(True)", "(n=2)"]
+    markers = ["", "(2, 3)", "('2')", "(-1)", "(True)", "(n=2)", "(2, seed=1)"]
     tests = [f"@pytest.mark.virtual_gpus{marker}\ndef test_{i}(): pass" for i, marker in enumerate(markers)]
     done = session(test_it="\n".join(["import pytest", *tests]))
     done.assert_outcomes(errors=len(markers))
-    for given in ("()", "(2, 3)", "('2')", "(0)", "(True)", "(n=2)"):
-        done.stdout.fnmatch_lines([f"@pytest.mark.virtual_gpus: expected a number from 1 on, got {given}"])
+    for given in ("()", "(2, 3)", "('2')", "(-1)", "(True)", "(n=2)", "(2, seed=1)"):
+        done.stdout.fnmatch_lines([f"@pytest.mark.virtual_gpus: expected a number from 0 on,*got {given}"])
 
 
 def test_the_fixture_without_gpus_says_how_to_have_them(session):
@@ -163,7 +204,7 @@ def test_the_fixture_without_gpus_says_how_to_have_them(session):
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        ("0", "*ERROR: --virtual-gpus: *expected a number of at least 1, got 0*"),
+        ("0", "*ERROR: --virtual-gpus: *expected a number from 1 to 128, got 0*"),
         ("x", "*invalid int value: 'x'*"),
     ],
 )
@@ -187,7 +228,7 @@ def test_installed_but_not_asked_for_it_imports_no_torch(session):
 
 def test_the_marker_is_explained(session):
     session("--markers").stdout.fnmatch_lines(
-        ["@pytest.mark.virtual_gpus(n): run the test on n virtual GPUs*"]
+        ["@pytest.mark.virtual_gpus(n, **options): run the test on n virtual GPUs*"]
     )
 
 
@@ -199,7 +240,7 @@ pytest.main(["-p", "dpdemo.pytest_plugin", "--virtual-gpus", "2", "-p", "no:cach
 assert (torch.Tensor.to, torch.cuda.device_count()) == before
 """
     env = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=env)
+    run([sys.executable, "-c", code], check=True, env=env)
 
 
 def test_the_package_declares_the_plugin():

@@ -1,70 +1,108 @@
-"""The rooms and floors of the project: imports run downwards only."""
+"""The rooms of the project, as docs/architecture.md has them: imports run downwards only."""
 
 import ast
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dpdemo"
-
-FLOORS = {
-    "errors": 0, "bytesize": 0,
-    "split": 1, "devices": 1, "gpus": 1, "wording": 1, "catalogue": 1, "config": 1, "yamlfile": 1,
-    "report": 1, "findings": 1, "prediction": 1, "balance": 1, "explanation": 1, "atomic": 1, "tolerance": 1,
-    "memoryreport": 1, "recording": 1, "verdict": 1, "program": 1, "execreport": 1,
-    "sampler": 1, "contrast": 1, "trace": 1, "emit": 1, "strategy": 1, "distribution": 1, "prediction_ddp": 1,
-    "inputspec": 1,
-    "virtual": 2, "failure": 2, "data": 2, "usermodel": 2, "models": 2, "observer": 2,
-    "movement": 2, "checksum": 2, "watch": 2,
-    "runner": 3, "walkthrough": 3, "recorder": 3, "replayer": 3, "execution": 3, "comparison": 3,
-    "preflight": 3, "footprint": 3,
-    "render": 4,
-    "cli": 5, "pytest_plugin": 5,
-}  # fmt: skip
-TORCH_FREE = {name for name, floor in FLOORS.items() if floor in {0, 1, 4}} | {"failure"}
-ONLY_IN = {"rich": {"render", "cli"}, "typer": {"cli"}, "ruamel": {"yamlfile"}}
+PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+ONLY_IN = {"rich": {"render", "cli"}, "typer": {"cli"}, "ruamel": {"config"}}
+MOST_ARROWS = 130
 
 
-def room_of(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def table():
+    """The rooms of the page: name → (floor, the rooms that it may import)."""
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| .* \| (.*?) ?\|$", PAGE, re.MULTILINE)
+    floors = {room: int(floor) for floor, room, _ in rows}
+    below = {room: {other for other in floors if floors[other] < floors[room]} for room in floors}
+    named = {room: set(re.findall(r"\w+", cell)) for _, room, cell in rows}
+    return {room: (floors[room], below[room] if cells == {"any"} else cells) for room, cells in named.items()}
 
 
-def imports_of(path):
-    """All modules that a file imports, in functions and for type checkers too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+ROOMS = table()
+FILES = {
+    ".".join(("dpdemo", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+@cache
+def imports_of(module):
+    """All modules that one of ours imports, in functions and for type checkers too."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[module].read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in FILES else node.module for name in names}
+    return found
 
 
-FILES = [
-    path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE or not path.stem.startswith("__")
-]
+def room_of(module):
+    return module.split(".")[1] if module.count(".") else ""
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_imports_only_from_its_own_floor_and_below(path):
-    room = room_of(path)
-    for module in imports_of(path):
-        parts = module.split(".")
-        if parts[0] == "dpdemo" and len(parts) > 1 and parts[1] in FLOORS and room != "errors":
-            assert FLOORS[parts[1]] <= FLOORS[room], f"{path.name} reaches up to {module}"
+def ours(module):
+    return {other for other in imports_of(module) if other in FILES and other not in {"dpdemo", module}}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_heavy_packages_stay_in_their_rooms(path):
-    room = room_of(path)
-    for module in imports_of(path):
-        package = module.partition(".")[0]
-        assert room in ONLY_IN.get(package, {room}), f"{path.name} imports {package}"
-        if room in TORCH_FREE:
-            assert package != "torch", f"{path.name} is to be free of torch"
+IN_ROOMS = [module for module in FILES if room_of(module) not in {"", "__main__"}]
 
 
-def test_virtual_knows_nothing_of_the_rest():
-    for path in (PACKAGE / "virtual").rglob("*.py"):
-        for module in imports_of(path):
-            known = ("dpdemo.virtual", "dpdemo.bytesize")  # how sizes are written is nobody's own
-            assert not module.startswith("dpdemo") or module.startswith(known), f"{path}: {module}"
+def test_every_room_has_a_row_and_every_row_a_room():
+    assert {room_of(module) for module in IN_ROOMS} == set(ROOMS)
+
+
+def test_at_most_eight_files_lie_loose():
+    assert len(list(PACKAGE.glob("*.py"))) <= 8
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_row_names_rooms_of_lower_floors_only(room):
+    floor, may_import = ROOMS[room]
+    assert may_import <= set(ROOMS)
+    assert all(ROOMS[other][0] < floor for other in may_import)
+
+
+@pytest.mark.parametrize("module", IN_ROOMS)
+def test_a_file_imports_only_from_its_own_room_and_those_in_its_row(module):
+    reached = {room_of(other) for other in ours(module)} - {room_of(module)}
+    assert reached <= ROOMS[room_of(module)][1]
+
+
+def test_no_two_files_import_each_other_however_far_around():
+    left = {module: ours(module) for module in FILES if module != "dpdemo"}
+    ends = {"any"}
+    while ends:  # what imports nothing of the rest, and what nothing of the rest imports, is in no circle
+        wanted = set().union(*left.values())
+        ends = {module for module, needs in left.items() if not needs or module not in wanted}
+        left = {module: needs - ends for module, needs in left.items() if module not in ends}
+    assert not left
+
+
+def test_there_are_few_arrows_between_rooms():
+    """The files that lie loose count as one room, which nearly all the others need."""
+    loose = {path.stem for path in PACKAGE.glob("*.py")}
+    rooms = {module: "loose" if room_of(module) in loose else room_of(module) for module in FILES}
+    arrows = {(rooms[module], rooms[other]) for module in IN_ROOMS for other in ours(module)}
+    assert len({(one, other) for one, other in arrows if one != other}) <= MOST_ARROWS
+
+
+@pytest.mark.parametrize("module", IN_ROOMS)
+def test_heavy_packages_stay_in_their_rooms(module):
+    for name in imports_of(module):
+        package = name.partition(".")[0]
+        assert room_of(module) in ONLY_IN.get(package, {room_of(module)}), f"{module} imports {package}"
+
+
+def test_what_tests_share_has_a_name_of_its_own():
+    """They are imported by their bare names: of two, every test would get the first."""
+    shared = [
+        path for path in sorted(Path(__file__).parent.rglob("*.py")) if not path.stem.startswith("test_")
+    ]
+    names = [path.stem for path in shared if path.name != "conftest.py"]
+    assert [name for name in names if names.count(name) > 1] == []

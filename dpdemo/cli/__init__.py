@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from dpdemo.cli.startup import no_collections
@@ -10,12 +11,16 @@ from dpdemo.errors import DpdemoError, PeerFailedError
 
 def main() -> None:
     """Run the program: the entry point of `dpdemo`."""
-    _open_streams()
     try:
+        _open_streams()
+        # torch says so on import where NumPy is not installed, and nothing here needs it
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
         _run()
+    except KeyboardInterrupt:  # before _run was under way, or when it was over
+        sys.exit(130)
     except SystemExit as ended:
-        if "RANK" in os.environ and "dpdemo.runner.ddp" in sys.modules:
-            from dpdemo.runner.ddp_worker import exit_at_once
+        if "RANK" in os.environ and "dpdemo.running.ddp.launch" in sys.modules:
+            from dpdemo.running.ddp.worker import exit_at_once
 
             exit_at_once(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
         raise
@@ -43,3 +48,12 @@ def _run() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        from dpdemo.cli.mishaps import as_ours
+        from dpdemo.cli.streams import print_error
+
+        ours = as_ours(error)
+        if ours is None:
+            raise
+        print_error(ours)
+        sys.exit(ours.exit_code)

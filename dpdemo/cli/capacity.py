@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from dpdemo.bytesize import capacities, parse_size
+from dpdemo.bytesize import capacities, exact_size, parse_size
+from dpdemo.cli.streams import print_hint
 from dpdemo.errors import UsageError
 
 _HELP = "What each GPU can hold, or a list with one size for each: 24GiB,24GiB,80GiB."
@@ -32,6 +33,14 @@ def _read_size(text: str) -> int:
     try:
         return parse_size(text)
     except ValueError as error:
-        said, shown, advice = str(error).rpartition(repr(text))
-        hint = advice.removeprefix("; ") or "units are KiB, MiB, GiB and TiB, of 1024 each"
-        raise UsageError(f"{said}{shown} - at option `--gpu-memory`", hint=hint) from None
+        hint = "units are KiB, MiB, GiB and TiB, of 1024 each"
+        raise UsageError(f"{error} - at option `--gpu-memory`", hint=hint) from None
+
+
+def say_how_read(text: str | None) -> None:
+    """Say on stderr how a size was read that could be taken for another."""
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    doubtful = [part for part in dict.fromkeys(parts) if exact_size(part) != part]
+    if doubtful:
+        read = ", ".join(f"`{part}` as {exact_size(part)}" for part in doubtful)
+        print_hint(f"--gpu-memory: {read}, of 1024 as cards are sold")

@@ -6,16 +6,18 @@ from typing import Annotated
 import typer
 
 from dpdemo.cli.group import command_app
-from dpdemo.cli.options import Output, Settings, takes_config
+from dpdemo.cli.options import PLAIN, Settings, takes_config
+from dpdemo.cli.output import show
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
-from dpdemo.strategy import TIMEOUT_SECONDS
+from dpdemo.config.ranks import TIMEOUT_SECONDS
+from dpdemo.saving import check_save_path, replacing
 
 app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=True, output=Output(("table", "json", "markdown")), strategies=("ddp",))
+@takes_config(output=PLAIN, strategies=("ddp",), has_gpus_argument=True, has_weights=False)
 def compare(
     settings: Settings,
     emit: Annotated[
@@ -31,15 +33,17 @@ def compare(
     The gradients of both are really computed on the CPU: over virtual GPUs, and in processes of torch's own
     launcher. Without --gpus it compares four GPUs.
     """
-    from dpdemo.render import contrast, make_console
-
+    if emit is not None:
+        check_save_path(emit, (".py",), "--emit", read=[settings.file] if settings.file else [])
     hide_real_gpus()
     with loading_torch():
-        from dpdemo.comparison import compare as compare_config
-        from dpdemo.emit import write_script
+        from dpdemo.comparing.compare import compare as compare_config
+        from dpdemo.comparing.script import script
 
     if emit is not None:
-        write_script(settings.config, emit)
+        text = script(settings.config, emit.name)
+        with replacing(emit) as file:
+            file.write(text)
         if not settings.quiet:
             print_hint(f"saved to {emit}; run it with torchrun --nproc-per-node N {emit}")
-    contrast.write(compare_config(settings.config, timeout), settings.format, make_console())
+    show(compare_config(settings.config, timeout), settings)

@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from dpdemo.balance import find_imbalance
 from dpdemo.cli.group import command_app
+from dpdemo.cli.output import save_and_write
+from dpdemo.cli.startup import loading_torch
 from dpdemo.cli.streams import print_hint
 
 app = command_app()
@@ -14,7 +15,7 @@ app = command_app()
 @app.command()
 def devices(
     form: Annotated[
-        Literal["table", "json"], typer.Option("--format", "-f", help="Form of the list.")
+        Literal["table", "json", "csv", "markdown"], typer.Option("--format", "-f", help="Form of the list.")
     ] = "table",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No hints.")] = False,
 ) -> None:
@@ -22,11 +23,11 @@ def devices(
 
     DataParallel warns when one GPU has under 75 % of another's memory or multiprocessors.
     """
-    from dpdemo.render import make_console
-    from dpdemo.render.devices import write_devices
-    from dpdemo.runner.visible import visible_devices, why_no_gpu
+    with loading_torch():
+        from dpdemo.reports.visible import VisibleDevices
+        from dpdemo.running.visible import visible_devices, why_no_gpu
 
-    found = visible_devices()
-    write_devices(found, find_imbalance(found), form, make_console())
-    if not found and not quiet:
+    found = VisibleDevices(tuple(visible_devices()))
+    save_and_write(found, form, (), quiet=quiet)
+    if not found.devices and not quiet:
         print_hint(f"{why_no_gpu()}; `dpdemo simulate --gpus 8` previews any number of GPUs")

@@ -1,18 +1,26 @@
 """`dpdemo exec`: an unmodified program on virtual GPUs."""
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from dpdemo.cli.capacity import GpuMemory, read_gpu_memory
-from dpdemo.cli.execoutput import check_report_path, finisher
+from dpdemo.cli.check import read_codes
+from dpdemo.cli.completion import cards, rules
+from dpdemo.cli.execoutput import check_report_path, check_trace_path, finisher
 from dpdemo.cli.group import command_app
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.gpus import parse_num_virtual
-from dpdemo.program import find_program
+from dpdemo.cli.streams import print_hint
+from dpdemo.config.gpus import parse_num_virtual
+from dpdemo.errors import UsageError
+from dpdemo.executing.program import find_program
 
 app = command_app()
+
+DEFAULT_GPUS = 2
+_INTERPRETER = re.compile(r"python[0-9.]*")
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -21,15 +29,42 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
         list[str],
         typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run; ARGS are all its own."),
     ],
-    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="How many virtual GPUs it finds.")],
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", "-g", metavar="N", help="How many virtual GPUs it finds; 2 if left out."),
+    ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run a module by its name, as python -m does.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Check every DataParallel call; see dpdemo check.")
     ] = False,
+    select: Annotated[
+        str,
+        typer.Option("--select", metavar="CODES", help="Of --check: rules to apply.", autocompletion=rules),
+    ] = "",
+    ignore: Annotated[
+        str,
+        typer.Option(
+            "--ignore", metavar="CODES", help="Of --check: rules to leave out.", autocompletion=rules
+        ),
+    ] = "",
     gpu_memory: GpuMemory = None,
+    random: Annotated[
+        Literal["cuda", "cpu"],
+        typer.Option("--random", help="Whose random numbers a GPU draws from a seed: CUDA's or the CPU's."),
+    ] = "cuda",
+    card: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu", metavar="CARD", help="What the GPUs are: A100-80GB, T4, RTX4090, …", autocompletion=cards
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report.")] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.json", help="Save the report as JSON.")
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="trace.json", help="Save the calls as a trace that Perfetto opens."),
     ] = None,
 ) -> None:
     """Run an unmodified program on virtual GPUs, then report how each DataParallel call was split.
@@ -37,13 +72,51 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     It runs as python SCRIPT ARGS would, and exits as it does; the report goes to stderr when it is over. With
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
-    num_gpus = parse_num_virtual(gpus)
+    num_gpus = DEFAULT_GPUS if gpus is None else parse_num_virtual(gpus)
     memory = read_gpu_memory(gpu_memory, num_gpus)
-    found = find_program(program[0], program[1:], is_module=module)
-    finish = finisher(quiet=quiet, path=check_report_path(report), check=check)
+    words, module = _without_interpreter(program, is_module=module)
+    found = find_program(words[0], words[1:], is_module=module)
+    if not quiet:
+        _hint(words, gpus)
+    chosen = _chosen(select, ignore, check=check)
+    finish = finisher(quiet=quiet, path=check_report_path(report), trace=check_trace_path(save))
     hide_real_gpus()
     with loading_torch():
-        from dpdemo.execution import execute
-        from dpdemo.preflight.watching import CallCheck
+        from dpdemo.checking.program import CallCheck
+        from dpdemo.executing.execute import Hardware, execute
 
-    raise SystemExit(execute(found, num_gpus, finish, CallCheck() if check else None, memory))
+    hardware = Hardware(num_gpus, memory, random, card)
+    raise SystemExit(execute(found, hardware, finish, CallCheck(*chosen) if check else None))
+
+
+def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Read which rules to apply, before anything runs."""
+    if not check and (select or ignore):
+        raise UsageError(
+            f"expected `--check` beside it, got none - at option `{'--select' if select else '--ignore'}`",
+            hint="rules are applied where calls are checked: add --check",
+        )
+    chosen = read_codes(select), read_codes(ignore)
+    if select or ignore:
+        from dpdemo.checking.registry import choose
+
+        choose(*chosen, where=("option `--select`", "option `--ignore`"))
+    return chosen
+
+
+def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[str], bool]:
+    """Read `python script.py` and `python -m pkg.mod` as the script or module: this process is the Python."""
+    if is_module or len(program) < 2 or not _INTERPRETER.fullmatch(Path(program[0]).name):
+        return program, is_module
+    print_hint(f"`{program[0]}` is left out: the program runs in this process")
+    if program[1] == "-m" and len(program) > 2:
+        return program[2:], True
+    return program[1:], False
+
+
+def _hint(words: list[str], gpus: str | None) -> None:
+    if gpus is not None:
+        return
+    if "--gpus" in words[1:]:
+        print_hint(f"`--gpus` after {words[0]} is the program's own; dpdemo's stands before it")
+    print_hint(f"{DEFAULT_GPUS} virtual GPUs, since none were named; `--gpus 4` before {words[0]} takes four")

@@ -3,15 +3,19 @@
 import contextlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from dpdemo.cli.streams import print_error
-from dpdemo.errors import RunError
-from dpdemo.execreport import ExecReport
-
-if TYPE_CHECKING:
-    from dpdemo.preflight import CheckReport
+from dpdemo.errors import RunError, UsageError
+from dpdemo.render.chrometrace import TRACE_ENDING, is_trace, save_trace
+from dpdemo.reports.base import Report
+from dpdemo.reports.check import CheckReport
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.execution import ExecReport, Traffic
+from dpdemo.saving import check_save_path, replacing
+from dpdemo.timing.seen import execution_timeline
 
 
 def check_report_path(path: Path | None) -> Path | None:
@@ -23,68 +27,102 @@ def check_report_path(path: Path | None) -> Path | None:
     """
     if path is None:
         return None
-    from dpdemo.render import check_save_path
-
     check_save_path(path, (".json",), "--report")
     return path.absolute()
 
 
-def finisher(
-    *, quiet: bool, path: Path | None, check: bool = False
-) -> Callable[[ExecReport, "CheckReport | None"], None]:
-    """Make the function that shows and saves the report; the exit code stays the program's, whatever happens.
+def check_trace_path(path: Path | None) -> Path | None:
+    """Check `--save` of a trace, as `check_report_path` does `--report`.
 
-    What it needs is imported now: afterwards `sys.path` is the program's, and Python is about to end.
+    Raises:
+        UsageError: nothing can be saved there, or its name is not that of a trace.
+
     """
-    stderr = sys.stderr
-    steps = [*([] if path is None else [_saver(path)]), *([] if quiet else [_shower(stderr)])]
-    show_findings = _findings_shower(stderr) if check else None
+    if path is None:
+        return None
+    check_save_path(path, (".json",))
+    if not is_trace(path):
+        raise UsageError(
+            f"expected a name that ends in {TRACE_ENDING}, got {str(path)!r} - at option `--save`",
+            hint="--report saves the report as JSON",
+        )
+    return path.absolute()
 
-    def finish(report: ExecReport, findings: "CheckReport | None") -> None:
+
+def finisher(
+    *, quiet: bool, path: Path | None, trace: Path | None = None
+) -> Callable[[ExecReport, CheckReport | None], None]:
+    """Make the function that shows and saves the reports; the exit code stays the program's all the same."""
+    stderr = sys.stderr
+    _load()
+    steps = [
+        *([] if path is None else [partial(_save, path)]),
+        *([] if trace is None else [partial(_save_trace, trace)]),
+        *([] if quiet else [partial(_show, stderr)]),
+    ]
+
+    def finish(report: ExecReport, findings: CheckReport | None) -> None:
         with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
             sys.stdout.flush()  # what the program printed comes first
-        for step in steps:
+        checked = [] if findings is None else [partial(_show, stderr, findings)]
+        for step in (*(partial(step, report) for step in steps), *checked):
             with contextlib.redirect_stderr(stderr), contextlib.suppress(OSError, ValueError):
-                step(report)
-        if show_findings is not None and findings is not None:
-            with contextlib.suppress(OSError, ValueError):
-                show_findings(findings)
+                step()
 
     return finish
 
 
-def _shower(stderr: TextIO) -> Callable[[ExecReport], None]:
-    from dpdemo.render import make_console
-    from dpdemo.render.executed import print_execution
+def shower(answer: Callable[[ExecReport, CheckReport], Report]) -> Callable[..., None]:
+    """Make the function that shows one report of both, on stderr."""
+    stderr = sys.stderr
+    _load()
+    nothing = answer(_NOTHING, CheckReport("", 0, ()))
+    str(nothing)  # what drawing it needs is imported now
 
-    def show(report: ExecReport) -> None:
-        stderr.write("\n")
-        print_execution(report, make_console(stderr=True))
+    def finish(report: ExecReport, findings: CheckReport | None) -> None:
+        assert findings is not None  # noqa: S101 - a check was asked for
+        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+            sys.stdout.flush()
+        with contextlib.redirect_stderr(stderr), contextlib.suppress(OSError, ValueError):
+            _show(stderr, answer(report, findings))
 
-    return show
-
-
-def _findings_shower(stderr: TextIO) -> "Callable[[CheckReport], None]":
-    from dpdemo.render import make_console
-    from dpdemo.render.checks import write_check
-
-    def show(findings: "CheckReport") -> None:
-        stderr.write("\n")
-        with contextlib.redirect_stderr(stderr):
-            write_check(findings, "text", make_console(stderr=True))
-
-    return show
+    return finish
 
 
-def _saver(path: Path) -> Callable[[ExecReport], None]:
-    from dpdemo.atomic import replacing
-    from dpdemo.render.executedjson import execution_json
+_NOTHING = ExecReport("", (), Devices.of("cuda", ()), (), Traffic(0, 0, 0, 0, 0, 0), ())
 
-    def save(report: ExecReport) -> None:
-        try:
-            with replacing(path) as file:
-                file.write(execution_json(report))
-        except RunError as error:
-            print_error(error)
 
-    return save
+def _load() -> None:
+    """Draw reports of nothing, so that all that drawing needs is imported now.
+
+    Afterwards `sys.path` is the program's, and Python is about to end.
+    """
+    from dpdemo.render import drawing_of
+
+    for form in ("table", "json"):
+        drawing_of(_NOTHING).text(form)
+    drawing_of(CheckReport("", 0, ())).text("text")
+
+
+def _show(stderr: TextIO, report: Report) -> None:
+    from dpdemo.render import make_console, write
+
+    stderr.write("\n")
+    write(report, "table", make_console(stderr=True))
+
+
+def _save(path: Path, report: Report) -> None:
+    from dpdemo.render import drawing_of
+
+    try:
+        with replacing(path) as file:
+            file.write(drawing_of(report).text("json"))
+    except RunError as error:
+        print_error(error)
+
+
+def _save_trace(path: Path, report: ExecReport) -> None:
+    try:
+        save_trace([execution_timeline(report)], path)
+    except RunError as error:
+        print_error(error)

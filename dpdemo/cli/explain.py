@@ -1,21 +1,23 @@
 """`dpdemo explain`: one batch through DataParallel's four steps."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from dpdemo.cli.group import command_app
-from dpdemo.cli.options import Output, Settings, takes_config
+from dpdemo.cli.options import PLAIN, Settings, takes_config
+from dpdemo.cli.output import show
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
+from dpdemo.render.chrometrace import is_trace, save_trace
+from dpdemo.timing.seen import explanation_timeline
 
 app = command_app()
 
 
 @app.command()
-@takes_config(
-    lone_number_is_count=False, output=Output(("table", "json"), (".svg", ".html", ".txt", ".json"))
-)
+@takes_config(output=PLAIN, has_gpus_argument=True)
 def explain(
     settings: Settings,
     virtual: Annotated[
@@ -25,18 +27,19 @@ def explain(
     """Take one batch through scatter, replicate, parallel_apply and gather, step by step.
 
     Shows shapes, devices and bytes copied, all of them observed, and proves that the steps are DataParallel.
+    --save trace.json writes the steps in Chrome's trace format, which Perfetto opens.
     """
     if virtual:
         hide_real_gpus()
     with loading_torch():
-        from dpdemo import walkthrough
-    from dpdemo import render
+        from dpdemo.explaining import walkthrough
 
     found = walkthrough.explain(settings.config, virtual=virtual)
-    render.write_explanation(found, "json" if settings.format == "json" else "table", render.make_console())
-    if settings.save is not None:
-        render.save_explanation(found, settings.save)
+    traces = tuple(path for path in settings.save if is_trace(path))
+    for path in traces:
+        save_trace([explanation_timeline(found)], path)
         if not settings.quiet:
-            print_hint(f"saved to {settings.save}")
+            print_hint(f"saved to {path}")
+    show(found, replace(settings, save=tuple(path for path in settings.save if path not in traces)))
     if found.devices.kind == "cpu" and not settings.quiet:
         print_hint("no GPU is visible; `dpdemo explain --virtual --gpus 0,1,2` takes the four steps anyway")

@@ -1,15 +1,18 @@
 """What `dpdemo memory` was asked, checked before torch is loaded."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dpdemo.bytesize import parse_size
 from dpdemo.cli.capacity import read_gpu_memory
 from dpdemo.cli.options import Settings
-from dpdemo.config import Config, make_config
+from dpdemo.config.cards import card_named
+from dpdemo.config.fields import Config
+from dpdemo.config.gpus import check_number
+from dpdemo.config.inputspec import read_input
+from dpdemo.config.load import make_config
 from dpdemo.errors import UsageError
-from dpdemo.gpus import MAX_VIRTUAL
-from dpdemo.inputspec import read_input
-from dpdemo.memoryreport import LOSSES, Optimizer, Training
+from dpdemo.reports.memory import LOSSES, Optimizer, Training, ZeroGrad
 from dpdemo.wording import at, show
 
 
@@ -22,6 +25,27 @@ class Request:
     gpu_memory: list[int] | None
     inputs: list[str] | str | None
     fit: bool
+    gpu: str | None = None
+    reserve: str | None = None
+    seq_len: int | None = None
+    image_size: int | None = None
+    numbers: bool = False
+
+
+def with_target(settings: Settings, target: str) -> Settings:
+    """Take the argument TARGET for the model, as if `--model` had named it.
+
+    Raises:
+        UsageError: both are given, or there is no such model.
+
+    """
+    if not target:
+        return settings
+    if "model" in settings.where:
+        raise UsageError("expected one of them, got both - at argument TARGET and at option `--model`")
+    values = {**settings.config.model_dump(exclude_unset=True), "model": target}
+    where = {**settings.where, "model": "argument TARGET"}
+    return replace(settings, config=make_config(values, where), where=where)
 
 
 def read_request(  # noqa: PLR0913 - an option each
@@ -32,6 +56,8 @@ def read_request(  # noqa: PLR0913 - an option each
     fit: bool,
     shapes: list[str],
     function: str | None,
+    gpu: str | None = None,
+    reserve: str | None = None,
 ) -> Request:
     """Check the options that have no meaning alone.
 
@@ -40,10 +66,14 @@ def read_request(  # noqa: PLR0913 - an option each
 
     """
     sizes = read_gpu_memory(gpu_memory, _num_gpus(settings))
-    if fit and sizes is None:
+    if gpu is not None:
+        card_named(gpu)
+    if reserve is not None and reserve != "0":
+        _check_reserve(reserve)
+    if fit and sizes is None and gpu is None:
         raise UsageError(
             "expected what each GPU can hold, got nothing - at option `--gpu-memory`",
-            hint="--fit finds the largest batch for GPUs of a size: --gpu-memory 24GiB",
+            hint="--fit finds the largest batch for GPUs of a size: --gpu-memory 24GiB, or --gpu A100-80GB",
         )
     if shapes and function is not None:
         raise UsageError(
@@ -52,7 +82,16 @@ def read_request(  # noqa: PLR0913 - an option each
         )
     if function is not None and not _is_target(function):
         raise UsageError(f"expected `pkg.mod:function`, got {show(function)} - at option `--inputs`")
-    return Request(_of_inputs(settings, shapes), training, sizes, shapes or function, fit)
+    return Request(batch_of_inputs(settings, shapes), training, sizes, shapes or function, fit, gpu, reserve)
+
+
+def _check_reserve(text: str) -> None:
+    try:
+        parse_size(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{error} - at option `--reserve`", hint="0 for none, or a size such as 1GiB"
+        ) from None
 
 
 def _num_gpus(settings: Settings) -> int:
@@ -67,22 +106,25 @@ def _num_gpus(settings: Settings) -> int:
             f"expected a count such as 4, got `all` - {place}", hint="say how many: no real GPU is asked"
         )
     highest = gpus - 1 if isinstance(gpus, int) else max(gpus)
-    if max(highest, settings.config.output_device or 0) >= MAX_VIRTUAL:
-        raise UsageError(
-            f"expected at most {MAX_VIRTUAL} virtual GPUs, got {highest + 1} - {place}",
-            hint="torch numbers no more",
-        )
+    check_number(max(highest, settings.config.output_device or 0) + 1, place.removeprefix("at "))
     return gpus if isinstance(gpus, int) else len(set(gpus))
 
 
-def read_training(optimizer: Optimizer | None, loss: str | None, *, amp: bool, inference: bool) -> Training:
+def read_training(
+    optimizer: Optimizer | None,
+    loss: str | None,
+    *,
+    amp: bool,
+    inference: bool,
+    zero_grad: ZeroGrad | None = None,
+) -> Training:
     """Check what is assumed of the step.
 
     Raises:
         UsageError: an unknown loss, or an optimizer or a loss where nothing is trained.
 
     """
-    for option, given in (("--optimizer", optimizer), ("--loss", loss)):
+    for option, given in (("--optimizer", optimizer), ("--loss", loss), ("--zero-grad", zero_grad)):
         if inference and given is not None:
             raise UsageError(
                 f"expected one of them, got both - at options `--inference` and `{option}`",
@@ -94,7 +136,9 @@ def read_training(optimizer: Optimizer | None, loss: str | None, *, amp: bool, i
             f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {show(loss)} - at option `--loss`",
             hint=f"did you mean `{near[0]}`?" if near else "a function gets the output and returns the loss",
         )
-    return Training(optimizer or "adamw", loss or "auto", amp=amp, inference=inference)
+    return Training(
+        optimizer or "adamw", loss or "auto", amp=amp, inference=inference, zero_grad=zero_grad or "before"
+    )
 
 
 def _is_target(text: str) -> bool:
@@ -102,7 +146,7 @@ def _is_target(text: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
 
 
-def _of_inputs(settings: Settings, shapes: list[str]) -> Config:
+def batch_of_inputs(settings: Settings, shapes: list[str]) -> Config:
     """Take the batch size from the first shape, unless the user said another."""
     config = settings.config
     written = [read_input(text) for text in shapes]

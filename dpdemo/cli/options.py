@@ -4,6 +4,7 @@ They are made from the config's own fields, so a new key is an option at once, w
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,34 +12,49 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from dpdemo.config import Config, Where, make_config, read_values
+from dpdemo.cli.completion import models
+from dpdemo.config.fields import Config
+from dpdemo.config.gpus import parse_gpus
+from dpdemo.config.load import make_config, read_values
+from dpdemo.config.ranks import OF_DDP_ALONE
+from dpdemo.config.weights import OF_WEIGHTS, is_weighted, parse_numbers
 from dpdemo.errors import UsageError
-from dpdemo.gpus import parse_gpus
-from dpdemo.strategy import OF_DDP_ALONE
-from dpdemo.wording import at
+from dpdemo.saving import check_save_path, endings
+from dpdemo.wording import Where, as_set_there, at
 
-Format = Literal["table", "transcript", "json", "csv", "markdown"]
+SAVE_HELP = "Save it, too, several times if need be:"
+
+
+def target_argument(text: str) -> Any:
+    """Make the argument TARGET, with its help; the Tab key offers models."""
+    return typer.Argument(metavar="TARGET", help=text, show_default=False, autocompletion=models)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the shared options said."""
+    """What the shared options said; `file` is that of `--config`."""
 
     config: Config
     where: Where
-    format: Format = "table"
-    save: Path | None = None
+    format: str = "table"
+    save: tuple[Path, ...] = ()
     quiet: bool = False
     verbose: bool = False
+    file: str | None = None
 
 
 @dataclass(frozen=True)
 class Output:
-    """Which output options a command has: its formats, the endings of `--save`, and `--verbose`."""
+    """Which output options a command has: its formats, which make endings of `--save`, and `more` of them."""
 
     forms: tuple[str, ...] = ()
-    endings: tuple[str, ...] = ()
     is_grouped: bool = False
+    more: tuple[str, ...] = ()
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The endings that `--save` knows."""
+        return (*endings(self.forms), *self.more)
 
     def options(self) -> dict[str, tuple[Any, Any]]:
         """Make the options; `--quiet` is always one of them."""
@@ -46,9 +62,8 @@ class Output:
         if self.forms:
             form = typer.Option("--format", "-f", help="Form of the report.")
             found["format"] = (Annotated[Literal[self.forms], form], self.forms[0])
-        if self.endings:
-            text = f"Save the report: {' '.join(self.endings)}"
-            found["save"] = (Annotated[Path | None, typer.Option("--save", metavar="FILE", help=text)], None)
+            save = typer.Option("--save", metavar="FILE", help=f"{SAVE_HELP} {' '.join(self.endings)}")
+            found["save"] = (Annotated[list[Path] | None, save], None)
         quiet = typer.Option("--quiet", "-q", help="No hints, no progress.")
         found["quiet"] = (Annotated[bool, quiet], False)
         if self.is_grouped:
@@ -57,31 +72,47 @@ class Output:
         return found
 
 
-REPORT = Output(get_args(Format), (".svg", ".html", ".txt", ".json", ".csv", ".md"), is_grouped=True)
+REPORT = Output(("table", "transcript", "json", "csv", "markdown"), is_grouped=True)
 """The output of a command that shows a SplitReport."""
+PLAIN = Output(("table", "json", "csv", "markdown"))
+"""The output of a command that shows any other report."""
 _CONFIG_FILE = Annotated[
-    str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML file with any of the keys below.")
+    str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML file with any of these keys.")
 ]
+_GPUS_HELP = "3 is the first three; 0,2 are ordinals; 3, is one; 0-3 is a range; or all."
+_GPUS_ARGUMENT = Annotated[str | None, typer.Argument(metavar="GPUS", help="The same as --gpus.")]
 
 
 def takes_config(
-    *, lone_number_is_count: bool, output: Output = REPORT, strategies: tuple[str, ...] = ("dp",)
+    *,
+    output: Output = REPORT,
+    strategies: tuple[str, ...] = ("dp",),
+    has_gpus_argument: bool = False,
+    gpus_help: str = _GPUS_HELP,
+    has_weights: bool = True,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options; it gets them as one `Settings`, its first argument.
 
-    `lone_number_is_count` says how `--gpus 8` reads: as a count where no device is touched, else as an
-    ordinal; `output` says which options of the output there are; `strategies` are those it knows.
+    `output` says which options of the output there are; `strategies` are those that the command knows; with
+    `has_gpus_argument` the GPUs may be an argument too, as in `dpdemo simulate 8`; `gpus_help` is the help of
+    `--gpus` where a list has numbers of GPUs, not ordinals. A command that has no weights cuts as torch does.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        fields = _field_options(strategies, lone_number_is_count=lone_number_is_count)
-        shared = {"config": (_CONFIG_FILE, None), **fields, **output.options()}
+        fields = _field_options(strategies, gpus_help, has_weights=has_weights)
+        argument = {"gpus_argument": (_GPUS_ARGUMENT, None)} if has_gpus_argument else {}
+        shared = {**argument, "config": (_CONFIG_FILE, None), **fields, **output.options()}
 
         def call(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
-            settings = _settings(given, output, strategies, lone_number_is_count=lone_number_is_count)
-            command(settings, **kept)
+            settings = _settings(given, output, strategies)
+            if not has_weights:
+                _expect_torchs_chunks(settings)
+            try:
+                command(settings, **kept)
+            except UsageError as error:
+                raise _placed(error, settings.where) from error
 
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -99,10 +130,33 @@ def takes_config(
     return decorate
 
 
-def _field_options(strategies: tuple[str, ...], *, lone_number_is_count: bool) -> dict[str, tuple[Any, None]]:
+def _placed(error: UsageError, where: Where) -> UsageError:
+    """Name the option that set a key, in an error of what knows the keys alone."""
+    found = re.search(r"at key `(\w+)`$", error.message)
+    if found is None or found[1] not in where:
+        return error
+    message = f"{error.message[: found.start()]}{at(found[1], where)}"
+    return UsageError(message, hint=as_set_there(error.hint, found[1], where))
+
+
+def _expect_torchs_chunks(settings: Settings) -> None:
+    key = "weights" if settings.config.chunks is None else "chunks"
+    if is_weighted(settings.config):
+        raise UsageError(
+            f"expected a batch that is cut as torch does, which this command is about, got `{key}` - "
+            f"{at(key, settings.where)}",
+            hint=f"leave `{key}` out",
+        )
+
+
+def _field_options(
+    strategies: tuple[str, ...], gpus_help: str, *, has_weights: bool
+) -> dict[str, tuple[Any, None]]:
     without = set() if "ddp" in strategies else {"trace_sample", *OF_DDP_ALONE}
     if len(strategies) == 1:
         without.add("strategy")
+    if not has_weights:
+        without |= {*OF_WEIGHTS}
     options = {}
     for name, field in Config.model_fields.items():
         if name in without:
@@ -110,10 +164,21 @@ def _field_options(strategies: tuple[str, ...], *, lone_number_is_count: bool) -
         flag = f"--{name.replace('_', '-')}"
         if field.annotation is bool:
             flag = f"{flag}/--no-{name.replace('_', '-')}"
-        metavar = "N" if _is_number(name) else None
-        option = typer.Option(flag, metavar=metavar, help=_help(name, lone_number_is_count))
+        metavar = "N,N,..." if name in OF_WEIGHTS else "N" if _is_number(name) else None
+        text = gpus_help if name == "gpus" else f"{field.description}{_default(name)}"
+        offered = models if name == "model" else None
+        flags = (flag, "-g") if name == "gpus" else (flag,)
+        option = typer.Option(*flags, metavar=metavar, help=text, autocompletion=offered)
         options[name] = (Annotated[_option_type(name) | None, option], None)
     return options
+
+
+def _default(name: str) -> str:
+    """Say what a key is when left out: the option itself has no default, so that a file's value counts."""
+    default = Config.model_fields[name].default
+    if default is None:
+        return ""
+    return f" [default: {f'no-{name}'.replace('_', '-') if default is False else default}]"
 
 
 def _option_type(name: str) -> Any:
@@ -134,7 +199,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _is_number(name: str) -> bool:
-    is_text = name in {"gpus", "model"} or _words(name)
+    is_text = name in {"gpus", "model", *OF_WEIGHTS} or _words(name)
     return Config.model_fields[name].annotation is not bool and not is_text
 
 
@@ -147,34 +212,30 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def _help(name: str, lone_number_is_count: bool) -> str:
+def _value(name: str, text: Any) -> Any:
+    """Read what an option was given, as far as that is not the config's own business."""
     if name == "gpus":
-        return (
-            "A count, or ordinals such as 0,1,2."
-            if lone_number_is_count
-            else "Ordinals such as 0,1,2, or all."
-        )
-    return Config.model_fields[name].description or ""
+        return parse_gpus(text)
+    if name in OF_WEIGHTS:
+        return parse_numbers(text, name)
+    return _number(text) if _is_number(name) else text
 
 
-def _settings(
-    given: dict[str, Any], output: Output, strategies: tuple[str, ...], *, lone_number_is_count: bool
-) -> Settings:
+def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...]) -> Settings:
     shown = {name: given.pop(name) for name in output.options()}
+    argument = given.pop("gpus_argument", None)
+    if argument is not None and given["gpus"] is not None:
+        raise UsageError("expected one of them, got both - at argument GPUS and option `--gpus`")
+    given["gpus"] = argument if argument is not None else given["gpus"]
     file = given.pop("config")
     if shown["quiet"] and shown.get("verbose"):
         raise UsageError("expected one of them, got both - at options `--quiet` and `--verbose`")
-    if shown.get("save") is not None:
-        from dpdemo.render import check_save_path
-
-        check_save_path(shown["save"], output.endings)
+    if output.forms:
+        shown["save"] = tuple(shown["save"] or ())
+    for path in shown.get("save", ()):
+        check_save_path(path, output.endings, read=[file] if file else [])
     values, where = read_values(file) if file is not None else ({}, {})
-    named = {name: value for name, value in given.items() if value is not None}
-    for name, text in named.items():
-        if name == "gpus":
-            named[name] = parse_gpus(text, lone_number_is_count=lone_number_is_count)
-        elif _is_number(name):
-            named[name] = _number(text)
+    named = {name: _value(name, text) for name, text in given.items() if text is not None}
     if "dp" not in strategies:
         values["strategy"] = strategies[0]
     where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
@@ -185,4 +246,4 @@ def _settings(
             f"{config.strategy} - {at('strategy', where)}",
             hint="leave `strategy` out",
         )
-    return Settings(config, where, **shown)
+    return Settings(config, where, file=file, **shown)

@@ -1,16 +1,55 @@
-"""Showing a report: on stdout in the form asked for, and in a file when one was named."""
+"""Showing a report: in the files that were named first, then on stdout in the form asked for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpdemo.cli.options import Settings
 from dpdemo.cli.streams import print_hint
-from dpdemo.report import SplitReport
+from dpdemo.errors import UsageError
+from dpdemo.reports.base import Report
+from dpdemo.wording import show as show_value
+
+if TYPE_CHECKING:
+    from dpdemo.render.files import Drawing
 
 
-def show(report: SplitReport, settings: Settings) -> None:
-    """Write the report to stdout, and to the file of `--save`."""
-    from dpdemo import render
+def show(report: Report, settings: Settings, **options: bool) -> None:
+    """Save the report under every path of `--save`, then write it to stdout.
 
-    render.write(report, settings.format, render.make_console(), verbose=settings.verbose)
-    if settings.save is not None:
-        render.save(report, settings.save, verbose=settings.verbose)
-        if not settings.quiet:
-            print_hint(f"saved to {settings.save}")
+    The files come first: whoever reads stdout may leave before the end, and wants the files all the same.
+    """
+    save_and_write(report, settings.format, settings.save, quiet=settings.quiet, **options)
+
+
+def save_and_write(report: Report, form: str, paths: Sequence[Path], *, quiet: bool, **options: bool) -> None:
+    """Save a report, then write it to stdout; `options` are those of its drawing."""
+    from dpdemo.render import make_console
+
+    save(report, paths, quiet=quiet, **options).write(form, make_console())
+
+
+def save(report: Report, paths: Sequence[Path], *, quiet: bool, **options: bool) -> "Drawing":
+    """Save a report under every path, and give its drawing."""
+    from dpdemo.render import drawing_of
+
+    drawing = drawing_of(report, **options)
+    for path in paths:
+        if path.name.lower().endswith(".page.html"):
+            _save_page(report, path)
+        else:
+            drawing.save(path)
+        if not quiet:
+            print_hint(f"saved to {path}")
+    return drawing
+
+
+def _save_page(report: Report, path: Path) -> None:
+    from dpdemo.cli.pages import has_page, lesson_of, save_page
+
+    if not has_page(report):
+        raise UsageError(
+            f"expected `.html` for what this command shows, got {show_value(path.name)} - at option `--save`",
+            hint="the page is that of simulate, sweep, explain and memory, and of dpdemo page",
+        )
+    save_page(lesson_of(report), path)

@@ -1,56 +1,76 @@
-"""The progress bar: on stderr, only on a terminal, only for what takes longer than a second."""
+"""A line on stderr that says what is under way: only on a terminal, only after the first second."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
-from dpdemo.cli.options import Settings
+from dpdemo.wording import fit, printable
 
+Said = str | Callable[[], str]
+"""A text, or what makes it if it is ever shown."""
 _PATIENCE_SECONDS = 1.0
+_CLEAR = "\r\x1b[2K"
+_WIDTH = 76
+_BAR = 30
 
 
 @contextmanager
-def progress_bar(settings: Settings) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function to call with (done, in all), or None where nobody would see a bar."""
-    if settings.quiet or not sys.stderr.isatty():
+def status_line(*, quiet: bool, doing: str = "checking") -> Iterator[Callable[[Said], None] | None]:
+    """Give a function to call with what is under way, or None where nobody would see it.
+
+    `doing` says what the command is doing all the while.
+    """
+    if quiet or not sys.stderr.isatty():
         yield None
         return
-    bar = _Bar()
+    line = _Line(doing)
+    thread = threading.Thread(target=line.show, daemon=True)
+    thread.start()
     try:
-        yield bar.update
+        yield line.say
     finally:
-        bar.close()
+        line.ended.set()
+        thread.join()
 
 
-class _Bar:
-    """A Rich bar that is built when the first second is over."""
+@contextmanager
+def progress_bar(*, quiet: bool, doing: str = "batches") -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function to call with (done, in all), or None where nobody would see a bar."""
+    started = time.monotonic()
+    with status_line(quiet=quiet, doing=doing) as say:
+        yield None if say is None else lambda done, total: say(partial(_bar, started, done, total))
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._close: Callable[[], None] | None = None
-        self._set: Callable[[int], None] | None = None
 
-    def update(self, done: int, total: int) -> None:
-        if self._set is None:
-            if time.monotonic() - self._started < _PATIENCE_SECONDS:
-                return
-            self._open(total)
-        assert self._set is not None  # noqa: S101 - opened above
-        self._set(done)
+def _bar(started: float, done: int, total: int) -> str:
+    left = (time.monotonic() - started) * (total - done) / max(done, 1)
+    minutes, seconds = divmod(round(left), 60)
+    return f"{'=' * (_BAR * done // total):<{_BAR}} {done}/{total}, {minutes}:{seconds:02} left"
 
-    def _open(self, total: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        from dpdemo.render import make_console
+class _Line:
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+        self.text: Said = ""
+        self.ended = threading.Event()
 
-        columns = (TextColumn("batches"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        progress = Progress(*columns, console=make_console(stderr=True), transient=True)
-        task = progress.add_task("batches", total=total)
-        progress.start()
-        self._set = lambda done: progress.update(task, completed=done)
-        self._close = progress.stop
+    def say(self, text: Said) -> None:
+        self.text = text
 
-    def close(self) -> None:
-        if self._close is not None:
-            self._close()
+    def show(self) -> None:
+        """Write the text again whenever it has changed, until the end."""
+        shown: Said = ""
+        wait = _PATIENCE_SECONDS
+        while not self.ended.wait(wait):
+            wait = 0.1
+            if self.text != shown:
+                shown = self.text
+                text = shown if isinstance(shown, str) else shown()
+                line = printable(f"{self.doing}: {text}")[:_WIDTH]
+                sys.stderr.write(_CLEAR + fit(line, sys.stderr.encoding))
+                sys.stderr.flush()
+        if shown:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()

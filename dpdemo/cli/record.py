@@ -9,12 +9,13 @@ from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Output, Settings, takes_config
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
+from dpdemo.saving import check_save_path
 
 app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=False, output=Output())
+@takes_config(output=Output())
 def record(
     settings: Settings,
     file: Annotated[Path, typer.Argument(metavar="FILE.json", help="Where to write the recording.")],
@@ -27,15 +28,13 @@ def record(
 
     The file holds checksums and a few numbers of every input, chunk, output, loss, gradient and buffer.
     """
-    from dpdemo.render import check_save_path
-
-    check_save_path(file, (".json",), option="")
+    check_save_path(file, (".json",), option="", read=[settings.file] if settings.file else [])
     if virtual:
         hide_real_gpus()
     with loading_torch():
-        from dpdemo import recorder
+        from dpdemo.replaying.record import record as record_batches
 
-    found = recorder.record(settings.config, virtual=virtual, batches=batches)
+    found = record_batches(settings.config, virtual=virtual, batches=batches)
     found.save(file)
     if not settings.quiet:
         done = f"{len(found.batches)} of {found.epoch_batches} batches, {found.num_tensors} tensors"

@@ -11,15 +11,17 @@ from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_error, print_hint
-from dpdemo.errors import DpdemoError, RunInterrupted
-from dpdemo.report import SplitReport
-from dpdemo.strategy import TIMEOUT_SECONDS
+from dpdemo.config.ranks import TIMEOUT_SECONDS
+from dpdemo.errors import DpdemoError
+from dpdemo.reports.split import SplitReport
+
+_STRATEGY_ROOMS = {"dp": "dpdemo.running.dp", "ddp": "dpdemo.running.ddp.launch"}
 
 app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=False, strategies=("dp", "ddp"))
+@takes_config(strategies=("dp", "ddp"), has_gpus_argument=True)
 def run(
     settings: Settings,
     virtual: Annotated[
@@ -38,27 +40,30 @@ def run(
     if virtual:
         hide_real_gpus()
     with loading_torch():
-        from dpdemo.runner import run as run_config
-        from dpdemo.runner.world import speaks
+        from dpdemo.running import run as run_config
+        from dpdemo.running.ddp.world import speaks
+        from dpdemo.running.interrupts import RunInterrupted
 
-        import_module(f"dpdemo.runner.{settings.config.strategy}")  # what `run` needs
+        import_module(_STRATEGY_ROOMS[settings.config.strategy])  # what `run` needs
 
     try:
-        with progress_bar(settings) as progress:
+        with progress_bar(quiet=settings.quiet) as progress:
             report = run_config(settings.config, virtual=virtual, progress=progress, timeout=timeout)
     except RunInterrupted as interrupt:
-        show(interrupt.report, settings)
+        show(interrupt.report, settings, verbose=settings.verbose)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))
         raise typer.Exit(130) from None
-    if not speaks():
+    if not speaks(settings.config):
         return
-    show(report, settings)
+    show(report, settings, verbose=settings.verbose)
     if not settings.quiet:
-        _hint(report)
+        _hint(report, is_named=settings.config.gpus is not None)
 
 
-def _hint(report: SplitReport) -> None:
-    if report.distribution is not None:
+def _hint(report: SplitReport, *, is_named: bool) -> None:
+    if report.virtual and not is_named:
+        print_hint(f"{len(report.devices)} virtual GPUs, since none were named; try --gpus 3")
+    elif report.distribution is not None:
         if report.distribution.world_size == 1:
             print_hint("one process, so nothing is distributed; try --processes 3")
     elif report.devices.kind == "cpu":

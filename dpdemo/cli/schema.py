@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpdemo.cli.group import command_app
-from dpdemo.render.schemas import Form, schema_of
+from dpdemo.render.schemas import FORMS, Form, schema_of
 
 app = command_app()
 
@@ -15,7 +15,7 @@ app = command_app()
 def schema(
     of: Annotated[
         Form,
-        typer.Argument(metavar="NAME", help="Of which command; report is that of simulate and run."),
+        typer.Argument(metavar="NAME", help=f"One of {', '.join(FORMS)}."),
     ],
 ) -> None:
     """Print the JSON schema of the config, of a report, or of what another command writes.

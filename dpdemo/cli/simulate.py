@@ -4,25 +4,31 @@ from typing import Annotated
 
 import typer
 
+from dpdemo.cli.completion import kinds
 from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Settings, takes_config
 from dpdemo.cli.output import show
 from dpdemo.cli.streams import print_hint
+from dpdemo.config.targets import expect_file, parse_target
 from dpdemo.errors import CheckFailedError
-from dpdemo.findings import find, parse_kinds
-from dpdemo.prediction import predict
+from dpdemo.prediction.predict import predict
+from dpdemo.reports.advice import find, parse_kinds
+from dpdemo.wording import at
 
 app = command_app()
 
 
 @app.command()
-@takes_config(lone_number_is_count=True, strategies=("dp", "ddp"))
+@takes_config(strategies=("dp", "ddp"), has_gpus_argument=True)
 def simulate(
     settings: Settings,
     fail_on: Annotated[
         str,
         typer.Option(
-            "--fail-on", metavar="KINDS", help="Exit 1 on any of: idle,uneven,lone-sample (for CI)."
+            "--fail-on",
+            metavar="KINDS",
+            help="Exit 1 on any of: idle,uneven,lone-sample (for CI).",
+            autocompletion=kinds,
         ),
     ] = "",
 ) -> None:
@@ -31,8 +37,11 @@ def simulate(
     Imports no torch and touches no device: --gpus takes any count.
     """
     kinds = parse_kinds(fail_on) if fail_on else ()
+    if not settings.config.is_builtin:
+        where = at("model", settings.where).removeprefix("at ")
+        expect_file(parse_target(settings.config.model, where), where)
     report = predict(settings.config)
-    show(report, settings)
+    show(report, settings, verbose=settings.verbose)
     if len(report.devices) == 1 and settings.config.gpus is None and not settings.quiet:
         plain = "one rank" if report.distribution else "one plain call a batch"
         print_hint(f"no GPUs named, so this is {plain}; try --gpus 8")

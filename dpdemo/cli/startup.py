@@ -6,6 +6,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dpdemo.reading import current_folder
+
 
 def hide_real_gpus() -> None:
     """Let torch see no real GPU, so that virtual ones can take their place.
@@ -17,7 +19,13 @@ def hide_real_gpus() -> None:
 
 @contextmanager
 def loading_torch() -> Iterator[None]:
-    """Import torch faster, and let Ctrl-C end the program meanwhile."""
+    """Import torch faster, and let Ctrl-C end the program meanwhile.
+
+    Raises:
+        UsageError: in a folder that was deleted: there MKL ends the process at the first product of matrices.
+
+    """
+    current_folder()
     with no_collections(), _interrupts_end_the_program():
         yield
 

@@ -1,4 +1,4 @@
-"""What happens when stdout takes no more: a reader that left, a disk that is full."""
+"""What happens when stdout takes no more: a reader that left, a disk that is full, a file that is read."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ a check found an error, and a script with `set -o pipefail` has to tell these ap
 ignored, as Python leaves it: at its default it would end a rank of DDP, or the program of `exec`, for a
 socket that the other side has closed.
 """
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def writing_out() -> Iterator[None]:
         _drop_the_rest()
         sys.exit(READER_LEFT)
     except OSError as error:
-        if error.errno not in _FULL or error.filename is not None:
+        if error.errno not in _REFUSED or error.filename is not None:
             raise
         _drop_the_rest()
         raise RunError(f"could not write to stdout: {error.strerror}") from None

@@ -1,8 +1,11 @@
 """Where output goes: results to stdout; progress, hints and errors to stderr."""
 
+import sys
+
 import typer
 
 from dpdemo.errors import DpdemoError
+from dpdemo.wording import fit, harmless
 
 
 def print_error(error: DpdemoError) -> None:
@@ -19,7 +22,8 @@ def print_hint(text: str) -> None:
 
 def _say(label: str, text: str, colour: str) -> None:
     # echo drops the colour by itself where stderr is not a terminal; NO_COLOR is ours to honour
-    typer.echo(f"{typer.style(label, fg=colour, bold=True)}: {text}", err=True, color=_no_colour())
+    said = fit(harmless(text), sys.stderr.encoding or "utf-8")
+    typer.echo(f"{typer.style(label, fg=colour, bold=True)}: {said}", err=True, color=_no_colour())
 
 
 def _no_colour() -> bool | None:

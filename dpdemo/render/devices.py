@@ -1,47 +1,54 @@
 """The list of visible devices, and DataParallel's balance rule applied to it."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
-from dpdemo.balance import THRESHOLD, Imbalance, VisibleDevice
-from dpdemo.render.devicesjson import devices_json
+from dpdemo.arithmetic.balance import THRESHOLD, VisibleDevice
+from dpdemo.render.console import Canvas, grid
+from dpdemo.render.files import Drawing
+from dpdemo.render.markdown import escaped, table
+from dpdemo.reports.visible import VisibleDevices
 
 
-def write_devices(
-    devices: Sequence[VisibleDevice],
-    imbalance: Imbalance | None,
-    form: Literal["table", "json"],
-    console: Console,
-) -> None:
-    """Write the devices and the pair that breaks the rule, as a table or as JSON."""
-    if form == "json":
-        console.file.write(devices_json(devices, imbalance))
-        return
-    if not devices:
-        console.print("No GPU is visible; DataParallel would make one plain call on the CPU.")
-        return
-    console.print(_table(devices))
-    console.print(Text(describe_balance(devices, imbalance)))
+def drawing(found: VisibleDevices) -> Drawing:
+    """Make the drawing of the visible devices."""
+    return Drawing.of(found, "dpdemo devices", partial(_draw, found), markdown=partial(_markdown, found))
 
 
-def _table(devices: Sequence[VisibleDevice]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("device", no_wrap=True)
-    table.add_column("model")
-    table.add_column("memory", justify="right", no_wrap=True)
-    table.add_column("multiprocessors", justify="right")
+def _draw(found: VisibleDevices, canvas: Canvas) -> Iterator[RenderableType]:
+    if found.devices:
+        rows = grid("keep", "fold", "right", "right")
+        rows.add_row(*(Text(name, "bold") for name in _HEAD))
+        for cells in _rows(found.devices):
+            rows.add_row(*map(canvas.text, cells))
+        yield rows
+    yield describe_balance(found)
+
+
+def _markdown(found: VisibleDevices) -> Iterator[str]:
+    if found.devices:
+        yield from table(_HEAD, [list(map(escaped, cells)) for cells in _rows(found.devices)], right={2, 3})
+        yield "\n"
+    yield escaped(describe_balance(found)) + "\n"
+
+
+_HEAD = ("device", "model", "memory", "multiprocessors")
+
+
+def _rows(devices: Sequence[VisibleDevice]) -> Iterator[tuple[str, ...]]:
     for device in devices:
         memory = f"{device.memory_bytes / 2**30:.1f} GiB"
-        table.add_row(device.name, Text(device.model), memory, str(device.multiprocessors))
-    return table
+        yield device.name, device.model, memory, str(device.multiprocessors)
 
 
-def describe_balance(devices: Sequence[VisibleDevice], imbalance: Imbalance | None) -> str:
+def describe_balance(found: VisibleDevices) -> str:
     """Say in one sentence whether DataParallel over all these devices would warn, and about which pair."""
+    devices, imbalance = found.devices, found.imbalance
+    if not devices:
+        return "No GPU is visible; DataParallel would make one plain call on the CPU."
     if imbalance is None:
         return (
             "Balanced: DataParallel would not warn."

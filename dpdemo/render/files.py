@@ -1,74 +1,113 @@
-"""Saving what can be drawn to a file, whole or not at all."""
+"""What a report looks like in every form, written to a stream or saved to a file, whole or not at all."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dpdemo.atomic import replacing
-from dpdemo.render.plain import pieces
-from dpdemo.render.saving import PICTURES, check_save_path
-from dpdemo.report import SplitReport
+from dpdemo.saving import FORMS, check_save_path, endings, replacing
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+
+    from dpdemo.render.console import Canvas
+    from dpdemo.reports.base import Report
+
+Text = Callable[[], Iterable[str]]
+"""Makes the text of one format, piece by piece."""
+DRAWN = ("table", "text")
+"""What the picture is called among the formats."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Something to save: how to draw it on a console, and its text in other formats by their endings."""
+class Drawing:
+    """A report's title, how to draw it, and its text in each other format."""
 
     title: str
-    draw: "Callable[[Console], None]"
-    texts: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
+    draw: "Callable[[Canvas], Iterable[RenderableType]]"
+    texts: Mapping[str, Text] = field(default_factory=dict)
 
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """The endings it can be saved under."""
-        return (*PICTURES, *self.texts)
+    @classmethod
+    def of(
+        cls,
+        report: "Report",
+        title: str,
+        draw: "Callable[[Canvas], Iterable[RenderableType]]",
+        *,
+        markdown: Text,
+        **others: Text,
+    ) -> "Drawing":
+        """Make the drawing of a report, whose JSON and CSV come of its data."""
+        data: dict[str, Text] = {"json": partial(_json, report), "csv": partial(_csv, report)}
+        return cls(title, draw, {**data, "markdown": markdown, **others})
 
-
-def save_report(report: SplitReport, path: str | os.PathLike[str], *, verbose: bool) -> None:
-    """Write the report in the format of the file's ending, then put it in the old file's place.
-
-    Raises:
-        UsageError: if nothing can be saved there.
-        RunError: if writing fails half-way.
-
-    """
-
-    def draw(console: "Console") -> None:
-        from dpdemo.render.table import print_report
-
-        print_report(report, console, verbose=verbose)
-
-    texts = {
-        ".json": lambda: pieces(report, "json", verbose=verbose),
-        ".csv": lambda: pieces(report, "csv", verbose=verbose),
-        ".md": lambda: pieces(report, "markdown", verbose=verbose),
-    }
-    save_drawn(Drawn(f"dpdemo {report.command}", draw, texts), path)
-
-
-def save_drawn(drawn: Drawn, path: str | os.PathLike[str]) -> None:
-    """Write something in the format of the file's ending, then put it in the old file's place.
-
-    Raises:
-        UsageError: if nothing can be saved there.
-        RunError: if writing fails half-way.
-
-    """
-    check_save_path(path, drawn.suffixes)
-    suffix = Path(path).suffix.lower()
-    with replacing(path) as file:
-        if suffix in drawn.texts:
-            file.writelines(drawn.texts[suffix]())
+    def write(self, form: str, console: "Console") -> None:
+        """Write it to a console, piece by piece; all but the picture is exact plain text."""
+        if form in DRAWN:
+            for part in self.parts(console.width, console.encoding):
+                console.print(part, crop=False)
             return
-        from dpdemo.render import pictures
+        from dpdemo.render.console import write_pieces
 
-        if suffix == ".txt":
-            pictures.write_text(drawn.draw, file)
-        else:
-            make = pictures.svg if suffix == ".svg" else pictures.html
-            file.write(make(drawn.draw, drawn.title))
+        write_pieces(self._pieces(form), console.file, console.encoding)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save it in the format that the file's ending names; an interrupted save leaves the old file.
+
+        Raises:
+            UsageError: if nothing can be saved there.
+            RunError: if writing fails half-way, as on a full disk.
+
+        """
+        check_save_path(path, endings(self.texts))
+        suffix = Path(path).suffix.lower()
+        with replacing(path) as file:
+            if suffix in FORMS:
+                file.writelines(self._pieces(FORMS[suffix]))
+                return
+            from dpdemo.render import pictures
+
+            file.write(pictures.WRITERS[suffix](self))
+
+    def parts(self, width: int, encoding: str) -> "Iterator[RenderableType]":
+        """Yield the picture, ready to print."""
+        from dpdemo.render.console import Canvas, Trimmed, Uncut
+
+        canvas = Canvas(width, encoding)
+        for part in self.draw(canvas):
+            drawn = canvas.text(part) if isinstance(part, str) else part
+            yield drawn if isinstance(drawn, Uncut) else Trimmed(drawn)
+
+    def text(self, form: str) -> str:
+        """Write it as one text."""
+        if form not in DRAWN:
+            return "".join(self._pieces(form))
+        from dpdemo.render.pictures import as_text
+
+        return as_text(self)
+
+    def page(self) -> str:
+        """Draw the picture as a piece of HTML, for a notebook."""
+        from dpdemo.render.pictures import fragment
+
+        return fragment(self)
+
+    def _pieces(self, form: str) -> Iterable[str]:
+        if form not in self.texts:
+            known = " or ".join(filter(None, (", ".join(list(self.texts)[:-1]), list(self.texts)[-1])))
+            raise ValueError(f"expected {known}, got {form!r}")
+        return self.texts[form]()
+
+
+def _json(report: "Report", **options: Any) -> Iterable[str]:
+    from dpdemo.render.json import pieces
+
+    return pieces(report.streamed(**options))
+
+
+def _csv(report: "Report") -> Iterable[str]:
+    from dpdemo.render.rows import csv_pieces
+
+    return csv_pieces(report.columns, report.each_row())

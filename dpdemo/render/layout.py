@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-GAP = 2
+from dpdemo.render.console import GAP
+
 SHORTEST_BAR = 5
-LONGEST_BAR = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def choose(cells: Iterable[Cells], heading: str, width: int) -> Layout:
     label, rows, one, many = _widest(cells)
     room = width - label - rows - 2 * GAP
     for shapes, one_line in ((max(one, cell_len(heading)), True), (one, True), (many, False)):
-        bar = min(room - shapes - GAP, LONGEST_BAR)
+        bar = room - shapes - GAP
         if bar >= SHORTEST_BAR:
             return Layout(label, rows, shapes, bar, one_line)
     for shapes, one_line in ((one, True), (many, False)):

@@ -1,81 +1,47 @@
-"""A report as Markdown: the table's own lines as a GitHub table, padded so that the source reads well too."""
+"""Markdown: foreign text made harmless, and tables padded so that the source reads well too."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from dpdemo.render import words
-from dpdemo.render.lines import Line, group_lines
-from dpdemo.render.plain import listed
-from dpdemo.render.shapes import bracketed
-from dpdemo.report import BatchGroup, Shapes, SplitReport
+from dpdemo.wording import printable
 
-Row = tuple[str, ...]
+_SIGNS = re.compile(r"([\\`*_<|\[\]])")
 
 
-def pieces(report: SplitReport, *, verbose: bool) -> Iterator[str]:
-    """Yield a heading, the table, and the totals as a list."""
-    yield f"### {_escaped(words.title(report))}\n\n{_escaped(words.setting(report))}\n"
-    if report.partial:
-        yield f"\n**{words.interruption(report)}**\n"
-    yield "\n"
-    yield from _table(report, verbose=verbose)
-    yield "\n"
-    for name, number, meaning in words.facts(report):
-        yield f"- {name}: {' '.join(filter(None, (number, meaning)))}\n"
-    for warning in words.warnings(report):
-        yield f"- Warning: {warning}\n"
-    if tip := words.tip(report):
-        yield f"- Tip: {tip}\n"
+def escaped(text: str) -> str:
+    """Write text so that Markdown shows it as it is, on one line."""
+    return _SIGNS.sub(r"\\\1", printable(text))
 
 
-def _table(report: SplitReport, *, verbose: bool) -> Iterator[str]:
-    inside = words.inside(report)
-    head = ("Batches", "Device", "Rows", _escaped(f"{inside}: input"), _escaped(f"{inside}: output"))
-    # One batch has a shorter number than a group of them, so these widths hold for `verbose` as well.
-    widths = [max(map(len, column)) for column in zip(head, *_rows(report, verbose=False), strict=True)]
-    yield _line(head, widths)
-    yield _line(_rule(widths), widths)
-    for row in _rows(report, verbose=verbose):
-        yield _line(row, widths)
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    widths: Sequence[int] | None = None,
+) -> Iterator[str]:
+    """Yield a table line by line.
+
+    Args:
+        head: the names of the columns.
+        rows: the cells of each row, already escaped.
+        right: the columns that are set to the right.
+        widths: of the columns, where they are known; else all rows are read before the first line.
+
+    """
+    if widths is None:
+        rows = list(rows)
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    rule = [f"{'-' * (width - 1)}:" if index in right else "-" * width for index, width in enumerate(widths)]
+    for cells in (head, rule):
+        yield _line(cells, widths, right)
+    for row in rows:
+        yield _line(row, widths, right)
 
 
-def _rule(widths: list[int]) -> Row:
-    batches, device, rows, *shapes = ("-" * width for width in widths)
-    return (batches, device, f"{rows[1:]}:", *shapes)  # the colon sets numbers to the right
-
-
-def _rows(report: SplitReport, *, verbose: bool) -> Iterator[Row]:
-    for group in listed(report, verbose=verbose):
-        for line in group_lines(report, group):
-            yield _row(group, line)
-        yield _outside_row(report, group)
-
-
-def _row(group: BatchGroup, line: Line) -> Row:
-    if line.is_idle:
-        return (words.span(group), line.label, "0", "idle", "idle")
-    rows = f"{line.rows} each" if line.count > 1 else str(line.rows)
-    return (words.span(group), line.label, rows, _cell(line.input), _cell(line.output))
-
-
-def _outside_row(report: SplitReport, group: BatchGroup) -> Row:
-    outside = group.outside
-    before = f"{_cell(outside.input)} on {outside.input_device}"
-    after = f"{_cell(outside.output)} on {outside.device}{words.outside_of(report)}"
-    return (words.span(group), "Outside", str(group.batch_size), before, after)
-
-
-def _cell(shapes: Shapes) -> str:
-    return re.sub(r"([\\`*_<|])", r"\\\1", ", ".join(bracketed(shapes)))
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_<|\[\]])", r"\\\1", text)
-
-
-def _line(cells: Row, widths: list[int]) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
     padded = [
-        cell.rjust(width) if index == 2 else cell.ljust(width)
+        cell.rjust(width) if index in right else cell.ljust(width)
         for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return f"| {' | '.join(padded)} |\n"

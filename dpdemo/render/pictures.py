@@ -1,16 +1,16 @@
 """A table as a picture: SVG and HTML that need nothing from a network, and plain text."""
 
+import html
 import io
-from collections.abc import Callable
-from typing import IO
 
 from rich.console import Console
-from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.terminal_theme import TerminalTheme
+
+from dpdemo.render.console import OFF_THE_PAGE
+from dpdemo.reports.drawing import Drawing
+from dpdemo.wording import printable
 
 WIDTH = 80
-
-Draw = Callable[[Console], None]
-"""Prints a picture on whatever console it is given."""
 
 _FONTS = "Menlo, 'DejaVu Sans Mono', 'Liberation Mono', Consolas, monospace"
 _GLYPH_WIDTH = 0.602  # of its height, in these fonts; wider cells would show gaps inside the bars
@@ -48,9 +48,11 @@ _HTML = """\
 <head>
 <meta charset="utf-8">
 <title>TITLE</title>
+<meta name="color-scheme" content="light dark">
 <style>
+:root {{ color-scheme: light dark; }}
 {stylesheet}
-body {{ color: {foreground}; background-color: {background}; }}
+body {{ color: CanvasText; background-color: Canvas; }}
 pre {{ font-family: FONTS; line-height: 1.25; }}
 </style>
 </head>
@@ -60,25 +62,67 @@ pre {{ font-family: FONTS; line-height: 1.25; }}
 </html>
 """.replace("FONTS", _FONTS)
 
+_PIECE = """\
+<pre style="font-family: FONTS; line-height: 1.25; white-space: pre; overflow-x: auto">{code}</pre>
+""".replace("FONTS", _FONTS.replace('"', "&quot;"))
+_MIDDLE = TerminalTheme(
+    (255, 255, 255),
+    (0, 0, 0),
+    [
+        *((0, 0, 0), (205, 60, 60), (35, 150, 65), (170, 125, 0)),
+        *((65, 120, 215), (170, 85, 190), (15, 145, 155), (128, 128, 128)),
+    ],
+    [
+        *((100, 100, 100), (230, 90, 90), (80, 180, 95), (200, 155, 40)),
+        *((110, 155, 235), (205, 125, 220), (70, 175, 185), (150, 150, 150)),
+    ],
+)
+"""Colours that can be read on white and on black."""
 
-def svg(draw: Draw, title: str) -> str:
+
+def as_svg(drawing: Drawing) -> str:
     """Draw a picture as an SVG."""
-    return _recorded(draw).export_svg(title=title, code_format=_SVG, font_aspect_ratio=_GLYPH_WIDTH)
-
-
-def html(draw: Draw, title: str) -> str:
-    """Draw a picture as a page of HTML."""
-    return _recorded(draw).export_html(theme=SVG_EXPORT_THEME, code_format=_HTML.replace("TITLE", title))
-
-
-def write_text(draw: Draw, file: IO[str]) -> None:
-    """Write a picture as plain text, whatever the environment says about colours."""
-    draw(Console(file=file, width=WIDTH, force_terminal=False, color_system=None))
-
-
-def _recorded(draw: Draw) -> Console:
-    console = Console(
-        file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor"
+    recorded = _recorded(drawing)
+    return recorded.export_svg(
+        title=printable(drawing.title), code_format=_SVG, font_aspect_ratio=_GLYPH_WIDTH
     )
-    draw(console)
+
+
+def as_html(drawing: Drawing) -> str:
+    """Draw a picture as a page of HTML."""
+    page = _HTML.replace("TITLE", html.escape(printable(drawing.title)).replace("{", "{{").replace("}", "}}"))
+    return _recorded(drawing).export_html(theme=_MIDDLE, code_format=page)
+
+
+def fragment(drawing: Drawing) -> str:
+    """Draw a picture as a piece of HTML that stands in any page, light or dark."""
+    return _recorded(drawing).export_html(theme=_MIDDLE, code_format=_PIECE, inline_styles=True)
+
+
+def as_text(drawing: Drawing) -> str:
+    """Draw a picture as plain text, whatever the environment says about colours."""
+    file = io.StringIO()
+    _print(drawing, Console(file=file, width=WIDTH, color_system=None, force_terminal=False, **OFF_THE_PAGE))
+    return file.getvalue()
+
+
+WRITERS = {".svg": as_svg, ".html": as_html, ".txt": as_text}
+"""How the picture is saved under each of the endings that name one."""
+
+
+def _recorded(drawing: Drawing) -> Console:
+    console = Console(
+        **OFF_THE_PAGE,
+        file=io.StringIO(),
+        record=True,
+        width=WIDTH,
+        force_terminal=True,
+        color_system="truecolor",
+    )
+    _print(drawing, console)
     return console
+
+
+def _print(drawing: Drawing, console: Console) -> None:
+    for part in drawing.parts(WIDTH, console.encoding):
+        console.print(part, crop=False)

@@ -13,33 +13,60 @@ How it is made, one mechanism a file, in the order to read them:
 
     labels.py    where a tensor lives: a label on its storage
     ledger.py    what each GPU holds, of which kind, and what was moved
+    caching.py   what the caching allocator would have reserved; recorder.py: event by event;
+                 snapshot.py: in the format of PyTorch's viewer
     kinds.py     how it comes to light what a storage is for
     dispatch.py  every operator: find the GPU of its operands, run it, label what came out
-    mismatch.py  operands on two devices: who may mix, and CUDA's error for those who may not
+    direct.py    functions that are quicker to call than their operators
+    placing.py   on which GPU an operator's operands are
+    mismatch.py  operands on two devices: who may mix, and CUDA's error for those who may not, from
+                 cuda_kernels.py, which lists CUDA's kernels, and clashes.py, in their own words
+    provenance.py whose a CPU tensor is: a user's, or one that C++ made
+    refusals.py  dtypes that CUDA refuses, and what is not deterministic there
+    cuda_only.py operators that only CUDA has
     rules.py     the operators that need more, each with the reason why
     widening.py  operators that CUDA has for a narrow dtype and the CPU has not
     autograd.py  gradients are where their tensors are
-    casting.py   `torch.autocast("cuda")` by CUDA's own lists
-    random.py    a generator for each GPU
+    casting.py   `torch.autocast("cuda")` by CUDA's own lists; casting_cpu.py: the CPU's leaves GPUs alone
+    random.py    CUDA's random numbers, a stream for each GPU: see the folder `drawing`
     transfer.py  moving tensors, with gradients that travel back
     tensor.py    the methods of `torch.Tensor` that name a device
-    fused.py     operators that are one kernel on CUDA: attention.py, recurrent.py, dropout.py
-    numberless.py storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so
+    wrappers.py  classes of tensors with operators of their own, and fake tensors; flex.py: `flex_attention`
+    composites.py functions that compare devices in C++ before any operator runs; ctc.py: `ctc_loss`
+    fused.py     operators that are one kernel on CUDA: attention.py, recurrent.py, dropout.py,
+                 norms.py; scratch.py: what cuDNN takes beside
+    numberless.py storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so;
+                 known.py, computed.py: numbers that are known all the same; guards.py: readers who need none
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too
     storages.py  what saving and loading go through
     comm.py      the eight functions of `torch._C` on which DataParallel rests
+    flattening.py many tensors in one, and apart again
     runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`
-    streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices
+    libraries.py settings of CUDA's libraries
+    streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices;
+                 scripting.py: TorchScript, which asks them too
     replicas.py  replicas take turns in device order, and never hang
     threads.py   new threads see the GPUs too
+    needs.py     the private names of PyTorch that all this calls
     patches.py   everything that is replaced in PyTorch, as one table
     lazy_init.py the one trace in C++, taken back
     block.py     `virtual_gpus(n)`, over state.py, which says what block is open
 """
 
-from dpdemo.virtual.block import VirtualGpus, is_active, separate_ledger, virtual_gpus
-from dpdemo.virtual.errors import UnsupportedOpError, VirtualGpuError
+from dpdemo.virtual.needs import check_torch
+
+check_torch()  # before anything else is imported: a name that is missing is told, with what it is for
+
+from dpdemo.virtual.block import (  # noqa: E402 - see above
+    VirtualGpus,
+    is_active,
+    separate_ledger,
+    suspended,
+    virtual_gpus,
+)
+from dpdemo.virtual.errors import UnsupportedOpError, VirtualGpuError  # noqa: E402
 
 __all__ = [
-    "UnsupportedOpError", "VirtualGpuError", "VirtualGpus", "is_active", "separate_ledger", "virtual_gpus",
+    "UnsupportedOpError", "VirtualGpuError", "VirtualGpus", "is_active", "separate_ledger", "suspended",
+    "virtual_gpus",
 ]  # fmt: skip

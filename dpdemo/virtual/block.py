@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from dpdemo.arithmetic.cards import VIRTUAL, Card, find_card
+from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.bytesize import capacities
-from dpdemo.virtual import numberless, patches, state
-from dpdemo.virtual.casting import Autocast
-from dpdemo.virtual.dispatch import VirtualGpuMode
+from dpdemo.virtual import patches, state
 from dpdemo.virtual.errors import VirtualGpuError
-from dpdemo.virtual.generators import on_gpu
 from dpdemo.virtual.kinds import optimizers_watched
-from dpdemo.virtual.lazy_init import forget_initialisation
 from dpdemo.virtual.ledger import KIND_NAMES, BytesMoved, Ledger
+from dpdemo.virtual.ops import numberless
+from dpdemo.virtual.ops.casting import Autocast
+from dpdemo.virtual.ops.dispatch import VirtualGpuMode
+from dpdemo.virtual.recorder import Recorder
+from dpdemo.virtual.standins.generators import on_gpu
+from dpdemo.virtual.standins.lazy_init import forget_initialisation
+from dpdemo.virtual.standins.scripting import questions_given_back
+from dpdemo.virtual.standins.wrappers import guarded
+from dpdemo.virtual.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +50,15 @@ class VirtualGpus:
     @property
     def bytes_moved_between(self) -> dict[tuple[int | None, int | None], int]:
         """Bytes copied so far for each pair (source, target) of GPUs; None is the host."""
-        return dict(self._ledger.moved_between)
+        sums: dict[tuple[int | None, int | None], int] = {}
+        for (_, source, target), nbytes in self._ledger.moved_in.items():
+            sums[source, target] = sums.get((source, target), 0) + nbytes
+        return sums
+
+    @property
+    def bytes_moved_in(self) -> dict[tuple[str, int | None, int | None], int]:
+        """Bytes copied so far for each (phase, source, target); see `phase`."""
+        return dict(self._ledger.moved_in)
 
     def live_bytes(self, index: int) -> int:
         """Return the bytes that GPU `index` holds now."""
@@ -61,9 +76,24 @@ class VirtualGpus:
         """Return what the peak of GPU `index` was made of; a storage counts as what it turned out to be."""
         return dict(zip(KIND_NAMES, self._ledger.peak_by_kind(index), strict=True))
 
+    def most_by_kind(self, index: int) -> dict[str, int]:
+        """Return the most bytes of each kind that GPU `index` held at a time since its last reset."""
+        return dict(zip(KIND_NAMES, self._ledger.gpus[index].most, strict=True))
+
     def peak_phase(self, index: int) -> str:
         """Return the phase (see `phase`) in which GPU `index` came to its peak; "" if none was set."""
         return self._ledger.gpus[index].peak_phase
+
+    def count_scratch(self, capability: int) -> None:
+        """Count from now on what cuDNN's convolutions take while they run, on cards of a major capability."""
+        state.the_session().scratch_capability = capability
+
+    @property
+    def recorder(self) -> Recorder:
+        """What follows the caching allocator of each GPU, from when this is first asked for."""
+        if self._ledger.recorder is None:
+            self._ledger.recorder = Recorder(len(self))
+        return self._ledger.recorder
 
     @property
     def phase(self) -> str:
@@ -81,7 +111,7 @@ class VirtualGpus:
 
 
 def is_active() -> bool:
-    """Tell whether a block of virtual GPUs is open in this process."""
+    """Return whether a block of virtual GPUs is open in this process."""
     return state.session is not None
 
 
@@ -91,6 +121,8 @@ def virtual_gpus(
     *,
     memory: str | int | Sequence[str | int] | None = None,
     storage: Literal["cpu", "meta"] = "cpu",
+    random: Literal["cuda", "cpu"] = "cuda",
+    card: str | Card | None = None,
 ) -> Iterator[VirtualGpus]:
     """Give this process `num_gpus` CUDA devices for the length of a `with` block.
 
@@ -106,41 +138,116 @@ def virtual_gpus(
         num_gpus: how many devices.
         memory: the capacity of each GPU, as "24GiB" or in bytes, or a list with one for each; past it
             `torch.OutOfMemoryError` is raised. Without it there is no limit, and the GPUs say that they have
-            80 GiB.
+            what their card has.
         storage: where the GPUs' numbers are. With "meta" there are none: shapes, devices and bytes come out
             as with "cpu", and no memory is needed. An operator whose result depends on numbers is an error.
             Parameters have no numbers on the host either, so that moving a module keeps them the same
             objects; build the model inside the block.
+        random: whose random numbers a GPU draws: those that a real GPU draws from the same seed ("cuda"), or
+            those that the CPU draws ("cpu").
+        card: what the GPUs are, such as "A100-80GB" or "T4" (`dpdemo/arithmetic/cards.py`): their properties,
+            and which random numbers a large tensor gets. Without it they are as large as an H100.
+
+    Returns:
+        A context manager; it gives the block's ledger: bytes held, peaks and bytes moved, per GPU.
 
     Raises:
-        ValueError: `num_gpus` is not a positive number, or `memory` is not a size for each GPU.
+        ValueError: `num_gpus` is not a number from 1 to 128, `memory` is not a size per GPU, or no such card
+            is known.
         VirtualGpuError: a block is open already, or real GPUs are visible.
 
     """
-    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or num_gpus < 1:
-        raise ValueError(f"`num_gpus`: expected a number of at least 1, got {num_gpus!r}")
+    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or not 1 <= num_gpus <= MAX_GPUS:
+        raise ValueError(f"`num_gpus`: expected a number from 1 to {MAX_GPUS}, got {num_gpus!r}")
     if storage not in {"cpu", "meta"}:
         raise ValueError(f"`storage`: expected 'cpu' or 'meta', got {storage!r}")
-    session = _open(num_gpus, capacities(memory, num_gpus), is_meta=storage == "meta")
-    session.current.inside = True
+    if random not in {"cuda", "cpu"}:
+        raise ValueError(f"`random`: expected 'cuda' or 'cpu', got {random!r}")
+    limits, kind = capacities(memory, num_gpus), _card(card)
+    session: state.Session | None = None
     try:
-        if session.is_meta:
-            numberless.warm_up()
-        with patches.applied(patches.table(session)), optimizers_watched(), VirtualGpuMode(session):
-            yield VirtualGpus(session.ledger)
+        with uninterrupted():
+            session = _open(num_gpus, limits, kind, is_meta=storage == "meta", draws_as_cpu=random == "cpu")
+            session.current.inside = True
+            if session.is_meta:
+                numberless.warm_up()
+            _enter(session)
+        yield VirtualGpus(session.ledger)
     finally:
-        session.autocast.close()
+        if session is not None:
+            _surely_leave(session)
+
+
+def _card(named: str | Card | None) -> Card:
+    if named is None:
+        return VIRTUAL
+    try:
+        return find_card(named) if isinstance(named, str) else named
+    except ValueError as error:
+        raise ValueError(f"`card`: {error}") from None
+
+
+def _enter(session: state.Session) -> None:
+    """Put the GPUs in place, for this thread and those that it starts."""
+    with contextlib.ExitStack() as stack:
+        autocast = Autocast()
+        stack.callback(autocast.close)
+        stack.enter_context(patches.applied(patches.table(session, autocast)))
+        stack.enter_context(guarded())
+        stack.enter_context(questions_given_back())
+        stack.enter_context(optimizers_watched())
+        stack.enter_context(VirtualGpuMode(session))
+        session.entered = stack.pop_all()
+
+
+def _surely_leave(session: state.Session) -> None:
+    """Leave, also where Ctrl-C comes before it can be held back: leaving twice does no harm."""
+    try:
+        with uninterrupted():
+            _leave(session)
+    except KeyboardInterrupt:
+        with uninterrupted():
+            _leave(session)
+        raise
+
+
+def _leave(session: state.Session) -> None:
+    try:
+        session.entered.close()
+    finally:
         state.session = None
         forget_initialisation()
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Take the open block's GPUs away for the length of a `with` block, and then give them back.
+
+    Meanwhile the process is as it was before the block, and another may be opened. Afterwards everything is
+    where it was: tensors, generators, figures. What lies on the GPUs must not be used until then.
+
+    Raises:
+        VirtualGpuError: outside any block of virtual GPUs.
+
+    """
+    session = state.the_session()
+    try:
+        with uninterrupted():
+            _leave(session)
+        yield
+    finally:
+        with uninterrupted():
+            state.session = session
+            _enter(session)
 
 
 @contextlib.contextmanager
 def separate_ledger() -> Iterator[VirtualGpus]:
     """Book what is allocated and moved in a `with` block on a ledger of its own, which is handed over.
 
-    Whoever is watched must not notice his watcher: peaks and bytes moved stay as they were. What is freed is
-    taken off the ledger that it was put on. The ledger aside has no limits: what is looked into may need more
-    than the GPUs have.
+    The program that is being looked at keeps its figures: its peaks and bytes moved stay as they were. What
+    is freed is taken off the ledger that it was put on. The separate ledger has no limits: what is looked
+    into may need more than the GPUs have.
 
     Raises:
         VirtualGpuError: outside any block of virtual GPUs.
@@ -155,7 +262,9 @@ def separate_ledger() -> Iterator[VirtualGpus]:
         session.ledger = ledger
 
 
-def _open(num_gpus: int, limits: list[int | None], *, is_meta: bool) -> state.Session:
+def _open(
+    num_gpus: int, limits: list[int | None], card: Card, *, is_meta: bool, draws_as_cpu: bool
+) -> state.Session:
     """Claim the process's one block."""
     with _opening:
         if state.session is not None:
@@ -175,8 +284,10 @@ def _open(num_gpus: int, limits: list[int | None], *, is_meta: bool) -> state.Se
             ledger=Ledger(num_gpus, limits),
             is_meta=is_meta,
             devices=devices,
-            generators=[on_gpu(device) for device in devices],
-            autocast=Autocast(),
+            generators=[on_gpu(device, draws_as_cpu=draws_as_cpu) for device in devices],
+            capacities=limits,
+            card=card,
+            draws_as_cpu=draws_as_cpu,
         )
         for generator in session.generators:
             generator.manual_seed(torch.initial_seed())

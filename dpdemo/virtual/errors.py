@@ -69,9 +69,22 @@ def forked() -> RuntimeError:
     )
 
 
-def convolution_types(input_type: str, weight_type: str) -> RuntimeError:
+def convolution_types(input_type: str, kind: str, other_type: str, *, or_mkldnn: bool) -> RuntimeError:
     """Build the error of a convolution over a CPU and a GPU tensor (ATen/native/Convolution.cpp)."""
-    return RuntimeError(f"Input type ({input_type}) and weight type ({weight_type}) should be the same")
+    hint = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
+    return RuntimeError(f"Input type ({input_type}) and {kind} type ({other_type}) should be the same{hint}")
+
+
+def invalid_gradient(where: str, index: int, wanted: object, found: object) -> RuntimeError:
+    """Build the error of a gradient on another device (torch/csrc/autograd/engine.cpp, validate_outputs)."""
+    return RuntimeError(
+        f"{where}invalid gradient at index {index} - expected device {wanted} but got {found}"
+    )
+
+
+def nothing_to_copy() -> NotImplementedError:
+    """Build the error of a meta tensor that is moved (aten/src/ATen/native/TensorConversions.cpp)."""
+    return NotImplementedError("Cannot copy out of meta tensor; no data!")
 
 
 def recurrent_devices(kind: str, data: object, other: object) -> RuntimeError:
@@ -79,6 +92,31 @@ def recurrent_devices(kind: str, data: object, other: object) -> RuntimeError:
     return RuntimeError(
         f"Input and {kind} tensors are not at the same device, "
         f"found input tensor at {data} and {kind} tensor at {other}"
+    )
+
+
+def attention_devices(query: object, key: object, value: object) -> RuntimeError:
+    """Build the error of attention over two kinds of device (native/transformers/attention.cpp)."""
+    return RuntimeError(
+        "Expected query, key, and value to have the same device type, but got "
+        f"query.device: {query} key.device: {key} and value.device: {value} instead."
+    )
+
+
+def not_deterministic(kernel: str, *, only_warn: bool) -> RuntimeError:
+    """Build the error of a kernel whose results differ from run to run (aten/src/ATen/Context.cpp)."""
+    mode = "True, warn_only=True" if only_warn else "True"
+    ways_out = (
+        "You can"
+        if only_warn
+        else "You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
+        "option, if that's acceptable for your application. You can also"
+    )
+    return RuntimeError(
+        f"{kernel} does not have a deterministic implementation, but you set "
+        f"'torch.use_deterministic_algorithms({mode})'. {ways_out} file an issue at "
+        "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for "
+        "this operation."
     )
 
 
@@ -99,10 +137,11 @@ def needs_numbers(op: str) -> UnsupportedOpError:
     )
 
 
-def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception:
+def out_of_memory(index: int, nbytes: int, limit: int, in_use: int, allowed: int | None = None) -> Exception:
     """Build the error of a full GPU (c10/cuda/CUDACachingAllocator.cpp, `malloc`).
 
     What is asked of the driver is more than what is asked of the allocator: `get_allocation_size` there.
+    `allowed` is what the program may use of the GPU, where it set that.
     """
     free, request = limit - in_use, nbytes
     if nbytes <= _SMALL_REQUEST:
@@ -111,12 +150,14 @@ def out_of_memory(index: int, nbytes: int, limit: int, in_use: int) -> Exception
         request = _MEDIUM_SEGMENT
     else:
         request = -(-nbytes // _LARGE_ROUNDING) * _LARGE_ROUNDING
+    permission = "" if allowed is None else f"{_size(allowed)} allowed; "
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {_size(request)}. GPU {index} has a total capacity of "
         f"{_size(limit)} of which {_size(free)} is free. Including non-PyTorch memory, this process has "
-        f"{_size(in_use)} memory in use. Of the allocated memory {_size(in_use)} is allocated by PyTorch, "
-        f"and {_size(0)} is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
-        "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
+        f"{_size(in_use)} memory in use. {permission}Of the allocated memory {_size(in_use)} is "
+        f"allocated by PyTorch, and {_size(0)} is reserved by PyTorch but unallocated. If reserved but "
+        "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+        "fragmentation.  "
         "See documentation for Memory Management  "
         "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )

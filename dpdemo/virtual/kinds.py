@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ledger import Kind
-from dpdemo.virtual.numberless import take_numbers
+from dpdemo.virtual.ops.numberless import take_numbers
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def mark_all(tensors: Iterable[object], kind: Kind) -> bool:
 
 
 def in_backward() -> bool:
-    """Tell whether this thread is inside a backward pass."""
+    """Return whether this thread is inside a backward pass."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
-from dpdemo.virtual.ledger import Allocation
+from dpdemo.virtual.ledger import Allocation, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dpdemo.virtual.state import Session
 
+_TEMPORARY = Kind.TEMPORARY
 _SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
@@ -77,11 +78,19 @@ def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
     attributes = storage.__dict__
     label = attributes.get(session.key)
     if label is None:
-        attributes[session.key] = Allocation(
-            session.ledger, index, storage.nbytes(), is_counted=not session.current.uncounted
-        )
+        is_counted = not (session.num_uncounted and session.current.uncounted)  # the first is quicker to ask
+        attributes[session.key] = Allocation(session.ledger, index, storage.nbytes(), _TEMPORARY, is_counted)
     elif label.requested != (nbytes := storage.nbytes()):
         label.resize(nbytes)
+
+
+def label_as_wrapper(tensor: torch.Tensor, session: Session, index: int) -> None:
+    """Put a tensor that only wraps others on GPU `index`; its own storage takes no bytes."""
+    label = Allocation(session.ledger, index, 0)
+    try:
+        tensor.untyped_storage().__dict__[session.key] = label
+    except (NotImplementedError, RuntimeError):
+        tensor.__dict__[session.key] = label
 
 
 def unstamp(tensor: torch.Tensor, session: Session) -> None:

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 from dpdemo.virtual.errors import out_of_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from dpdemo.virtual.recorder import Recorder
 
 # The CUDA caching allocator rounds every request up to a multiple of 512 bytes: `kMinBlockSize` in
 # c10/cuda/CUDACachingAllocator.cpp (2.13: c10/core/AllocatorConfig.h).
@@ -41,11 +43,14 @@ class Kind(IntEnum):
     REPLICA = 6
     GATHERED = 7
     TEMPORARY = 8
+    SCRATCH = 9
 
+
+_TEMPORARY = Kind.TEMPORARY  # looked up once: it is asked for with each allocation
 
 KIND_NAMES = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
-    *("replica copies", "gathered outputs", "temporaries"),
+    *("replica copies", "gathered outputs", "temporaries", "cuDNN scratch"),
 )
 
 
@@ -64,21 +69,29 @@ class Allocation:
 
     __slots__ = ("birth", "index", "kind", "ledger", "nbytes", "requested")
 
-    def __init__(self, ledger: Ledger, index: int, requested: int, *, is_counted: bool = True) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        index: int,
+        requested: int,
+        kind: Kind = Kind.TEMPORARY,
+        is_counted: bool = True,
+    ) -> None:
         self.ledger = ledger
         self.index = index
-        self.nbytes = 0  # until the ledger has agreed
-        self.kind = Kind.TEMPORARY
-        self.birth = 0
+        self.nbytes = self.birth = 0  # until the ledger has agreed
+        self.kind = kind
         self.requested = requested
-        if is_counted:
-            self.count()
+        if is_counted:  # as `count` does, at the cost of one call less for each new tensor
+            nbytes = -(-requested // BLOCK_BYTES) * BLOCK_BYTES
+            self.birth = ledger.allocate(index, nbytes, kind)
+            self.nbytes = nbytes
 
     def count(self) -> None:
         """Take the bytes, if they are not taken yet."""
         if not self.nbytes:
             nbytes = -(-self.requested // BLOCK_BYTES) * BLOCK_BYTES
-            self.birth = self.ledger.allocate(self.index, nbytes, Kind.TEMPORARY)
+            self.birth = self.ledger.allocate(self.index, nbytes, self.kind)
             self.nbytes = nbytes
 
     def resize(self, requested: int) -> None:
@@ -123,6 +136,7 @@ class _Gpu:
     held: list[int] = field(default_factory=_none)
     young: list[int] = field(default_factory=_none)
     gone: list[int] = field(default_factory=_none)
+    most: list[int] = field(default_factory=_none)  # of each kind, at any moment since the last reset
     peak_at: int = 0  # the birth of the storage that made the peak
     peak_phase: str = ""
     num_ooms: int = 0
@@ -142,33 +156,55 @@ class Ledger:
     peak: list[int] = field(init=False)
     phase: str = ""
     moved: BytesMoved = field(default_factory=BytesMoved)
-    moved_between: dict[tuple[int | None, int | None], int] = field(default_factory=dict)
+    moved_in: dict[tuple[str, int | None, int | None], int] = field(default_factory=dict)
+    recorder: Recorder | None = None
     num_allocations: int = 0
     kept_until: int = 0  # temporaries born up to here were still there when a backward pass began
     gpus: list[_Gpu] = field(init=False)
+    allowed: list[int | None] = field(init=False)  # the capacity, or the part of it that the program may use
+    fractions: dict[int, tuple[float, int]] = field(default_factory=dict)  # which part, and of how much
+    observers: list[Callable[[int, int, int, int], None]] = field(
+        default_factory=list
+    )  # called when it is full
 
     def __post_init__(self) -> None:
         self.live = [0] * self.num_gpus
         self.peak = [0] * self.num_gpus
         self.gpus = [_Gpu() for _ in range(self.num_gpus)]
         self.limits = self.limits or [None] * self.num_gpus
+        self.allowed = list(self.limits)
 
     def allocate(self, index: int, nbytes: int, kind: Kind) -> int:
         """Take `nbytes` on GPU `index`, and return the number of this allocation."""
         live = self.live[index] + nbytes
-        limit = self.limits[index]
+        allowed = self.allowed[index]
         gpu = self.gpus[index]
-        if limit is not None and live > limit:
+        if allowed is not None and live > allowed:
             gpu.num_ooms += 1
-            raise out_of_memory(index, nbytes, limit, self.live[index])
+            raise self._out_of_memory(index, nbytes, allowed)
         self.num_allocations = birth = self.num_allocations + 1
         self.live[index] = live
-        gpu.held[kind] += nbytes
+        held, most = gpu.held, gpu.most
+        held[kind] = now = held[kind] + nbytes
+        if now > most[kind]:  # noqa: PLR1730 - a call less, at every allocation
+            most[kind] = now
+        if self.recorder is not None and nbytes:
+            self.recorder.allocated(index, birth, nbytes, self.phase)
         if live > self.peak[index]:
             self._set_peak(index, live)
         else:
             gpu.young[kind] += nbytes
         return birth
+
+    def _out_of_memory(self, index: int, nbytes: int, allowed: int) -> Exception:
+        if self.recorder is not None:
+            self.recorder.refused(index, nbytes, self.phase)
+        for observe in self.observers:
+            observe(index, nbytes, allowed, max(0, allowed - self.live[index]))
+        if index not in self.fractions:
+            return out_of_memory(index, nbytes, allowed, self.live[index])
+        _, total = self.fractions[index]
+        return out_of_memory(index, nbytes, total, self.live[index], allowed)
 
     def _set_peak(self, index: int, live: int) -> None:
         gpu = self.gpus[index]
@@ -182,9 +218,13 @@ class Ledger:
         nbytes = allocation.nbytes
         if not nbytes:
             return
-        kind = self.kind_of(allocation)
+        kind = allocation.kind
+        if kind is _TEMPORARY and allocation.birth <= self.kept_until:
+            kind = Kind.ACTIVATION
         gpu = self.gpus[allocation.index]
         self.live[allocation.index] -= nbytes
+        if self.recorder is not None:
+            self.recorder.freed(allocation.index, allocation.birth, self.phase)
         gpu.held[kind] -= nbytes
         if allocation.birth > gpu.peak_at:
             gpu.young[kind] -= nbytes
@@ -193,7 +233,7 @@ class Ledger:
 
     def kind_of(self, allocation: Allocation) -> Kind:
         """Return what a storage is for, as far as is known."""
-        if allocation.kind is Kind.TEMPORARY and allocation.birth <= self.kept_until:
+        if allocation.kind is _TEMPORARY and allocation.birth <= self.kept_until:
             return Kind.ACTIVATION
         return allocation.kind
 
@@ -204,6 +244,7 @@ class Ledger:
         for sizes in sums:
             sizes[before] -= allocation.nbytes
             sizes[after] += allocation.nbytes
+        gpu.most[after] = max(gpu.most[after], gpu.held[after])
 
     def keep_temporaries(self) -> None:
         """Count every temporary that is still there as an activation: a backward pass begins."""
@@ -212,6 +253,7 @@ class Ledger:
             for sizes in (gpu.held, gpu.young):
                 sizes[Kind.ACTIVATION] += sizes[Kind.TEMPORARY]
                 sizes[Kind.TEMPORARY] = 0
+            gpu.most[Kind.ACTIVATION] = max(gpu.most[Kind.ACTIVATION], gpu.held[Kind.ACTIVATION])
 
     def held_by_kind(self, index: int) -> list[int]:
         """Return the live bytes of GPU `index` by kind."""
@@ -225,6 +267,7 @@ class Ledger:
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""
         self._set_peak(index, self.live[index])
+        self.gpus[index].most = list(self.gpus[index].held)
 
     def transfer(self, source: int | None, target: int | None, nbytes: int) -> None:
         """Count a copy of `nbytes` from one device to another; None is the host."""
@@ -238,5 +281,5 @@ class Ledger:
         else:
             moved.device_to_device += nbytes
             moved.num_device_to_device += 1
-        pair = (source, target)
-        self.moved_between[pair] = self.moved_between.get(pair, 0) + nbytes
+        place = (self.phase, source, target)
+        self.moved_in[place] = self.moved_in.get(place, 0) + nbytes

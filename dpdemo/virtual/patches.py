@@ -14,37 +14,51 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.backends.cuda
 import torch.backends.cudnn
 import torch.cuda.nccl
+import torch.cuda.sparse
 import torch.nn.parallel
 import torch.utils._device
+import torch.utils.dlpack
+from torch._library import simple_registry
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 
-from dpdemo.virtual import (
-    attention,
+from dpdemo.virtual import kinds
+from dpdemo.virtual.ops import attention, ctc, cuda_only, dispatch, dropout, norms, numberless, recurrent
+from dpdemo.virtual.standins import (
     autograd,
     comm,
     compiling,
+    composites,
     devices,
-    dropout,
     factories,
+    facts,
+    flattening,
+    flex,
     generators,
     grouping,
-    kinds,
     legacy,
-    numberless,
-    recurrent,
+    libraries,
+    nccl,
+    profiling,
+    refusals,
     replicas,
     runtime,
+    scripting,
+    snapshots,
     storages,
     streams,
     tensor,
     threads,
+    wrappers,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dpdemo.virtual.ops.casting import Autocast
     from dpdemo.virtual.state import Session
 
 _C: Any = torch._C
@@ -93,6 +107,12 @@ def _seam_patches() -> list[Patch]:
             _gather=comm.gather,
             _gather_out=comm.gather_out,
             _nccl_reduce=comm.nccl_reduce,
+        ),
+        *_group(
+            _C._nn,
+            "they make two operators of each tensor",
+            flatten_dense_tensors=flattening.flatten,
+            unflatten_dense_tensors=flattening.unflatten,
         ),
         *_group(torch.cuda.nccl, "NCCL adds gradients up for DataParallel", is_available=comm.can_reduce),
     ]
@@ -151,6 +171,62 @@ def _cuda_patches(session: Session) -> list[Patch]:
     ]
 
 
+def _fact_patches() -> list[Patch]:
+    """Let a build for the CPU know what one for CUDA knows; the latter keeps what it has."""
+    why = "only a build for CUDA has it"
+    linalg = facts.preferred("linalg", _C._get_linalg_preferred_backend)
+    blas = facts.preferred("blas", _C._get_blas_preferred_backend)
+    runtime_library = facts.CudaRuntime()
+    return [
+        *_group(
+            _C,
+            why,
+            _has_cuda=True,
+            _has_cudnn=True,
+            _cudart=runtime_library,
+            _cuda_getArchFlags=facts.arch_flags,
+            _cuda_getAllocatorBackend=facts.allocator_backend,
+            _cuda_getMemoryFraction=facts.get_memory_fraction,
+            _cuda_setMemoryFraction=facts.set_memory_fraction,
+            _cuda_memorySnapshot=snapshots.memory_snapshot,
+            _cuda_record_memory_history=snapshots.record_history,
+            _cuda_cudaCachingAllocator_raw_alloc=snapshots.allocate_raw,
+            _cuda_cudaCachingAllocator_raw_delete=snapshots.free_raw,
+            _cuda_get_sync_debug_mode=facts.get_sync_mode,
+            _cuda_set_sync_debug_mode=facts.set_sync_mode,
+            _cuda_get_cudnn_benchmark_limit=facts.get_benchmark_limit,
+            _cuda_set_cudnn_benchmark_limit=facts.set_benchmark_limit,
+            _cuda_cudaCachingAllocator_enable=facts.set_caching,
+            _cuda_cudaCachingAllocator_is_enabled=facts.get_caching,
+            _get_linalg_preferred_backend=linalg[0],
+            _set_linalg_preferred_backend=linalg[1],
+            _get_blas_preferred_backend=blas[0],
+            _set_blas_preferred_backend=blas[1],
+            _nccl_all_reduce=nccl.all_reduce,
+            _nccl_broadcast=nccl.broadcast,
+            _nccl_all_gather=nccl.all_gather,
+            _nccl_reduce_scatter=nccl.reduce_scatter,
+            _nccl_version=facts.nccl_version,
+            _nccl_version_suffix=facts.nccl_version_suffix,
+            _get_accelerator=runtime.accelerator,
+            __getattr__=refusals.missing_function,
+        ),
+        *_group(_C, "there is no library of CUDA's", **libraries.stand_ins()),
+        *_group(torch.cuda, why, _cudart=runtime_library, device_memory_used=facts.device_memory_used),
+        *_group(torch.backends.cudnn, why, version=facts.cudnn_version),
+        *_group(
+            torch.backends.cuda.cuFFTPlanCache,
+            why,
+            size=property(facts.num_plans),
+            max_size=property(facts.get_plan_cache_limit, facts.set_plan_cache_limit),
+            clear=facts.clear_plans,
+        ),
+        *_group(torch, "sets the default device too", set_default_tensor_type=legacy.set_default_tensor_type),
+        *([] if torch.version.cuda else _group(torch.version, why, cuda=facts.CUDA_VERSION)),
+        *[Patch(owner, name, value, "only a real GPU has it") for owner, name, value in refusals.refusals()],
+    ]
+
+
 def _accelerator_patches() -> list[Patch]:
     return _group(
         _C,
@@ -175,6 +251,7 @@ def _accelerator_patches() -> list[Patch]:
 
 
 def _tensor_patches() -> list[Patch]:
+    no_dlpack = tensor.no_dlpack("to_dlpack", torch.utils.dlpack.to_dlpack)  # type: ignore[attr-defined]
     methods = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
     return [
         *_group(
@@ -189,11 +266,21 @@ def _tensor_patches() -> list[Patch]:
             cpu=tensor.cpu,
             numpy=tensor.numpy,
             type=tensor.type_,
+            type_as=tensor.type_as,
             copy_=tensor.copy_,
             __setitem__=tensor.setitem,
-            __dlpack__=tensor.dlpack,
+            __dlpack__=tensor.no_dlpack("Tensor.__dlpack__", torch.Tensor.__dlpack__),
             new_tensor=tensor.new_tensor,
             new=tensor.new,
+        ),
+        *[
+            Patch(owner, "to_dlpack", no_dlpack, "it would say that the memory is the CPU's")
+            for owner in (torch, torch.utils.dlpack)
+        ],
+        *_group(
+            torch.Tensor,
+            "C++ would ask for a CUDA runtime",
+            _make_wrapper_subclass=staticmethod(wrappers.make_wrapper_subclass),
         ),
         *_group(_C._nn, "a bare number as device, and the device of a tensor", _parse_to=tensor.parse_to),
         *_group(
@@ -229,9 +316,9 @@ def _factory_patches() -> list[Patch]:
         ),
         *_group(torch.nested, copying, nested_tensor=factories.copying(torch.nested.nested_tensor)),
         *_group(
-            torch.linalg,
-            "C++ makes the result itself",
-            **{name: factories.like_input(getattr(torch.linalg, name)) for name in factories.LIKE_INPUT},
+            torch.fft,
+            "C++ knows half precision on CUDA only",
+            **{name: cuda_only.half_fft(getattr(torch.fft, name)) for name in cuda_only.TRANSFORMS},
         ),
         *_group(
             context,
@@ -241,12 +328,33 @@ def _factory_patches() -> list[Patch]:
     ]
 
 
+def _composite_patches() -> list[Patch]:
+    why = "C++ would compare its own devices, which are all the CPU"
+    return [Patch(owner, name, call, why) for owner, name, call in composites.stand_ins()]
+
+
 def _script_patches(others: list[Patch]) -> list[Patch]:
     """TorchScript knows PyTorch's functions by identity; it must know their stand-ins too."""
     known = torch.jit._builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    saving: Any = torch.jit.RecursiveScriptModule, torch.jit.ScriptFunction  # type: ignore[attr-defined]
     ops = [(patch, known.get(id(getattr(patch.owner, patch.name)))) for patch in others]
     why = "TorchScript knows functions by identity"
-    return [Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None]
+    asks = "its interpreter asks C++ where a tensor is"
+    return [
+        *[Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None],
+        Patch(_C, "_jit_script_compile", scripting.compiling(_C._jit_script_compile), asks),
+        Patch(
+            torch.jit._recursive,
+            "create_script_module_impl",
+            scripting.creating(torch.jit._recursive.create_script_module_impl),
+            asks,
+        ),
+        *[
+            Patch(owner, name, scripting.saving(getattr(owner, name)), "any PyTorch must load the file")
+            for owner in saving
+            for name in ("save", "save_to_buffer")
+        ],
+    ]
 
 
 def _thread_patches() -> list[Patch]:
@@ -277,7 +385,33 @@ def _kernel_patches() -> list[Patch]:
         *_group(_C._nn, fused, **attend),
         *_group(torch._VF, "its mask is smaller on CUDA", dropout=dropout.dropout),
         *_group(torch, "its mask is smaller on CUDA", dropout=dropout.dropout),
+        *_group(torch, "it divides by lengths that may be on the CPU", ctc_loss=ctc.ctc_loss),
+        *_group(torch, fused, rms_norm=norms.rms_norm),
     ]
+
+
+def _profiler_patches() -> list[Patch]:
+    return _group(
+        torch.autograd.profiler,
+        "without CUDA's activity it falls back on events of C++, which complain about each operator",
+        _supported_activities=profiling.supported_activities,
+    )
+
+
+def _dispatch_patches() -> list[Patch]:
+    return _group(
+        simple_registry,
+        "C++ asks with every operator whether it has a rule for our mode; it has none",
+        find_torch_dispatch_rule=dispatch.find_rule,
+    )
+
+
+def _fake_patches() -> list[Patch]:
+    return _group(
+        FakeTensorMode,
+        "it would compute what it knows on the GPU itself, which C++ does not have",
+        avoid_device_init=property(wrappers.avoid_device_init),
+    )
 
 
 def _device_patches() -> list[Patch]:
@@ -286,7 +420,7 @@ def _device_patches() -> list[Patch]:
     return [Patch(torch, "device", devices.DeviceName, "C++ refuses a bare number as device in a CPU build")]
 
 
-def _autograd_patches(session: Session) -> list[Patch]:
+def _autograd_patches(autocast: Autocast) -> list[Patch]:
     return [
         *_group(
             torch.autograd.Function,
@@ -309,12 +443,19 @@ def _autograd_patches(session: Session) -> list[Patch]:
         *_group(
             torch,
             "C++ would cast by its own devices",
-            set_autocast_enabled=session.autocast.set_enabled,
-            clear_autocast_cache=session.autocast.clear_cache,
+            set_autocast_enabled=autocast.set_enabled,
+            clear_autocast_cache=autocast.clear_cache,
             Generator=generators.GeneratorName,
+        ),
+        *_group(
+            flex.MODULE,
+            "it would trace on a GPU, for which C++ has no threads",
+            create_fw_bw_graph=flex.create_graphs,
         ),
         *_group(torch, "its tracing does not see through a dispatch mode", compile=compiling.compile),
         *_group(torch.cuda, "old names, not available in CPU builds", **legacy.tensor_types()),
+        *_group(torch.cuda.sparse, "old names, not available in CPU builds", **legacy.sparse_types()),
+        *_group(torch, "old names, which C++ takes tensors on a GPU for", **legacy.host_types()),
     ]
 
 
@@ -358,21 +499,28 @@ def _storage_patches() -> list[Patch]:
         cpu=storages.cpu,
         clone=storages.clone,
         copy_=storages.copy_,
+        __new__=storages.new,
+        _share_cuda_=storages.share,
     )
 
 
-def table(session: Session) -> list[Patch]:
-    """Return all patches for `session`."""
-    factories_and_more = [*_factory_patches(), *_kernel_patches()]
+def table(session: Session, autocast: Autocast) -> list[Patch]:
+    """Return all patches for `session`, whose threads cast as `autocast` says."""
+    factories_and_more = [*_factory_patches(), *_kernel_patches(), *_composite_patches()]
     return [
+        *_group(_C, "they ask for CUDA's driver; those with an answer follow", **refusals.unanswered()),
         *_seam_patches(),
         *_cuda_patches(session),
+        *_fact_patches(),
         *_accelerator_patches(),
         *_tensor_patches(),
         *factories_and_more,
         *_script_patches(factories_and_more),
         *_device_patches(),
-        *_autograd_patches(session),
+        *_profiler_patches(),
+        *_dispatch_patches(),
+        *_fake_patches(),
+        *_autograd_patches(autocast),
         *_storage_patches(),
         *_module_patches(),
         *_numberless_patches(session),

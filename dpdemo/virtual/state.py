@@ -6,21 +6,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.arithmetic.cards import VIRTUAL
 from dpdemo.virtual.errors import VirtualGpuError, foreign_thread, forked, invalid_ordinal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
-    from dpdemo.virtual.casting import Autocast
+    from dpdemo.arithmetic.cards import Card
     from dpdemo.virtual.ledger import Ledger
+
+
+_num_modes: Any = torch._C._len_torch_dispatch_stack
+_mode_at: Any = torch._C._get_dispatch_stack_at
 
 
 class CurrentDevice(threading.local):
@@ -31,7 +39,11 @@ class CurrentDevice(threading.local):
     uncounted = False  # whether what is made here takes no bytes (see `fused.py`)
     is_beneath = False  # whether PyTorch's own Python kernels run, which take GPU tensors for what they are
     is_moving = False  # whether a module is between two devices, and its gradients not yet where it is
+    names_host = False  # whether "cpu" in a conversion means the host (a wrapper of tensors moves there)
     inside = False  # whether a `VirtualGpuMode` was entered in this thread
+
+    def __init__(self) -> None:
+        self.streams: dict[int, int] = {}  # each GPU's current stream; without an entry it is the default one
 
 
 @dataclass
@@ -44,10 +56,25 @@ class Session:
     is_meta: bool  # whether storages have sizes only, and no numbers
     devices: list[torch.device]
     generators: list[torch.Generator]
-    autocast: Autocast
+    scratch_capability: int | None = None  # count cuDNN's scratch as on cards of this compute capability
+    capacities: Sequence[int | None] = ()
+    card: Card = VIRTUAL
+    num_uncounted: int = 0  # how many threads make what takes no bytes (see `fused.py`)
+    draws_as_cpu: bool = False  # whether random numbers are the CPU's, and not CUDA's
     current: CurrentDevice = field(default_factory=CurrentDevice)
     pid: int = field(default_factory=os.getpid)
+    host_key: str = field(init=False)  # the same for storages of the host that are the user's
+    settings: dict[str, Any] = field(default_factory=dict)  # what a program sets that changes nothing here
+    entered: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # what leaving takes back
     modules: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)  # those with parts on a GPU
+
+    def __post_init__(self) -> None:
+        self.host_key = f"{self.key}_users"
+
+    def total_bytes(self, index: int) -> int:
+        """Return how much memory GPU `index` says it has."""
+        limit = self.capacities[self.check_ordinal(index)]
+        return self.card.memory_bytes if limit is None else limit
 
     def check_ordinal(self, index: int) -> int:
         """Return `index` if such a GPU exists, else raise CUDA's error."""
@@ -79,6 +106,18 @@ def check_thread(here: Session) -> None:
     """
     if not here.current.inside and not torch._C._len_torch_dispatch_stack():
         raise foreign_thread()
+
+
+def is_seen_by_us_alone() -> bool:
+    """Return whether only our mode, and no transform, looks at operators here, and there are numbers."""
+    functorch: Any = torch._C._functorch
+    return (
+        _num_modes() == 1
+        and getattr(_mode_at(0), "session", None) is session  # ours, not FakeTensorMode inside an operator
+        and not torch._C._len_torch_function_stack()
+        and functorch.peek_interpreter_stack() is None
+        and not the_session().is_meta
+    )
 
 
 def gpu_index(device: torch.device) -> int | None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
 
+from dpdemo.virtual.errors import needs_numbers, nothing_to_copy
 from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import label_of, stamp_all
 from dpdemo.virtual.ledger import Kind
-from dpdemo.virtual.numberless import META, beneath
+from dpdemo.virtual.ops.known import LARGEST, META, copy_shadow, numbers_of
+from dpdemo.virtual.ops.numberless import beneath
 from dpdemo.virtual.state import the_session
 
+if TYPE_CHECKING:
+    from dpdemo.virtual.state import Session
+
 _original_to = torch.Tensor.to
+_device: Any = torch._C.TensorBase.device
+_plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 
 
 class ToCopy(torch.autograd.Function):
@@ -54,21 +61,61 @@ def device_index(tensor: torch.Tensor) -> int | None:
     if session.is_meta and session.current.is_beneath:
         return None
     label = label_of(tensor, session.key)
-    return None if label is None else label.index
+    return _own_index(tensor) if label is None else label.index
+
+
+def _own_index(tensor: torch.Tensor) -> int | None:
+    """Return the GPU that C++ itself says, as it does of fake tensors."""
+    own: torch.device = _device.__get__(tensor)
+    return own.index if own.type == "cuda" else None
+
+
+def has_operators_of_its_own(kind: Any) -> bool:
+    """Return whether operators on tensors of a class are the class's own (`__torch_dispatch__`)."""
+    return kind.__torch_dispatch__ is not _plain_dispatch
 
 
 def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any]) -> torch.Tensor:
     """Copy `tensor` to `target` without recording a gradient, and count the bytes."""
     session = the_session()
+    if has_operators_of_its_own(type(tensor)):
+        return _copy_parts(session, tensor, target, options)
     source = device_index(tensor)
-    where = {"device": META} if session.is_meta and target is not None else {}
     with torch._C._DisableTorchDispatch(), beneath(session):
-        result = _original_to(tensor.detach(), **{**options, **where, "copy": True})
+        result = _copied(tensor.detach(), target, options)
     if target is not None:
         stamp_all(result, session, target)
     session.ledger.transfer(source, target, num_bytes(result))
     if source is None:
         mark_forward((result,), Kind.INPUT)
+    return result
+
+
+def _copy_parts(
+    session: Session, tensor: torch.Tensor, target: int | None, options: dict[str, Any]
+) -> torch.Tensor:
+    """Copy a tensor that wraps others: its class copies each (`rules.py` counts them)."""
+    device = torch.device("cpu") if target is None else session.devices[target]
+    before, session.current.names_host = session.current.names_host, True
+    try:
+        result: torch.Tensor = torch.ops.aten._to_copy.default(tensor.detach(), device=device, **options)
+    finally:
+        session.current.names_host = before
+    return result
+
+
+def _copied(tensor: torch.Tensor, target: int | None, options: dict[str, Any]) -> torch.Tensor:
+    """Copy the numbers of `tensor`, if it has any; what is known of them goes with a copy that has none."""
+    options = {**options, "copy": True}
+    if not the_session().is_meta:
+        return _original_to(tensor, **options)
+    if tensor.is_nested:
+        raise needs_numbers("Tensor.to of a nested tensor")
+    numbers = numbers_of(tensor) if target is None else None
+    if numbers is not None and numbers.nbytes <= LARGEST:
+        return _original_to(numbers, **options)
+    result = _original_to(tensor, **options, device=META)
+    copy_shadow(tensor, result)
     return result
 
 
@@ -81,6 +128,8 @@ def num_bytes(tensor: torch.Tensor) -> int:
 
 def move(tensor: torch.Tensor, target: int | None, **options: Any) -> torch.Tensor:
     """Return `tensor` on GPU `target` (None: on the CPU), itself if it is there already."""
+    if target is not None and tensor.is_meta and not the_session().is_meta:
+        raise nothing_to_copy()
     if device_index(tensor) == target:
         return _original_to(tensor, **options) if options else tensor
     if (tensor.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:

@@ -6,7 +6,7 @@ Not collected by itself: `make test-models` installs the library and runs it.
 import pytest
 import torch
 
-from dpdemo.preflight import check
+from dpdemo.checking import check
 
 transformers = pytest.importorskip("transformers", reason="the `transformers` library is not installed")
 
@@ -61,4 +61,4 @@ def test_a_mean_loss_with_labels_is_found():
         model = transformers.BertForSequenceClassification(config)
         return model, {"input_ids": torch.ones(16, 9, dtype=torch.long), "labels": torch.arange(16) % 3}
 
-    assert set(check(factory).codes) >= {"DP401", "DP501"}
+    assert "DP501" in check(factory).codes

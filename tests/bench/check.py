@@ -1,7 +1,7 @@
-"""Time checks of a model of 10^6 parameters over 4 virtual GPUs: `dpdemo.check`, and `dpdemo exec --check`.
+"""Time checks over 4 virtual GPUs: `dpdemo.check`, and `dpdemo exec --check`.
 
-`dpdemo.check` is held against the bare runs that it needs, a training loop that is checked against the same
-one unchecked.
+Of a model of 10^6 parameters `dpdemo.check` is held against the bare runs that it needs, and a training loop
+that is checked against the same one unchecked; of 30 small models, against one plain forward and backward.
 The bare runs are the batches and modes of the check, each forward and backward on one virtual GPU and under
 DataParallel, and nothing else. One run, taking turns, medians of the processor's time.
 """
@@ -9,13 +9,15 @@ DataParallel, and nothing else. One run, taking turns, medians of the processor'
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
-from dpdemo.preflight import check
-from dpdemo.preflight.batches import plan
-from dpdemo.preflight.watching import CallCheck
+from dpdemo.checking import check
+from dpdemo.checking.batches import plan
+from dpdemo.checking.program import CallCheck
 from dpdemo.virtual import virtual_gpus
 
 ROUNDS = 9
@@ -78,6 +80,73 @@ def watched() -> None:
         assert check.report().ok
 
 
+class Reading(nn.Module):
+    """An embedding, a recurrent layer that is flattened first, and a linear one."""
+
+    def __init__(self, kind: Callable[..., nn.Module], width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, width)
+        self.rnn: Any = kind(width, width, batch_first=True)
+        self.fc = nn.Linear(width, 4)
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        """Read ids of shape (rows, time); return scores of shape (rows, time, 4)."""
+        self.rnn.flatten_parameters()
+        return self.fc(self.rnn(self.embedding(ids))[0])
+
+
+def perceptron(depth: int, width: int) -> nn.Module:
+    """Build `depth` linear layers with an activation between each two."""
+    layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.GELU())]
+    return nn.Sequential(*layers, nn.Linear(width, 4))
+
+
+def convolutions(norm: Callable[[int], nn.Module], depth: int) -> nn.Module:
+    """Build `depth` convolutions, each normalised."""
+    layers = [part for _ in range(depth) for part in (nn.Conv2d(8, 8, 3, padding=1), norm(8), nn.ReLU())]
+    return nn.Sequential(nn.Conv2d(3, 8, 3), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+
+
+def attention(depth: int) -> nn.Module:
+    """Build an encoder of `depth` layers."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    return nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+
+
+NORMS = (nn.BatchNorm2d, lambda size: nn.GroupNorm(2, size), nn.Identity)
+SMALL = [
+    *((partial(perceptron, depth, width), (width,)) for depth in (1, 2, 4) for width in (8, 32, 64)),
+    *((partial(convolutions, norm, depth), (3, 10, 10)) for norm in NORMS for depth in (1, 2, 4)),
+    *((partial(Reading, kind, width), None) for kind in (nn.LSTM, nn.GRU, nn.RNN) for width in (8, 32)),
+    *((partial(attention, depth), (6, 16)) for depth in (1, 2, 3)),
+    *((partial(nn.Sequential, nn.Flatten(), nn.Linear(size, 4)), (size,)) for size in (4, 16, 128)),
+]
+"""30 small models, and the shape of one sample; None is a sentence of ids."""
+
+
+def drawn(shape: tuple[int, ...] | None, size: int) -> torch.Tensor:
+    """Draw a batch."""
+    return torch.randint(0, 50, (size, 6)) if shape is None else torch.randn(size, *shape)
+
+
+def check_small_models(goal: float) -> None:
+    """Print how many plain forwards and backwards a check of a small model takes: the median of 30 models."""
+    ratios, spent = [], []
+    for factory, shape in SMALL:
+        inputs = partial(drawn, shape)
+        plain = factory()
+        step = lambda: plain(inputs(BATCH_SIZE)).sum().backward()  # noqa: B023, E731 - called in this round
+        step()
+        bare = statistics.median(seconds(step) for _ in range(ROUNDS))
+        check(factory, inputs, gpus=NUM_GPUS, batch_size=BATCH_SIZE)
+        spent.append(seconds(lambda: check(factory, inputs, gpus=NUM_GPUS, batch_size=BATCH_SIZE)))  # noqa: B023
+        ratios.append(spent[-1] / bare)
+    ratio, took = statistics.median(ratios), statistics.median(spent)
+    print(f"{len(SMALL)} small models: a check takes {took * 1000:.0f} ms of the processor")
+    verdict = "met" if ratio <= goal else "MISSED"
+    print(f"check ÷ one plain forward and backward {ratio:>8.0f}   (at most {goal:.0f}) {verdict}")
+
+
 def seconds(work: Callable[[], None]) -> float:
     """Give the processor's time for one piece of work."""
     start = time.process_time()
@@ -99,4 +168,5 @@ def compare(name: str, baseline: Callable[[], None], work: Callable[[], None], g
 if __name__ == "__main__":
     torch.set_num_threads(1)
     compare("check ÷ the runs that it needs", bare_runs, checked, 3)
+    check_small_models(142)
     compare("training with exec --check ÷ without", trained, watched, 1.5)

@@ -107,7 +107,7 @@ def main() -> int:
         f"chunks by hand {hand:.3f} s, DataParallel {dp:.3f} s"
     )
     held = [
-        report("overhead of an operator, µs", virtual - plain, 40),
+        report("overhead of an operator, µs", virtual - plain, 8),
         report("transformer encoder, one virtual GPU ÷ plain CPU", gpu / cpu, 1.25),
         report(
             f"transformer encoder, DataParallel over {NUM_GPUS} virtual GPUs ÷ chunks by hand",

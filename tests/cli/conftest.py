@@ -1,12 +1,12 @@
 """Calling the program as its user does."""
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from processes import run
 
 from dpdemo.cli import main
 
@@ -42,15 +42,11 @@ def program():
     """Call the program as a process of its own."""
 
     def call(*args, cwd=None, typed=None, **env):
-        done = subprocess.run(
+        done = run(
             [sys.executable, "-m", "dpdemo", *map(str, args)],
-            capture_output=True,
-            text=True,
-            check=False,
             cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(ROOT), **env},
             input=typed,
-            timeout=120,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
 

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import PATIENCE_SECONDS, run
 
-from dpdemo.preflight.registry import find_rule, rules
+from dpdemo.checking.registry import rules
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -37,6 +38,11 @@ class Clean(nn.Module):
 
     def forward(self, x):
         return self.fc(x)
+
+
+class Pair(Clean):
+    def forward(self, x, y):
+        return self.fc(x + y)
 
 
 def with_inputs():
@@ -95,7 +101,8 @@ def test_json_holds_every_finding(dpdemo):
     assert document["ok"] is False
     (finding,) = document["findings"]
     assert (finding["code"], finding["file"], finding["line"]) == ("DP301", "zoo_of_models.py", 10)
-    assert finding["after"] == find_rule("DP301").section("After")
+    assert finding["after"] == "model.module.steps += 1   # outside, after the call"
+    assert finding["is_example"] is False
 
 
 @pytest.mark.usefixtures("models")
@@ -119,7 +126,9 @@ def test_sarif_has_a_result_and_its_rule(dpdemo):
 @pytest.mark.usefixtures("models")
 def test_markdown_has_a_row_a_finding_and_the_fix(dpdemo):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "markdown")
-    assert "| error | DP301 lost-state | zoo_of_models.py:10 | `steps` goes" in done.out
+    assert "| error | DP301 lost-state | zoo\\_of\\_models.py:10 | \\`steps\\` goes" in " ".join(
+        done.out.split()
+    )
     assert "```diff\n- self.steps += 1" in done.out
 
 
@@ -142,7 +151,7 @@ def test_a_save_that_fails_leaves_the_old_file(dpdemo, models, monkeypatch):
     (models / "report.json").write_text("old")
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", "report.json")
-    assert (done.code, "could not save 'report.json': No space left" in done.err) == (1, True)
+    assert (done.code, "could not save 'report.json': No space left" in done.err) == (3, True)
     assert (models / "report.json").read_text() == "old"
 
 
@@ -176,15 +185,21 @@ def test_a_wrong_pyproject_is_an_error_that_names_the_key(dpdemo, models, text, 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "expected `pkg.mod:factory`, got nothing"),
-        (["zoo_of_models"], "expected `pkg.mod:factory`, got 'zoo_of_models' - at argument TARGET"),
+        ([], "expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing"),
+        (
+            ["zoo_of_models"],
+            "or `pkg.mod:Net`, got `zoo_of_models` - at argument TARGET",
+        ),
         (["zoo_of_models:Missing"], "it has "),
         (["zoo_of_models:broken", "--input", "8x4"], "NameError"),
-        (["zoo_of_models:Clean"], "expected inputs for the model, got none"),
+        (
+            ["zoo_of_models:Pair"],
+            "expected inputs of `zoo_of_models:Pair`, got none, and its layers do not tell",
+        ),
         (["zoo_of_models:Clean", "--input", "8xx4"], "got '8xx4' - at option `--input`"),
         (["zoo_of_models:Clean", "--input", "8x5"], "expected Clean to run with these inputs on one GPU"),
         (["zoo_of_models:Clean", "--input", "8x4", "--inputs", "a:b"], "got both"),
-        (["zoo_of_models:Clean", "--input", "8x4", "--gpus", "1"], "expected 2 to 64 GPUs, got 1"),
+        (["zoo_of_models:Clean", "--input", "8x4", "--gpus", "1"], "expected 2 to 128 GPUs, got 1"),
         (["zoo_of_models:Clean", "--input", "8x4", "--select", "DP20x"], "at option `--select`"),
         (["zoo_of_models:Clean", "--input", "8x4", "--save", "report.pdf"], "expected a file ending in"),
         (
@@ -224,7 +239,7 @@ def test_listing_and_explaining_import_no_torch():
         "except SystemExit: pass\n"
         "assert 'torch' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert "DP201" in done.stdout
 
@@ -241,5 +256,12 @@ def test_ctrl_c_ends_a_check_without_a_traceback(tmp_path):
     )  # fmt: skip
     assert child.stderr.readline() == "in forward\n"
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert (child.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.usefixtures("models")
+def test_inputs_that_were_not_given_are_worked_out_and_said(dpdemo):
+    done = dpdemo("check", "zoo_of_models:Clean", "--gpus", "2")
+    assert (done.code, done.err) == (0, "hint: --input 32x4, worked out from the first layer\n")
+    assert "no pitfalls" in done.out

@@ -9,6 +9,7 @@ import textwrap
 import pytest
 import torch
 from jsonforms import keeps_to
+from processes import PATIENCE_SECONDS, run
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
 pytestmark = needs_no_gpu
@@ -83,7 +84,7 @@ def test_a_program_that_fails_leaves_pythons_traceback_its_code_and_the_report(p
     lines = head.splitlines()
     assert lines[:2] == ["Traceback (most recent call last):", f'  File "{path}", line 8, in <module>']
     assert "Caught RuntimeError in replica 0 on device 0" in head
-    for ours in ("dpdemo/cli", "program.py", "watch.py", "execution.py"):
+    for ours in ("dpdemo/cli", "dpdemo/executing", "dpdemo/observation", "dpdemo/checking"):
         assert ours not in head
     assert "DataParallel(ReLU) #1 on cuda:0–1: never called" in tail
     assert "run on cuda:0 alone" in " ".join(tail.split())
@@ -106,9 +107,7 @@ def test_a_program_without_dataparallel_is_told_so_in_one_line(program, script):
     assert "DataParallel was not used" in done.err
     lines = " ".join(done.err.split())
     assert "device → host 1 KiB in 1 copy Peak cuda:0 0 B cuda:1 1 KiB" in lines
-    assert (
-        "The program set CUDA_VISIBLE_DEVICES to '1'; virtual GPUs do not heed it, so it saw all 2." in lines
-    )
+    assert "The program set CUDA_VISIBLE_DEVICES to '1'; virtual GPUs ignore that, so it saw all 2." in lines
 
 
 def test_quiet_leaves_the_report_out_and_the_code_and_stdin_are_the_programs(program, script, tmp_path):
@@ -169,13 +168,15 @@ def test_a_module_with_workers_threads_and_atexit_functions_keeps_its_gpus_to_th
     )
     done = program("exec", "--gpus", "2", "-m", "pkg.mod", "-m", "--report", "x", cwd=tmp_path)
     assert done.code == 0, done.err
+    late = ["thread cuda:0", "atexit cuda:0"]
+    if (3, 12) <= sys.version_info < (3, 12, 3):
+        late = []  # there no thread can be started once the main one is done: python/cpython#113964
     assert done.out.splitlines() == [
         "batch 4",
         "batch 2",
         "child 5",
         "end ['-m', '--report', 'x'] 3",
-        "thread cuda:0",
-        "atexit cuda:0",
+        *late,
     ]
     assert done.err.count("Ran on 2 virtual GPUs: -m pkg.mod") == 1
     assert "DataParallel(Model) #1 on cuda:0–1: 4 calls" in done.err
@@ -262,21 +263,20 @@ BAD = [
     (["--gpus", "2", "tests"], "expected a script, got the directory 'tests' without a `__main__.py`"),
     (["--gpus", "2", "-m", "nowhere"], "expected a module, got 'nowhere': there is no `nowhere`"),
     (["--gpus", "2", "-m", "tests/a.py"], "expected a module such as `pkg.mod`, got 'tests/a.py'"),
-    (["--gpus", "2"], "Missing argument 'SCRIPT|MODULE [ARGS]...'"),
-    (["tests/conftest.py"], "Missing option '--gpus'"),
+    (["--gpus", "2"], "expected SCRIPT|MODULE [ARGS]..., got nothing"),
     (["--gpus", "0", "x.py"], "expected a count of 1 or more, got 0 - at option `--gpus`"),
-    (["--gpus", "many", "x.py"], "expected a count such as 8, or ordinals such as 0,1,2, got 'many'"),
-    (["--gpus", "all", "x.py"], "expected a count such as 8, got 'all' - at option `--gpus`"),
+    (["--gpus", "many", "x.py"], "ordinals such as 0,2 or 0-3, or `all`, got 'many'"),
+    (["--gpus", "all", "x.py"], "expected a count such as 8, got `all` - at option `--gpus`"),
     (["--gpus", "2,3", "x.py"], "--gpus 4 for a program that names cuda:3, --gpus 2 for one that takes"),
     (["--gpus", "0,0", "x.py"], "expected a count such as 8, got '0,0'"),
-    (["--gpus", "129", "x.py"], "expected at most 128 virtual GPUs, got 129"),
+    (["--gpus", "129", "x.py"], "expected at most 128 GPUs, numbered 0 to 127, got one numbered 128"),
     (["--gpus", "2", "--report", "r.txt", HERE], "expected a file ending in .json, got 'r.txt'"),
     (["--gpus", "2", "--report", "no/r.json", HERE], "got the folder 'no' - at option `--report`"),
     (["--gpus", "2", "--report", "tests", HERE], "got the directory 'tests' - at option `--report`"),
-    (["--gpus", "2", "--gpu-memory", "24", HERE], "got '24' - at option `--gpu-memory` hint: with its unit"),
+    (["--gpus", "2", "--gpu-memory", "24XB", HERE], "expected a size such as 24GiB or 512MiB, got '24XB'"),
     (["--gpus", "2", "--gpu-memory", "lots", HERE], "expected a size such as 24GiB or 512MiB, got 'lots'"),
     (["--gpus", "2", "--gpu-memory", "1GiB,1GiB,1GiB", HERE], "one for each of the 2 GPUs, got 3 sizes - at"),
-    (["--gpus", "2", "--lr", "3", "x.py"], "No such option: --lr"),
+    (["--gpus", "2", "--lr", "3", "x.py"], "expected a known option, got '--lr'"),
 ]  # fmt: skip
 
 
@@ -298,7 +298,7 @@ try:
 except SystemExit as stop:
     print(stop.code, "torch" in sys.modules, "rich" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", code], check=True)
     assert done.stdout == "2 False False\n"
 
 
@@ -407,9 +407,53 @@ def test_ctrl_c_while_a_call_is_rehearsed_ends_the_program_as_python_does(tmp_pa
     )  # fmt: skip
     assert child.stderr.readline() == "in forward\n"
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert (child.returncode, out) == (130, "")
     head, _, tail = err.partition("Ran on 2 virtual GPUs")
     assert head.rstrip().splitlines()[-1] == "KeyboardInterrupt"
-    assert "preflight" not in head
+    assert "dpdemo/checking" not in head
     assert tail.endswith("Slow on 2 virtual GPUs: no pitfalls\n")
+
+
+def test_every_call_is_saved_as_a_trace_of_a_thread_a_gpu(program, script, tmp_path):
+    path = script(
+        """
+        import torch
+        model = torch.nn.DataParallel(torch.nn.Linear(4, 2).cuda())
+        for rows in (8, 8, 3):
+            model(torch.ones(rows, 4).cuda())
+        """
+    )
+    done = program("exec", "--gpus", "2", "--quiet", "--save", tmp_path / "trace.json", path)
+    assert (done.code, done.err) == (0, "")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    blocks = [(event["tid"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
+    assert blocks == [(0, 0, 2000), (1, 0, 2000), (0, 2000, 1000), (1, 2000, 1000)]
+
+
+def test_a_trace_is_refused_under_a_name_that_is_none(program, script, tmp_path):
+    done = program("exec", "--gpus", "2", "--save", tmp_path / "calls.json", script("print(1)"))
+    assert done.code == 2
+    assert "expected a name that ends in trace.json" in done.err
+
+
+def test_without_gpus_a_program_finds_two_and_is_told_so(program, script):
+    path = script("import torch\nprint(torch.cuda.device_count())\n")
+    done = program("exec", path, "--gpus", "8")
+    assert (done.code, done.out) == (0, "2\n")
+    assert f"hint: `--gpus` after {path} is the program's own" in done.err
+    assert "hint: 2 virtual GPUs, since none were named" in done.err
+
+
+@pytest.mark.parametrize("words", [["python"], ["python3.11"], ["/usr/bin/python3"]])
+def test_an_interpreter_before_the_script_is_left_out(program, script, words):
+    path = script("import sys\nprint(sys.argv[1:])\n")
+    done = program("exec", "--gpus", "2", *words, path, "--lr", "3")
+    assert (done.code, done.out) == (0, "['--lr', '3']\n")
+    assert f"hint: `{words[0]}` is left out" in done.err
+
+
+def test_python_m_is_read_as_a_module(program):
+    done = program("exec", "--gpus", "2", "python", "-m", "timeit", "-h")
+    assert done.code == 0
+    assert "Tool for measuring execution time" in done.out

@@ -1,11 +1,12 @@
 """`dpdemo explain` as its user calls it."""
 
+import dataclasses
 import json
 
 import pytest
 import torch
 
-from dpdemo.explanation import Explanation
+from dpdemo.reports.explanation import Explanation
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
@@ -33,7 +34,7 @@ def test_the_checked_in_config_has_an_uneven_split(dpdemo):
     done = dpdemo("explain", "--virtual", "--config", "configs/primitives.yaml", "-f", "json")
     found = json.loads(done.out)
     assert [part["shapes"] for part in found["steps"][0]["made"]] == [[3, 5], [3, 5], [3, 5], [1, 5]]
-    assert set(found) == {"schema", "model", *Explanation.__dataclass_fields__}
+    assert set(found) == {"schema", "model", *(field.name for field in dataclasses.fields(Explanation))}
 
 
 @needs_no_gpu
@@ -44,7 +45,7 @@ def test_a_gpu_that_is_not_visible_exits_2(dpdemo):
 
 
 def test_a_format_that_it_lacks_is_refused(dpdemo):
-    assert dpdemo("explain", "-f", "csv").code == 2
+    assert dpdemo("explain", "-f", "transcript").code == 2
     assert "--verbose" not in dpdemo("explain", "--help").out
 
 
@@ -55,4 +56,7 @@ def test_it_is_saved_by_its_ending_and_refused_before_it_runs(dpdemo, tmp_path):
     assert done.code == 0
     assert f"saved to {path}" in done.err
     assert path.stat().st_size > 0
-    assert "expected a file ending in .svg, .html, .txt or .json" in dpdemo("explain", "--save", "e.csv").err
+    assert (
+        "expected a file ending in .svg, .html, .txt, .json, .csv or .md"
+        in dpdemo("explain", "--save", "e.pdf").err
+    )

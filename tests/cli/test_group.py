@@ -5,10 +5,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from processes import run
 
 import dpdemo as package
 from dpdemo.cli.group import COMMANDS
-from dpdemo.config import Config
+from dpdemo.config.fields import Config
 
 ROOT = Path(package.__file__).parent.parent
 
@@ -41,7 +42,6 @@ def test_the_version_is_the_packages(dpdemo):
 
 
 def test_help_loads_no_command_and_no_torch():
-    import subprocess
     import sys
 
     code = """
@@ -52,7 +52,34 @@ try:
     main()
 except SystemExit:
     pass
-print([name for name in ("torch", "rich", "dpdemo.cli.run", "dpdemo.config") if name in sys.modules])
+print([name for name in ("torch", "rich", "dpdemo.cli.run", "dpdemo.config.fields") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", code], check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "as_option"),
+    [
+        (["help"], ["--help"]),
+        (["-h"], ["--help"]),
+        (["version"], ["--version"]),
+        (["help", "simulate"], ["simulate", "--help"]),
+        (["run", "-h"], ["run", "--help"]),
+    ],
+)
+def test_what_people_type_for_help_is_understood(dpdemo, words, as_option):
+    done, expected = dpdemo(*words), dpdemo(*as_option)
+    assert (done.code, done.out) == (0, expected.out)
+
+
+def test_a_lone_number_after_simulate_is_its_gpus(dpdemo):
+    assert dpdemo("simulate", "8", "-q").out == dpdemo("simulate", "--gpus", "8", "-q").out
+
+
+def test_the_case_of_a_choice_does_not_matter(dpdemo):
+    done = dpdemo("simulate", "--strategy", "DDP", "--processes", "2", "--format", "CSV", "-q")
+    assert (
+        done.out == dpdemo("simulate", "--strategy", "ddp", "--processes", "2", "--format", "csv", "-q").out
+    )
+    assert done.code == 0

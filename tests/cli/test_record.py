@@ -1,13 +1,14 @@
 """`dpdemo record` and `dpdemo replay` as their user calls them."""
 
+import dataclasses
 import json
 
 import pytest
 import torch
 
 import dpdemo as package
-from dpdemo.recording import load_recording
-from dpdemo.verdict import Replay
+from dpdemo.reports.recording import load_recording
+from dpdemo.reports.replay import Replay
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
@@ -66,7 +67,7 @@ def test_one_gpu_can_stand_in_for_three(dpdemo, file):
 def test_the_json_holds_the_outcome(dpdemo, file):
     found = json.loads(dpdemo("replay", file, "-f", "json").out)
     assert (found["schema"], found["verdict"], found["first"]) == ("dpdemo.replay/1", "identical", None)
-    assert set(found) == {"schema", *Replay.__dataclass_fields__}
+    assert set(found) == {"schema", *(field.name for field in dataclasses.fields(Replay))}
 
 
 @needs_no_gpu
@@ -77,7 +78,10 @@ def test_the_json_holds_the_outcome(dpdemo, file):
             ["replay", "none.json"],
             "expected a recording, got a file that cannot be read as JSON (No such file",
         ),
-        (["replay", "none.json", "--gpus", "x"], "expected ordinals such as 0,1,2, or `all`, got 'x'"),
+        (
+            ["replay", "none.json", "--gpus", "x"],
+            "expected a count such as 3, ordinals such as 0,2 or 0-3, or `all`, got 'x'",
+        ),
         (["record", "r.csv"], "expected a file ending in .json, got 'r.csv' - at argument `FILE`"),
         (["record", "no/such/r.json"], "expected a file in an existing folder"),
         (["record", "--batches", "0", "r.json"], "expected 1 or more batches, got 0"),
@@ -96,3 +100,29 @@ def test_record_has_the_config_and_no_options_of_a_report(dpdemo):
     said = dpdemo("record", "--help").out
     assert "--batch-size" in said
     assert not [option for option in ("--save", "--format", "--verbose") if option in said]
+
+
+OWN = """
+from torch import nn
+
+print("imported")
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(5, 2)
+"""
+
+
+@needs_no_gpu
+def test_code_that_a_recording_names_runs_only_when_it_is_trusted(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_net.py").write_text(OWN)
+    program("record", "-q", "--virtual", "--model", "own_net.py:Net", "r.json")
+    refused = program("replay", "r.json")
+    assert (refused.code, refused.out) == (2, "")
+    assert "got `own_net.py:Net`, whose code a replay would import and run - at r.json" in refused.err
+    assert "--trust" in refused.err
+    trusted = program("replay", "r.json", "--trust")
+    assert trusted.code == 0
+    assert trusted.out.startswith("imported\n")
+    assert "hint: imports and runs the model `own_net.py:Net`" in trusted.err

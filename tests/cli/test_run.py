@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from processes import PATIENCE_SECONDS
 
 from dpdemo.cli.startup import loading_torch
 
@@ -75,7 +76,7 @@ def on_a_terminal(*args, interrupt_after=None):
             child.send_signal(signal.SIGINT)
             interrupted = True
     os.close(master)
-    return child.wait(60), shown.decode()
+    return child.wait(PATIENCE_SECONDS), shown.decode()
 
 
 def test_ctrl_c_shows_the_batches_done_so_far_and_exits_130():
@@ -116,7 +117,7 @@ def interrupted_when_it_says(text, command, folder):
     assert text in first
     child.send_signal(signal.SIGINT)
     try:
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=PATIENCE_SECONDS)
     finally:
         child.kill()  # where it did not heed the signal, nobody else would end it
     return child.returncode, out, err

@@ -1,15 +1,14 @@
 """What the program does when stdout takes no more, by a real pipe, a full disk and a closed stream."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import run
 
 from dpdemo.cli.stdout import READER_LEFT
-from dpdemo.render import FORMATS
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = "simulate --gpus 8 --verbose --data-size 1000000"
@@ -20,18 +19,10 @@ def bash(command, cwd=ROOT):
     """Run a line of bash in which a failure anywhere in a pipe counts, with stdout buffered as for users."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],  # noqa: S607 - the user's shell
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env={**env, "PATH": path},
-        timeout=120,
-    )
+    return run(["bash", "-o", "pipefail", "-c", command], cwd=cwd, env={**env, "PATH": path})
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["table", "transcript", "json", "csv", "markdown"])
 def test_a_reader_that_has_enough_ends_it_as_sigpipe_ends_other_tools(form):
     done = bash(f"dpdemo {LONG} --format {form} | head -3")
     assert (done.returncode, done.stderr) == (READER_LEFT, "")
@@ -84,3 +75,57 @@ def test_a_program_of_exec_ends_as_it_would_under_python(tmp_path):
     ends = [bash(f"{how} program.py | true", tmp_path) for how in ("python", "dpdemo exec -q --gpus 2")]
     assert len({done.returncode for done in ends}) == 1
     assert ends[0].stderr == ends[1].stderr != ""
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_stdout_that_is_only_read_is_an_error_in_words(form):
+    done = bash(f"dpdemo simulate --gpus 8 --format {form} 1</dev/null")
+    assert done.returncode == 1
+    assert done.stderr == "error: could not write to stdout: Bad file descriptor\n"
+
+
+@pytest.mark.parametrize("columns", ["0", "-1", "x", "9" * 5000, "²"])
+def test_columns_that_make_no_sense_leave_the_table_as_it_is_in_a_pipe(columns):
+    done = bash(f"COLUMNS={columns} dpdemo simulate --gpus 2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "In Model: input" in done.stdout
+
+
+def test_every_file_is_saved_though_the_reader_leaves(tmp_path):
+    done = bash("dpdemo simulate --gpus 2 -q --save r.md --save r.svg --save r.json | true", tmp_path)
+    assert done.returncode == READER_LEFT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md", "r.svg"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate --save own.md",
+        "record own.json",
+        "compare --emit own.py",
+        "explain --save other.md --save ./own.md",
+    ],
+)
+def test_the_config_that_is_read_is_never_written_over(tmp_path, command):
+    name = command.split()[-1]
+    (tmp_path / name).write_text("batch_size: 64")
+    done = bash(f"dpdemo {command} --config {name}", tmp_path)
+    assert done.returncode == 2
+    assert "which is being read - at " in done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["batch_size: 64"]
+
+
+@needs_no_gpu
+def test_a_script_is_refused_before_any_work(tmp_path):
+    done = bash("dpdemo compare --gpus 2 --emit no/such.py", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "got the folder 'no' - at option `--emit`" in done.stderr
+
+
+@needs_no_gpu
+def test_an_ascii_stdout_takes_a_model_of_any_name(tmp_path):
+    (tmp_path / "grün.py").write_text("from torch import nn\nclass Größe(nn.Linear):\n"
+                                     "    def __init__(self): super().__init__(4, 2)\n")  # fmt: skip
+    done = bash("PYTHONIOENCODING=ascii dpdemo check grün.py:Größe --input 8x4", tmp_path)
+    assert done.returncode == 0
+    assert r"Gr\xf6\xdfe on 4 virtual GPUs" in done.stdout

@@ -1,9 +1,10 @@
 """Memory reports that several tests draw, made by hand."""
 
+from dataclasses import replace
 from typing import Any
 
-from dpdemo.config import make_config
-from dpdemo.memoryreport import PARTS, Fit, GpuMemory, MemoryReport, Remedy, Training
+from dpdemo.config.load import make_config
+from dpdemo.reports.memory import PARTS, Fit, GpuMemory, MemoryReport, Remedy, Training
 
 MIB, GIB = 2**20, 2**30
 WORKSPACES = 64 * MIB
@@ -41,8 +42,7 @@ def report(*gpus: GpuMemory, batch_size: int = 256, **changes: Any) -> MemoryRep
         "batch_size": batch_size,
         "num_parameters": 124_439_808,
         "inputs": (("0", (batch_size, 512)),),
-        "chunks": tuple(rows),
-        "gpus": gpus,
+        "gpus": tuple(replace(gpu, rows=number) for gpu, number in zip(gpus, rows, strict=True)),
         **changes,
     }
     return MemoryReport(**made)

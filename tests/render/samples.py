@@ -9,7 +9,7 @@ from rich.console import Console
 
 import dpdemo
 from dpdemo.render import write
-from dpdemo.report import Outside, ReplicaRun, SplitReport
+from dpdemo.reports.split import Outside, ReplicaRun, SplitReport
 
 INT64_MAX = 2**63 - 1
 

@@ -1,12 +1,10 @@
 """Bars: a device's share as a length."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.render.bars import bar
+from dpdemo.render.split.bars import bar, heading
 
 largest = st.integers(1, 2**63 - 1)
 
@@ -14,7 +12,7 @@ largest = st.integers(1, 2**63 - 1)
 @given(st.data(), largest, st.integers(2, 80), st.booleans())
 def test_a_bar_fills_its_width_and_only_the_largest_is_all_block(data, largest, width, ascii_only):
     rows = data.draw(st.integers(0, largest))
-    text = bar(rows, largest, 0, width, ascii_only=ascii_only).plain
+    text = bar(rows, largest, width, ascii_only=ascii_only).plain
     shade = "." if ascii_only else "░"
 
     assert len(text) == width
@@ -28,22 +26,32 @@ def test_more_rows_never_make_a_shorter_bar(data, largest, width):
     more = data.draw(st.integers(fewer, largest))
 
     def shade(rows):
-        return bar(rows, largest, 0, width, ascii_only=False).plain.count("░")
+        return bar(rows, largest, width, ascii_only=False).plain.count("░")
 
     assert shade(more) <= shade(fewer)
 
 
 @pytest.mark.parametrize(("rows", "drawn"), [(8, "████"), (4, "██░░"), (3, "█▌░░"), (1, "▌░░░"), (0, "░░░░")])
 def test_a_bar_is_exact_to_an_eighth_of_a_cell(rows, drawn):
-    assert bar(rows, 8, 0, 4, ascii_only=False).plain == drawn
+    assert bar(rows, 8, 4, ascii_only=False).plain == drawn
 
 
 def test_a_lone_row_out_of_a_million_can_be_seen():
-    assert bar(1, 10**6, 0, 10, ascii_only=False).plain.startswith("▏")
-    assert bar(1, 10**6, 0, 10, ascii_only=True).plain == "#........."
+    assert bar(1, 10**6, 10, ascii_only=False).plain.startswith("▏")
+    assert bar(1, 10**6, 10, ascii_only=True).plain == "#........."
 
 
-def test_neighbours_differ_in_colour():
-    colours = [bar(1, 1, position, 4, ascii_only=False).spans[0].style for position in range(10)]
+@pytest.mark.parametrize(
+    ("rows", "block", "shade"), [(8, "green", "dim"), (3, "yellow", "dim"), (0, "red", "red")]
+)
+def test_full_short_and_idle_devices_each_have_their_colour(rows, block, shade):
+    drawn = bar(rows, 8, 4, ascii_only=False)
 
-    assert all(one != other for one, other in itertools.pairwise(colours))
+    assert {str(span.style) for span in drawn.spans} <= {block, shade}
+    assert str(drawn.spans[-1].style) == (block if rows == 8 else shade)
+
+
+def test_the_heading_of_the_bars_is_as_long_as_they_are_wide():
+    assert [heading(width) for width in (40, 20, 6, 4)] == [
+        "share of the largest chunk", "of the largest", "share", ""
+    ]  # fmt: skip

@@ -6,8 +6,9 @@ import pytest
 from jsonforms import keeps_to
 from rich.console import Console
 
-from dpdemo.balance import VisibleDevice, find_imbalance
-from dpdemo.render.devices import write_devices
+from dpdemo.arithmetic.balance import VisibleDevice
+from dpdemo.render import write
+from dpdemo.reports.visible import VisibleDevices
 
 
 def gpu(number, gigabytes):
@@ -16,7 +17,7 @@ def gpu(number, gigabytes):
 
 def drawn(devices, form="table"):
     file = io.StringIO()
-    write_devices(devices, find_imbalance(devices), form, Console(file=file, width=80, _environ={}))
+    write(VisibleDevices(tuple(devices)), form, Console(file=file, width=80, _environ={}))
     return file.getvalue()
 
 

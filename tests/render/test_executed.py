@@ -6,11 +6,11 @@ import pytest
 from jsonforms import keeps_to
 from rich.console import Console
 
-from dpdemo.devices import Devices
-from dpdemo.execreport import ExecReport, Traffic, Use
-from dpdemo.prediction import simulate
-from dpdemo.render.executed import heading, peaks, print_execution
-from dpdemo.render.executedjson import execution_json
+from dpdemo.prediction.predict import simulate
+from dpdemo.render import drawing_of, write
+from dpdemo.render.execution import heading, peaks
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.execution import ExecReport, Traffic, Use
 
 GPUS = Devices.of("cuda", range(3))
 SPLITS = simulate(gpus=3).batches  # 30 rows three times, then 10
@@ -27,7 +27,7 @@ def report(*uses, peak_bytes=(4608, 2048, 2048), **others):
 
 def drawn(found, width=80, encoding="utf-8"):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    print_execution(found, Console(file=file, width=width))
+    write(found, "table", Console(file=file, width=width))
     file.seek(0)
     return file.read()
 
@@ -39,15 +39,28 @@ def test_the_picture_names_object_calls_splits_bytes_and_peaks():
         "DataParallel(Model) #1 on cuda:0–2: 4 calls",
         "3 calls, from call 1 on: 30 rows each",
     ]
-    assert lines[6].startswith("cuda:0     10  [10, 5] → [10, 2]")
+    assert lines[6].startswith("cuda:0–2 × 3    10  [10, 5] → [10, 2]")
     assert "Call 4: 10 rows" in lines
-    assert lines[-5:] == [
-        "Moved  host → device      2 KiB  in 6 copies",
-        "       device → device      0 B  in 0 copies",
-        "       device → host      5 GiB  in 1 copy",
-        "Peak   cuda:0           4.5 KiB",
-        "       cuda:1–2           2 KiB  each",
+    assert lines[-4:] == [
+        "Moved  host → device    2 KiB  in 6 copies",
+        "       device → host    5 GiB  in 1 copy",
+        "Peak   cuda:0         4.5 KiB",
+        "       cuda:1–2         2 KiB  each",
     ]
+
+
+def test_a_program_that_came_to_no_gpu_has_no_lines_of_nothing():
+    nothing = ExecReport("train.py", (), GPUS, (), Traffic(0, 0, 0, 0, 0, 0), (0, 0, 0))
+    assert drawn(nothing).splitlines() == [
+        "Ran on 3 virtual GPUs: train.py",
+        "DataParallel was not used: the program never made one.",
+        "",
+        "Nothing came to a GPU.",
+    ]
+
+
+def test_a_module_that_was_wrapped_anew_is_named_once():
+    assert "DataParallel(Model) #1 on cuda:0–2, wrapped 6 times: 4 calls" in drawn(report(use(num_objects=6)))
 
 
 @pytest.mark.parametrize("width", [20, 34, 50, 80, 120])
@@ -90,16 +103,16 @@ def test_neighbours_with_the_same_peak_share_a_line():
 def test_a_peak_stands_beside_the_capacity_where_there_was_one():
     lines = drawn(report(peak_bytes=(512, 512, 512), capacity_bytes=(1024, 1024, 2048))).splitlines()
     assert lines[-2:] == [
-        "Peak   cuda:0–1         512 B  each, of 1 KiB",
-        "       cuda:2           512 B  of 2 KiB",
+        "Peak   cuda:0–1       512 B  each, of 1 KiB",
+        "       cuda:2         512 B  of 2 KiB",
     ]
 
 
 def test_json_is_exact():
-    found = keeps_to("exec", execution_json(report(use(in_replica=True), set_visible="1")))
+    found = keeps_to("exec", drawing_of(report(use(in_replica=True), set_visible="1")).text("json"))
     assert found["moved"]["device_to_host_bytes"] == 5 * 2**30
     assert found["memory"][0] == {"device": "cuda:0", "peak_bytes": 4608, "capacity_bytes": None}
-    limited = keeps_to("exec", execution_json(report(capacity_bytes=(2**30,) * 3)))
+    limited = keeps_to("exec", drawing_of(report(capacity_bytes=(2**30,) * 3)).text("json"))
     assert [gpu["capacity_bytes"] for gpu in limited["memory"]] == [2**30] * 3
     assert found["data_parallel"][0]["splits"][1]["in_model"][2]["rows"] == 2
     assert (found["cuda_visible_devices"], found["arguments"]) == ("1", ["--lr", "1"])

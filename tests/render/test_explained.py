@@ -8,12 +8,14 @@ import pytest
 from jsonforms import keeps_to
 from rich.console import Console
 
-from dpdemo.config import Config
-from dpdemo.devices import Devices
+from dpdemo.bytesize import size
+from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.explanation import Explanation, ModuleSize, Move, Part, Proof, Step
-from dpdemo.render import lessons, save_explanation, write_explanation
-from dpdemo.render.sizes import size
+from dpdemo.render import save, write
+from dpdemo.render.explanation import same_as_data_parallel, same_as_plain
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.explanation import Explanation, ModuleSize, Move, Part, Proof, Step
+from dpdemo.reports.lessons import with_lessons
 
 
 def explanation(rows, *, devices=None, out=0, **proof):
@@ -37,25 +39,30 @@ def explanation(rows, *, devices=None, out=0, **proof):
         Step("parallel_apply", "parallel_apply(replicas, chunks)", chunks, outputs, ()),
         Step("gather", f"gather(outputs, {out}, dim=0)", outputs, (result,), home),
     )
-    shown = {"equals_data_parallel": True, "data_parallel_difference": 0.0, "plain_difference": 0.0}
-    return Explanation(
-        config=Config(gpus=num, batch_size=sum(rows), output_device=out or None),
-        devices=Devices.of("cuda", ids),
-        wrapped="",
-        virtual=True,
-        batch_size=sum(rows),
-        module=ModuleSize(2, 48, 0, 0),
-        steps=steps,
-        idle=Devices.of("cuda", range(len(rows), num)),
-        bytes_from="ledger",
-        proof=Proof(**{**shown, **proof}, plain_scale=1.5, plain_dtype="float32", plain_device="cuda:0"),
+    shown = {
+        "equals_data_parallel": True, "data_parallel_difference": 0.0, "plain_difference": 0.0,
+        "plain_scale": 1.5, "plain_dtype": "float32", "plain_device": "cuda:0",
+    }  # fmt: skip
+    return with_lessons(
+        Explanation(
+            config=Config(gpus=num, batch_size=sum(rows), output_device=out or None),
+            devices=Devices.of("cuda", ids),
+            wrapped="",
+            virtual=True,
+            batch_size=sum(rows),
+            module=ModuleSize(2, 48, 0, 0),
+            steps=steps,
+            idle=Devices.of("cuda", range(len(rows), num)),
+            bytes_from="ledger",
+            proof=Proof(**{**shown, **proof}),
+        )
     )
 
 
 def drawn(found, *, width=80, encoding="utf-8", form="table"):
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
-        write_explanation(found, form, Console(file=file, width=width, _environ={}))
+        write(found, form, Console(file=file, width=width, _environ={}))
         file.flush()
         return raw.getvalue().decode(encoding)
 
@@ -97,27 +104,28 @@ def test_a_console_without_fine_signs_gets_plain_ones():
 )
 def test_the_rule_of_scatter_is_named_where_it_is_what_was_seen(rows, devices, said):
     found = explanation(rows, devices=devices)
-    assert said in lessons.lesson(found, found.steps[0])
+    assert said in found.steps[0].lesson
 
 
 def test_the_rule_of_scatter_is_not_named_where_something_else_was_seen():
     found = explanation([15, 10, 5])
-    said = lessons.lesson(found, found.steps[0])
+    said = found.steps[0].lesson
     assert "torch.chunk" not in said
     assert "The 30 rows were cut into 3 chunks: 15 + 10 + 5." in said
 
 
 def test_a_chunk_that_stays_and_chunks_that_all_move_are_told_apart():
     found = explanation([5, 5])
-    assert "The input lies on cuda:0, so chunk 0 needs no copy." in lessons.lesson(found, found.steps[0])
+    assert "The input lies on cuda:0, so chunk 0 needs no copy." in found.steps[0].lesson
     (given,) = found.steps[0].given
     step = dataclasses.replace(found.steps[0], given=(dataclasses.replace(given, device="cpu"),))
-    assert "The input lies on cpu, so every chunk is copied." in lessons.lesson(found, step)
+    moved = with_lessons(dataclasses.replace(found, steps=(step,)))
+    assert "The input lies on cpu, so every chunk is copied." in moved.steps[0].lesson
 
 
 def test_gather_names_its_device_and_adds_up_the_rows():
     found = explanation([4, 4, 2], out=2)
-    assert lessons.lesson(found, found.steps[3]) == (
+    assert found.steps[3].lesson == (
         "On cuda:2, the output_device, the outputs are joined along dimension 0: 4 + 4 + 2 = 10."
     )
 
@@ -125,14 +133,21 @@ def test_gather_names_its_device_and_adds_up_the_rows():
 @pytest.mark.parametrize(
     ("proof", "said"),
     [
-        ({}, "equal to module(input) on cuda:0, bit for bit"),
+        ({}, "equal to module(input) on cuda:0 to round-off: 0 apart at most"),
         ({"plain_difference": 1e-7}, "equal to module(input) on cuda:0 to round-off: 1e-07 apart at most"),
+        ({"plain_dtype": "int64"}, "equal to module(input) on cuda:0, bit for bit"),
+        ({"plain_difference": 1.0, "plain_dtype": "int64"}, "up to 1 from module(input) on cuda:0"),
+        ({"plain_scale": math.nan}, "equal to module(input) on cuda:0 to round-off: 0 apart at most"),
         ({"plain_difference": 0.044}, "up to 0.044 from module(input) on cuda:0 (largest number 1.5)"),
         ({"plain_difference": None}, "of other shapes than module(input) on cuda:0"),
     ],
 )
 def test_the_plain_call_is_compared_in_words(proof, said):
-    assert lessons.same_as_plain(explanation([5, 5], **proof)).startswith(said)
+    assert same_as_plain(explanation([5, 5], **proof)).startswith(said)
+
+
+def test_one_chunk_goes_through_the_kernels_of_a_plain_call():
+    assert same_as_plain(explanation([5])) == "equal to module(input) on cuda:0, bit for bit"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +160,7 @@ def test_the_plain_call_is_compared_in_words(proof, said):
 )
 def test_a_failed_proof_says_so(proof, said):
     found = explanation([5, 5], **proof)
-    assert lessons.same_as_data_parallel(found).startswith(said)
+    assert same_as_data_parallel(found).startswith(said)
     assert said in drawn(found)
 
 
@@ -170,20 +185,22 @@ def test_a_difference_that_is_no_number_is_null_in_json(difference):
 @pytest.mark.parametrize("suffix", [".txt", ".json"])
 def test_a_text_file_holds_what_a_pipe_gets(suffix, tmp_path):
     found = explanation([10, 10, 10])
-    save_explanation(found, tmp_path / f"e{suffix}")
+    save(found, tmp_path / f"e{suffix}")
     form = "json" if suffix == ".json" else "table"
     assert (tmp_path / f"e{suffix}").read_text(encoding="utf-8") == drawn(found, form=form)
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".html"])
 def test_a_picture_can_be_saved(suffix, tmp_path):
-    save_explanation(explanation([10, 10, 10]), tmp_path / f"e{suffix}")
+    save(explanation([10, 10, 10]), tmp_path / f"e{suffix}")
     assert "torch.chunk" in (tmp_path / f"e{suffix}").read_text(encoding="utf-8")
 
 
 def test_an_ending_that_only_a_report_has_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"expected a file ending in \.svg, \.html, \.txt or \.json, got "):
-        save_explanation(explanation([5, 5]), tmp_path / "e.csv")
+    with pytest.raises(
+        UsageError, match=r"expected a file ending in \.svg, \.html, \.txt, \.json, \.csv or \.md, got "
+    ):
+        save(explanation([5, 5]), tmp_path / "e.sarif")
 
 
 @pytest.mark.parametrize(

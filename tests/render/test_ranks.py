@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from jsonforms import keeps_to
 from render.samples import drawn, observed, simulated
 
-from dpdemo.distribution import NodeRun
-from dpdemo.render.lines import group_lines
+from dpdemo.render.split.lines import group_lines
+from dpdemo.reports.distribution import NodeRun
 
 
 def ddp(**config):
@@ -65,9 +66,8 @@ def test_every_rank_is_on_one_line_and_in_order(config):
     ranks = config["nodes"] * config["gpus"]
     for group in report.batches:
         lines = list(group_lines(report, group))
-        assert [line.position for line in lines] == [
-            sum(line.count for line in lines[:number]) for number in range(len(lines))
-        ]
+        firsts = [int(re.match(r"ranks? (\d+)", line.label)[1]) for line in lines]
+        assert firsts == [sum(line.count for line in lines[:number]) for number in range(len(lines))]
         assert sum(line.count for line in lines) == ranks
         assert sum(line.rows * line.count for line in lines) == group.batch_size
         assert len(lines) <= 16

@@ -1,24 +1,23 @@
 """The room's door: what it offers, what it loads, and the console for a command."""
 
-import subprocess
+import importlib
+import pkgutil
 import sys
 
+import processes
 import pytest
 
-from dpdemo import render
+import dpdemo
+from dpdemo import render, reports
+from dpdemo.reports.base import Report
+from dpdemo.saving import endings
 
 
 def run(code: str, **environment: str) -> str:
     """Run Python as a pipe's upstream, without a terminal."""
     environment = {"PYTHONPATH": ":".join(sys.path), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=True,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-    )
-    return done.stdout.decode()
+    done = processes.run([sys.executable, "-c", code], check=True, env=environment, input="")
+    return done.stdout
 
 
 LOADED = (
@@ -27,9 +26,20 @@ LOADED = (
 
 
 def test_formats_and_endings_are_pinned():
-    assert render.FORMATS == ("table", "transcript", "json", "csv", "markdown")
-    assert render.SUFFIXES == (".svg", ".html", ".txt", ".json", ".csv", ".md")
+    drawing = render.drawing_of(dpdemo.simulate())
+    assert tuple(drawing.texts) == ("json", "csv", "markdown", "transcript")
+    assert endings(drawing.texts) == (".svg", ".html", ".txt", ".json", ".csv", ".md")
     assert all(hasattr(render, name) for name in render.__all__)
+
+
+def test_every_report_has_a_room_that_draws_it():
+    for module in pkgutil.iter_modules(reports.__path__, "dpdemo.reports."):
+        importlib.import_module(module.name)
+    kinds = {kind.__name__ for kind in Report.__subclasses__()}
+
+    assert kinds == set(render._DRAWN_IN)
+    for room in render._DRAWN_IN.values():
+        assert callable(importlib.import_module(f"dpdemo.render.{room}").drawing)
 
 
 def test_importing_the_room_loads_no_library():
@@ -54,7 +64,7 @@ def test_a_pipe_is_80_columns_wide_unless_told_otherwise(environment, width):
     assert run(code, **environment).split() == [str(width)] * 2
 
 
-@pytest.mark.parametrize("form", render.FORMATS)
+@pytest.mark.parametrize("form", ["table", "transcript", "json", "csv", "markdown"])
 def test_every_format_survives_a_terminal_that_knows_ascii_only(form):
     code = f"""
 import dpdemo

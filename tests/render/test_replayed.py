@@ -7,9 +7,9 @@ import pytest
 from jsonforms import keeps_to
 from rich.console import Console
 
-from dpdemo.devices import Devices
-from dpdemo.render import write_replay
-from dpdemo.verdict import Difference, Replay
+from dpdemo.render import write
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.replay import Difference, Replay
 
 SUM = Difference(2, "gradient of fc.weight", "sum", "0.5", "0.75", 0.25, 0.5, 1e-5)
 TINY = Difference(1, "output", "sample[3]", "0.25", "0.25000003", 3e-8, 1.2e-7, 1.03e-5)
@@ -28,7 +28,7 @@ def replay(verdict="identical", **changes):
 def drawn(found, *, width=80, encoding="utf-8", form="table"):
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
-        write_replay(found, form, Console(file=file, width=width, _environ={}))
+        write(found, form, Console(file=file, width=width, _environ={}))
         file.flush()
         return raw.getvalue().decode(encoding)
 

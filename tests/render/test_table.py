@@ -21,7 +21,7 @@ from samples import (
 )
 
 from dpdemo.render import write
-from dpdemo.render.consoles import PipedConsole
+from dpdemo.render.console import PipedConsole
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -145,13 +145,16 @@ def test_verbose_table_of_an_endless_epoch_is_written_as_it_goes_and_lets_a_clos
         write(simulated(gpus=3, data_size=10**15), "table", console, verbose=True)
 
 
-def test_idle_devices_are_dimmed_and_named_idle():
+def test_idle_devices_are_red_and_named_idle_and_short_ones_yellow():
     console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system="standard", _environ={})
-    write(simulated(gpus=8, batch_size=10), "table", console)
-    (idle,) = [line for line in console.file.getvalue().splitlines() if "cuda:7" in line]
+    write(simulated(gpus=8, batch_size=9, data_size=9), "table", console)
+    lines = console.file.getvalue().splitlines()
+    (idle,) = [line for line in lines if "cuda:7" in line]
+    (short,) = [line for line in lines if "cuda:4" in line and "[1, 5]" in line]
 
-    assert idle.startswith("\x1b[2mcuda:7")
+    assert idle.startswith("\x1b[31mcuda:7")
     assert "idle" in idle
+    assert short.startswith("\x1b[33mcuda:4")
 
 
 def test_without_colour_the_same_letters_remain():
@@ -167,7 +170,7 @@ def test_without_colour_the_same_letters_remain():
         return console.file.getvalue()
 
     coloured, plain = letters(), letters(NO_COLOR="1")
-    assert "\x1b[36m" in coloured
+    assert "\x1b[32m" in coloured
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", plain)
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == re.sub(r"\x1b\[[0-9;]*m", "", plain)
 

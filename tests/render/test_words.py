@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from samples import interrupted, observed, simulated
 
-from dpdemo.render import words
+from dpdemo.render.split import words
 
 
 @pytest.mark.parametrize(
@@ -76,26 +76,34 @@ def found(**config):
 def test_an_even_split_wastes_nothing_and_weighs_all_alike():
     facts = found(gpus=2)
 
-    assert facts["Utilization"] == ("100 %", "of all capacity; no device ever waits for another")
-    assert facts["Sample weight"] == ("×1.00", "for every sample")
+    assert facts["Balance"] == ("100 %", ": no device ever waits for another")
+    assert facts["Sample weight"] == ("", "every sample counts the same")
 
 
 def test_an_uneven_split_is_told_by_its_worst_batch():
     facts = found(gpus=8, batch_size=65, data_size=65)
 
-    assert facts["Utilization"][0] == "90.3 %"
-    number, meaning = facts["Sample weight"]
-    assert (number, meaning[:44]) == ("×4.06", "for a sample of the shortest chunk (batch 1)")
+    assert facts["Balance"] == ("90.3 %", ": of the row slots filled while the largest chunk runs")
+    assert facts["Sample weight"][1] == (
+        "a sample on cuda:7 in batch 1 counts 4.06 times its fair share "
+        "if the loss is averaged inside the model"
+    )
+
+
+def test_a_short_replica_that_shares_its_device_is_named_by_its_number():
+    meaning = found(gpus=(0, 0, 0), data_size=10)["Sample weight"][1]
+
+    assert meaning.startswith("a sample on cuda:0 (replica 2) in batch 1 counts 1.67 times")
 
 
 def test_almost_full_is_not_called_full():
     facts = found(gpus=2, batch_size=10**9 + 1, data_size=10**9 + 1)
 
-    assert facts["Utilization"][0] == "99.9 %"
-    assert facts["Sample weight"] == ("×1.00", "for every sample, or hardly more")
+    assert facts["Balance"][0] == "99.9 %"
+    assert facts["Sample weight"] == ("", "every sample counts the same, or hardly more")
 
 
-def test_one_device_has_no_utilization_to_speak_of():
+def test_one_device_has_no_balance_to_speak_of():
     assert list(found()) == ["Batches", "Samples"]
 
 
@@ -112,6 +120,14 @@ def test_only_a_prediction_warns_and_advises():
     assert words.warnings(report) == [
         "batches 1–4: a chunk holds a lone sample; BatchNorm in training can fail there"
     ]
-    assert words.tip(report).startswith("--batch-size 6 or --batch-size 9")
+    assert words.tip(report).startswith("--batch-size 6 fills all 3 devices equally")
     assert words.warnings(observed(report)) == []
     assert words.tip(observed(report)) == ""
+
+
+def test_what_a_prediction_cannot_know_is_said_with_how_to_learn_it():
+    (note,) = words.notes(simulated(gpus=2, model="a.b:Net"))
+
+    assert note.endswith("dpdemo run --virtual --gpus 2 --model a.b:Net")
+    assert words.notes(simulated(gpus=2)) == []
+    assert words.notes(observed(simulated(gpus=2, model="a.b:Net"))) == []

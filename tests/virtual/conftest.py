@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def gpus() -> Iterator[VirtualGpus]:
-    """Four virtual GPUs."""
+def gpus(request: pytest.FixtureRequest) -> Iterator[VirtualGpus]:
+    """Four virtual GPUs; with the parameter "cpu" they draw its random numbers, for an oracle on it."""
     torch.manual_seed(0)
-    with virtual_gpus(4) as opened:
+    with virtual_gpus(4, random=getattr(request, "param", "cuda")) as opened:
         yield opened

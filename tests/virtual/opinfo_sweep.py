@@ -142,7 +142,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="take every so manyth operator only")
     parser.add_argument("names", nargs="*", help="operators; all if none is named")
     options = parser.parse_args()
-    with virtual_gpus(1):
+    with virtual_gpus(1, random="cpu"):
         wrong, num_compared = sweep(options.names, options.samples, options.every)
     for name, why in wrong.items():
         print(f"{name}: {' '.join(why.split())[:300]}")

@@ -117,7 +117,8 @@ def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(dtype: torch.
     torch.testing.assert_close(total, result.float().sum(-2).cpu(), rtol=tolerance, atol=tolerance)
 
 
-def test_dropout_gives_the_cpus_numbers_from_the_same_seed() -> None:
+@pytest.mark.parametrize("gpus", ["cpu"], indirect=True)
+def test_dropout_drops_what_the_cpu_drops_where_its_numbers_are_asked_for() -> None:
     results = []
     for device in ("cpu", "cuda:1"):
         tensors = [tensor.to(device) for tensor in operands()]
@@ -251,7 +252,7 @@ def test_what_cuda_does_not_fuse_keeps_the_weights(gpus: VirtualGpus, width: int
 
 def test_operands_on_two_devices_are_an_error() -> None:
     q, k, v = operands()
-    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+    with pytest.raises(RuntimeError, match="Expected query, key, and value to have the same device type"):
         F.scaled_dot_product_attention(q.to("cuda:1"), k, v)
 
 
@@ -272,3 +273,13 @@ def test_heads_that_do_not_fit_are_an_error() -> None:
     q, k, v = (tensor.to("cuda:1", torch.bfloat16) for tensor in operands())
     with pytest.raises(RuntimeError):
         F.scaled_dot_product_attention(q, k[:, :2], v[:, :2])
+
+
+def test_a_kernel_that_does_not_take_the_dtype_is_not_replaced_by_another() -> None:
+    query = torch.randn(1, 2, 8, 16, device="cuda:0")
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        with pytest.raises(RuntimeError, match=r"^No available kernel\. Aborting execution\.$"):
+            F.scaled_dot_product_attention(query, query, query)
+        assert F.scaled_dot_product_attention(*[query.half()] * 3).is_cuda
+    with sdpa_kernel(SDPBackend.MATH):
+        assert F.scaled_dot_product_attention(query, query, query).is_cuda

@@ -74,7 +74,7 @@ def kinds(**sizes: int) -> dict[str, int]:
     """All kinds of the ledger; those not named are empty."""
     names = (
         *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
-        *("replica copies", "gathered outputs", "temporaries"),
+        *("replica copies", "gathered outputs", "temporaries", "cuDNN scratch"),
     )
     return {name: sizes.pop(name.replace(" ", "_"), 0) for name in names}
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.parallel import comm
+from torch import nn
+from torch.nn.parallel import comm, replicate
+from torch.overrides import TorchFunctionMode
 
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 
@@ -194,3 +196,30 @@ def test_nccl_adds_and_does_nothing_else() -> None:
 def test_what_nccl_does_not_take_is_added_up_all_the_same() -> None:
     total = comm.reduce_add([part.to_sparse() for part in on_each()], destination=0)
     assert total.to_dense().tolist() == [10.0] * 256
+
+
+def test_under_a_default_device_each_replica_has_its_parameters_on_its_own_gpu() -> None:
+    model = nn.Linear(4, 2).cuda()
+    with torch.device("meta"):
+        replicas = replicate(model, [0, 1, 2])
+    assert [replica.weight.device.index for replica in replicas] == [0, 1, 2]
+
+
+def seen_by_a_mode(device: str) -> list[str]:
+    """What a TorchFunctionMode sees of a backward pass."""
+    seen = []
+
+    class Log(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.randn(4, 4, device=device, requires_grad=True)
+    result = (x @ x).tanh().sum()
+    with Log():
+        torch.autograd.backward(result)
+    return seen
+
+
+def test_a_mode_that_looks_at_functions_sees_no_more_than_on_the_cpu() -> None:
+    assert seen_by_a_mode("cuda") == seen_by_a_mode("cpu")

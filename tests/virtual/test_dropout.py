@@ -1,4 +1,4 @@
-"""Dropout on a virtual GPU: the CPU's numbers, with a mask of one byte an element."""
+"""Dropout on a virtual GPU: what CUDA drops, with a mask of one byte an element."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def thinned(device: str, function: Any) -> list[torch.Tensor]:
         nn.Dropout(0.3),
     ],
 )
-def test_numbers_and_gradients_are_the_cpus(function: Any) -> None:
+@pytest.mark.parametrize("gpus", ["cpu"], indirect=True)
+def test_with_the_cpus_random_numbers_results_and_gradients_are_the_cpus(function: Any) -> None:
     for one, other in zip(thinned("cuda:1", function), thinned("cpu", function), strict=True):
         torch.testing.assert_close(one, other)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from typing import Any
 
 import pytest
@@ -125,6 +127,34 @@ def test_scripted_modules_run_and_are_replicated() -> None:
     assert nn.DataParallel(torch.jit.script(nn.Linear(4, 2).cuda()))(torch.ones(6, 4)).shape == (6, 2)
 
 
+def where(x: torch.Tensor) -> tuple[bool, bool, torch.device, torch.Tensor]:
+    return x.is_cuda, x.is_cpu, x.device, torch.zeros(2, device=x.device)
+
+
+class Calling(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[bool, bool, torch.device, torch.Tensor]:
+        if x.is_cuda:
+            return where(x)
+        return False, x.is_cpu, x.device, x
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("asked", [where, Calling()])
+def test_torchscript_knows_where_a_tensor_is_and_its_files_are_pytorchs_own(asked: Any) -> None:
+    scripted = torch.jit.script(asked)
+    for _ in range(2):  # saving changes nothing
+        for _ in range(3):  # its interpreter optimises at the second run
+            assert scripted(batch())[:3] == (True, False, ONE)
+            assert scripted(batch())[3].device == ONE
+            assert scripted(batch().cpu())[:3] == (False, True, torch.device("cpu"))
+        file = io.BytesIO()
+        torch.jit.save(scripted, file)
+        with zipfile.ZipFile(file) as parts:
+            code = b"".join(parts.read(name) for name in parts.namelist() if name.endswith(".py"))
+        assert b"prim.device" in code
+        assert b"dpdemo_virtual" not in code
+
+
 def test_lengths_of_a_ctc_loss_may_be_on_the_cpu() -> None:
     scores = torch.randn(10, 2, 5, device="cuda:1").log_softmax(2)
     targets = torch.randint(1, 5, (2, 3), device="cuda:1")
@@ -149,6 +179,11 @@ def test_memory_is_not_handed_to_other_libraries_as_if_it_were_the_cpus() -> Non
         UnsupportedOpError, match="__dlpack__: the memory of a virtual GPU cannot be handed out"
     ):
         torch.from_dlpack(torch.ones(1, device="cuda:0"))
+    for to_dlpack in (torch.to_dlpack, torch.utils.dlpack.to_dlpack):
+        with pytest.raises(UnsupportedOpError, match=r"^to_dlpack: the memory of a virtual GPU"):
+            to_dlpack(torch.ones(1, device="cuda:1"))
+        assert torch.utils.dlpack.from_dlpack(to_dlpack(torch.ones(1))).tolist() == [1]
+    assert torch.ones(1, device="cuda:1").__dlpack_device__() == (torch.utils.dlpack.DLDeviceType.kDLCUDA, 1)
     assert torch.from_dlpack(torch.ones(1)).tolist() == [1]
 
 

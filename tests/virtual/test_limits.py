@@ -53,7 +53,7 @@ def test_another_number_of_sizes_than_of_gpus_is_an_error(memory: list[str]) -> 
         pass
 
 
-@pytest.mark.parametrize("memory", ["24", "24GB", "24 GiB", "-1GiB", "lots", 0, -1, True, 1.5, ["lots"] * 3])
+@pytest.mark.parametrize("memory", ["-1GiB", "lots", "24XB", 0, -1, True, 1.5, ["lots"] * 3])
 def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory: Any) -> None:
     wording = "^expected a size such as 24GiB or 512MiB, got "
     with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):

@@ -27,7 +27,7 @@ def one(*shape: int) -> torch.Tensor:
     [
         (lambda: zero(3) + one(3), "found at least two devices, cuda:0 and cuda:1!"),
         (lambda: zero(3) * torch.ones(3), "found at least two devices, cuda:0 and cpu!"),
-        (lambda: torch.ones(3) - zero(3), "found at least two devices, cpu and cuda:0!"),
+        (lambda: torch.ones(3) - zero(3), "found at least two devices, cuda:0 and cpu!"),
         (lambda: zero(3).add_(torch.ones(3)), "found at least two devices, cuda:0 and cpu!"),
         (
             lambda: zero(2, 2) @ one(2, 2),
@@ -84,7 +84,10 @@ def test_temporaries_on_the_cpu_are_told_from_tensors_that_pytorch_makes_inside(
 
 
 def test_a_convolution_of_a_cpu_tensor_fails_in_its_own_words() -> None:
-    message = "Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same"
+    message = (
+        "Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same "
+        "or input should be a MKLDNN tensor and weight is a dense tensor"
+    )
     with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
         nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2))
 
@@ -159,3 +162,157 @@ def test_a_custom_operator_runs_on_a_gpu_or_says_that_it_cannot() -> None:
     assert twice(torch.ones(2)).device.type == "cpu"
     with pytest.raises(NotImplementedError, match=r"dpdemo_tests.cpu_only.*code for 'cuda' was expected"):
         cpu_only(one(2))
+
+
+class Doubled(torch.autograd.Function):
+    """Twice its input; its gradient is left on the CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return data * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return gradients[0].cpu()
+
+
+def _assign(index: Any, value: torch.Tensor) -> None:
+    zero(3)[index] = value
+
+
+# Each as a program would have it that forgot one `.cuda()`, and what CUDA's build says.
+FORGOTTEN: dict[str, tuple[Any, str]] = {
+    "a linear layer of 3 dimensions": (
+        lambda: nn.Linear(2, 2).cuda()(torch.ones(1, 3, 2)),
+        "got mat1 is on cpu.*wrapper_CUDA_addmm",
+    ),
+    "a matrix product of 4": (
+        lambda: zero(2, 2, 2, 2) @ torch.ones(2, 2, 2, 2),
+        "got mat2.*wrapper_CUDA_bmm",
+    ),
+    "einsum": (lambda: torch.einsum("ij,jk", zero(2, 2), torch.ones(2, 2)), "got mat2 is on cpu"),
+    "targets of 3 dimensions": (
+        lambda: F.cross_entropy(zero(2, 3, 4), torch.zeros(2, 4).long()),
+        "got target.*wrapper_CUDA__nll_loss2d_forward",
+    ),
+    "keys": (
+        lambda: nn.MultiheadAttention(4, 1).cuda()(zero(2, 1, 4), torch.ones(2, 1, 4), torch.ones(2, 1, 4)),
+        "is on cpu",
+    ),
+    "a decoder's memory": (
+        lambda: nn.TransformerDecoderLayer(4, 1, 8).cuda()(zero(2, 1, 4), torch.ones(2, 1, 4)),
+        "is on cpu",
+    ),
+    "tensordot": (lambda: torch.tensordot(zero(2, 2), torch.ones(2, 2), 1), "got mat2 is on cpu"),
+    "vstack": (lambda: torch.vstack([zero(2), torch.ones(2)]), "got tensors is on cpu.*wrapper_CUDA_cat"),
+    "stack": (lambda: torch.stack([zero(2), torch.ones(2)]), "got tensors is on cpu.*wrapper_CUDA_cat"),
+    "cosine_similarity": (lambda: F.cosine_similarity(zero(2, 2), torch.ones(2, 2)), "cuda:0 and cpu!"),
+    "an unbatched Conv1d": (lambda: nn.Conv1d(1, 1, 1).cuda()(torch.ones(1, 3)), "a MKLDNN tensor"),
+    "a bias of a convolution": (
+        lambda: F.conv1d(zero(1, 1, 3), zero(1, 1, 1), torch.ones(1)),
+        r"Input type \(torch.cuda.FloatTensor\) and bias type \(torch.FloatTensor\) should be the same$",
+    ),
+    "InstanceNorm": (lambda: nn.InstanceNorm1d(2, affine=True).cuda()(torch.ones(2, 2, 3)), "batch_norm"),
+    "Bilinear": (lambda: nn.Bilinear(2, 2, 2).cuda()(torch.ones(1, 2), zero(1, 2)), "cuda:0 and cpu!"),
+    "targets of a CTC loss": (
+        lambda: F.ctc_loss(zero(4, 1, 3), torch.ones(1, 2).long(), torch.tensor([4]), torch.tensor([2])),
+        "got targets is on cpu",
+    ),
+    "mse_loss": (lambda: F.mse_loss(zero(2), torch.ones(2)), "found at least two devices, cuda:0 and cpu!"),
+    "scatter_": (
+        lambda: zero(3).scatter_(0, torch.tensor([0]), 1.0),
+        r"got index is on cpu.*wrapper_CUDA_scatter__value\)",
+    ),
+    "masked_fill": (
+        lambda: zero(3).masked_fill(torch.ones(3).bool(), 0),
+        "^expected self and mask to be on the same device, but got mask on cpu and self on cuda:0$",
+    ),
+    "grid_sample": (
+        lambda: F.grid_sample(zero(1, 1, 2, 2), torch.ones(1, 2, 2, 2), align_corners=False),
+        r"^grid_sampler\(\): expected .* but input is on cuda:0 and grid is on cpu$",
+    ),
+    "attention": (
+        lambda: F.scaled_dot_product_attention(zero(1, 1, 2, 8), torch.ones(1, 1, 2, 8), zero(1, 1, 2, 8)),
+        "query.device: cuda:0 key.device: cpu and value.device: cuda:0 instead",
+    ),
+    "meshgrid": (lambda: torch.meshgrid(zero(2), torch.ones(2), indexing="ij"), "^meshgrid expects all"),
+    "quantile": (lambda: torch.quantile(zero(4), torch.tensor([0.5])), r"^quantile\(\) q tensor must"),
+    "a matrix product's out": (
+        lambda: torch.mm(zero(2, 2), zero(2, 2), out=torch.ones(2, 2)),
+        "got self is on cuda:0, different from other tensors on cpu .*wrapper_CUDA_mm_out_out",
+    ),
+    "a tensordot's out": (
+        lambda: torch.tensordot(zero(2, 2), zero(2, 2), 1, out=torch.ones(2, 2)),
+        "^tensordot: Expected the output and input tensors to be on the same device",
+    ),
+    "a norm's out": (
+        lambda: torch.linalg.norm(zero(2), out=torch.ones(())),
+        "^linalg_norm: Expected result and input tensors .* but got result on cpu and input on cuda:0$",
+    ),
+    "a number for a matrix product": (
+        lambda: torch.addmm(torch.tensor(1.0), zero(2, 2), zero(2, 2)),
+        "got mat1 is on cuda:0, different from other tensors on cpu",
+    ),
+    "a value assigned by a mask": (lambda: _assign(zero(3) > 0, torch.zeros(3)), "cuda:0 and cpu!"),
+    "a value assigned by indices": (lambda: _assign([0, 1], torch.zeros(2)), "cuda:0 and cpu!"),
+    "a value that is added": (
+        lambda: zero(3).index_put_((torch.tensor([0]),), torch.ones(1), accumulate=True),
+        "^expected device cuda:0 but got device cpu for value tensor$",
+    ),
+    "a gradient for backward": (
+        lambda: (zero(3).requires_grad_() * 2).backward(torch.ones(3)),
+        "^invalid gradient at index 0 - expected device cuda:0 but got cpu$",
+    ),
+    "a Function's gradient": (
+        lambda: Doubled.apply(zero(3).requires_grad_()).sum().backward(),  # type: ignore[no-untyped-call]
+        "^Function DoubledBackward returned an invalid gradient at index 0 - expected device cuda:0",
+    ),
+    "a model without numbers": (
+        lambda: nn.Linear(2, 2, device="meta").cuda(),
+        "^Cannot copy out of meta tensor; no data!$",
+    ),
+}
+
+
+@pytest.mark.parametrize("guard", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("what", FORGOTTEN)
+def test_a_forgotten_move_is_cudas_error(what: str, guard: Any) -> None:
+    compute, wording = FORGOTTEN[what]
+    if "gradient" in what and guard is not torch.enable_grad:
+        pytest.skip("there are no gradients")
+    with guard(), pytest.raises((RuntimeError, NotImplementedError), match=wording):
+        compute()
+
+
+def test_what_cuda_takes_from_the_cpu_is_taken() -> None:
+    x = zero(3)
+    x[torch.tensor([0])] = 5.0
+    x[[1]] = torch.tensor(3.0)
+    x[2:] = torch.zeros(1)
+    x[torch.tensor(0)] = torch.tensor(4.0)
+    assert x.tolist() == [4, 3, 0]
+    assert torch.lerp(zero(2), zero(2), torch.tensor(0.5)).is_cuda
+    assert torch.ones(2).type_as(x).is_cuda
+    # the result is where the first sequence is (native/PackedSequence.cpp)
+    assert nn.utils.rnn.pad_sequence([zero(2), torch.ones(3)]).is_cuda
+    assert not nn.utils.rnn.pad_sequence([torch.ones(3), zero(2)]).is_cuda
+    assert torch.repeat_interleave(zero(3), zero(3).long()).is_cuda
+    assert torch.tensor_split(zero(3), torch.tensor([1]))[0].is_cuda
+
+
+def test_the_list_of_cudas_kernels_is_what_pytorch_was_generated_from() -> None:
+    pytest.importorskip("yaml", reason="PyTorch's list of kernels is in YAML")
+    import cuda_kernels
+
+    from dpdemo.virtual.ops import cuda_kernels as written
+
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip("the list is that of torch 2.13")
+    for kind, names in cuda_kernels.kernels().items():
+        assert getattr(written, kind) == names
+
+
+def test_a_clash_inside_a_list_names_the_list() -> None:
+    parts = [torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")]
+    with pytest.raises(RuntimeError, match=r"but got tensors is on cuda:1, .*wrapper_CUDA_cat\)"):
+        torch.cat(parts)

@@ -7,30 +7,24 @@ changes global settings.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import run
 
 import dpdemo
 
 pytest.importorskip("expecttest", reason="PyTorch's test helpers need it")
 
 SWEEP = Path(__file__).with_name("opinfo_sweep.py")
+MISMATCHES = Path(__file__).with_name("mismatch_sweep.py")
 
 
 def python(*arguments: str) -> str:
     """Run Python beside the sweep and return what it printed."""
     package = str(Path(dpdemo.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=SWEEP.parent,
-        env={**os.environ, "PYTHONPATH": package},
-        check=False,
-    )
+    done = run([sys.executable, *arguments], cwd=SWEEP.parent, env={**os.environ, "PYTHONPATH": package})
     return done.stdout + done.stderr[-2000:]
 
 
@@ -43,13 +37,34 @@ def test_every_tenth_operator_agrees() -> None:
     assert int(compared) > 50, report
 
 
+@pytest.mark.parametrize("under", ["grad", "no_grad", "inference_mode", "autocast"])
+def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator(under: str) -> None:
+    report = python(str(MISMATCHES), "--samples", "2", "--every", "8", "--under", under)
+    errors, _, tried = report.rstrip().rpartition("\n")[2].partition(" operands")[0].partition(" of ")
+    assert errors == tried, report
+    assert int(tried) > 50, report
+
+
+def test_the_sweep_of_forgotten_moves_can_fail() -> None:
+    spoil = (
+        "import contextlib, mismatch_sweep\n"
+        "from dpdemo.virtual import virtual_gpus\n"
+        "from dpdemo.virtual.ops import dispatch\n"
+        "dispatch.check_strangers = lambda *_: None\n"
+        "with virtual_gpus(1): print(mismatch_sweep.sweep({'mm'}, 1, 1, contextlib.nullcontext)[0])\n"
+    )
+    assert python("-c", spoil).strip() == "{'mm': ['sample 0, operand 0', 'sample 0, operand 1']}"
+
+
 def test_the_sweep_can_fail() -> None:
     spoil = (
         "import torch, opinfo_sweep\n"
-        "from dpdemo.virtual import dispatch, virtual_gpus\n"
+        "from dpdemo.virtual import virtual_gpus\n"
+        "from dpdemo.virtual.ops import dispatch\n"
         "def wrong(session, func, args, kwargs):\n"
         "    return args[0].clone() if args[0].is_cuda else func(*args, **kwargs)\n"
-        "dispatch._actions[torch.ops.aten.add.Tensor] = wrong\n"
+        "add = torch.ops.aten.add.Tensor\n"
+        "dispatch._actions[id(add)] = add, wrong\n"
         "with virtual_gpus(1): print(sorted(opinfo_sweep.sweep(['add', 'sub'], limit=1)[0]))\n"
     )
     assert python("-c", spoil).strip() == "['add']"

@@ -1,4 +1,4 @@
-"""Each GPU draws from a generator of its own."""
+"""Each GPU draws from a stream of its own: CUDA's numbers, or the CPU's where they are asked for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("gpus")
         lambda device: F.rrelu(-torch.ones(9, device=device), training=True),
     ],
 )
-def test_every_gpu_draws_what_the_cpu_draws_from_the_same_seed(draw: Any) -> None:
+@pytest.mark.parametrize("gpus", ["cpu"], indirect=True)
+def test_a_gpu_draws_the_cpus_numbers_where_they_are_asked_for(draw: Any) -> None:
     torch.manual_seed(7)
     expected = draw("cpu").tolist()
     again = draw("cpu").tolist()
@@ -69,7 +70,7 @@ def test_generators_can_be_made_copied_and_pickled_for_a_gpu() -> None:
     assert generator.device == torch.device("cuda:1")
     assert isinstance(generator, torch.Generator)
     assert isinstance(torch.Generator(), torch.Generator)
-    expected = torch.rand(2, generator=torch.Generator().manual_seed(3)).tolist()
+    expected = torch.rand(2, device="cuda", generator=torch.Generator("cuda:0").manual_seed(3)).tolist()
     again = pickle.loads(pickle.dumps(generator))  # noqa: S301
     for one in (copy.deepcopy(again), again, generator):
         assert one.device == torch.device("cuda:1")
@@ -80,4 +81,71 @@ def test_dropout_in_replicas_is_what_each_device_draws() -> None:
     torch.manual_seed(2)
     output = torch.nn.DataParallel(torch.nn.Dropout(0.5))(torch.ones(8, 3))
     torch.manual_seed(2)
-    assert output.tolist() == F.dropout(torch.ones(2, 3)).tolist() * 4
+    assert output.tolist() == F.dropout(torch.ones(2, 3, device="cuda:2")).tolist() * 4
+
+
+def test_the_state_of_a_gpu_is_a_seed_and_an_offset_in_16_bytes() -> None:
+    torch.manual_seed(2**64 - 3)
+    generator = torch.cuda.default_generators[0]
+    assert (generator.initial_seed(), generator.get_offset()) == (2**64 - 3, 0)
+    torch.rand(3, device="cuda")
+    state = torch.cuda.get_rng_state(0)
+    assert state.tolist() == [253, *[255] * 7, 4, *[0] * 7]
+    second = torch.rand(3, device="cuda")
+    generator.set_offset(4)
+    assert torch.equal(torch.rand(3, device="cuda"), second)
+    torch.cuda.set_rng_state(state, 1)
+    assert torch.equal(torch.rand(3, device="cuda:1").cpu(), second.cpu())
+    torch.cuda.set_rng_state(state[:8], 1)  # as versions before 1.0 saved it
+    assert torch.cuda.default_generators[1].get_offset() == 0
+
+
+def test_states_that_are_none_are_cudas_errors() -> None:
+    generator = torch.Generator("cuda")
+    with pytest.raises(RuntimeError, match="offset must be a multiple of 4"):
+        generator.set_offset(6)
+    with pytest.raises(RuntimeError, match="RNG state is wrong size"):
+        generator.set_state(torch.zeros(5, dtype=torch.uint8))
+    with pytest.raises(TypeError, match=r"RNG state must be a torch\.ByteTensor"):
+        generator.set_state(torch.zeros(16))
+
+
+def test_generators_that_share_a_state_take_turns() -> None:
+    generator = torch.Generator("cuda").manual_seed(5)
+    shared, clone = generator.graphsafe_get_state(), generator.clone_state()
+    first = torch.rand(2, device="cuda", generator=generator)
+    assert not torch.equal(torch.rand(2, device="cuda", generator=shared), first)
+    assert generator.get_offset() == 8
+    assert torch.equal(torch.rand(2, device="cuda", generator=clone), first)
+    clone.graphsafe_set_state(shared)
+    assert clone.get_offset() == 8
+
+
+@pytest.mark.parametrize(
+    ("draw", "increment"),
+    [
+        (lambda: torch.rand(1, device="cuda"), 4),
+        (lambda: torch.rand(132 * 2048, device="cuda"), 4),
+        (lambda: torch.rand(132 * 2048 * 4 + 1, device="cuda"), 8),
+        (lambda: torch.rand(132 * 2048 * 4 + 1, dtype=torch.float64, device="cuda"), 12),
+        (lambda: torch.randint(5, (132 * 2048 * 2 + 1,), device="cuda"), 4),
+        (lambda: torch.randint(2**40, (132 * 2048 * 2 + 1,), device="cuda"), 8),
+        (lambda: torch.randperm(10, device="cuda"), 4 + 12),
+        (lambda: torch.bernoulli(torch.full((9,), 0.5, device="cuda")), 12),
+        (lambda: F.dropout(torch.ones(9, device="cuda")), 4),
+        (lambda: F.dropout(torch.ones(9, device="cuda"), 0.0), 0),
+        (lambda: torch.multinomial(torch.ones(9, device="cuda"), 4), 4),
+        (lambda: torch.poisson(torch.ones(9, device="cuda")), 20),
+        (lambda: torch.rand(0, device="cuda"), 0),
+        (lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 2, 8, device="cuda")] * 3), 0),
+    ],
+)
+def test_an_operator_leaves_the_offset_where_its_kernel_does(draw: Any, increment: int) -> None:
+    torch.manual_seed(0)
+    draw()
+    assert torch.cuda.default_generators[0].get_offset() == increment
+
+
+def test_a_seed_draws_the_same_on_every_gpu_and_in_every_replica() -> None:
+    torch.manual_seed(4)
+    assert len({tuple(torch.randn(5, device=f"cuda:{index}").tolist()) for index in range(4)}) == 1

@@ -16,9 +16,9 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from programs import PROGRAMS, Notes, numbers, pages_of, training, words
 from torch import nn
 
-from dpdemo import models
-from dpdemo.catalogue import MODELS
-from dpdemo.config import Config
+from dpdemo.config.catalogue import MODELS
+from dpdemo.config.fields import Config
+from dpdemo.models import modules as models
 
 
 @pytest.fixture(scope="module", autouse=True)

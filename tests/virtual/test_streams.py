@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dpdemo.virtual import suspended, virtual_gpus
+
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
@@ -54,3 +56,10 @@ def test_events_measure_wall_clock_time() -> None:
         torch.cuda.Event().elapsed_time(end)
     with pytest.raises(ValueError, match="must be recorded before"):
         begin.elapsed_time(torch.cuda.Event(enable_timing=True))
+
+
+def test_a_stream_is_not_current_in_the_next_block() -> None:
+    torch.cuda.set_stream(torch.cuda.Stream(1))
+    with suspended(), virtual_gpus(2):
+        assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
+        assert torch.cuda.current_device() == 0

@@ -1,4 +1,4 @@
-"""A bar for what a GPU holds at its fullest moment: a segment a part, and where its capacity ends.
+"""A bar for what a GPU holds at its fullest moment: a segment per part, and where its capacity ends.
 
 Each segment begins with the letter of its part, so that it is known without its colour: `P██G██A███████░░░┃`.
 Shade is what is left; what stands behind the mark does not fit.
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from dpdemo.memoryreport import GpuMemory
+from dpdemo.reports.memory import GpuMemory
 
-LETTERS = ("P", "G", "S", "B", "I", "A", "R", "O", "T", "W")
+LETTERS = ("P", "G", "S", "B", "I", "A", "R", "O", "T", "W", "C")
 """The letter of each of PARTS."""
 STYLES = (
     *("bright_blue", "cyan", "magenta", "bright_green", "green", "yellow"),
-    *("bright_cyan", "bright_magenta", "white", "bright_white"),
+    *("bright_cyan", "red", "white", "bright_black", "bright_red"),
 )
 """The colour of each of PARTS, on which black can be read; it tells neighbours apart, and nothing else."""
 
@@ -37,7 +37,7 @@ def bar(gpu: GpuMemory, scale_bytes: int, width: int, *, ascii_only: bool) -> Te
     cells = width - 1  # the mark takes one
     drawn = _segments(gpu.parts, scale_bytes, cells, ascii_only=ascii_only)
     end = _cells(gpu.capacity_bytes, scale_bytes, cells)
-    if gpu.fits:
+    if gpu.peak_bytes <= gpu.capacity_bytes:
         drawn.append(("." if ascii_only else "░") * (end - len(drawn)), "dim")
     else:
         # however little is too much, it is to be seen behind the mark

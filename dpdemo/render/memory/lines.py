@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpdemo.memoryreport import PARTS, GpuMemory, MemoryReport
+from dpdemo.reports.memory import PARTS, GpuMemory, MemoryReport
 
 _MOST_SPANS = 3
 """A label names up to this many spans of ordinals; the numbers of more are cut short and counted."""
@@ -19,19 +19,15 @@ class GpuLine:
 
     label: str
     count: int
-    rows: int
     gpu: GpuMemory
 
 
 def gpu_lines(report: MemoryReport) -> list[GpuLine]:
     """Group the GPUs that hold the same, in the order of the first of each group."""
-    alike: dict[tuple[int, GpuMemory], list[GpuMemory]] = {}
-    for gpu, rows in zip(report.gpus, report.chunks, strict=True):
-        alike.setdefault((rows, replace(gpu, device="")), []).append(gpu)
-    return [
-        GpuLine(label([gpu.device for gpu in gpus]), len(gpus), rows, gpus[0])
-        for (rows, _), gpus in alike.items()
-    ]
+    alike: dict[GpuMemory, list[GpuMemory]] = {}
+    for gpu in report.gpus:
+        alike.setdefault(replace(gpu, device=""), []).append(gpu)
+    return [GpuLine(label([gpu.device for gpu in gpus]), len(gpus), gpus[0]) for gpus in alike.values()]
 
 
 def label(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The table for people: a row a part, a column a GPU, a bar a GPU below, and the answer in a sentence.
+"""The table for people: a row per part, a column per GPU, a bar per GPU below, and the answer in a sentence.
 
 The letters before the rows are those of the bars, so the table is their legend. Columns that do not fit into
 the width go on below.
@@ -8,18 +8,18 @@ from collections.abc import Iterator
 
 from rich.box import Box
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpdemo.memoryreport import PARTS, Fit, MemoryReport
-from dpdemo.render.glyphs import fit, is_unicode
-from dpdemo.render.layout import GAP, SHORTEST_BAR
+from dpdemo.bytesize import size
+from dpdemo.render.console import GAP, Canvas, grid
+from dpdemo.render.layout import SHORTEST_BAR
 from dpdemo.render.memory import words
 from dpdemo.render.memory.bars import bar, capacity_mark, letter
+from dpdemo.render.memory.chart import over_time
 from dpdemo.render.memory.lines import GpuLine, gpu_lines
-from dpdemo.render.sizes import size
-from dpdemo.render.trimming import Trimmed
+from dpdemo.reports.memory import PARTS, Fit, MemoryReport
 
 # as SIMPLE_HEAD, and with a line between sections: over the peak, as over a sum
 _RULED = Box("    \n    \n ── \n    \n ── \n    \n    \n    \n")
@@ -27,20 +27,14 @@ _ASCII_RULED = Box("    \n    \n -- \n    \n -- \n    \n    \n    \n", ascii=Tru
 _LABEL = len("P ") + max(map(len, PARTS))
 
 
-def print_memory(report: MemoryReport, console: Console) -> None:
-    """Print the whole picture."""
-    for part in Picture(report, console).parts():
-        console.print(Trimmed(part))
-
-
 class Picture:
-    """The parts of a memory report's picture, for a console's width and characters."""
+    """The parts of a memory report's picture, for a canvas."""
 
-    def __init__(self, report: MemoryReport, console: Console) -> None:
+    def __init__(self, report: MemoryReport, canvas: Canvas) -> None:
         self._report = report
-        self._encoding = console.encoding
-        self._ascii_only = not is_unicode(console.encoding)
-        self._width = console.width
+        self._canvas = canvas
+        self._ascii_only = canvas.is_ascii
+        self._width = canvas.width
         self._lines = gpu_lines(report)
 
     def parts(self) -> Iterator[RenderableType]:
@@ -55,18 +49,28 @@ class Picture:
         yield self._bars()
         yield Text()
         yield self._text(words.verdict(report), self._verdict_style())
+        for note in words.notes(report):
+            yield self._text(note, "dim")
+        yield from self._over_time()
         if report.fit is not None and report.fit.remedies:
             yield Text()
             yield self._text(words.remedies_heading(report.fit), "bold")
             yield self._remedies(report.fit)
 
+    def _over_time(self) -> Iterator[RenderableType]:
+        for line in self._lines:
+            if line.gpu.moments:
+                yield Text()
+                yield self._text(f"{words.heading(line)} over the step", "bold")
+                yield from over_time(line.gpu, self._width, ascii_only=self._ascii_only)
+
     def _text(self, text: str, style: str = "") -> Text:
-        return Text(fit(text, self._encoding), style)
+        return self._canvas.text(text, style=style)
 
     def _verdict_style(self) -> str:
         if not self._report.fits:
             return "bold red"
-        if words.falls_short(self._report):
+        if words.falls_short(self._report) or self._report.answer == "tight":
             return "bold yellow"
         return "bold" if self._report.fullest.capacity_bytes is None else "bold green"
 
@@ -120,18 +124,15 @@ class Picture:
 
     def _styles(self, name: str, lines: list[GpuLine]) -> list[str]:
         if name == "room":
-            return ["green" if line.gpu.fits else "bold red" for line in lines]
+            colours = {"fits": "green", "tight": "bold yellow", "does not fit": "bold red"}
+            return [colours[line.gpu.answer] for line in lines]
         return ["bold" if name == "peak" else ""] * len(lines)
 
     def _bars(self) -> Table:
-        labels = [fit(line.label, self._encoding) for line in self._lines]
+        labels = [self._canvas.fit(line.label) for line in self._lines]
         ends = [words.share(line.gpu) or size(line.gpu.peak_bytes) for line in self._lines]
         width = self._width - max(map(len, labels)) - max(map(len, ends)) - 2 * GAP
-        grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-        grid.add_column(overflow="fold")
-        if width >= SHORTEST_BAR:
-            grid.add_column(width=width, no_wrap=True)
-        grid.add_column(justify="right", no_wrap=True)
+        rows = grid("fold", *([width] if width >= SHORTEST_BAR else []), "right")
         scale = max(max(line.gpu.peak_bytes, line.gpu.capacity_bytes or 0) for line in self._lines)
         for name, line, end in zip(labels, self._lines, ends, strict=True):
             style = "" if line.gpu.fits else "bold red"
@@ -140,16 +141,13 @@ class Picture:
                 if width >= SHORTEST_BAR
                 else []
             )
-            grid.add_row(Text(name), *drawn, Text(end, style))
-        return grid
+            rows.add_row(Text(name), *drawn, Text(end, style))
+        return rows
 
     def _remedies(self, found: Fit) -> Table:
-        grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-        grid.add_column(overflow="fold")
-        grid.add_column(overflow="fold")
-        grid.add_column(overflow="fold")
+        rows = grid("fold", "fold", "fold")
         for remedy in found.remedies:
             gain = self._text(words.gain(remedy), "bold green")
             then, how = self._text(words.fullest_then(remedy)), self._text(remedy.how, "dim")
-            grid.add_row(Text(f"  {remedy.name}"), gain, Text.assemble(how, "\n", then))
-        return grid
+            rows.add_row(Text(f"  {remedy.name}"), gain, Text.assemble(how, "\n", then))
+        return rows

@@ -2,20 +2,26 @@
 
 from dataclasses import replace
 
-from dpdemo.devices import Devices
-from dpdemo.memoryreport import PARTS, Fit, GpuMemory, MemoryReport, Remedy
-from dpdemo.render.glyphs import printable
+from dpdemo.bytesize import size
+from dpdemo.config.weights import is_weighted, written
 from dpdemo.render.memory.lines import GpuLine, gpu_lines, used_parts
 from dpdemo.render.shapes import bracketed
-from dpdemo.render.sizes import size
-from dpdemo.report import Shapes
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.memory import PARTS, Fit, GpuMemory, MemoryReport, Remedy
+from dpdemo.reports.split import Shapes
+from dpdemo.wording import counted, printable
 
 _OPTIMIZERS = {
     "none": "no optimizer", "sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW",
+    "adafactor": "Adafactor",
 }  # fmt: skip
 _LOSSES = {
     "mean": "the mean as loss", "mse": "MSE loss", "cross-entropy": "cross-entropy loss",
     "output.loss": "the loss that the model returns",
+}  # fmt: skip
+_ZERO_GRAD = {
+    "before": "gradients freed before the forward pass", "after": "gradients freed after the forward pass",
+    "to-zero": "gradients set to zero and kept",
 }  # fmt: skip
 _MOST_NAMED = 3
 
@@ -23,26 +29,41 @@ _MOST_NAMED = 3
 def title(report: MemoryReport) -> str:
     """Say what was predicted: `Predicted: a training step of linear, batch size 30, over 4 GPUs`."""
     kind = "an inference call" if report.training.inference else "a training step"
-    number = len(report.gpus)
-    gpus = f"over {number} GPU{'' if number == 1 else 's'}"
+    gpus = f"over {counted(len(report.gpus), 'GPU')}"
     return f"Predicted: {kind} of {printable(report.config.model)}, batch size {report.batch_size}, {gpus}"
 
 
 def setting(report: MemoryReport) -> str:
     """Say all that was assumed: devices, parameters, type, optimizer, loss and inputs."""
     config, training = report.config, report.training
-    parts = [f"DataParallel on {_devices(report)}"]
+    weighted = "Weighted" if is_weighted(config) else ""
+    card = f" ({report.card})" if report.card else ""
+    parts = [f"{weighted}DataParallel on {_devices(report)}{card}"]
     if config.output_device is not None:
         parts.append(f"outputs on cuda:{config.output_device}")
     parts.append(f"{number_text(report.num_parameters)} parameters")
     parts.append(f"{config.dtype}{' under autocast' if training.amp else ''}")
     if not training.inference:
         parts.append(_OPTIMIZERS[training.optimizer])
+        parts.append(_ZERO_GRAD[training.zero_grad])
         parts.append(_LOSSES.get(training.loss, f"loss {printable(training.loss)}"))
     parts.append(f"input {', '.join(bracketed(_named(report.inputs)))}")
     if config.dim:
         parts.append(f"split along dimension {config.dim}")
-    return ", ".join(parts)
+    return ", ".join([*parts, *_cut(report)])
+
+
+def _cut(report: MemoryReport) -> list[str]:
+    """Say by which options the batch is cut so, where it is not as torch does."""
+    config = report.config
+    if not is_weighted(config):
+        return []
+    if isinstance(config.weights, tuple):
+        return [f"--weights {written(config.weights)}"]
+    num_gpus = config.gpus if isinstance(config.gpus, int) else len(config.gpus or ())
+    return [
+        f"--batch-size {report.batch_size} --chunks {written([gpu.rows for gpu in report.gpus[:num_gpus]])}"
+    ]
 
 
 def _named(inputs: Shapes) -> Shapes:
@@ -78,6 +99,8 @@ def room(gpu: GpuMemory) -> str:
     """Write `3.2 GiB left` or `lacks 1.4 GiB`; nothing where no capacity is known."""
     if gpu.spare_bytes is None:
         return ""
+    if gpu.answer == "tight":
+        return f"tight by {size(-gpu.spare_bytes)}"
     return f"{size(gpu.spare_bytes)} left" if gpu.fits else f"lacks {size(-gpu.spare_bytes)}"
 
 
@@ -85,7 +108,7 @@ def share(gpu: GpuMemory) -> str:
     """Write which share of its capacity a GPU holds: not 100 % unless it is just that."""
     if gpu.capacity_bytes is None:
         return ""
-    percent = 100 * gpu.peak_bytes / gpu.capacity_bytes
+    percent = 100 * gpu.needed_bytes / gpu.capacity_bytes
     if round(percent) == 100 and gpu.spare_bytes:
         return "> 100 %" if percent > 100 else "< 100 %"
     if 0 < percent < 1:
@@ -102,7 +125,13 @@ def row_names(report: MemoryReport) -> list[str]:
     """Name the facts of each GPU that are shown, in order."""
     known = report.fullest.capacity_bytes is not None
     parts = [PARTS[part] for part in used_parts(report)]
-    return ["rows", *parts, "peak", "in phase", *(("capacity", "room") if known else ())]
+    needs = ("reserved", "nvidia-smi") if _is_followed(report) else ()
+    return ["rows", *parts, "peak", "in phase", *needs, *(("capacity", "room") if known else ())]
+
+
+def _is_followed(report: MemoryReport) -> bool:
+    """Return whether it was told what PyTorch would reserve."""
+    return any(gpu.reserved_bytes for gpu in report.gpus)
 
 
 def column(report: MemoryReport, line: GpuLine) -> list[str]:
@@ -112,7 +141,30 @@ def column(report: MemoryReport, line: GpuLine) -> list[str]:
     sizes = [size(num_bytes) if num_bytes else "–" for num_bytes in held]
     capacity = [] if gpu.capacity_bytes is None else [size(gpu.capacity_bytes), room(gpu)]
     phase = gpu.phase if gpu.peak_bytes else "–"
-    return [str(line.rows), *sizes, size(gpu.peak_bytes), phase, *capacity]
+    needs = [size(gpu.reserved_bytes), size(gpu.needed_bytes)] if _is_followed(report) else []
+    return [str(gpu.rows), *sizes, size(gpu.peak_bytes), phase, *needs, *capacity]
+
+
+def notes(report: MemoryReport) -> list[str]:
+    """Say what the table leaves open: why a part is missing, and what was assumed."""
+    found = []
+    shown = set(used_parts(report))
+    held = [gpu.largest for gpu in report.gpus if gpu.largest]
+    most = [max(sizes) for sizes in zip(*held, strict=True)]
+    absent = [
+        f"{PARTS[part]} (up to {size(num_bytes)})"
+        for part, num_bytes in enumerate(most)
+        if num_bytes and part not in shown
+    ]
+    if absent:
+        found.append(f"Not there at the peaks, but at other moments: {', '.join(absent)}.")
+    if _is_followed(report):
+        context = max(gpu.context_bytes for gpu in report.gpus)
+        found.append(
+            f"nvidia-smi would show what PyTorch reserved and the CUDA context, taken for {size(context)} "
+            "(--reserve)."
+        )
+    return [*found, *report.notes]
 
 
 def verdict(report: MemoryReport) -> str:
@@ -126,6 +178,13 @@ def verdict(report: MemoryReport) -> str:
     if line.gpu.spare_bytes is None:
         holds = "each hold" if line.count > 1 else "holds"
         return f"{line.label} {holds} most: {size(line.gpu.peak_bytes)}, {at_phase(line.gpu)}."
+    if report.answer == "tight":
+        tight = next(each for each in lines if each.gpu.answer == "tight")
+        over = size(-(tight.gpu.spare_bytes or 0))
+        return (
+            f"It is tight: {heading(tight)} would take {over} more than there is, unless PyTorch "
+            "gives unused memory back, which it tries before it fails."
+        )
     return f"It fits: {size(line.gpu.spare_bytes)} left on {heading(line)}, {at_phase(line.gpu)}."
 
 
@@ -141,7 +200,7 @@ def _lacking(lines: list[GpuLine]) -> str:
 
 
 def falls_short(report: MemoryReport) -> bool:
-    """Tell whether the user asked for a larger batch than the largest that fits."""
+    """Return whether the user asked for a larger batch than the largest that fits."""
     config = report.config
     is_asked = "batch_size" in config.model_fields_set
     return report.fit is not None and is_asked and report.fit.largest < config.batch_size
@@ -165,10 +224,10 @@ def remedies_heading(fit: Fit) -> str:
 
 
 def gain(remedy: Remedy) -> str:
-    """Write what the GPU that binds gains by a remedy."""
-    return f"saves {size(remedy.gain_bytes)}"
+    """Write how much more room the GPU that is worst off has by a remedy."""
+    return f"gains {size(remedy.gain_bytes)}"
 
 
 def fullest_then(remedy: Remedy) -> str:
-    """Say which GPU is the fullest with a remedy."""
-    return f"then {remedy.fullest} is the fullest: {size(remedy.peak_bytes)}"
+    """Say which GPU is worst off with a remedy."""
+    return f"then {remedy.fullest} is worst off: {size(remedy.peak_bytes)}"

@@ -1,0 +1,90 @@
+"""The batches that a check runs: which sizes an epoch holds, and copies of their tensors on a GPU."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from dpdemo.observation.tree import entries, rebuild, with_parts
+
+Stays = Callable[[torch.Tensor], bool]
+"""Says which tensors stay where they are when the others are moved to a GPU."""
+
+
+def nothing_stays(_: torch.Tensor) -> bool:
+    """Say that every tensor is to be moved."""
+    return False
+
+
+def could_be_lengths(tensor: torch.Tensor) -> bool:
+    """Whether a tensor looks like one that PyTorch wants on the CPU, as it does the lengths of sequences."""
+    return tensor.device.type == "cpu" and tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
+
+
+def as_type(value: object, dtype: torch.dtype) -> Any:
+    """Turn the floating-point tensors of a structure into another type."""
+
+    def turned(leaf: Any) -> object:
+        is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.to(dtype) if is_float else leaf
+
+    return rebuild(value, turned)
+
+
+def on_device(value: object, device: torch.device, stays: Stays = nothing_stays) -> Any:
+    """Copy arguments to a device, as a training loop does before the call, but for tensors that stay."""
+    if isinstance(value, PackedSequence):
+        return value.to(device)  # type: ignore[arg-type] # its stub knows dtypes only
+    if isinstance(value, torch.Tensor):
+        target = value.device if stays(value) else device
+        twin = value.detach().to(target).clone().requires_grad_(value.requires_grad)
+        return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
+    if (parts := entries(value)) is not None:
+        return with_parts(value, [on_device(part, device, stays) for _, part in parts])
+    if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.nn.Module):
+        return _inside_on_device(value, device, stays)
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - a user's own class
+        return value
+
+
+def _inside_on_device(value: object, device: torch.device, stays: Stays) -> Any:
+    try:
+        twin = copy.copy(value)
+        for name, part in vars(value).items():
+            object.__setattr__(twin, name, on_device(part, device, stays))
+    except Exception:  # noqa: BLE001 - a user's own class
+        return value
+    return twin
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One batch to probe; `is_real` where an epoch surely holds one of this size."""
+
+    size: int
+    mode: str
+    is_real: bool
+
+
+def plan(size: int, num_gpus: int, data_size: int | None, *, drop_last: bool) -> list[Planned]:
+    """List the batches to run: the full one in both modes, and the short ones where splits go wrong.
+
+    Without `data_size` the last batch can have any size: one more than a multiple of the GPUs, and one less
+    than there are GPUs, stand for all.
+    """
+    planned = [Planned(size, "train", True), Planned(size, "eval", True)]
+    if data_size is not None:
+        last = data_size % size
+        if last and not drop_last:
+            planned += [Planned(last, "train", True), Planned(last, "eval", True)]
+        return planned
+    if drop_last:
+        return planned
+    few = [Planned(num_gpus - 1, "eval", False)] if num_gpus > 2 else [Planned(1, "eval", False)]
+    short = [Planned(num_gpus + 1, "train", False), *few]
+    return planned + [batch for batch in short if batch.size < size]

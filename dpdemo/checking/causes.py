@@ -1,0 +1,205 @@
+"""Finding out why results differ, or a replica raises: the same batch, cut in other ways on one GPU."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.arithmetic.chunk import split_batch
+from dpdemo.arithmetic.rows import likely_rows
+from dpdemo.checking import compare
+from dpdemo.checking.batches import as_type
+from dpdemo.checking.drafts import Draft
+from dpdemo.checking.leaves import flatten_arguments
+from dpdemo.checking.runs import Runner, Whole
+from dpdemo.models.inputs import Arguments
+from dpdemo.observation.tree import flatten, rebuild, tensors_in
+
+_ROUNDING = 1e-3
+"""In double precision round-off shrinks by 5e8, and what truly differs does not shrink at all."""
+
+_MAX_GROUPS = 40
+"""So many groups of arguments are tried whole, the smallest first."""
+
+
+def _is_row(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.size(0) == 1
+
+
+def _unlike_dims(given: list[tuple[str, torch.Tensor]], rows: int) -> Iterator[tuple[int, ...]]:
+    """List the ways in which tensors can have so many rows on dimension 0 or 1, and not all on the same."""
+    choices = [[dim for dim, size in enumerate(leaf.shape[:2]) if size == rows] for _, leaf in given]
+    yield from (dims for dims in itertools.product(*choices) if len(set(dims)) > 1)
+
+
+class Causes:
+    """Runs a call's batch again, on one GPU: with an argument whole, along another dimension, in float64."""
+
+    def __init__(self, runner: Runner, mode: str, draft: Draft, single: object) -> None:
+        self._runner = runner
+        self._mode = mode
+        self._draft = draft
+        self._single = single
+        self._tensors = {k: v for k, v in flatten(compare.opened(single)) if isinstance(v, torch.Tensor)}
+
+    def blamed(self) -> tuple[str, ...]:
+        """Name tensors that must not be cut: with them whole, chunks have the results of one device."""
+
+        def is_right(whole: Whole) -> bool:
+            results = self._runner.chunk_results(self._draft.delivered, self._mode, whole=whole)
+            return results is not None and self._is_single(results, self._draft.wrapper.dim)
+
+        return self._fewest(is_right)
+
+    def needed_whole(self) -> tuple[str, ...]:
+        """Name tensors without all of which a replica raises, and runs with them; () where there are none."""
+        raising = min(self._draft.failures, default=None)
+        if raising is None or raising >= len(self._draft.delivered):
+            return ()
+        chunk = [self._draft.delivered[raising]]
+        if self._runner.chunk_results(chunk, self._mode) is not None:
+            return ()  # which is about the replica then, not about its chunk
+        return self._fewest(
+            lambda whole: self._runner.chunk_results(chunk, self._mode, whole=whole) is not None
+        )
+
+    def _fewest(self, is_enough: Callable[[Whole], bool]) -> tuple[str, ...]:
+        """Find one tensor that is enough, or else as few as possible, of those that could be meant whole."""
+        known = dict(self._candidates())
+        groups = (group for size in range(1, len(known) + 1) for group in itertools.combinations(known, size))
+        for names in itertools.islice(groups, _MAX_GROUPS):
+            if is_enough({name: known[name] for name in names}):
+                return names
+        return ()
+
+    def _candidates(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """List the tensors that could be meant whole: all but the first, which is the batch."""
+        draft = self._draft
+        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
+        tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        yield from tensors[1:]
+
+    def better_dim(self) -> int | None:
+        """Find another dimension along which chunks have the results of one device, as of time-first RNNs."""
+        given = list(tensors_in((self._draft.args, self._draft.kwargs)))
+        now = self._draft.wrapper.dim
+        if now == 0 and self._is_right_expanded(given):
+            return None  # a row for each sample is all that it lacks: DP201 tells that story
+        for dim in (0, 1):
+            if dim == now or not given or any(one.dim() <= dim or one.size(dim) < 2 for one in given):
+                continue
+            if len({one.size(dim) for one in given}) > 1:
+                continue
+            results = self._runner.chunk_results(
+                self._cut([dim] * len(given), given[0].size(dim)), self._mode
+            )
+            if results is not None and self._is_single(results, dim):
+                return dim
+        return None
+
+    def batch_dims(self) -> tuple[tuple[str, int], ...]:
+        """Find on which dimension each tensor has the batch, where it is not the same one for all.
+
+        So it is for an `x` of (time, batch, features) beside `lengths` of (batch,): no one dimension is right
+        for both. Found by results that are those of one device once each is cut along its own.
+        """
+        draft = self._draft
+        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
+        given = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        rows = {size for _, leaf in given for size in leaf.shape[:2] if size > 1}
+        ways = ((size, dims) for size in sorted(rows) for dims in _unlike_dims(given, size))
+        for size, dims in itertools.islice(ways, _MAX_GROUPS):
+            results = self._runner.chunk_results(self._cut(dims, size), self._mode)
+            if results is not None and any(self._is_single(results, dim) for dim in (0, 1)):
+                return tuple((path, dim) for (path, _), dim in zip(given, dims, strict=True))
+        return ()
+
+    def columns(self) -> tuple[str, ...]:
+        """Name the lone numbers, of shape (1,), that forward wants as a column if each sample has its own."""
+        draft = self._draft
+        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
+        rows = likely_rows(
+            [leaf.size(0) for _, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        )
+        lone = [path for path, leaf in leaves if _is_row(leaf) and leaf.dim() == 1]
+        found = []
+        for path in lone if rows > 1 else ():
+            paths = iter(path for path, _ in leaves)
+
+            def as_column(leaf: Any, path: str = path, paths: Iterator[str] = paths) -> object:
+                return leaf.expand(rows, 1) if next(paths) == path else leaf
+
+            args = rebuild(draft.args, as_column) if draft.args else ()
+            kwargs = rebuild(draft.kwargs, as_column) if draft.kwargs else {}
+            result = self._runner.alone_on(self._mode, (args, kwargs))
+            if result is not None and compare.first_difference(self._single, result)[0]:
+                found.append(path)
+        return tuple(found)
+
+    def _is_right_expanded(self, given: list[torch.Tensor]) -> bool:
+        """Whether chunks have one device's results once each tensor of one row has a row for each sample."""
+        rows = {one.size(0) for one in given if one.dim() and one.size(0) > 1}
+        if len(rows) != 1 or not any(one.dim() and one.size(0) == 1 for one in given):
+            return False
+        size = rows.pop()
+
+        def expanded(value: object) -> Any:
+            return rebuild(value, lambda leaf: leaf.expand(size, *leaf.shape[1:]) if _is_row(leaf) else leaf)
+
+        draft = replace(self._draft, args=expanded(self._draft.args), kwargs=expanded(self._draft.kwargs))
+        wider = Causes(self._runner, self._mode, draft, self._single)
+        results = self._runner.chunk_results(wider._cut([0] * len(given), size), self._mode)
+        return results is not None and self._is_single(results, 0)
+
+    def _cut(self, dims: Sequence[int], rows: int) -> list[Arguments]:
+        """Cut the call's tensors into chunks, each along its own dimension; those without one stay whole."""
+        sizes = list(split_batch(rows, len(self._draft.wrapper.device_ids)).sizes())
+        starts = [sum(sizes[:index]) for index in range(len(sizes))]
+
+        def chunk(start: int, size: int) -> Arguments:
+            along = iter(dims)
+
+            def part(leaf: Any) -> Any:
+                is_cut = isinstance(leaf, torch.Tensor) and leaf.dim()
+                return leaf.narrow(next(along), start, size) if is_cut else leaf
+
+            return rebuild(self._draft.args, part), rebuild(self._draft.kwargs, part)
+
+        return [chunk(*pair) for pair in zip(starts, sizes, strict=True)]
+
+    def is_rounding(self, path: str, gap: float) -> bool:
+        """Return whether the chunks' results are those of one device in double precision."""
+        draft, double = self._draft, torch.float64
+        single = self._runner.alone_on(self._mode, (draft.args, draft.kwargs), double)
+        results = self._runner.chunk_results(draft.delivered, self._mode, dtype=double)
+        if single is None or results is None:
+            return False
+        joined = compare.joined(results, draft.wrapper.dim)
+        leaf = dict(flatten(single)).get(path)
+        if joined is None or path not in joined or not isinstance(leaf, torch.Tensor):
+            return False
+        leaf = leaf.detach().cpu()
+        if leaf.shape != joined[path].shape or not leaf.is_floating_point():
+            return False
+        return float((leaf - joined[path]).abs().max()) <= _ROUNDING * gap
+
+    def are_gradients_rounding(self) -> bool:
+        """Return whether in double precision the gradients under DataParallel are those of one device."""
+        alone, parallel = self._runner.single_model(self._mode), self._runner.parallel_model(self._mode)
+        if any(parameter.is_complex() for parameter in alone.parameters()):
+            return False  # another type would drop the imaginary parts, on both sides
+        given = as_type(self._draft.args, torch.float64), as_type(self._draft.kwargs, torch.float64)
+        for model in (alone, parallel):
+            ran = self._runner.run(model.to(torch.float64), given)
+            if ran.result is None:
+                return False
+            compare.backward(ran.result[0])
+        core = parallel.module if isinstance(parallel, nn.DataParallel) else parallel
+        return compare.compare_gradients(alone, core).equal
+
+    def _is_single(self, results: list[object], dim: int) -> bool:
+        joined = compare.joined(results, dim)
+        return bool(joined) and bool(compare.first_difference(self._tensors, joined)[0])

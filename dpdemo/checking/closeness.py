@@ -1,0 +1,48 @@
+"""When two results of a whole model are the same, but for rounding."""
+
+import torch
+from torch import nn
+
+from dpdemo.arithmetic.tolerance import whole_model_tolerance
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor's numbers to where no GPU's memory is measured."""
+    if not _is_plain(tensor):
+        return tensor.detach().cpu().clone()
+    with torch._C._DisableTorchDispatch():
+        return tensor.detach().clone()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its numbers lie in memory as those of any CPU tensor do, as on a virtual GPU.
+
+    Other classes dispatch operators for themselves.
+    """
+    return type(tensor) in (torch.Tensor, nn.Parameter)
+
+
+def same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors hold the same numbers, but for rounding; NaN equals NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not (_is_plain(one) and _is_plain(other)):
+        return _are_same(one.detach().cpu(), other.detach().cpu())
+    with torch._C._DisableTorchDispatch():
+        return _are_same(one.detach(), other.detach())
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if torch.equal(one, other):  # nearly always, and much faster than looking at tolerances
+        return True
+    if not (one.is_floating_point() or one.is_complex()):
+        return False
+    tolerance = whole_model_tolerance(name_of(one.dtype))
+    scale = one.abs().nan_to_num(0, 0, 0).max().item()
+    absolute = tolerance.relative * scale + tolerance.absolute
+    return bool(torch.allclose(one, other, rtol=tolerance.relative, atol=absolute, equal_nan=True))
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Write a type as reports do: `float32`."""
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,263 @@
+"""Comparing DataParallel's result and gradients with those of one device."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.arithmetic.tolerance import whole_model_tolerance
+from dpdemo.checking.closeness import same_numbers
+from dpdemo.checking.evidence import UNEQUAL, LossGradients
+from dpdemo.observation.tree import entries, flatten, rebuild, tensors_in, with_parts
+from dpdemo.weighting import LossParts
+
+_OF_GRADIENTS = 5
+"""Gradients take about as many more operators as this, and are compared by their norm."""
+_MAX_PARTS = 200
+
+
+def means_of_parts(value: object) -> object:
+    """Put the mean in place of a loss's sum and count, as a training loop does with them."""
+    if isinstance(value, LossParts):
+        return value.mean()
+    parts = entries(value)
+    if parts is None or not any(isinstance(leaf, LossParts) for leaf in _containers(value)):
+        return value
+    return with_parts(value, [means_of_parts(part) for _, part in parts])
+
+
+def _containers(value: object) -> Iterator[object]:
+    yield value
+    for _, part in entries(value) or []:
+        yield from _containers(part)
+
+
+def floats(value: object) -> dict[str, torch.Tensor]:
+    """List the tensors of a result that gradients can flow through."""
+    return {
+        path: leaf
+        for path, leaf in flatten(value)
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel() > 0
+    }
+
+
+def first_difference(one: object, other: object) -> tuple[bool | None, str | None, float]:
+    """Compare two results: equal or not (None: not of one shape), what differs first, and by how much."""
+    left, right = dict(flatten(opened(one))), dict(flatten(opened(other)))
+    for path in (*left, *right):
+        if path not in left or path not in right:
+            return None, path, 0.0
+    for path, leaf in left.items():
+        twin = right[path]
+        if not isinstance(leaf, torch.Tensor) or not isinstance(twin, torch.Tensor):
+            continue
+        if leaf.shape != twin.shape:
+            return None, path, 0.0
+        if not same_numbers(leaf, twin):
+            return False, path, _gap(leaf, twin)
+    return True, None, 0.0
+
+
+def opened(value: object) -> object:
+    """Open what gather can join though scatter does not open it: a class that iterates over tensors.
+
+    gather builds `type(out)(map(...))` anew from what iterating gives (torch/nn/parallel/scatter_gather.py),
+    which transformers' DynamicCache is made for.
+    """
+    return rebuild(value, _opened_leaf)
+
+
+def _opened_leaf(leaf: object) -> object:
+    if isinstance(leaf, (torch.Tensor, str, bytes, nn.Module, type)) or not hasattr(leaf, "__iter__"):
+        return leaf
+    try:
+        parts = list(itertools.islice(leaf, _MAX_PARTS))
+    except Exception:  # noqa: BLE001 - a user's own class
+        return leaf
+    return parts if any(True for _ in tensors_in(parts)) else leaf
+
+
+def _gap(one: torch.Tensor, other: torch.Tensor) -> float:
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    return float((one.detach().cpu().to(wide) - other.detach().cpu().to(wide)).abs().max())
+
+
+def joined(outputs: list[object], dim: int) -> Any:
+    """Join the results of chunks as gather would, without its restrictions; None where they do not fit."""
+    columns = [dict(flatten(output)) for output in outputs]
+    result = {}
+    for path, first in columns[0].items():
+        if not isinstance(first, torch.Tensor):
+            continue
+        parts = [column.get(path) for column in columns]
+        try:
+            result[path] = _joined([part.detach().cpu() for part in parts], dim)  # type: ignore[union-attr]
+        except (AttributeError, RuntimeError, IndexError):
+            return None
+    return result
+
+
+def reordered(single: object, outputs: list[object]) -> tuple[tuple[str, int], ...]:
+    """Find results whose rows are those of one device in another order: flattened with the batch second.
+
+    Returns:
+        Their paths, each with the T of its (T * B, ...) rows; () where any result is not explained by that.
+
+    """
+    columns = [dict(flatten(opened(output))) for output in outputs]
+    found = []
+    for path, leaf in flatten(opened(single)):
+        parts = [column.get(path) for column in columns]
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        tensors = [part.detach().cpu() for part in parts if isinstance(part, torch.Tensor) and part.dim()]
+        if len(tensors) != len(parts) or not leaf.dim() or sum(map(len, tensors)) != len(leaf):
+            return ()
+        whole = leaf.detach().cpu()
+        if same_numbers(whole, torch.cat(tensors)):
+            continue
+        common = math.gcd(*map(len, tensors))
+        times = (n for n in range(2, common + 1) if common % n == 0)
+        fits = (n for n in times if same_numbers(whole, _steps_first(tensors, n)))
+        length = next(fits, None)
+        if length is None:
+            return ()
+        found.append((path, length))
+    return tuple(found)
+
+
+def _steps_first(parts: list[torch.Tensor], length: int) -> torch.Tensor:
+    """Join the rows of (length * B, ...) chunks as one device orders them: all samples of a step together."""
+    apart = [part.reshape(length, len(part) // length, *part.shape[1:]) for part in parts]
+    return torch.cat(apart, 1).flatten(0, 1)
+
+
+def _joined(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
+    """Join as gather does: numbers without dimensions become a vector."""
+    return (
+        torch.stack(parts) if dim == 0 and all(part.dim() == 0 for part in parts) else torch.cat(parts, dim)
+    )
+
+
+def weights_for(path: str, like: torch.Tensor) -> torch.Tensor:
+    """Draw the numbers that a result is weighed with before its sum goes backward; always the same ones."""
+    generator = torch.Generator().manual_seed(sum(map(ord, path)) + like.numel())
+    return torch.randn(like.shape, generator=generator, device="cpu").to(device=like.device, dtype=like.dtype)
+
+
+def backward(value: object, only: str | None = None, weights: list[float] | None = None) -> None:
+    """Send a weighed sum of a result's tensors backward, or the sum of one of them: the loss.
+
+    `weights` are those of the loss's numbers, one for each chunk. A loss's graph is kept for other weights.
+    """
+    loss: Any = 0.0
+    for path, leaf in floats(value).items():
+        if only is None:
+            loss = loss + (leaf * weights_for(path, leaf)).sum().real
+        elif path == only:
+            weighed = leaf if weights is None else leaf.flatten() * torch.tensor(weights, device=leaf.device)
+            loss = weighed.sum()
+    if isinstance(loss, torch.Tensor):
+        loss.backward(retain_graph=only is not None)  # type: ignore[no-untyped-call] # PyTorch's own
+
+
+def scalar_path(single: object, parallel: object) -> str | None:
+    """Find a single number of the one-device result that became a vector: a loss taken in each replica."""
+    many = floats(parallel)
+    for path, leaf in floats(single).items():
+        if leaf.numel() == 1 and path in many and many[path].numel() > 1:
+            return path
+    return None
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """How two models' gradients relate: equal, or `factor` times (with `proportional`), or neither."""
+
+    equal: bool
+    factor: float | None
+    proportional: bool
+    finite: bool
+    single_finite: bool
+
+
+def is_coarse(value: object) -> bool:
+    """Whether a result has numbers of half precision, and so gradients that rounding makes differ."""
+    return any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors_in(value))
+
+
+def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = False) -> Gradients:
+    """Compare the parameters' gradients of two models that are alike."""
+    pairs = list(zip(_gradients(single), _gradients(parallel), strict=True))
+    size = sum(_dot(one, one) for one, _ in pairs)
+    size_parallel = sum(_dot(other, other) for _, other in pairs)
+    factor = sum(_dot(one, other) for one, other in pairs) / size if size > 0 else None
+    difference = sum(_dot(other - one, other - one) for one, other in pairs)
+    scale = factor if factor is not None and math.isfinite(factor) else 0.0
+    left_over = sum(_dot(rest, rest) for rest in (other - scale * one for one, other in pairs))
+    loose = _OF_GRADIENTS * whole_model_tolerance("bfloat16" if coarse else "float32").relative
+    return Gradients(
+        equal=math.sqrt(difference) <= loose * math.sqrt(size) + 1e-6 if math.isfinite(difference) else False,
+        factor=factor,
+        proportional=left_over <= loose**2 * (size_parallel + 1e-20),
+        finite=math.isfinite(size_parallel),
+        single_finite=math.isfinite(size),
+    )
+
+
+def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path: str) -> LossGradients | None:
+    """Take the gradients of each replica's loss, and hold them against those of one GPU.
+
+    Args:
+        single: the model that ran on one GPU, after its backward.
+        parallel: the model under DataParallel; its gradients are those of the loss's sum afterwards.
+        result: what DataParallel returned.
+        path: where the losses stand in it.
+
+    """
+    count = dict(flatten(result))[path].numel()
+    alone = _gradients(single)
+    of_each = []
+    for index in range(count):
+        parallel.zero_grad()
+        backward(result, path, [float(index == other) for other in range(count)])
+        of_each.append(_gradients(parallel))
+    square = _inner(alone, alone)
+    products = tuple(tuple(_inner(one, other) for other in of_each) for one in of_each)
+    dots = tuple(_inner(one, alone) for one in of_each)
+    known = all(map(math.isfinite, (square, *dots, *itertools.chain(*products))))
+    if not known or square <= 0:
+        return None
+    table = torch.tensor(products, dtype=torch.float64)
+    best = torch.linalg.lstsq(
+        table, torch.tensor(dots, dtype=torch.float64)[:, None], driver="gelsd"
+    ).solution
+    found = LossGradients(square, dots, products)
+    return replace(found, is_sum=found.error(tuple(best.flatten().tolist())) <= UNEQUAL)
+
+
+def _inner(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    return sum(_dot(left, right) for left, right in zip(one, other, strict=True))
+
+
+def _dot(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one * other).sum())
+
+
+def _gradients(model: nn.Module) -> list[torch.Tensor]:
+    found = [
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for parameter in model.parameters()
+    ]
+    return [_as_real(one.detach().cpu()) for one in found]
+
+
+def _as_real(gradient: torch.Tensor) -> torch.Tensor:
+    """Give a gradient as real numbers of float32 or more; a complex number has two."""
+    if gradient.is_complex():
+        gradient = torch.view_as_real(gradient.resolve_conj())
+    return gradient.to(torch.promote_types(gradient.dtype, torch.float32))

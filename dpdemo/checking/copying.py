@@ -1,0 +1,157 @@
+"""Fresh copies of the user's model, so that the model itself is never run.
+
+`copy.deepcopy` does it, but for two things: a function that closes over the model goes on using the
+original, and a tensor that is not a leaf cannot be copied. Both are copied here; for the rest the factory is
+called again.
+"""
+
+import contextlib
+import copy
+import functools
+import types
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+from dpdemo.errors import UsageError
+from dpdemo.models.failure import users_code
+from dpdemo.observation.tree import tensors_in
+from dpdemo.virtual.patches import Patch, applied
+
+
+class ModelSource:
+    """Hands out models that are alike in every number."""
+
+    def __init__(self, prototype: nn.Module, rebuild: Callable[[], nn.Module] | None = None) -> None:
+        self.prototype = prototype
+        self._rebuild = rebuild
+        self._rebuilds = False
+
+    @property
+    def copies(self) -> bool:
+        """Whether models are copies of the one given, and not built anew."""
+        return not self._rebuilds
+
+    def rebuild_from_now_on(self) -> bool:
+        """Call the factory for each model instead of copying; return whether that is possible, and new."""
+        is_new = self._rebuild is not None and not self._rebuilds
+        self._rebuilds = self._rebuilds or is_new
+        return is_new
+
+    def fresh(self) -> nn.Module:
+        """Make a copy of the model as it was given.
+
+        Raises:
+            UsageError: if it can neither be copied nor built again.
+
+        """
+        try:
+            if not self._rebuilds:
+                with users_code():
+                    return deep_copy(plain(self.prototype))
+        except Exception as error:
+            if self._rebuild is None:
+                raise UsageError(
+                    f"expected a model that can be copied, got {type(error).__name__}: {error} - "
+                    f"from copy.deepcopy({type(self.prototype).__name__})",
+                    hint="give a function that builds the model instead of the model",
+                ) from error
+        assert self._rebuild is not None  # noqa: S101 - checked above
+        model = self._rebuild()
+        model.load_state_dict(self.prototype.state_dict())
+        return model
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """Take a model out of `torch.compile`: what is compiled leads back to the original in every replica."""
+    original = vars(model).get("_modules", {}).get("_orig_mod")
+    return original if isinstance(original, nn.Module) else model
+
+
+def deep_copy(model: nn.Module) -> nn.Module:
+    """Copy a model together with the functions that close over it, wherever it holds them."""
+    memo: dict[int, object] = {}
+    for tensor in _results_in(model):
+        memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    copying = _FunctionCopies(model)
+    with applied(
+        [Patch(_DISPATCH, types.FunctionType, copying.copy, "closures over the model are copied with it")]
+    ):
+        twin: nn.Module = copy.deepcopy(model, memo)
+    for module in twin.modules():
+        module._compiled_call_impl = None
+        for name, child in module.named_children():
+            module._modules[name] = plain(child)
+    for parameter in model.parameters():
+        if id(parameter) in memo:  # Parameter.__deepcopy__ leaves its attributes behind
+            vars(memo[id(parameter)]).update(vars(parameter))
+    return twin
+
+
+_DISPATCH: object = vars(copy)["_deepcopy_dispatch"]
+
+
+def _results_in(model: nn.Module) -> Iterator[torch.Tensor]:
+    """List the tensors that a forward left on a model, as weight norm's hook does: they are no leaves."""
+    for module in model.modules():
+        for value in vars(module).values():
+            yield from (tensor for tensor in tensors_in(value) if not tensor.is_leaf)
+
+
+class _FunctionCopies:
+    """Copies functions that close over a part of one model; `copy.deepcopy` takes functions as they are."""
+
+    def __init__(self, model: nn.Module) -> None:
+        parts = [*model.modules(), *model.parameters(), *model.buffers()]
+        self._parts = {id(part) for part in parts}
+
+    def copy(self, function: types.FunctionType, memo: dict[int, object]) -> object:
+        """Copy a function whose closure or defaults lead to the model, and leave any other."""
+        if not self._leads_to_model(function, set()):
+            return function
+        cells = tuple(types.CellType() for _ in function.__closure__ or ())
+        twin = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+        )
+        memo[id(function)] = twin  # first: it may close over itself
+        vars(twin).update(vars(function))
+        twin.__qualname__, twin.__module__ = function.__qualname__, function.__module__
+        twin.__kwdefaults__ = function.__kwdefaults__
+        twin.__defaults__ = tuple(self._part(value, memo) for value in function.__defaults__ or ()) or None
+        for cell, old in zip(cells, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # an empty cell
+                cell.cell_contents = self._part(old.cell_contents, memo)
+        return twin
+
+    def _part(self, value: object, memo: dict[int, object]) -> object:
+        return copy.deepcopy(value, memo) if self._leads_to_model(value, set()) else value
+
+    def _leads_to_model(self, value: object, seen: set[int]) -> bool:
+        if id(value) in self._parts:
+            return True
+        if id(value) in seen or len(seen) > _MAX_STEPS:
+            return False
+        seen.add(id(value))
+        return any(self._leads_to_model(held, seen) for held in held_by(value))
+
+
+_MAX_STEPS = 1000
+"""How many values are looked at on the way from a function to the model."""
+
+
+def held_by(value: object) -> list[object]:
+    """List what a function, a bound method, a partial function or a container holds."""
+    if isinstance(value, types.FunctionType):
+        held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                held.append(cell.cell_contents)
+        return held
+    if isinstance(value, types.MethodType):
+        return [value.__self__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return list(value.values()) if isinstance(value, dict) else []

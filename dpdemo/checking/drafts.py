@@ -1,0 +1,120 @@
+"""A call that splits a batch, while it is under way: what it is split by, and what each step gave."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+from dpdemo.arithmetic.weights import Weight
+from dpdemo.checking.evidence import Call, Raised, Replica, Stage
+from dpdemo.checking.inside import Watch
+from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
+from dpdemo.checking.places import functions_in, places_in
+from dpdemo.models.inputs import pictures_in
+from dpdemo.observation.tree import flatten
+from dpdemo.weighting import WeightedDataParallel
+
+
+def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:
+    """Take an exception apart."""
+    trace = error.__traceback__
+    return Raised(
+        stage, type(error).__name__, str(error), replica, places_in(trace), functions_in(trace)[-8:]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Splitter:
+    """What a call is split by where no DataParallel object does it: what there is to read of one.
+
+    `gap` says why the call cannot be made again, where it cannot.
+    """
+
+    module: nn.Module
+    device_ids: list[int]
+    output_device: int
+    dim: int
+    gap: str = ""
+
+
+def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
+    """Return the module that stands for what splits: the wrapper, or the model itself where there is none."""
+    return splitter.module if isinstance(splitter, Splitter) else splitter
+
+
+def _shares(splitter: "nn.DataParallel[Any] | Splitter") -> tuple[Weight, ...]:
+    """Give the weights by which a wrapper cuts; none where it cuts as torch does."""
+    if not isinstance(splitter, WeightedDataParallel):
+        return ()
+    return splitter.weights or splitter.chunks or ()
+
+
+@dataclass
+class Draft:
+    """A call while it is under way, with its live values."""
+
+    wrapper: nn.DataParallel[Any] | Splitter
+    args: tuple[Any, ...]
+    kwargs: dict[str, object]
+    stage: Stage = "wrapper"
+    devices: list[int] = field(default_factory=list)
+    delivered: list[tuple[Any, Any]] = field(default_factory=list)
+    outputs: dict[int, object] = field(default_factory=dict)
+    failures: dict[int, Raised] = field(default_factory=dict)
+    states: dict[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    gathered: tuple[object] | None = None
+    error: Raised | None = None
+    callers_state: tuple[tuple[str, str], ...] = ()
+    watch: Watch = field(default_factory=Watch)
+    kind: object = None
+    """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
+    frozen: Call | None = None
+
+    def freeze(self) -> Call:
+        """Write down what was seen."""
+        if self.frozen is not None:
+            return replace(self.frozen, raised=self.error)
+        forward = self.wrapper.module.forward
+        gathered = None if self.gathered is None else describe_all(flatten(self.gathered[0]))
+        return Call(
+            num_gpus=len(self.wrapper.device_ids),
+            dim=getattr(self.wrapper, "dim", 0),
+            arguments=describe_all(flatten_arguments(forward, self.args, self.kwargs)),
+            replicas=tuple(self._replica(index) for index in range(len(self.delivered))),
+            gathered=gathered,
+            structure="" if self.gathered is None else structure(self.gathered[0]),
+            raised=self.error,
+            warnings=tuple(self.watch.warned),
+            events=tuple(self.watch.events),
+            callers_state=self.callers_state,
+            module=type(self.wrapper.module).__name__,
+            argument_structures=tuple(
+                (name, structure(value)) for name, value in named(forward, self.args, self.kwargs)
+            ),
+            pictures=max((pictures_in(one) for one in (*self.args, *self.kwargs.values())), default=0),
+            shares=_shares(self.wrapper),
+        )
+
+    def let_go(self) -> None:
+        """Write down what was seen, and keep no live value: only an exception may follow."""
+        self.frozen = self.freeze()
+        self.args, self.kwargs, self.gathered = (), {}, None
+        self.delivered.clear()
+        self.outputs.clear()
+
+    def device_of(self, index: int) -> int:
+        """Return the GPU of a replica."""
+        return (self.devices or list(self.wrapper.device_ids))[index]
+
+    def _replica(self, index: int) -> Replica:
+        args, kwargs = self.delivered[index]
+        ended = index in self.outputs
+        return Replica(
+            index,
+            f"cuda:{self.device_of(index)}",
+            inputs=describe_all(flatten_arguments(self.wrapper.module.forward, args, kwargs)),
+            output=describe_all(flatten(self.outputs[index])) if ended else None,
+            structure=structure(self.outputs[index]) if ended else "",
+            raised=self.failures.get(index),
+            threads_state=self.states.get(index, ()),
+        )

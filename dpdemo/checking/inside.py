@@ -1,0 +1,164 @@
+"""Noting what the user's code does inside replicas and what leaves no other trace there."""
+
+import contextlib
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+from dpdemo.checking.evidence import Event
+from dpdemo.checking.places import calling_place
+from dpdemo.models.frames import is_users
+from dpdemo.observation.steps import WhileAny, around, replaced
+
+_FACTORIES = (
+    "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "tensor", "zeros",
+)  # fmt: skip
+
+
+class Watch:
+    """Collects what happens in one DataParallel call: events in its replicas, and warnings."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.warned: list[str] = []
+
+    def note(self, kind: str, detail: str) -> None:
+        """Add an event of the replica that this thread runs."""
+        event = Event(kind, here.replica or 0, detail, calling_place())
+        if event not in self.events:
+            self.events.append(event)
+
+
+class _Here(threading.local):
+    """What this thread does: which replica it runs and where, for whose watch, and whether for our ends."""
+
+    replica: int | None = None
+    device: int | None = None
+    watch: Watch | None = None
+    is_aside: bool = False
+
+
+here = _Here()
+
+
+@contextlib.contextmanager
+def being(**what: object) -> Iterator[None]:
+    """Set what this thread does, for the length of a `with` block."""
+    before = {name: getattr(here, name) for name in what}
+    vars(here).update(what)
+    try:
+        yield
+    finally:
+        vars(here).update(before)
+
+
+@contextlib.contextmanager
+def _patched() -> Iterator[None]:
+    """Watch the functions of PyTorch that matter: calls are noted by the watch of their thread."""
+    with contextlib.ExitStack() as undo:
+        for name in ("named_parameters", "state_dict", "requires_grad_"):
+            undo.enter_context(replaced(nn.Module, name, _on_module))
+        for name in ("to", "cuda"):
+            undo.enter_context(replaced(torch.Tensor, name, _on_move))
+        for name in _FACTORIES:
+            undo.enter_context(replaced(torch, name, _on_move))
+        undo.enter_context(replaced(torch.Tensor, "backward", _on_backward))
+        yield
+
+
+@contextlib.contextmanager
+def _noting_warnings() -> Iterator[None]:
+    """Note warnings too, by the watch of their thread; inside of whatever records them."""
+    if isinstance(warnings.showwarning, _NotedWarning):  # put back by another thread's catch_warnings
+        yield
+        return
+    with replaced(warnings, "showwarning", lambda _, genuine: _NotedWarning(genuine)):
+        yield
+
+
+_PATCHES = WhileAny(_patched)
+_WARNINGS = WhileAny(_noting_warnings)
+
+
+@contextlib.contextmanager
+def ready_to_watch() -> Iterator[None]:
+    """Leave in place what watching needs, for a `with` block of many calls, each cheaper than patching."""
+    with around(), _PATCHES.open():
+        yield
+
+
+@contextlib.contextmanager
+def watched_by(watch: Watch) -> Iterator[None]:
+    """Let a watch note what this thread does, and the replicas that it starts, for a `with` block."""
+    with _PATCHES.open(), _WARNINGS.open(), being(watch=watch):
+        yield
+
+
+def _on_module(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
+    def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
+        if here.replica is not None and here.watch is not None and getattr(module, "_is_replica", False):
+            here.watch.note(name, type(module).__name__)
+        return genuine(module, *args, **kwargs)
+
+    return watched
+
+
+def _on_move(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
+    def watched(*args: object, **kwargs: object) -> object:
+        result = genuine(*args, **kwargs)
+        if not is_users(sys._getframe(1).f_code.co_filename):
+            return result  # moving tensors is what DataParallel and virtual GPUs do
+        if here.replica and here.watch is not None and isinstance(result, torch.Tensor) and result.is_cuda:
+            index = result.get_device()
+            if index != here.device and not (result is args[0] if args else False):
+                here.watch.note("moved", f"{name} to cuda:{index}")
+        return result
+
+    return watched
+
+
+def _on_backward(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
+    def watched(*args: object, **kwargs: object) -> object:
+        if here.replica is not None and here.watch is not None:
+            here.watch.note(name, "")
+        return genuine(*args, **kwargs)
+
+    return watched
+
+
+class _NotedWarning:
+    """Notes what is warned of; it is shown, or not, as ever."""
+
+    def __init__(self, genuine: Callable[..., object]) -> None:
+        self._genuine = genuine
+
+    def __call__(self, message: object, *args: object, **kwargs: object) -> None:
+        if here.watch is not None:
+            here.watch.warned.append(str(message))
+        self._genuine(message, *args, **kwargs)
+
+
+def threads_state() -> tuple[tuple[str, str], ...]:
+    """Note the settings of PyTorch that belong to a thread."""
+    autocast = str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled("cuda") else "off"
+    cpu = str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "off"
+    return (
+        ("autocast('cuda')", autocast.removeprefix("torch.")),
+        ("autocast('cpu')", cpu.removeprefix("torch.")),
+        ("inference_mode", str(torch.is_inference_mode_enabled()).lower()),
+        ("default device", _default_device()),
+        ("saved_tensors_hooks", _hooks_in_force()),
+    )
+
+
+def _default_device() -> str:
+    return torch.get_default_device().type
+
+
+def _hooks_in_force() -> str:
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return "off" if hooks is None else "on"

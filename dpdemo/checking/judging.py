@@ -1,0 +1,318 @@
+"""Turning two runs of a batch, on one GPU and under DataParallel, into the evidence of a `Probe`."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dpdemo.checking import compare, state
+from dpdemo.checking.batches import Planned
+from dpdemo.checking.causes import Causes
+from dpdemo.checking.compare import means_of_parts
+from dpdemo.checking.drafts import Draft, raised
+from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single, StateChange
+from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
+from dpdemo.checking.runs import Ran, Runner
+from dpdemo.checking.weights import weigh
+from dpdemo.models.failure import users_code
+from dpdemo.observation.tree import flatten, rebuild
+
+
+class Judge:
+    """Turns two runs of a batch into a `Probe`."""
+
+    def __init__(
+        self, runner: Runner, planned: Planned, single: Ran, parallel: Ran, drafts: list[Draft]
+    ) -> None:
+        self.runner = runner
+        self.planned = planned
+        self.single = single
+        self.parallel = parallel
+        self.drafts = drafts
+        self.is_whole = isinstance(parallel.model, nn.DataParallel)
+        self.draft = drafts[0] if drafts and self.is_whole else None
+        self.rehearsal: Raised | None = None
+        self.chunks: list[object] | None = None
+        self.comparison = Comparison()
+        self.compares_gradients = True
+
+    def judge(self, peaks: tuple[int, ...]) -> Probe:
+        """Compare the two runs."""
+        planned, single, parallel = self.planned, self.single, self.parallel
+        if self.draft is not None and self.draft.failures:
+            self._rehearse_gather()
+        comparison = self.comparison = replace(self._compare(), columns=self._columns())
+        changes = (*self._state_changes(), *self._argument_changes())
+        error = parallel.error
+        if error is not None and self.drafts and self.drafts[0].error is not None:
+            error = self.drafts[0].error
+        return Probe(
+            planned.size,
+            "train" if planned.mode == "train" else "eval",
+            planned.is_real,
+            Single(
+                describe_all(flatten(single.result[0])) if single.result else (),
+                structure(single.result[0]) if single.result else "",
+                single.error,
+                single.used_random,
+                single.warned,
+            ),
+            calls=tuple(draft.freeze() for draft in self.drafts),
+            raised=error,
+            changes=changes,
+            comparison=comparison,
+            gather_rehearsal=self.rehearsal,
+            norms_batches=any(isinstance(one, _BatchNorm) for one in single.model.modules()),
+            peak_bytes=peaks,
+        )
+
+    def _rehearse_gather(self) -> None:
+        """Find out what gather would have said, had the replicas not failed: with their chunks' results."""
+        draft = self.draft
+        assert draft is not None  # noqa: S101 - asked by `judge`
+        self.chunks = self.runner.chunk_results(draft.delivered, self.planned.mode)
+        if self.chunks is None or len(self.chunks) < 2:
+            return
+        for index, result in enumerate(self.chunks):
+            device = torch.device("cuda", draft.wrapper.device_ids[index])
+            draft.outputs.setdefault(index, _moved(result, device))
+        outputs = [draft.outputs[index] for index in range(len(self.chunks))]
+        try:
+            draft.gathered = (nn.parallel.gather(outputs, draft.wrapper.output_device, draft.wrapper.dim),)
+        except Exception as error:  # noqa: BLE001 - whatever gather says
+            self.rehearsal = raised("gather", error)
+
+    def _state_changes(self) -> tuple[StateChange, ...]:
+        single, parallel = self.single, self.parallel
+        if parallel.error is not None and not (self.draft and self.draft.delivered):
+            return ()
+        found = state.changes(
+            single.before,
+            single.after if single.error is None else None,
+            parallel.after,
+            parallel.before,
+        )
+        if parallel.error is None and self._agrees():
+            found = self._with_harmless(found)
+        suspects = [
+            change
+            for change in found
+            if change.kind == "buffer" and change.parallel_changed and not change.same
+        ]
+        if not suspects or self.draft is None or not self.draft.delivered:
+            return found
+        first = self._after_first_chunk()
+        return tuple(
+            replace(change, like_first_chunk=True)
+            if change in suspects
+            and change.path in first
+            and state.same(first[change.path].value, parallel.after[change.path].value, of_one_model=False)
+            else change
+            for change in found
+        )
+
+    def _agrees(self) -> bool:
+        """Whether replicas gave what the model gives for their chunks, and the gradients are right."""
+        comparison = self.comparison
+        if comparison.values_equal is True:
+            return comparison.gradients_equal is not False
+        return comparison.equals_chunkwise is True or self.single.used_random
+
+    def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
+        """Mark state that nothing depends on: a second call keeps it, and gives what a fresh model does.
+
+        So it is for a mask that is made when it is missing, for scratch space and for a cache; not for a
+        counter, nor for what two replicas write to one place of a shared container.
+        """
+        single, kinds = self.single, ("attribute", "container", "mode")
+        if single.result is None or all(change.kind not in kinds for change in found):
+            return found
+        second = self.runner.run(single.model, (single.untouched[0], single.untouched[1]))
+        if second.result is None or not compare.first_difference(single.result[0], second.result[0])[0]:
+            return found
+        num_replicas = len(self.draft.delivered) if self.draft else 1
+        return tuple(
+            replace(change, harmless=True)
+            if change.kind in kinds
+            and state.same_at(change.path, single.after, second.after)
+            and not state.is_contested(change.path, single.after, self.parallel.after, num_replicas)
+            else change
+            for change in found
+        )
+
+    def _after_first_chunk(self) -> state.Snapshot:
+        assert self.draft is not None  # noqa: S101 - asked by `_state_changes`
+        model = self.runner.single_model(self.planned.mode)
+        args, kwargs = self.draft.delivered[0]
+        ran = self.runner.run(model, (args, kwargs))
+        return ran.after
+
+    def _argument_changes(self) -> Iterator[StateChange]:
+        single, parallel = self.single, self.parallel
+        forward = single.model.forward
+        rows = [
+            flatten_arguments(forward, *given)
+            for given in (single.untouched, single.given, parallel.untouched, parallel.given)
+        ]
+        if len({tuple(path for path, _ in row) for row in rows}) != 1:
+            yield from self._grown_arguments()
+            return
+        for (path, was), (_, alone), (_, was_parallel), (_, split) in zip(*rows, strict=True):
+            frozen = [state.frozen(value, 1) for value in (was, alone, was_parallel, split)]
+            changed = not state.same(frozen[0], frozen[1], of_one_model=False)
+            changed_parallel = not state.same(frozen[2], frozen[3], of_one_model=False)
+            if changed or changed_parallel:
+                yield StateChange(
+                    path,
+                    "input" if isinstance(was, torch.Tensor) else "argument",
+                    state.show(frozen[0]),
+                    state.show(frozen[1]),
+                    state.show(frozen[3]),
+                    changed,
+                    changed_parallel,
+                    state.same(frozen[1], frozen[3], of_one_model=False),
+                )
+
+    def _grown_arguments(self) -> Iterator[StateChange]:
+        """Find arguments whose structure forward changed, such as an empty list that was appended to."""
+        single, parallel = self.single, self.parallel
+        rows = [
+            named(single.model.forward, *given) for given in (single.untouched, single.given, parallel.given)
+        ]
+        for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
+            frozen = [state.frozen(value) for value in (was, alone, split)]
+            if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
+                before, after, after_parallel = map(state.show, frozen)
+                yield StateChange(path, "argument", before, after, after_parallel, True, True, same=False)
+
+    def _compare(self) -> Comparison:
+        single, draft = self.single, self.draft
+        if single.result is None:
+            return Comparison()
+        if draft is not None and draft.failures and not self._crosses_devices():
+            causes = self._causes(draft)
+            dim = causes.better_dim()
+            dims = causes.batch_dims() if dim is None else ()
+            needed = () if dims else causes.needed_whole()
+            return replace(self._compare_results(), needed_whole=needed, better_dim=dim, batch_dims=dims)
+        return self._compare_results()
+
+    def _columns(self) -> tuple[str, ...]:
+        if self.single.result is None or self.draft is None or self.single.used_random:
+            return ()
+        return self._causes(self.draft).columns()
+
+    def _crosses_devices(self) -> bool:
+        assert self.draft is not None  # noqa: S101 - asked by `_compare`
+        return all("same device" in error.message for error in self.draft.failures.values())
+
+    def _causes(self, draft: Draft) -> Causes:
+        assert self.single.result is not None  # noqa: S101 - asked by `_compare`
+        return Causes(self.runner, self.planned.mode, draft, self.single.result[0])
+
+    def _compare_results(self) -> Comparison:
+        single, draft = self.single, self.draft
+        gathered = self.parallel.result
+        if draft is not None and draft.gathered is not None:
+            gathered = (means_of_parts(draft.gathered[0]),)
+        if single.result is None or gathered is None:
+            return Comparison()
+        if single.used_random:
+            return self._compare_gradients(Comparison()) if self._is_loss() else Comparison()
+        equal, path, gap = compare.first_difference(single.result[0], gathered[0])
+        comparison = Comparison(values_equal=equal, differing=path, largest_difference=gap)
+        if equal is not True and draft is not None and draft.delivered:
+            comparison = self._explain(draft, gathered[0], comparison)
+        return self._compare_gradients(comparison)
+
+    def _explain(self, draft: Draft, gathered: object, comparison: Comparison) -> Comparison:
+        """Tell samples that see each other from replicas that are not the model."""
+        dim = draft.wrapper.dim
+        chunks = self.chunks or self.runner.chunk_results(draft.delivered, self.planned.mode)
+        if chunks is None or self.single.result is None:
+            return comparison
+        joined = compare.joined(chunks, dim)
+        if joined is None:
+            return comparison
+        opened = compare.opened(gathered)
+        tensors = {path: leaf for path, leaf in flatten(opened) if isinstance(leaf, torch.Tensor)}
+        equal, _, _ = compare.first_difference(joined, tensors)
+        comparison = replace(comparison, equals_chunkwise=equal)
+        if not equal or compare.scalar_path(self.single.result[0], gathered) is not None:
+            return comparison
+        causes = self._causes(draft)
+        if comparison.values_equal is False:
+            if causes.is_rounding(comparison.differing or "", comparison.largest_difference):
+                return replace(comparison, values_equal=True, differing=None)
+            order = compare.reordered(self.single.result[0], chunks) if dim == 0 else ()
+            comparison = replace(comparison, reordered=order, blamed=() if order else causes.blamed())
+        if comparison.blamed or comparison.reordered:
+            return comparison
+        better = causes.better_dim()
+        return replace(
+            comparison, better_dim=better, batch_dims=causes.batch_dims() if better is None else ()
+        )
+
+    def _is_loss(self) -> bool:
+        single, parallel = self.single.result, self.parallel.result
+        return bool(single and parallel and compare.scalar_path(single[0], parallel[0]) is not None)
+
+    def _compare_gradients(self, comparison: Comparison) -> Comparison:
+        single, parallel = self.single, self.parallel
+        if single.result is None or parallel.result is None or not self.compares_gradients:
+            return comparison
+        path = compare.scalar_path(single.result[0], parallel.result[0])
+        if path is None and comparison.values_equal is not True:
+            return comparison
+        try:
+            with users_code(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a model's warnings were heard in its forward
+                compare.backward(single.result[0], path)
+                compare.backward(parallel.result[0], path)
+        except Exception as error:  # noqa: BLE001 - such as a forward that went backward itself
+            return replace(comparison, backward_raised=raised("backward", error))
+        core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
+        gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(single.result[0]))
+        if path is None:
+            is_known = gradients.equal or gradients.single_finite  # NaN of both says nothing
+            is_equal = gradients.equal or self._are_rounding(gradients)
+            return replace(comparison, gradients_equal=is_equal if is_known else None)
+        is_known = gradients.finite and gradients.single_finite and not single.used_random
+        loss = compare.loss_gradients(single.model, core, parallel.result[0], path) if is_known else None
+        return replace(
+            comparison,
+            gradients_equal=gradients.equal,
+            loss_not_finite=not (gradients.finite and _is_finite(parallel.result[0], path)),
+            single_finite=gradients.single_finite and _is_finite(single.result[0], path),
+            loss=loss,
+            loss_path=path,
+            heaviest=self._heaviest() if loss is not None and loss.error(loss.mean) > UNEQUAL else "",
+        )
+
+    def _are_rounding(self, gradients: compare.Gradients) -> bool:
+        if self.draft is None or not gradients.finite:
+            return False
+        return self._causes(self.draft).are_gradients_rounding()
+
+    def _heaviest(self) -> str:
+        """Say which sample counts most when the losses are averaged; "" where that cannot be told."""
+        if self.draft is None:
+            return ""
+        try:
+            report = weigh(self.runner, (self.draft.args, self.draft.kwargs), torch.mean)
+        except Exception:  # noqa: BLE001 - the user's model in another type may raise anything
+            return ""
+        return "" if report.is_even else report.verdict
+
+
+def _is_finite(value: object, path: str) -> bool:
+    return bool(dict(flatten(value))[path].isfinite().all())
+
+
+def _moved(value: object, device: torch.device) -> object:
+    return rebuild(
+        value, lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) and leaf.is_cuda else leaf
+    )

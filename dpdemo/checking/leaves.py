@@ -1,0 +1,88 @@
+"""Naming and describing the leaves of arguments and results."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.checking.evidence import Leaf
+from dpdemo.models.inputs import is_repeated, length_of
+from dpdemo.observation.tree import entries, flatten
+
+_PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def argument_names(forward: Callable[..., object], num_positional: int) -> list[str]:
+    """Name positional arguments as `forward` does."""
+    try:
+        known = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        known = []
+    names = [one.name for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return [names[i] if i < len(names) else f"argument {i + 1}" for i in range(num_positional)]
+
+
+def named(forward: Callable[..., object], args: Any, kwargs: Any) -> list[tuple[str, object]]:
+    """Pair arguments with their names."""
+    return [*zip(argument_names(forward, len(args)), args, strict=True), *kwargs.items()]
+
+
+def flatten_arguments(forward: Callable[..., object], args: object, kwargs: object) -> list[tuple[str, Any]]:
+    """List the leaves of a call's arguments with their paths."""
+    return [found for name, value in named(forward, args, kwargs) for found in flatten(value, name)]
+
+
+def describe(path: str, value: object) -> Leaf:
+    """Note what a rule may want to know of a leaf."""
+    kind = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Leaf(path, kind, tuple(value.shape), str(value.device), dtype, repeated=is_repeated(value))
+    if isinstance(value, _PLAIN):
+        return Leaf(path, kind, text=str(value)[:80], length=len(value) if isinstance(value, str) else None)
+    return Leaf(
+        path,
+        kind,
+        length=length_of(value),
+        tensors_inside=_tensors_inside(value),
+        mutable=not callable(value),
+        is_mapping=isinstance(value, Mapping),
+    )
+
+
+def describe_all(pairs: list[tuple[str, object]]) -> tuple[Leaf, ...]:
+    """Describe a list of leaves."""
+    return tuple(describe(path, value) for path, value in pairs)
+
+
+def _tensors_inside(value: object) -> tuple[str, ...]:
+    if isinstance(value, nn.Module):
+        return ()
+    inside = dict(value) if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    found = []
+    for key, part in inside.items():
+        for path, leaf in flatten(part, str(key)):
+            if isinstance(leaf, torch.Tensor):
+                found.append(f"{path} on {leaf.device}")
+    return tuple(found)
+
+
+def structure(value: object) -> str:
+    """Write the structure of a result in one line: `{y: Tensor(2d), names: [str ×2]}`."""
+    if isinstance(value, torch.Tensor):
+        return f"Tensor({value.dim()}d)"
+    if value is None:
+        return "None"
+    parts = entries(value)
+    if parts is None:
+        return type(value).__name__
+    inner = [structure(part) for _, part in parts]
+    own_name = "" if type(value) in (dict, list, tuple) else type(value).__name__
+    if isinstance(value, dict):
+        return (
+            own_name + "{" + ", ".join(f"{key}: {text}" for key, text in zip(value, inner, strict=True)) + "}"
+        )
+    text = f"{inner[0]} ×{len(inner)}" if len(inner) > 1 and len(set(inner)) == 1 else ", ".join(inner)
+    return own_name + (f"[{text}]" if isinstance(value, list) else f"({text})")

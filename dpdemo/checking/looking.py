@@ -1,0 +1,209 @@
+"""What several rules ask of the evidence."""
+
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
+from dpdemo.reports.check import Place
+
+
+def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
+    """List every exception seen under DataParallel, of each replica and of each step, and of rehearsals."""
+    for probe in evidence.probes:
+        seen: list[Raised] = []
+        for call in probe.calls:
+            seen += [replica.raised for replica in call.replicas if replica.raised is not None]
+            if call.raised is not None and call.raised.replica is None:
+                seen.append(call.raised)
+        if probe.raised is not None and not probe.calls:
+            seen.append(probe.raised)
+        if probe.gather_rehearsal is not None:
+            seen.append(probe.gather_rehearsal)
+        yield from ((probe, error) for error in seen)
+
+
+def gather_failures(evidence: Evidence) -> Iterator[tuple[Probe, Call, Raised]]:
+    """List what gather refused, in earnest or in rehearsal."""
+    for probe, error in failures(evidence):
+        if error.stage == "gather" and probe.call is not None:
+            yield probe, probe.call, error
+
+
+def gathered_calls(evidence: Evidence, at_least: int = 2) -> Iterator[tuple[Probe, Call]]:
+    """List the calls whose results of so many replicas or more are known; gather joins a lone one too."""
+    for probe, call in evidence.calls:
+        if len(call.replicas) >= at_least and all(replica.output is not None for replica in call.replicas):
+            yield probe, call
+
+
+def result_at(path: str) -> str:
+    """Name a part of the result in a sentence."""
+    return f"the result's `{path}`" if path else "the result"
+
+
+def forward_place(evidence: Evidence) -> Place | None:
+    """Find the definition of the model's forward."""
+    return evidence.scan.forward
+
+
+def short_arguments(call: Call) -> list[Leaf]:
+    """List the tensors that give fewer chunks than the batch does."""
+    found = []
+    for leaf in call.tensor_arguments:
+        size = leaf.size(call.dim)
+        if call.is_for_each_gpu(leaf):
+            continue
+        if size is not None and 0 < chunks_of(size, call.num_gpus) < call.num_chunks:
+            found.append(leaf)
+    return found
+
+
+def must_stay_whole(evidence: Evidence) -> set[str]:
+    """Name the arguments that are meant whole, as running again with them whole has shown in any probe."""
+    found: set[str] = set()
+    for probe, call in evidence.calls:
+        several = {leaf.path for leaf in call.tensor_arguments if leaf.size(call.dim) != 1}
+        found |= several & {*probe.comparison.blamed, *probe.comparison.needed_whole}
+    return found
+
+
+def chunks_of(size: int, num_gpus: int) -> int:
+    """Count the chunks that torch.chunk makes."""
+    from dpdemo.arithmetic.chunk import split_batch
+
+    return split_batch(size, num_gpus).num_chunks
+
+
+def delivered_rows(call: Call) -> int:
+    """Count the rows of the batch that reached the replicas, by the tensor that received most."""
+    totals: dict[str, int] = {}
+    for replica in call.replicas:
+        for leaf in replica.inputs:
+            size = leaf.size(call.dim)
+            if size is not None:
+                totals[leaf.path] = totals.get(leaf.path, 0) + size
+    return max(totals.values(), default=0)
+
+
+def reaches_all(path: str, call: Call) -> bool:
+    """Whether every replica got what stands at a path, which a wrapper with its own scatter may have cut."""
+    return all(any(leaf.path.startswith(path) for leaf in replica.inputs) for replica in call.replicas)
+
+
+def is_hidden_state(leaf: Leaf, call: Call) -> bool:
+    """Whether a tensor looks like an RNN's state, with the batch on dimension 1."""
+    shape = leaf.shape or ()
+    return len(shape) == 3 and shape[1] == call.rows != shape[0]
+
+
+def two_devices(error: Raised) -> bool:
+    """Whether an exception is about operands on two devices."""
+    return "same device" in error.message or "Expected all tensors to be on" in error.message
+
+
+def crossed_devices(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
+    """List the two-device errors of replicas; a plain call on one GPU had none."""
+    for probe, error in failures(evidence):
+        if error.stage == "replica" and error.replica is not None and two_devices(error):
+            yield probe, error
+
+
+def listed(names: list[str]) -> str:
+    """Write names for a sentence: `a`, `b` and `c`."""
+    quoted = [f"`{name}`" for name in dict.fromkeys(names)]
+    if len(quoted) > 4:
+        return f"{', '.join(quoted[:2])} and {len(quoted) - 2} more"
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
+def sizes_text(sizes: list[int]) -> str:
+    """Write the rows of chunks: `2+2+2+1`."""
+    return "+".join(map(str, sizes))
+
+
+def call_of(call: Call, **changed: str) -> str:
+    """Write a call with its arguments' own names: `model(x, mask=mask.expand(8, -1))`."""
+    given, by_keyword = [], False
+    for name, _ in call.argument_structures:
+        by_keyword = by_keyword or name in changed  # and from there on: none may stand behind by position
+        given.append(f"{name}={changed.get(name, name)}" if by_keyword else name)
+    return f"model({', '.join(given)})"
+
+
+def call_with(call: Call, path: str, code: str) -> str:
+    """Write a call in which one value is another: in the call, or before it where it lies in a dict."""
+    return call_of(call, **{path: code}) if top_name(path) == path else f"{path} = {code}   # before the call"
+
+
+def expanded(leaf: Leaf, call: Call, *, is_column: bool = False) -> str:
+    """Write how a tensor of one row is given one for each sample; a lone number perhaps as a column."""
+    shape = (leaf.shape or ()) + (1,) * is_column
+    sizes = ["-1"] * (len(shape) - is_column) + ["1"] * is_column
+    batch = next((one.path for one in call.tensor_arguments if one.size(0) == call.rows), "")
+    sizes[call.dim] = f"len({batch})" if batch and call.dim == 0 else str(call.rows)
+    return f"{leaf.path}.expand({', '.join(sizes)})"
+
+
+def top_name(path: str) -> str:
+    """Return the argument that a path begins with."""
+    return re.split(r"[.\[]", path, maxsplit=1)[0]
+
+
+def all_pairs(probe: Probe) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """List the results that have the batch on two dimensions, on one GPU and in each replica."""
+    call = probe.call
+    if call is None or len(call.replicas) < 2 or call.rows < 2:
+        return
+    for leaf in probe.single.output:
+        shape = leaf.shape or ()
+        dims = [dim for dim, size in enumerate(shape) if size == call.rows]
+        parts = [
+            part.shape
+            for replica in call.replicas
+            for part in replica.output or ()
+            if part.path == leaf.path and part.shape is not None
+        ]
+        if (
+            len(dims) == 2
+            and len(parts) == len(call.replicas)
+            and all(len(part) == len(shape) for part in parts)
+        ):
+            first, second = dims
+            if sum(part[first] for part in parts) == call.rows and all(
+                part[first] == part[second] for part in parts
+            ):
+                yield leaf.path, shape
+
+
+def counts_of(leaves: tuple[Leaf, ...]) -> dict[str, int]:
+    """Count the elements of each list in a result: its path, and how many."""
+    found: dict[str, set[str]] = {}
+    for leaf in leaves:
+        for step in re.finditer(r"\[(\d+)\]", leaf.path):
+            found.setdefault(leaf.path[: step.start()], set()).add(step[1])
+    return {path: len(indices) for path, indices in found.items()}
+
+
+def per_sample(probe: Probe, call: Call) -> str | None:
+    """Find a list with one element for each sample, on one GPU and in each replica."""
+    split = probe.split
+    if split is None or len(call.replicas) < 2:
+        return None
+    mine = [counts_of(replica.output or ()) for replica in call.replicas]
+    for path, number in counts_of(probe.single.output).items():
+        if number == call.rows and [one.get(path) for one in mine] == list(split.sizes()):
+            return path
+    return None
+
+
+def vectors(probe: Probe, call: Call) -> list[str]:
+    """List the parts of a result that are one number on one GPU and one for each replica here."""
+    alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+    of_samples = per_sample(probe, call)
+    return [
+        leaf.path
+        for leaf in call.gathered or ()
+        if alone.get(leaf.path) in ((), (1,), (1, 1))
+        and leaf.shape in ((len(call.replicas),), (len(call.replicas), 1))
+        and not (of_samples is not None and leaf.path.startswith(f"{of_samples}["))
+    ]

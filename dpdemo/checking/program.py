@@ -1,0 +1,295 @@
+"""Checking DataParallel's calls as a program of the user's makes them: what `dpdemo exec --check` builds on.
+
+Every call is watched. The first one of each kind is rehearsed as well, just before it is made: on copies, on
+one GPU and under DataParallel, so that what goes wrong without a word is seen too (`rehearsal.py`).
+"""
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from dpdemo.checking.building import watching_loads
+from dpdemo.checking.drafts import Draft, Splitter, wrapped_or_not
+from dpdemo.checking.engine import judge
+from dpdemo.checking.evidence import (
+    Call,
+    Event,
+    Evidence,
+    Leaf,
+    Probe,
+    Reduction,
+    Scan,
+    Single,
+    first_line,
+)
+from dpdemo.checking.inside import here
+from dpdemo.checking.leaves import describe_all, flatten_arguments
+from dpdemo.checking.merging import in_order
+from dpdemo.checking.places import calling_place
+from dpdemo.checking.registry import choose
+from dpdemo.checking.rehearsal import Rehearsed, planned_call, rehearse
+from dpdemo.checking.scan import scan
+from dpdemo.checking.steps import CallRecorder
+from dpdemo.models.frames import is_installed
+from dpdemo.observation.tree import flatten
+from dpdemo.reports.check import NOTHING_CALLED, CheckReport
+
+MAX_ALIKE = 2
+"""Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
+MAX_REHEARSALS = 16
+"""Kinds of calls that are rehearsed of one model: each costs some runs of it."""
+MAX_KINDS = 100
+"""Kinds of calls of one model that are judged; each is kept until the end."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What tells calls of one model apart: batch size, mode and the thread's settings; and the arguments."""
+
+    setting: object
+    arguments: tuple[Leaf, ...]
+    has_gradients: bool = True
+
+
+@dataclass
+class _Subject:
+    """What is known of one kind of wrapped model."""
+
+    scan: Scan
+    rehearsed: dict[_Kind, Rehearsed] = field(default_factory=dict)
+    told: set[_Kind] = field(default_factory=set)
+    met_another: set[_Kind] = field(default_factory=set)
+    probes: dict[tuple[_Kind, object], tuple[Probe, ...]] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    unchecked: dict[str, int] = field(default_factory=dict)
+    reductions: dict[_Kind, set[Reduction]] = field(default_factory=dict)
+
+    def take_rehearsal(self, kind: _Kind) -> Rehearsed:
+        """Hand out what the rehearsal of a kind saw, once: it is told with one call."""
+        if not self.has_news(kind):
+            return Rehearsed()
+        self.told.add(kind)
+        return self.rehearsed[kind]
+
+    def has_news(self, kind: _Kind) -> bool:
+        """Return whether a rehearsal was not handed out yet; a kind's first call may have had none."""
+        return kind in self.rehearsed and kind not in self.told
+
+    def all_probes(self) -> Iterator[Probe]:
+        """List what was seen, with what the program did with its losses where it went backward."""
+        for (kind, _), probes in self.probes.items():
+            reductions = tuple(sorted(self.reductions.get(kind, ())))
+            is_known = bool(reductions) or not kind.has_gradients
+            yield from (replace(probe, is_programs=is_known, reductions=reductions) for probe in probes)
+
+    def all_notes(self) -> Iterator[str]:
+        """Say what could not be looked at, and how often."""
+        yield from self.notes
+        for why, number in self.unchecked.items():
+            calls = "1 call was" if number == 1 else f"{number} calls were"
+            yield f"{self.scan.model}: {calls} not compared with one GPU, because {why}"
+        if self.met_another - self.rehearsed.keys():
+            yield (
+                f"{self.scan.model} was called while another thread's call was compared, "
+                "and not compared itself"
+            )
+
+    def note(self, what: str) -> None:
+        """Note, once, what could not be looked at."""
+        self.notes[f"{self.scan.model} {what}"] = None
+
+
+def is_rehearsing() -> bool:
+    """Return whether what this thread does is a rehearsal's, and not the script's own."""
+    return here.is_aside
+
+
+class CallCheck:
+    """Collects one call of each kind (shapes, mode, outcome) of every DataParallel, and judges them."""
+
+    def __init__(self, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> None:
+        self._rules = choose(select, ignore, where=("`select`", "`ignore`"))
+        self._subjects: dict[object, _Subject] = {}
+        self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, _Subject] = weakref.WeakKeyDictionary()
+        self._loads: list[Event] = []
+        self._mishaps: dict[str, None] = {}
+        self._rehearsing = threading.Lock()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch every DataParallel of this process, for the length of a `with` block."""
+        recorder = CallRecorder(before_call=self._before, after_call=self._after)
+        with recorder.watching(), watching_loads(self._loads):
+            yield
+
+    def _before(self, draft: Draft) -> None:
+        if not _is_replica(draft):
+            with self._unharmed():
+                self._rehearse(draft)
+
+    def _after(self, draft: Draft) -> None:
+        if draft.kind is not None:  # else `_before` could not tell
+            with self._unharmed():
+                self._keep(draft)
+
+    @contextlib.contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        """Note what goes wrong in looking at a call, which the script is none the wiser of."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - arguments and results are the user's own, and may raise anything
+            what = f"{type(error).__name__}: {first_line(str(error))}"
+            self._mishaps[f"a DataParallel call could not be looked at ({what})"] = None
+
+    def _rehearse(self, draft: Draft) -> None:
+        subject = self._subject(draft.wrapper)
+        kind = draft.kind = _kind(draft)
+        if gap := getattr(draft.wrapper, "gap", ""):
+            subject.unchecked[gap] = subject.unchecked.get(gap, 0) + 1
+            return
+        if kind in subject.rehearsed or not _can_be_rehearsed(draft, subject.scan):
+            return
+        alike = sum(known.setting == kind.setting for known in subject.rehearsed)
+        if alike >= MAX_ALIKE or len(subject.rehearsed) >= MAX_REHEARSALS:
+            subject.note(
+                f"was not compared with one GPU in calls of all shapes, but in {MAX_ALIKE} of each batch "
+                f"size and mode, and in {MAX_REHEARSALS} at most"
+            )
+            return
+        if not self._rehearsing.acquire(blocking=False):  # two at once would put back each other's generators
+            subject.met_another.add(kind)
+            return
+        try:
+            subject.rehearsed[kind] = rehearse(draft)
+        finally:
+            self._rehearsing.release()
+
+    def _keep(self, draft: Draft) -> None:
+        subject = self._subject(draft.wrapper)
+        kind = draft.kind
+        assert isinstance(kind, _Kind)  # noqa: S101 - `_before` has set it
+        _follow_losses(draft, kind, subject)
+        call = draft.freeze()
+        key = (kind, _outcome(call))
+        if key in subject.probes and not subject.has_news(kind):
+            return
+        if len(subject.probes) >= MAX_KINDS:
+            subject.note(f"was watched in calls of {MAX_KINDS} kinds, and not in others")
+            return
+        rehearsed = subject.take_rehearsal(kind)
+        subject.probes[key] = tuple(_probes(draft, call, rehearsed))
+        if rehearsed.refused:
+            subject.note(f"was not compared with one GPU{rehearsed.refused}")
+
+    def _subject(self, splitter: nn.DataParallel[Any] | Splitter) -> _Subject:
+        module = wrapped_or_not(splitter)
+        if module not in self._by_wrapper:
+            found = _scan(splitter)
+            key = (found.model, found.module_types, found.device_ids, getattr(splitter, "dim", 0))
+            self._by_wrapper[module] = self._subjects.setdefault(key, _Subject(found))
+        return self._by_wrapper[module]
+
+    def report(self) -> CheckReport:
+        """Judge what was collected so far."""
+        subjects = list(self._subjects.values()) or [_Subject(Scan(NOTHING_CALLED))]
+        reports = [self._judge(subject, index == 0) for index, subject in enumerate(subjects)]
+        return CheckReport(
+            ", ".join(dict.fromkeys(report.model for report in reports)),
+            max(report.num_gpus for report in reports),
+            in_order(finding for report in reports for finding in report.findings),
+            tuple(dict.fromkeys(size for report in reports for size in report.batch_sizes)),
+            sum(report.silenced for report in reports),
+            (
+                *(note for subject in subjects for note in subject.all_notes()),
+                *(note for report in reports for note in report.notes),
+                *self._mishaps,
+            ),
+        )
+
+    def _judge(self, subject: _Subject, is_first: bool) -> CheckReport:
+        probes = tuple(subject.all_probes())
+        num_gpus = len(subject.scan.device_ids) or torch.cuda.device_count()
+        loads = tuple(self._loads) if is_first else ()  # they belong to no model
+        sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes))
+        return judge(Evidence(num_gpus, subject.scan, probes, loads), self._rules, sizes)
+
+
+def _is_replica(draft: Draft) -> bool:
+    """Whether this is a DataParallel in another, which DP106 tells of: a new object at each call."""
+    return bool(getattr(draft.wrapper, "_is_replica", False))
+
+
+def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
+    """Put together what was seen of a call and of its rehearsal."""
+    planned = planned_call(draft)
+    if _fails_anyway(call, rehearsed):
+        return  # a note tells it
+    if not rehearsed.probes:
+        yield Probe(planned.size, _mode(draft), True, Single(), (call,), call.raised)
+        return
+    first, *more = rehearsed.probes
+    # the script's own filters may hide a warning that the rehearsal has seen
+    unheard = tuple(text for known in first.calls[:1] for text in known.warnings if text not in call.warnings)
+    seen = replace(call, warnings=call.warnings + unheard)
+    yield replace(first, calls=(seen,), raised=call.raised)
+    yield from more
+
+
+def _scan(splitter: nn.DataParallel[Any] | Splitter) -> Scan:
+    first = torch.device("cuda", splitter.device_ids[0] if splitter.device_ids else 0)
+    return replace(scan(wrapped_or_not(splitter), first), device_ids=tuple(splitter.device_ids))
+
+
+def _can_be_rehearsed(draft: Draft, scan: Scan) -> bool:
+    """Whether there is anything to rehearse; a replica's calls are part of the one around them."""
+    return here.replica is None and len(draft.wrapper.device_ids) > 1 and scan.can_be_copied
+
+
+def _mode(draft: Draft) -> Literal["train", "eval"]:
+    return "train" if draft.wrapper.module.training else "eval"
+
+
+def _kind(draft: Draft) -> _Kind:
+    """Tell calls apart by all that matters; not by the values of numbers, which a step counter has."""
+    leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
+    setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
+    return _Kind(setting, tuple(map(_without_number, leaves)), torch.is_grad_enabled())
+
+
+def _without_number(leaf: Leaf) -> Leaf:
+    return replace(leaf, text="") if leaf.type in ("int", "float", "complex") else leaf
+
+
+def _follow_losses(draft: Draft, kind: _Kind, subject: _Subject) -> None:
+    """Note with what weights the program goes backward through its replicas' losses, such as mean()'s."""
+    first = next(iter(subject.rehearsed.get(kind, Rehearsed()).probes), None)
+    path = first.comparison.loss_path if first is not None else None
+    if path is None or draft.gathered is None:
+        return
+    losses = dict(flatten(draft.gathered[0])).get(path)
+    known = subject.reductions.setdefault(kind, set())
+    if isinstance(losses, torch.Tensor) and losses.requires_grad and len(known) < MAX_ALIKE:
+
+        def note(gradient: torch.Tensor) -> None:
+            place = calling_place()
+            weights = tuple(gradient.detach().double().flatten().cpu().tolist())
+            known.add(Reduction(weights, is_librarys=place is not None and is_installed(place.file)))
+
+        losses.register_hook(note)  # type: ignore[no-untyped-call] # PyTorch's own
+
+
+def _outcome(call: Call) -> object:
+    failure = (call.raised.type, call.raised.place) if call.raised else None
+    return (failure, call.structure, call.events)
+
+
+def _fails_anyway(call: Call, rehearsed: Rehearsed) -> bool:
+    """Whether a call fails on one GPU in the very same way: then it is not DataParallel's doing."""
+    alone, here = rehearsed.raised, call.raised
+    return alone is not None and here is not None and (alone.type, alone.place) == (here.type, here.place)

@@ -1,0 +1,140 @@
+"""The rules: each a function with `@rule(...)`, whose docstring is its page.
+
+Rules lie in `dpdemo/checking/rules/`; every module there is found by itself, so adding a rule touches
+nothing else.
+"""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from dpdemo.checking.evidence import Evidence, Probe
+from dpdemo.errors import UsageError
+from dpdemo.reports.check import SECTIONS, Finding, Place, RulePage, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule hands over; the engine adds the rule's code."""
+
+    subject: str
+    message: str
+    place: Place | None = None
+    probe: Probe | None = None
+    severity: Severity | None = None
+    before: str = ""
+    after: str = ""
+
+
+Look = Callable[[Evidence], Iterable[Found]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(RulePage):
+    """One rule; `unless` names codes or prefixes whose findings explain what this one would only repeat."""
+
+    look: Look
+    unless: tuple[str, ...]
+
+    def findings(self, evidence: Evidence) -> Iterator[Finding]:
+        """Look at the evidence."""
+        for found in self.look(evidence):
+            seen_in = (str(found.probe),) if found.probe else ()
+            severity = found.severity or self.severity
+            yield Finding(
+                self, severity, found.subject, found.message, found.place, seen_in, found.before, found.after
+            )
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(code: str, name: str, severity: Severity, *, unless: tuple[str, ...] = ()) -> Callable[[Look], Look]:
+    """Register a function as the rule `code`."""
+
+    def register(look: Look) -> Look:
+        assert code not in _RULES, f"two rules are called {code}"  # noqa: S101 - our own mistake
+        title, page = _read_page(inspect.getdoc(look) or "")
+        _RULES[code] = Rule(code, name, severity, title, page, look, unless)
+        return look
+
+    return register
+
+
+def _read_page(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    parts = re.split(rf"^({'|'.join(SECTIONS)}):[ \n]", text, flags=re.MULTILINE)
+    sections = zip(parts[1::2], parts[2::2], strict=True)
+    return parts[0].strip(), tuple((name, _tidy(name, inspect.cleandoc(body))) for name, body in sections)
+
+
+def _tidy(name: str, text: str) -> str:
+    """Undo the alignment of comments, which only makes sense in the source."""
+    return re.sub(r" {2,}#", "  #", text) if name in ("Before", "After") else text
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules, by code."""
+    from dpdemo.checking import rules as home
+
+    for module in pkgutil.iter_modules(home.__path__):
+        importlib.import_module(f"{home.__name__}.{module.name}")
+    return tuple(_RULES[code] for code in sorted(_RULES))
+
+
+def rule_of(code: str) -> Rule:
+    """Return the rule of this very code."""
+    rules()
+    return _RULES[code]
+
+
+def find_rule(code: str) -> Rule:
+    """Look a rule up by its code or name.
+
+    Raises:
+        UsageError: if there is none.
+
+    """
+    for known in rules():
+        if code.upper() == known.code or code == known.name:
+            return known
+    raise _unknown(code, "option `--explain`")
+
+
+def choose(select: Iterable[str], ignore: Iterable[str], *, where: tuple[str, str]) -> tuple[Rule, ...]:
+    """Keep the rules whose code starts with one of `select` and none of `ignore`; no `select` means all.
+
+    Raises:
+        UsageError: for a code or prefix that fits no rule.
+
+    """
+    select, ignore = tuple(select), tuple(ignore)
+    for prefixes, place in ((select, where[0]), (ignore, where[1])):
+        for prefix in prefixes:
+            if not any(is_named(known, prefix) for known in rules()):
+                raise _unknown(prefix, place)
+    return tuple(
+        known
+        for known in rules()
+        if (not select or any(is_named(known, prefix) for prefix in select))
+        and not any(is_named(known, prefix) for prefix in ignore)
+    )
+
+
+def is_named(known: RulePage, prefix: str) -> bool:
+    """Return whether a name or the beginning of a code means this rule."""
+    return prefix == known.name or (prefix.upper().startswith("DP") and known.code.startswith(prefix.upper()))
+
+
+def _unknown(code: str, place: str) -> UsageError:
+    names = [name for known in rules() for name in (known.code, known.name)]
+    near = difflib.get_close_matches(code, names, n=1) or difflib.get_close_matches(code.upper(), names, n=1)
+    return UsageError(
+        f"expected the code of a rule or its beginning, got {code[:60]!r} - at {place}",
+        hint=(f"did you mean {near[0]}? " if near else "") + "`dpdemo check --list` lists all rules",
+    )

@@ -1,0 +1,121 @@
+"""What the size of a chunk, or the number of calls, does: DP213, DP315, DP316."""
+
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Call, Evidence, Raised
+from dpdemo.checking.looking import (
+    failures,
+    sizes_text,
+)
+from dpdemo.checking.registry import Found, rule
+
+
+@rule("DP315", "flatten-parameters", "info")
+def flatten_parameters(evidence: Evidence) -> Iterator[Found]:
+    """An RNN's weights are scattered in memory in each replica.
+
+    What happens: on real GPUs `RNN module weights are not part of single contiguous chunk of memory`, and
+        each call compacts them.
+    Why: replicas' weights are copies that lie anywhere; cuDNN wants them in one piece.
+    Before: out, h = self.rnn(x)
+    After: self.rnn.flatten_parameters(); out, h = self.rnn(x)   # in forward
+    Seen by: an RNN in the model, and no forward that calls flatten_parameters.
+    References: pytorch/examples#248, allenai/allennlp#2793
+    """
+    for path, kind in evidence.scan.module_types:
+        if kind == "RNN" and not evidence.scan.flattens_parameters:
+            name = path or evidence.scan.model
+            yield Found(
+                "RNN", f"`{name}`: call flatten_parameters() in forward, for cuDNN", evidence.scan.forward
+            )
+            return
+
+
+@rule("DP316", "lone-sample", "error")
+def lone_sample(evidence: Evidence) -> Iterator[Found]:
+    """A chunk of one sample stops BatchNorm in training.
+
+    What happens: `Expected more than 1 value per channel when training`, often at the last batch of the
+        first epoch; on one GPU the same batch passes.
+    Why: the last chunk takes what is left, and may be a lone sample.
+    Before: DataLoader(data, batch_size=32, shuffle=True)
+    After: DataLoader(data, batch_size=32, shuffle=True, drop_last=True)
+    Seen by: this exception in a replica; the sizes that cause it are computed. A warning where no batch of
+        the epoch is known to have such a size.
+    References: pytorch/pytorch#18563
+    """
+    for probe, error in failures(evidence):
+        if (
+            "more than 1 value per channel" not in error.message
+            and "more than 1 spatial element" not in error.message
+        ):
+            continue
+        if probe.call is None or probe.split is None or error.replica is None:
+            continue
+        sizes = sizes_text(list(probe.split.sizes()))
+        largest = max(one.batch_size for one in evidence.probes)
+        bad = [size for size in range(2, largest) if probe.call.split(size).smallest == 1]
+        yield Found(
+            "lone-sample",
+            f"a batch of {probe.batch_size} is cut into {sizes}, and {_layer(error)} cannot train on one "
+            "sample; so it is for "
+            f"batches of {', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}",
+            None,
+            probe,
+            None if probe.is_real else "warning",
+            f"DataLoader(data, batch_size={largest})",
+            f"DataLoader(data, batch_size={_even(largest, evidence.num_gpus)}, drop_last=True)",
+        )
+
+
+def _layer(error: Raised) -> str:
+    """Name the layer that wants more than one value, by the function of torch.nn.functional that raised."""
+    names = {"group_norm": "GroupNorm", "instance_norm": "InstanceNorm"}
+    return next((name for function, name in names.items() if function in error.functions), "BatchNorm")
+
+
+def _even(size: int, num_gpus: int) -> int:
+    """Return the next batch size that is cut into equal chunks of two rows or more."""
+    return max(2, -(-size // num_gpus)) * num_gpus
+
+
+@rule("DP213", "idle-gpus", "warning")
+def idle_gpus(evidence: Evidence) -> Iterator[Found]:
+    """A batch leaves GPUs idle.
+
+    What happens: fewer chunks than GPUs: some compute nothing. Batches smaller than the number of GPUs do
+        it, and some larger ones: 5, 6 and 9 on 4 GPUs. Of unequal chunks one whose share rounds to no row.
+    Why: chunks have ceil(B / n) rows each, so there may be fewer than n of them.
+    Before: DataLoader(data, batch_size=6)   # 4 GPUs
+    After: DataLoader(data, batch_size=8)
+    Seen by: arithmetic over the batch sizes that the epoch holds.
+    References: pytorch/pytorch#25636, pytorch/pytorch#9226
+    """
+    for probe in evidence.probes:
+        split, call = probe.split, probe.call
+        if call is None or probe.comparison.is_along_another:
+            continue  # DP216: that is the wrong dimension
+        wanted = call.shares.count(0)  # a GPU of weight 0 idles on purpose
+        if probe.is_real and split is not None and split.num_idle > wanted:
+            yield Found(
+                str(split.batch_size),
+                f"a batch of {split.batch_size} on {split.num_devices} GPUs is cut into "
+                f"{sizes_text(list(split.sizes()))}: {split.num_idle} idle",
+                None,
+                probe,
+                before=f"DataLoader(data, batch_size={split.batch_size})",
+                after=f"DataLoader(data, batch_size={_full(split.batch_size, call)})",
+            )
+
+
+_MAX_TIMES = 64
+"""A batch so many times as large is not looked for."""
+
+
+def _full(size: int, call: Call) -> int:
+    """Return the next batch size that leaves no GPU idle: of equal chunks the next even one."""
+    if not call.shares:
+        return size + -size % call.num_gpus
+    wanted = call.shares.count(0)
+    larger = (more for more in range(size, size * _MAX_TIMES) if call.split(more).num_idle <= wanted)
+    return next(larger, size)

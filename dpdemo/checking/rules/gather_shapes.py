@@ -1,0 +1,309 @@
+"""Structures and shapes that gather cannot join, or joins wrongly: DP405, DP406, DP408 to DP410, DP490."""
+
+import ast
+import math
+from collections.abc import Iterator, Mapping
+
+from dpdemo.checking.evidence import Call, Evidence, Probe
+from dpdemo.checking.lines import Rewrite, function_at, in_brackets, left_out, returned
+from dpdemo.checking.looking import (
+    all_pairs,
+    counts_of,
+    forward_place,
+    gather_failures,
+    gathered_calls,
+    per_sample,
+    result_at,
+    sizes_text,
+)
+from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import Place
+
+
+@rule("DP405", "structure-differs", "error", unless=("DP317",))
+def structure_differs(evidence: Evidence) -> Iterator[Found]:
+    """Replicas return results of different structure.
+
+    What happens: `All dicts must have the same number of keys`, KeyError, `zip() argument 2 is longer`, or
+        `Expected all input tensors to have the same number of dimensions`.
+    Why: gather joins part by part.
+    Before: return {"y": y, **({"aux": aux} if found else {})}
+    After: return {"y": y, "aux": aux}
+    Seen by: the structure of each replica's result, before gather.
+    References: open-mmlab/mmdetection#2303
+    """
+    for probe, call in gathered_calls(evidence):
+        first = call.replicas[0].structure
+        for replica in call.replicas[1:]:
+            if replica.structure == first or per_sample(probe, call) is not None:
+                continue
+            if "None" in replica.structure + first:
+                continue  # DP404 tells that story
+            yield Found(
+                "structure",
+                f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
+                forward_place(evidence),
+                probe,
+            )
+            break
+
+
+@rule("DP406", "shape-differs", "error", unless=("DP205", "DP317"))
+def shape_differs(evidence: Evidence) -> Iterator[Found]:
+    """Replicas return tensors that differ in more than their rows.
+
+    What happens: `Input tensor at index 1 has invalid shape [1, 230], but expected [1, 231]`.
+    Why: gather joins along the batch dimension and wants all others equal; sizes that depend on the data,
+        such as padding to the longest of a chunk, differ.
+    Before: return y[:, : lengths.max()]
+    After: return y   # padded to the size of the input
+    Seen by: the shapes of each replica's result, before gather.
+    References: pytorch/pytorch#44141, huggingface/transformers#1220
+    """
+    if evidence.scan.pads_alone:
+        return
+    for probe, call in gathered_calls(evidence):
+        alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
+        for path, shapes in _shapes(call).items():
+            ranks = {len(shape) for shape in shapes}
+            if len(shapes) < 2 or len(ranks) > 1:
+                continue
+            for dim in range(max(ranks)):
+                sizes = [shape[dim] for shape in shapes]
+                if (
+                    dim != _from_the_start(call.dim, max(ranks))
+                    and len(set(sizes)) > 1
+                    and not _is_batch(alone.get(path, ()), dim, call.rows)
+                ):
+                    yield Found(
+                        path,
+                        f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
+                        forward_place(evidence),
+                        probe,
+                    )
+
+
+def sizes_of(sizes: list[int]) -> str:
+    """Write sizes that should be one: `3, 5, 5 and 5`."""
+    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
+
+
+def _shapes(call: Call) -> dict[str, list[tuple[int, ...]]]:
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for replica in call.replicas:
+        for leaf in replica.output or ():
+            if leaf.shape is not None:
+                found.setdefault(leaf.path, []).append(leaf.shape)
+    return found
+
+
+def _from_the_start(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
+
+
+def _is_batch(shape: tuple[int, ...], dim: int, rows: int) -> bool:
+    return dim < len(shape) and shape[dim] == rows
+
+
+@rule("DP408", "merged-list", "error")
+def merged_list(evidence: Evidence) -> Iterator[Found]:
+    """Lists with an element for each sample are merged, not joined.
+
+    What happens: 8 images on 4 GPUs come back as a list of 2, with the boxes of images 0, 2, 4 and 6 in
+        one; uneven
+        chunks: `zip() argument 4 is shorter than arguments 1-3`.
+    Why: gather zips the lists of the replicas and joins element by element.
+    Before: return [{"boxes": boxes} for boxes in per_image]
+    After: return torch.stack(padded), counts   # tensors with a batch dimension
+    Seen by: the length of the list on one GPU, in each replica and after gather.
+    References: pytorch/pytorch#25627, pytorch/pytorch#13447
+    """
+    for probe, call in gathered_calls(evidence):
+        path = per_sample(probe, call)
+        if path is not None and call.rows > len(call.replicas):
+            after = counts_of(call.gathered or ()).get(path)
+            ending = f"comes back with {after}" if after else "cannot be joined"
+            sizes = sizes_text(list(probe.split.sizes())) if probe.split else ""
+            yield Found(
+                path,
+                f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}",
+                forward_place(evidence),
+                probe,
+                before="return [...]   # one element for each sample",
+                after="return torch.stack(padded), counts   # tensors with a row for each sample",
+            )
+
+
+@rule("DP409", "batch-dimension", "error")
+def batch_dimension(evidence: Evidence) -> Iterator[Found]:
+    """A result has its batch on another dimension than the one that is gathered.
+
+    What happens: results of (L, B, H), or an RNN's h_n of (layers, B, H), are joined along dimension 0:
+        right numbers in a wrong shape, without a word. Flattened to (L * B, H) in forward, their rows are in
+        another order.
+    Why: gather joins along DataParallel's `dim`, 0 if not set, whatever a dimension means.
+    Before: return output, h_n
+    After: return output, h_n.transpose(0, 1)   # batch first, and back outside
+    Seen by: the shape on one GPU against the gathered one.
+    References: pytorch/pytorch#7890
+    """
+    for probe, call in gathered_calls(evidence):
+        yield from _in_another_order(probe, evidence)
+        alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+        pairs = {path for path, _ in all_pairs(probe)}  # DP502 tells that story
+        for path, shapes in _shapes(call).items():
+            whole = alone.get(path)
+            if whole is None or len(whole) != len(shapes[0]) or call.rows < 2:
+                continue
+            for dim in range(len(whole)):
+                chunks = [shape[dim] for shape in shapes]
+                if (
+                    dim != _from_the_start(call.dim, len(whole))
+                    and path not in pairs
+                    and not probe.comparison.is_along_another
+                    and whole[dim] == call.rows
+                    and sum(chunks) == call.rows
+                    and len(chunks) > 1
+                ):
+                    turn = f".transpose({call.dim}, {dim})" if len(whole) > 1 else ".unsqueeze(0)"
+                    own = returned(forward_place(evidence), path, _followed_by(turn)) or returned(
+                        forward_place(evidence), _pair_of_states(path, alone, dim, call.rows), _each(turn)
+                    )
+                    yield Found(
+                        path,
+                        f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
+                        f"along dimension {call.dim}",
+                        own.place if own else forward_place(evidence),
+                        probe,
+                        before=own.before if own else f"return ...   # {result_at(path)}: {whole}",
+                        after=f"{own.after}   # and back outside"
+                        if own
+                        else f"return ...   # {turn} of it, and back outside",
+                    )
+
+
+_FLATTENING = (("view", "-1"), ("reshape", "-1"), ("flatten", "0"))
+"""Methods, and their first argument, that make one dimension of a result's first two."""
+
+
+def _in_another_order(probe: Probe, evidence: Evidence) -> Iterator[Found]:
+    """Tell of results that were flattened while the batch was their second dimension."""
+    for path, length in probe.comparison.reordered:
+        own = _flattened_batch_first(forward_place(evidence))
+        yield Found(
+            path or "order",
+            f"{result_at(path)} is flattened with the batch second: on one GPU its rows are {length} groups "
+            "of all samples, and gathered they come GPU by GPU, in another order",
+            forward_place(evidence),
+            probe,
+            None,
+            *(
+                own
+                or ("return out.view(-1, C)   # of (T, B, C)", "return out.transpose(0, 1).reshape(-1, C)")
+            ),
+        )
+
+
+def _flattened_batch_first(forward: Place | None) -> tuple[str, str] | None:
+    """Write forward's only line that flattens, and the same with the batch first; None if it has several."""
+    function = function_at(forward)
+    found = [
+        (statement, node)
+        for statement in (function.statements() if function else ())
+        for node in ast.walk(statement)
+        if isinstance(statement, (ast.Assign, ast.Return))
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr, *map(ast.unparse, node.args[:1])) in _FLATTENING
+    ]
+    if function is None or len(found) != 1:
+        return None
+    statement, node = found[0]
+    assert isinstance(node.func, ast.Attribute)  # noqa: S101 - looked for above
+    given = ", ".join(map(function.text, node.args))
+    name = node.func.attr.replace("view", "reshape")
+    turned = f"{function.text(node.func.value)}.transpose(0, 1).{name}({given})"
+    own = function.own(statement, node, turned)
+    return own.before, f"{own.after}   # and what it is compared with likewise"
+
+
+def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim: int, rows: int) -> str:
+    """Name the tuple that a state is in, as an LSTM's, where all in it have the batch on that dimension."""
+    parent = path.rpartition("[")[0]
+    inside = [shape or () for name, shape in alone.items() if name.startswith(f"{parent}[")]
+    return parent if parent and all(_is_batch(shape, dim, rows) for shape in inside) else path
+
+
+def _each(call: str) -> Rewrite:
+    """Write a tuple with a method called on each of its parts."""
+    return lambda _, text: f"tuple(part{call} for part in {in_brackets(text)})"
+
+
+def _followed_by(call: str) -> Rewrite:
+    """Write an expression with a method called on it."""
+    return lambda _, text: in_brackets(text) + call
+
+
+@rule("DP410", "no-batch-dimension", "error", unless=("DP201", "DP205", "DP207", "DP208", "DP216"))
+def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
+    """A result that has no batch dimension comes back once for each GPU.
+
+    What happens: a weight, a mean or a sum over the batch, a table that forward returns: each replica gives
+        all of it, and gather puts them one below the other, n times as long.
+    Why: gather joins along the batch dimension, and knows no result that is not cut.
+    Before: return y, self.fc.weight * 1
+    After: return y   # read model.module.fc.weight outside; take a mean over the batch there
+    Seen by: a tensor of the same shape on one GPU and in each replica, and n times as long after gather.
+    References: torch/nn/parallel/scatter_gather.py, gather_map
+    """
+    for probe, call in gathered_calls(evidence):
+        alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+        for path, shapes in _shapes(call).items():
+            whole = alone.get(path) or ()
+            if math.prod(whole) < 2 or set(shapes) != {whole} or len(shapes) != len(call.replicas):
+                continue  # one number is DP401's, and of none there is nothing to join
+            if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
+                continue  # DP408 tells that story, or DP590
+            dim = _from_the_start(call.dim, len(whole))
+            if dim >= len(whole) or whole[dim] == call.rows:
+                continue
+            after = (*whole[:dim], whole[dim] * len(shapes), *whole[dim + 1 :])
+            own = left_out(forward_place(evidence), path)
+            yield Found(
+                path,
+                f"{result_at(path)} of shape {whole} has no batch dimension: each of the {len(shapes)} "
+                f"replicas returns it, and together they come back as {after}",
+                own.place if own else forward_place(evidence),
+                probe,
+                before=own.before if own else f"return ...   # {result_at(path)}: {whole}",
+                after=(own.after if own else "return ...")
+                + "   # without it: read parameters from model.module, take means outside",
+            )
+
+
+def _growing_lists(probe: Probe, call: Call) -> set[str]:
+    """Name the lists of a result that are longer for the batch than for a chunk."""
+    alone = counts_of(probe.single.output)
+    return {
+        path
+        for one in call.replicas
+        for path, n in counts_of(one.output or ()).items()
+        if alone.get(path) != n
+    }
+
+
+@rule("DP490", "gather-failed", "error", unless=("DP205", "DP209", "DP214", "DP317", "DP4"))
+def gather_failed(evidence: Evidence) -> Iterator[Found]:
+    """Results cannot be gathered, for a reason that no other rule knows.
+
+    What happens: all replicas are through, and joining their results raises.
+    Why: gather joins tensors, inside tuples, lists and dicts that all replicas return alike.
+    Before: return OwnList([y])
+    After: return [y]
+    Seen by: an exception while results are gathered.
+    References: torch/nn/parallel/scatter_gather.py, gather_map
+    """
+    for probe, _, error in gather_failures(evidence):
+        if any(all_pairs(probe)):
+            continue  # DP502 tells that story
+        yield Found(error.message, f"the results cannot be gathered: {error}", forward_place(evidence), probe)

@@ -1,0 +1,242 @@
+"""Values that gather cannot join, or garbles: DP401 to DP404, DP407."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Evidence, Leaf, Probe
+from dpdemo.checking.lines import Rewrite, in_brackets, left_out, returned
+from dpdemo.checking.looking import (
+    call_of,
+    forward_place,
+    gather_failures,
+    gathered_calls,
+    result_at,
+    vectors,
+)
+from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import Place
+
+
+@rule("DP401", "scalar-output", "warning")
+def scalar_output(evidence: Evidence) -> Iterator[Found]:
+    """A single number comes back as a vector, one number for each GPU.
+
+    What happens: `grad can be implicitly created only for scalar outputs` at loss.backward(), `.item()`
+        fails; with one
+        GPU the same script works.
+    Why: gather joins along the batch dimension, and gives numbers without dimensions one.
+    Before: loss = model(x, y); loss.backward()
+    After: loss = model(x, y).mean(); loss.backward()   # but see DP501
+    Seen by: a result of one number on one GPU and of n under DataParallel.
+    References: pytorch/pytorch#7956, pytorch/pytorch#9811
+    """
+    losses = {probe.comparison.loss_path for probe in evidence.probes}
+    for probe, call in evidence.calls:
+        numbers = vectors(probe, call) if len(call.replicas) > 1 and not _is_reduced(probe) else []
+        of_losses = [path for path in numbers if path in losses]
+        others = [path for path in numbers if path not in losses]
+        for subject, paths in (("loss", of_losses), ("scalar", others)):
+            if not paths:
+                continue
+            names = " and ".join(result_at(path) for path in paths[:3]) + (
+                " and more" if len(paths) > 3 else ""
+            )
+            verb = "is one number" if len(paths) == 1 else "are one number each"
+            given = call_of(call)
+            yield Found(
+                subject,
+                f"{names} {verb} on one GPU, and {len(call.replicas)} here",
+                forward_place(evidence),
+                probe,
+                None,
+                f"{subject} = {given}{paths[0]}",
+                f"{subject} = {given}{paths[0]}.mean()" + "   # but see DP501" * (subject == "loss"),
+            )
+    for probe, call, error in gather_failures(evidence):
+        if "tensor has no dimensions" in error.message:
+            yield Found(
+                "",
+                f"a number cannot be gathered along dimension {call.dim}: {error.message}",
+                forward_place(evidence),
+                probe,
+                "error",
+            )
+
+
+def _is_reduced(probe: Probe) -> bool:
+    """Whether a program has been seen to make one number of its replicas' losses, or wants no gradients."""
+    return probe.is_programs
+
+
+@rule("DP402", "output-type", "error")
+def output_type(evidence: Evidence) -> Iterator[Found]:
+    """Forward returns something that gather cannot join.
+
+    What happens: `TypeError: 'int' object is not iterable`, or something as obscure, after all replicas are
+        through.
+    Why: gather joins tensors, inside tuples, lists and dicts; everything else it takes for a sequence.
+    Before: return y, 3
+    After: return y, torch.full((len(y),), 3, device=y.device)
+    Seen by: the types of replica 0's result, before gather.
+    References: pytorch/pytorch#15994, pytorch/pytorch#41327, huggingface/transformers#36212
+    """
+    allowed = ("Tensor", "Parameter", "NoneType", "str", "list", "tuple", "dict")
+    for probe, call in gathered_calls(evidence, at_least=1):
+        is_compared = probe.comparison.values_equal is not None or probe.single.used_random
+        if call.gathered is not None and is_compared:
+            continue  # it was joined: whether rightly, the numbers say, if need be those in evaluation
+        for leaf in call.replicas[0].output or ():
+            if not leaf.is_tensor and leaf.type not in allowed:
+                place, before, after = _type_repair(leaf, evidence)
+                yield Found(
+                    leaf.path,
+                    f"{result_at(leaf.path)} is of type {leaf.type}, which gather cannot join",
+                    place,
+                    probe,
+                    None,
+                    before,
+                    after,
+                )
+
+
+def _type_repair(leaf: Leaf, evidence: Evidence) -> tuple[Place | None, str, str]:
+    """Write a part of a result as it is, and as a tensor or dict that gather can join."""
+    place = forward_place(evidence)
+    given = (*evidence.scan.inputs, "x")[0]
+
+    def rewrite(value: ast.expr, text: str) -> str | None:
+        plain = re.sub(r"(\.cpu\(\))?\.(numpy|tolist|item)\(\)", "", text)
+        if plain != text:
+            return plain
+        if leaf.type in ("int", "float", "bool", "complex"):
+            return f"torch.full((len({given}),), {text}, device={given}.device)"
+        if leaf.tensors_inside and isinstance(value, ast.Call) and not value.args:
+            return f"dict({', '.join(map(ast.unparse, value.keywords))})"
+        return None
+
+    return returned(place, leaf.path, rewrite) or (place, *_type_example(leaf))
+
+
+def _type_example(leaf: Leaf) -> tuple[str, str]:
+    """Write the same where forward's own line does not show it."""
+    if leaf.type in ("int", "float", "bool", "complex"):
+        number = f"torch.full((len(x),), {leaf.text}, device=x.device)"
+        return f"return ..., {leaf.text}", f"return ..., {number}   # one for each sample"
+    if leaf.tensors_inside:
+        names = list(
+            dict.fromkeys(re.split(r"[ .\\[]", inside, maxsplit=1)[0] for inside in leaf.tensors_inside)
+        )
+        inside = ", ".join(f'"{name}": out.{name}' for name in names)
+        return f"return out   # a {leaf.type}", f"return {{{inside}}}"
+    return (
+        f"return ..., value   # a {leaf.type}",
+        "return ...   # without it, or as a tensor with a row for each sample",
+    )
+
+
+@rule("DP403", "garbled-string", "error")
+def garbled_string(evidence: Evidence) -> Iterator[Found]:
+    """A text in the result is garbled.
+
+    What happens: 'abc' comes back as '<map object at 0x7f...>', without a word.
+    Why: gather calls `type(out)(map(...))` on everything it does not know, and str() takes anything.
+    Before: return {"y": y, "names": ["a", "b"]}
+    After: return {"y": y}   # keep the names outside
+    Seen by: a text in a replica's result.
+    References: pytorch/pytorch#62466, pytorch/pytorch#13447
+    """
+    for probe, call in gathered_calls(evidence, at_least=1):
+        for leaf in call.replicas[0].output or ():
+            if leaf.type == "str":
+                came = next((one.text for one in call.gathered or () if one.path == leaf.path), "")
+                became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
+                path = re.sub(r"(\[\d+\])+$", "", leaf.path)
+                own = left_out(forward_place(evidence), path) or left_out(forward_place(evidence), leaf.path)
+                yield Found(
+                    re.sub(r"\[\d+\]", "[i]", path),  # told once for all elements of a list
+                    f"{result_at(path)} is the text {leaf.text[:20]!r}{became}",
+                    own.place if own else forward_place(evidence),
+                    probe,
+                    before=own.before if own else f"return ...   # with a text in {path or 'it'}",
+                    after=own.after
+                    if own
+                    else "return ...   # without it; keep texts outside, where they are known",
+                )
+
+
+@rule("DP404", "none-output", "error")
+def none_output(evidence: Evidence) -> Iterator[Found]:
+    """A part of the result is None in some replicas only.
+
+    What happens: None in replica 0 drops the other replicas' data without a word; None in another one:
+        `'NoneType' object has no attribute 'device'`.
+    Why: gather looks at replica 0's result to decide what it has before it.
+    Before: return y, (aux if aux.any() else None)
+    After: return y, aux
+    Seen by: the results of all replicas, before gather.
+    References: torch/nn/parallel/scatter_gather.py, gather_map
+    """
+    for probe, call in gathered_calls(evidence):
+        nones = [
+            {leaf.path for leaf in replica.output or () if leaf.type == "NoneType"}
+            for replica in call.replicas
+        ]
+        for path in sorted(set().union(*nones)):
+            where = [index for index, paths in enumerate(nones) if path in paths]
+            if len(where) < len(nones):
+                lost = ": what the others give is dropped" if where[0] == 0 else ""
+                own = returned(forward_place(evidence), path, _without_none)
+                yield Found(
+                    path,
+                    f"{result_at(path)} is None in replica {where[0]} and not in all{lost}",
+                    own.place if own else forward_place(evidence),
+                    probe,
+                    before=own.before if own else "",
+                    after=own.after if own else "",
+                )
+
+
+def _without_none(value: ast.expr, _: str) -> str | None:
+    """Write `a if condition else None` without its condition."""
+    if not isinstance(value, ast.IfExp):
+        return None
+    parts = [one for one in (value.body, value.orelse) if ast.unparse(one) != "None"]
+    return ast.unparse(parts[0]) if len(parts) == 1 else None
+
+
+@rule("DP407", "cpu-output", "error")
+def cpu_output(evidence: Evidence) -> Iterator[Found]:
+    """A result is on the CPU.
+
+    What happens: `AssertionError: Gather function not implemented for CPU tensors`, after all replicas are
+        through.
+    Why: gather joins tensors of GPUs only.
+    Before: return y.cpu()
+    After: return y   # and .cpu() after the call
+    Seen by: the device of each replica's result, before gather.
+    References: amdegroot/ssd.pytorch#570
+    """
+    for probe, call in gathered_calls(evidence, at_least=1):
+        for leaf in call.replicas[0].output or ():
+            if leaf.device == "cpu":
+                own = returned(forward_place(evidence), leaf.path, _on_its_gpu(evidence))
+                yield Found(
+                    leaf.path,
+                    f"{result_at(leaf.path)} is on the CPU",
+                    own.place if own else forward_place(evidence),
+                    probe,
+                    before=own.before if own else "return y.cpu()   # in forward",
+                    after=own.after if own else f"{call_of(call)}{leaf.path}.cpu()   # after the call",
+                )
+
+
+def _on_its_gpu(evidence: Evidence) -> Rewrite:
+    """Write a result without what takes it to the CPU, or moved back."""
+    given = (*evidence.scan.inputs, "x")[0]
+
+    def rewrite(_: ast.expr, text: str) -> str:
+        stays = re.sub(r"\.cpu\(\)|\.to\([\"']cpu[\"']\)", "", text)
+        return stays if stays != text else f"{in_brackets(text)}.to({given}.device)"
+
+    return rewrite

@@ -1,0 +1,240 @@
+"""Losses and other results over the whole batch: DP501, DP502, DP590."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
+from dpdemo.checking.looking import all_pairs, delivered_rows, forward_place, sizes_text, vectors
+from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import SEVERITIES, Severity
+
+
+@rule("DP501", "loss-scale", "error", unless=("DP408",))
+def loss_scale(evidence: Evidence) -> Iterator[Found]:
+    """A loss taken inside forward is taken once for each GPU.
+
+    What happens: the loss comes back as a vector, one number for each GPU. Its sum gives gradients n times
+        those of one GPU. Its mean gives the right ones only where each replica's number stands for as much as
+        every other's: with uneven chunks, with unequal counts of valid labels, with the hardest examples of a
+        batch, some samples weigh more.
+    Why: each replica averages over its own chunk, and gather puts the averages side by side.
+    Before: loss = model(x, y).sum()            # forward returns F.cross_entropy(...)
+    After: loss = F.cross_entropy(model(x), y)  # or forward returns sum and count: divide them outside
+    Seen by: the parameters' gradients of each replica's loss against those of one GPU, for .sum() and for
+        .mean(), at every batch; for a program's own reduction where a program runs.
+    References: pytorch/pytorch#5778, huggingface/transformers#608, huggingface/transformers#34242
+    """
+    told = [(probe, _loss_problem(probe)) for probe in evidence.probes]
+    wrong = sorted(
+        ((probe, found) for probe, found in told if found),
+        key=lambda pair: (SEVERITIES.index(pair[1].severity), -pair[0].batch_size),
+    )
+    real = [pair for pair in wrong if pair[0].is_real] or wrong
+    for probe, problem in real[:1]:
+        others = [f"batch {one.batch_size}" for one, _ in real if one.batch_size != probe.batch_size]
+        more = f" (so at {', '.join(dict.fromkeys(others))})" if others else ""
+        repair = _loss_repair(probe, problem)
+        yield Found("loss", problem.what + more, forward_place(evidence), probe, problem.severity, *repair)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is wrong with a loss, and how bad it is."""
+
+    what: str
+    severity: Severity = "error"
+    is_right_summed: bool = False
+
+
+def _loss_problem(probe: Probe) -> _Problem | None:
+    comparison = probe.comparison
+    sizes = list(probe.split.sizes()) if probe.split else []
+    chunks = f"chunks of {sizes_text(sizes)}"
+    if comparison.loss_not_finite and comparison.single_finite:
+        return _Problem(f"the loss is NaN in a replica, and finite on one GPU: {chunks}")
+    loss = comparison.loss
+    if loss is None or len(loss.dots) < 2 or not _is_faithful(probe):
+        return None
+    return _programs_problem(probe, loss) if probe.is_programs else _problem_of_any(probe, loss, sizes)
+
+
+def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Problem | None:
+    """Look at what a program could do with its losses, where none is known: their mean and their sum."""
+    comparison, chunks = probe.comparison, f"chunks of {sizes_text(sizes)}"
+    by_sum = loss.factor(loss.sum)
+    by_mean, error = loss.factor(loss.mean), loss.error(loss.mean)
+    if loss.error(loss.sum) <= UNEQUAL < error:
+        return _Problem(
+            f"gradients of loss.mean() are {by_mean:.2f} times those of one GPU at batch {probe.batch_size}; "
+            "loss.sum() gives them right",
+            "warning",
+            is_right_summed=True,
+        )
+    if error > UNEQUAL:
+        how = f"{by_mean:.2f} times" if abs(error - abs(by_mean - 1)) < UNEQUAL else f"{error:.0%} off"
+        return _Problem(
+            f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at batch "
+            f"{probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
+            + (f"; {comparison.heaviest}" if comparison.heaviest else "")
+        )
+    if loss.error(loss.sum) <= UNEQUAL:
+        return None
+    return _Problem(
+        f"gradients of loss.sum() are {by_sum:.2f} times those of one GPU at batch {probe.batch_size}; "
+        f"loss.mean() gives them right here, and not where chunks are uneven"
+    )
+
+
+def _why_uneven(sizes: list[int]) -> str:
+    if len(set(sizes)) > 1:
+        return "samples of a short chunk weigh more"
+    return "each replica's number stands for another count, or choice, of what it averages"
+
+
+def _is_faithful(probe: Probe) -> bool:
+    """Whether the losses are what the chunks give: neither another model's nor BatchNorm's doing."""
+    comparison = probe.comparison
+    return comparison.equals_chunkwise is not False and not (probe.mode == "train" and probe.norms_batches)
+
+
+def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
+    """Look at what a program did with its losses: the weights that came back to them, up to their scale.
+
+    Where an installed package goes backward, the user has written no reduction that could be wrong: losses
+    that are merely scaled are a note then, and others a warning.
+    """
+    for reduction in probe.reductions:
+        weights, total = reduction.weights, sum(reduction.weights)
+        if len(weights) != len(loss.dots) or not total:
+            continue
+        errors = [loss.error(weights), loss.error(tuple(weight / total for weight in weights))]
+        if abs(total - 1) > UNEQUAL and abs(total - len(weights)) < UNEQUAL:
+            errors.pop()  # a sum is no mean that was scaled
+        if min(errors) > UNEQUAL:
+            is_scaled = loss.error(tuple(weight / total for weight in weights)) <= UNEQUAL
+            severity: Severity = "error" if not reduction.is_librarys else "info" if is_scaled else "warning"
+            return _Problem(
+                f"the program's sum of {len(weights)} losses has gradients {loss.factor(weights):.2f} times "
+                f"those of one GPU at batch {probe.batch_size}"
+                + ("" if is_scaled else f", {min(errors):.0%} off"),
+                severity,
+            )
+    return None
+
+
+def _loss_repair(probe: Probe, problem: _Problem) -> tuple[str, str]:
+    names = [name for name, _ in probe.call.argument_structures] if probe.call else []
+    given = ", ".join(names) or "x, y"
+    part = probe.comparison.loss_path or ""
+    before = f"loss = model({given}){part}.mean()"
+    if problem.is_right_summed:
+        return before, f"loss = model({given}){part}.sum()"
+    if probe.comparison.loss is not None and not probe.comparison.loss.is_sum:
+        features = f"features = model({given}); loss = criterion(features)"
+        return before, f"{features}   # forward returns what the loss is computed from"
+    after = f"total, count = model({given}); loss = total.sum() / count.sum()   # forward returns both"
+    return before, f"{after}, of shape (1,) each"
+
+
+@rule("DP502", "cross-sample", "error", unless=("DP201", "DP205", "DP207", "DP216"))
+def cross_sample(evidence: Evidence) -> Iterator[Found]:
+    """Forward mixes samples of a batch, and under DataParallel sees a chunk only.
+
+    What happens: batch means, contrastive losses, in-batch negatives, shuffles: each replica uses its own
+        chunk, and the numbers differ from those of one GPU without a word. All-pairs similarities come back
+        as the blocks on the diagonal.
+    Why: a replica never sees the other chunks.
+    Before: return h - h.mean(0)                     # or f(a) @ f(b).T
+    After: h = model(x); h = h - h.mean(0)           # outside; or a, b = model(...); a @ b.T
+    Seen by: in eval mode results differ from one GPU's, and equal those of the chunks run one by one.
+    References: HobbitLong/SupContrast#36, pytorch/pytorch#21810
+    """
+    for probe in evidence.probes:
+        if probe.call and delivered_rows(probe.call) < probe.call.rows:
+            continue
+        for path, shape in all_pairs(probe):
+            yield Found(
+                path or "result",
+                f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
+                "replica compares those of its chunk",
+                forward_place(evidence),
+                probe,
+                before="return a @ b.T                # in forward, the features of a chunk",
+                after="a, b = model(...); a @ b.T    # forward returns the features; compare them outside",
+            )
+        comparison = probe.comparison
+        if comparison.values_equal is not False or not comparison.equals_chunkwise or comparison.blamed:
+            continue
+        if comparison.reordered:
+            continue  # DP409 tells that story
+        if probe.mode == "train" and probe.norms_batches:
+            continue
+        yield Found(
+            comparison.differing or "result",
+            f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
+            "from one "
+            f"GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone",
+            forward_place(evidence),
+            probe,
+        )
+
+
+def _result(path: str | None) -> str:
+    return f"the result `{path}`" if path else "the result"
+
+
+def _has_another_shape(probe: Probe) -> bool:
+    """Whether a result has another shape, other than a number that became a vector: DP401 tells of it."""
+    comparison, call = probe.comparison, probe.call
+    if comparison.differing is None or comparison.loss_path is not None:
+        return False
+    return call is None or comparison.differing not in vectors(probe, call)
+
+
+# all that come before, but for what changes no shape of a result and leaves it that of its chunk: idle GPUs,
+# BatchNorm, hooks, where an RNN's weights lie, random numbers
+_EXPLANATIONS = (
+    *("DP1", "DP20", "DP210", "DP211", "DP212", "DP214", "DP216"),
+    *(
+        "DP301",
+        "DP302",
+        "DP303",
+        "DP304",
+        "DP305",
+        "DP308",
+        "DP309",
+        "DP311",
+        "DP312",
+        "DP313",
+        "DP314",
+        "DP317",
+    ),
+    *("DP39", "DP4", "DP5", "DP601", "DP602"),
+)
+
+
+@rule("DP590", "unexplained-difference", "error", unless=_EXPLANATIONS)
+def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
+    """Results or gradients differ from one GPU's, for a reason that no other rule knows.
+
+    What happens: numbers, shapes or gradients are not those of one GPU, in eval mode and without random
+        numbers.
+    Why: unknown; a global variable that replicas share is a candidate.
+    Before: COUNTS.append(1); return y * len(COUNTS)
+    After: return y
+    Seen by: results and gradients against those of one GPU.
+    References: pytorch/pytorch#5778
+    """
+    for probe in evidence.probes:
+        comparison = probe.comparison
+        if probe.raised is not None or probe.single.used_random:
+            continue
+        if comparison.values_equal is False and not comparison.equals_chunkwise:
+            gap = comparison.largest_difference
+            what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
+            yield Found("values", what, forward_place(evidence), probe)
+        elif comparison.values_equal is True and comparison.gradients_equal is False:
+            yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
+        elif comparison.values_equal is None and _has_another_shape(probe):
+            what = f"{_result(comparison.differing)} has another shape than on one GPU"
+            yield Found("shape", what, forward_place(evidence), probe)

@@ -1,0 +1,237 @@
+"""What ties a replica to the original model or to one GPU: DP302 to DP304, DP310, DP317."""
+
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Evidence, Held, Probe, Raised
+from dpdemo.checking.looking import call_of, crossed_devices, forward_place
+from dpdemo.checking.places import source_around
+from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import Place
+
+
+def _names_of(error: Raised) -> str:
+    """Join the source of the user's functions that an exception went through.
+
+    Not of the lines alone: what was at fault may have got another name a line before, as in a loop over it.
+    """
+    return "\n".join(source_around(place) for place in error.places)
+
+
+def _suspects(evidence: Evidence, held: tuple[Held, ...]) -> Iterator[tuple[Held, Place | None, Probe, bool]]:
+    """List what is held and could have crossed devices, and whether the functions that failed name it."""
+    crossings = list(crossed_devices(evidence))
+    for one in held:
+        name = one.path.rpartition(".")[2]
+        for probe, error in crossings:
+            if re.search(rf"\.{re.escape(name)}\b|['\"]{re.escape(name)}['\"]", _names_of(error)):
+                yield one, error.place, probe, True
+                break
+        else:
+            if crossings:
+                yield one, one.place, crossings[0][0], False
+
+
+@rule("DP302", "plain-tensor", "error")
+def plain_tensor(evidence: Evidence) -> Iterator[Found]:
+    """A tensor on `self` that is no parameter and no buffer stays on GPU 0.
+
+    What happens: `Expected all tensors to be on the same device, but found at least two devices, cuda:1 and
+        cuda:0`, in replica 1. Tensors in lists and dicts on `self` are as bad.
+    Why: replicas get copies of registered parameters and buffers; all other attributes are shared as they
+        are.
+    Before: self.scale = torch.ones(3, device="cuda:0")
+    After: self.register_buffer("scale", torch.ones(3), persistent=False)
+    Seen by: a two-device error in a replica, and the unregistered tensors of the model.
+    References: pytorch/pytorch#2864, htqin/IR-Net#19
+    """
+    held = tuple(one for one in evidence.scan.of_kind("tensor") if "on cuda" in one.detail)
+    for one, place, probe, is_named in _suspects(evidence, held):
+        yield Found(
+            one.path,
+            f"`{one.path}` is {one.detail}, and neither parameter nor buffer: replicas on other GPUs use "
+            "that very tensor" + ("" if is_named else " too"),
+            one.place or place,
+            probe,
+            None if is_named else "warning",
+            *_buffer_repair(one),
+        )
+
+
+def _buffer_repair(held: Held) -> tuple[str, str]:
+    """Write the assignment of a plain tensor, and one that makes it a buffer."""
+    code = held.place.code if held.place else ""
+    found = re.match(r"self\.(\w+)\s*(?::[^=]+)?=\s*(.+?)\s*(?:#.*)?$", code)
+    if found is None:
+        return "", ""
+    name, value = (
+        found[1],
+        re.sub(r",?\s*device=[^,()]+(\([^()]*\))?|\.cuda\(\d*\)|\.to\(\"cuda[^)]*\)", "", found[2]),
+    )
+    if value.startswith("{"):
+        return code, f"self.{name} = nn.ParameterDict({value}).requires_grad_(False)"
+    if value.startswith("[") or "for " in value:
+        return code, f"self.{name} = nn.ParameterList({value}).requires_grad_(False)"
+    if value.count("(") != value.count(")"):
+        return code, f'self.register_buffer("{name}", ..., persistent=False)'
+    return code, f'self.register_buffer("{name}", {value}, persistent=False)'
+
+
+@rule("DP303", "fixed-device", "error")
+def fixed_device(evidence: Evidence) -> Iterator[Found]:
+    """Forward names a GPU.
+
+    What happens: tensors are made on or moved to one GPU in all replicas: a two-device error in replica 1,
+        or a detour that nobody notices.
+    Why: `"cuda:0"`, `.cuda(0)` and `self.device` are the same in every replica.
+    Before: mask = torch.zeros(n, device="cuda:0")   # or device=self.device
+    After: mask = torch.zeros(n, device=x.device)
+    Seen by: what factories, `.to` and `.cuda` return inside replicas.
+    References: Lightning-AI/pytorch-lightning#6414, kornia/kornia#130
+    """
+    crossed = any(crossed_devices(evidence))
+    for probe, call in evidence.calls:
+        if len(evidence.scan.wrappers) > 1:
+            return  # DP106: the inner one scatters from replicas
+        for event in call.events:
+            if event.kind == "moved":
+                yield Found(
+                    str(event.place or event.detail),
+                    f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be on "
+                    "another GPU: "
+                    f"{event.detail}",
+                    event.place,
+                    probe,
+                    None if crossed else "warning",
+                    *_device_repair(event.place, evidence),
+                )
+
+
+def _device_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
+    """Write a line that names a GPU, and the same with the device of an input."""
+    if place is None or not place.code:
+        return "", ""
+    device = f"{(*evidence.scan.inputs, 'x')[0]}.device"
+    code = re.sub(
+        r"device=([\w.]+|\"[^\"]*\"|'[^']*'|torch\.device\([^)]*\))", f"device={device}", place.code
+    )
+    code = re.sub(r"\.cuda\([^)]*\)", f".to({device})", code)
+    code = re.sub(
+        r"\.to\((self\.[\w.]+|\"cuda[^\"]*\"|'cuda[^']*'|torch\.device\([^)]*\))", f".to({device}", code
+    )
+    return (place.code, code) if code != place.code else ("", "")
+
+
+@rule("DP304", "original-module", "error")
+def original_module(evidence: Evidence) -> Iterator[Found]:
+    """A list of modules, a bound method or a closure on `self` leads back to the original model.
+
+    What happens: all replicas compute with the original's weights, on GPU 0: a two-device error in replica 1.
+    Why: only registered submodules are replaced in a replica; other attributes still hold the original.
+    Before: self.layers = [nn.Linear(4, 4)]; self.act = self._impl
+    After: self.layers = nn.ModuleList([nn.Linear(4, 4)]); self.act_name = "_impl"   # and getattr in forward
+    Seen by: modules and functions on `self` that hold modules of the model, and a two-device error in a
+        replica.
+    References: pytorch/pytorch#8637, pytorch/pytorch#3174, huggingface/transformers#22326
+    """
+    for path, kind in evidence.scan.module_types:
+        if kind == "OptimizedModule":
+            yield Found(
+                path, f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
+            )
+    for one in evidence.scan.of_kind("compiled"):
+        yield Found(one.path, f"`{one.path}`: a compiled forward is the original's in every replica")
+    held = (*evidence.scan.of_kind("callable"), *evidence.scan.of_kind("module"))
+    for one, place, probe, is_named in _suspects(evidence, held):
+        what = f"a list or attribute with a {one.detail}" if one.kind == "module" else one.detail
+        shadows = one.path.rpartition(".")[2] == "forward"
+        yield Found(
+            one.path,
+            f"`{one.path}` is {what}: in every replica it is the original's, on GPU 0",
+            one.place or place,
+            probe,
+            None if is_named or shadows else "warning",
+            *_module_repair(one),
+        )
+
+
+def _module_repair(held: Held) -> tuple[str, str]:
+    """Write the assignment of modules in a list, or of a bound method, and one that replicas follow."""
+    code = held.place.code if held.place else ""
+    found = re.match(r"(self\.(\w+))\s*(?::[^=]+)?=\s*(.+?)\s*(?:#.*)?$", code)
+    if found is None:
+        return "", ""
+    target, name, value = found.groups()
+    if held.kind == "module":
+        kind = "ModuleDict" if value.startswith("{") else "ModuleList"
+        is_whole = value.count("[") == value.count("]") and value.count("{") == value.count("}")
+        return code, f"{target} = nn.{kind}({value if is_whole else '...'})"
+    method = re.fullmatch(r"self\.(\w+)", value)
+    if method:
+        return code, f'{target}_name = "{method[1]}"   # and in forward: getattr(self, self.{name}_name)(...)'
+    if value[0] in "[{(" and "bound method" in held.detail and "lambda" not in value:
+        names = re.sub(r"\bself\.(\w+)(?![\w.(])", r'"\1"', value)
+        return code, f"{target} = {names}   # and in forward: getattr(self, name)(...)"
+    return (
+        code,
+        f"def {name}(self, *args): ...   # a method of the class, which replicas look up on themselves",
+    )
+
+
+@rule("DP310", "hooks", "warning")
+def hooks(evidence: Evidence) -> Iterator[Found]:
+    """A hook is called once for each replica.
+
+    What happens: it sees chunks, on different GPUs, in the order of threads; what it stores by name is that
+        of the last replica, and `module` is not the module that it was registered on.
+    Why: replicas share the dict of hooks of their original.
+    Before: features["fc"] = output
+    After: features[output.device.index] = output   # join in this order; or return them from forward
+    Seen by: hooks on modules of the model, other than PyTorch's own.
+    References: pytorch/pytorch#42478, antoinebrl/torchextractor#1
+    """
+    for held in evidence.scan.of_kind("hook"):
+        yield Found(
+            held.path + held.detail,
+            f"the hook `{held.detail.rpartition('.')[2]}` on `{held.path}` runs {evidence.num_gpus} times "
+            "a call, with a chunk each time",
+            held.place,
+            before="kept[name] = output   # in the hook",
+            after="kept[output.device.index] = output   # in the hook; join them by GPU after the call",
+        )
+
+
+@rule("DP317", "hooks-in-forward", "error")
+def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
+    """Forward puts hooks into its modules at the first call, and each replica puts its own.
+
+    What happens: a hook that a plain call registers once is there once for each GPU, so that outputs are
+        kept several times: `zip() argument 2 is longer than argument 1` when hidden states are gathered, or
+        a replica raises. Models of transformers 5 do so at their first call. A note where results are right
+        all the same.
+    Why: replicas are shallow copies that share the original's dicts of hooks, and none sees that another one
+        has been there.
+    Before: dp = nn.DataParallel(model); dp(x)
+    After: model(x); dp = nn.DataParallel(model); dp(x)   # one plain call first, which puts the hooks there
+    Seen by: hooks that modules of the model have after a forward and had not before it.
+    References: pytorch/pytorch#128272
+    """
+    for probe in evidence.probes:
+        changed = [one for one in probe.changes if one.kind == "hooks" and one.parallel_changed]
+        if not changed:
+            continue
+        first, comparison = changed[0], probe.comparison
+        is_wrong = probe.raised is not None or comparison.values_equal is False or bool(comparison.differing)
+        given = call_of(probe.call) if probe.call else "model(...)"
+        path = first.path.rpartition(".")[0]
+        more = f", and those of {len(changed) - 1} other modules" if len(changed) > 1 else ""
+        yield Found(
+            "hooks",
+            f"forward puts hooks into `{path or evidence.scan.model}`{more}: it has {first.single} after a "
+            f"call on one GPU, {first.parallel} under DataParallel",
+            forward_place(evidence),
+            probe,
+            None if is_wrong else "info",
+            "model = nn.DataParallel(model)",
+            f"{given}; model = nn.DataParallel(model)   # one plain call first",
+        )

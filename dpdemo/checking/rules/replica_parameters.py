@@ -1,0 +1,134 @@
+"""What replicas have in place of parameters: DP308, DP312, DP314."""
+
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Evidence, Probe, Raised
+from dpdemo.checking.looking import failures
+from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import Place
+
+_FEW = 8
+"""So many parameters can be written out."""
+
+# the words of 2.13, and of 2.11
+_NO_INPUTS = r"argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
+
+
+@rule("DP308", "empty-parameters", "error")
+def empty_parameters(evidence: Evidence) -> Iterator[Found]:
+    """`parameters()` is empty in replicas.
+
+    What happens: `StopIteration` from `next(self.parameters())`, `inputs argument to grad() cannot be
+        empty`; a penalty summed over them is 0, and freezing them does nothing, without a word.
+        ParameterList and ParameterDict alike.
+    Why: a replica's parameters are plain tensors, set as attributes; nothing is registered.
+    Before: device = next(self.parameters()).device
+    After: device = x.device   # or self.fc.weight.device; penalties belong outside forward
+    Seen by: calls of parameters(), named_parameters() and requires_grad_() in replicas, where results or
+        gradients differ or forward fails.
+    References: pytorch/pytorch#40457, huggingface/transformers#8145
+    """
+    for probe, call in evidence.calls:
+        failed = [replica.raised for replica in call.replicas if replica.raised is not None]
+        raised = any(
+            error.type == "StopIteration" or re.search(_NO_INPUTS, error.message) for error in failed
+        )
+        if not raised and not _is_off(probe):
+            continue
+        for event in call.events:
+            if event.kind in ("named_parameters", "requires_grad_"):
+                result = str(failed[0]) if raised else "results or gradients differ from those of one GPU"
+                yield Found(
+                    str(event.place),
+                    f"`{event.detail}.parameters()` is empty in replicas: {result}",
+                    event.place,
+                    probe,
+                    None,
+                    *_parameter_repair(event.place, evidence),
+                )
+
+
+def _parameter_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
+    """Write a line that asks for parameters, and one that asks for what replicas have."""
+    code = place.code if place else ""
+    if not code:
+        return "", ""
+    given = (*evidence.scan.inputs, "x")[0]
+    first = re.search(r"next\((?:iter\()?(self(?:\.\w+)*?)\.parameters\(\)\)?\)", code)
+    if first:
+        owner = first[1].removeprefix("self").lstrip(".")
+        known = [name for name in evidence.scan.parameters if not owner or name.startswith(f"{owner}.")]
+        if f"{first[0]}.device" in code:
+            return code, code.replace(f"{first[0]}.device", f"{given}.device")
+        return code, code.replace(first[0], f"self.{known[0]}" if known else f"{first[1]}.weight")
+    if "grad(" in code:
+        few = (
+            evidence.scan.parameters
+            if len(evidence.scan.parameters) <= _FEW
+            else (*evidence.scan.parameters[:1],)
+        )
+        named = ", ".join(f"self.{name}" for name in few) + ("" if len(few) > 1 else ", ...")
+        return code, re.sub(r"(?:list|tuple)?\(?self\.parameters\(\)\)?", f"[{named}]", code)
+    outside = re.sub(r"\bself\b", "model.module", code)
+    return code, f"{outside}   # outside, after the call"
+
+
+def _is_off(probe: Probe) -> bool:
+    """Whether numbers differ for another reason than chunks."""
+    comparison = probe.comparison
+    if comparison.values_equal is False and comparison.equals_chunkwise is False:
+        return True
+    is_even = probe.split is not None and probe.split.is_even and probe.mode == "eval"
+    return comparison.gradients_equal is False and comparison.loss_path is None and is_even
+
+
+@rule("DP312", "deepcopy-in-forward", "error")
+def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
+    """Forward copies a module.
+
+    What happens: `Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol`.
+    Why: a replica's parameters are results of a broadcast, not leaves.
+    Before: fast = copy.deepcopy(self.fc)
+    After: torch.func.functional_call(self.fc, weights, x)
+    Seen by: this exception in a replica.
+    References: pytorch/pytorch#33785, pytorch/pytorch#54580
+    """
+    for probe, error in failures(evidence):
+        if "deepcopy protocol" in error.message and error.stage == "replica":
+            yield Found(str(error.place), "parameters of a replica cannot be deep-copied", error.place, probe)
+
+
+@rule("DP314", "parameter-subclass", "error")
+def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
+    """A parameter has attributes or a class of its own, which replicas lose.
+
+    What happens: `'Tensor' object has no attribute 'quant_state'` in replica 0; `isinstance(w,
+        nn.Parameter)` is False.
+    Why: a broadcast returns plain tensors.
+    Before: self.fc.weight.scale = 0.5
+    After: self.weight_scale = 0.5   # an attribute of the module
+    Seen by: attributes and classes of parameters, and an exception that names them.
+    References: huggingface/transformers#45407
+    """
+    for held in evidence.scan.of_kind("parameter"):
+        for probe, error in failures(evidence):
+            lost = re.search(r"'Tensor' object has no attribute '(\w+)'", error.message)
+            if lost:
+                yield Found(
+                    held.path,
+                    f"`{held.path}` ({held.detail}) is a plain tensor in replicas: {error.message}",
+                    error.place,
+                    probe,
+                    None,
+                    *_attribute_repair(error, lost[1]),
+                )
+
+
+def _attribute_repair(error: Raised, name: str) -> tuple[str, str]:
+    """Write the line that reads a parameter's attribute, and one that reads it of the module."""
+    code = error.place.code if error.place else ""
+    after = re.sub(
+        rf"\bself\.([\w.]+)\.{name}\b", lambda one: f"self.{one[1].replace('.', '_')}_{name}", code
+    )
+    return (code, f"{after}   # set on self in __init__") if after != code else ("", "")

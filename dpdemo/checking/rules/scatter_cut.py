@@ -1,0 +1,317 @@
+"""Tensors that scatter cuts, or should not: DP201 to DP206."""
+
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
+from dpdemo.checking.looking import (
+    call_of,
+    call_with,
+    chunks_of,
+    delivered_rows,
+    expanded,
+    failures,
+    forward_place,
+    is_hidden_state,
+    listed,
+    must_stay_whole,
+    short_arguments,
+    top_name,
+    two_devices,
+)
+from dpdemo.checking.registry import Found, rule
+
+
+@rule("DP201", "truncated-batch", "error")
+def truncated_batch(evidence: Evidence) -> Iterator[Found]:
+    """One short tensor cuts the whole batch short, without a word.
+
+    What happens: a tensor with fewer rows than the batch gives fewer chunks, and all other arguments are
+        cut to as many. The rest of the batch is never computed, and nothing says so.
+    Why: scatter zips the lists of chunks of all arguments with `strict=False`, so the shortest decides,
+        inside lists and dicts too.
+    Before: model(x, position_ids)                   # position_ids: (1, T)
+    After: model(x, position_ids.expand(len(x), -1))  # or a registered buffer
+    Seen by: the rows that reach the replicas are fewer than those of the batch.
+    References: pytorch/pytorch#7358
+    """
+    for probe, call in evidence.calls:
+        rows = delivered_rows(call)
+        if not call.replicas or rows >= call.rows or call.pictures or probe.comparison.is_along_another:
+            continue
+        is_hidden = any("Expected hidden" in str(replica.raised) for replica in call.replicas)
+        names = [
+            leaf.path
+            for leaf in short_arguments(call)
+            if not (is_hidden and is_hidden_state(leaf, call)) and leaf.path not in must_stay_whole(evidence)
+        ]
+        if not names:
+            continue
+        leaves = {leaf.path: leaf for leaf in call.tensor_arguments}
+        sizes = {path: leaf.size(call.dim) for path, leaf in leaves.items()}
+        yield Found(
+            ",".join(names),
+            f"{listed(names)} {'has' if len(names) == 1 else 'have'} {sizes[names[0]]} of {call.rows} "
+            "rows, so only "
+            f"{rows} of {call.rows} samples are computed, on {len(call.replicas)} of {call.num_gpus} GPUs",
+            forward_place(evidence),
+            probe,
+            None,
+            *_whole_repair(leaves[names[0]], call, probe),
+        )
+
+
+def _whole_repair(leaf: Leaf, call: Call, probe: Probe, *, is_graph: bool = False) -> tuple[str, str]:
+    """Write the call, and one in which a tensor is not cut: expanded where it has one row, or left out."""
+    before, name = f"{call_of(call)}   # {leaf.path}: {leaf.shape}", top_name(leaf.path)
+    if leaf.size(call.dim) == 1:
+        whole = expanded(leaf, call, is_column=leaf.path in probe.comparison.columns)
+        return before, call_with(call, leaf.path, whole)
+    if is_graph or _is_graph(leaf):
+        return (
+            before,
+            "torch_geometric.nn.DataParallel(model)   # with DataListLoader: a list of graphs is split",
+        )
+    stays = f'self.register_buffer("{name}", {name})   # in __init__; forward reads all of self.{name}'
+    return before, stays
+
+
+def _is_graph(leaf: Leaf) -> bool:
+    """Whether a tensor looks like the edges of a graph: two rows of node numbers."""
+    return leaf.shape is not None and len(leaf.shape) == 2 and leaf.shape[0] == 2 and leaf.dtype == "int64"
+
+
+def _starved(call: Call) -> Iterator[tuple[int, str]]:
+    """List the replicas that got fewer arguments than replica 0, and the first one that they miss."""
+    if not call.replicas:
+        return
+    wanted = [leaf.path for leaf in call.replicas[0].inputs]
+    for replica in call.replicas[1:]:
+        got = {leaf.path for leaf in replica.inputs}
+        missing = [path for path in wanted if path not in got]
+        if missing:
+            yield replica.index, missing[0]
+
+
+@rule("DP202", "starved-default", "error")
+def starved_default(evidence: Evidence) -> Iterator[Found]:
+    """A replica runs on the default of an argument that was passed.
+
+    What happens: the batch gives fewer chunks than there are GPUs, but numbers and flags are copied to
+        each. The replicas beyond the last chunk are called without the tensor, and its default value lets
+        them run.
+    Why: scatter_kwargs pads the shorter of the positional and the keyword chunks with empty ones.
+    Before: def forward(self, x=None, scale=1.0): ...   # model(x, scale=2.0)
+    After: model(x=x, scale=2.0)                        # all by keyword, or all by position
+    Seen by: a replica received fewer arguments than replica 0, and ran.
+    References: pytorch/pytorch#52260
+    """
+    for probe, call in evidence.calls:
+        for index, path in _starved(call):
+            if call.replicas[index].raised is None and call.replicas[index].output is not None:
+                yield Found(
+                    path,
+                    f"replica {index} is called without `{path}` and runs on its default: a batch of "
+                    f"{call.rows} gives "
+                    f"{_chunks_for(call, path)} chunks of it for {len(call.replicas)} replicas",
+                    forward_place(evidence),
+                    probe,
+                    None,
+                    *_keyword_repair(call),
+                )
+                break
+
+
+def _keyword_repair(call: Call) -> tuple[str, str]:
+    """Write the call, and the same with all arguments by keyword: then there is one list of chunks."""
+    names = [name for name, _ in call.argument_structures]
+    return call_of(
+        call
+    ), f"model({', '.join(f'{name}={name}' for name in names)})   # all by keyword, or all by position"
+
+
+def _chunks_for(call: Call, path: str) -> int:
+    return sum(any(leaf.path == path for leaf in replica.inputs) for replica in call.replicas)
+
+
+@rule("DP203", "missing-argument", "error")
+def missing_argument(evidence: Evidence) -> Iterator[Found]:
+    """A replica is called without an argument that was passed.
+
+    What happens: `forward() missing 1 required positional argument` in a replica that got no chunk, at the
+        first batch that gives fewer chunks than there are GPUs, such as the last one of an epoch.
+    Why: numbers and flags are copied to every GPU, tensors give only ceil(B / ceil(B / n)) chunks, and
+        scatter_kwargs pads the shorter side with nothing.
+    Before: model(x, scale=2.0)
+    After: model(x, 2.0)   # or model(x=x, scale=2.0), or drop_last=True
+    Seen by: a replica with fewer arguments than replica 0 raised TypeError.
+    References: pytorch/pytorch#52260, pytorch/pytorch#31460, pytorch/pytorch#16432
+    """
+    for probe, call in evidence.calls:
+        for index, path in _starved(call):
+            error = call.replicas[index].raised
+            if error is not None and re.search(r"missing \d+ required", error.message):
+                yield Found(
+                    path,
+                    f"a batch of {call.rows} gives {_chunks_for(call, path)} chunks for {call.num_gpus} "
+                    "GPUs, and "
+                    f"replica {index} is called without `{path}`: {error.message}",
+                    forward_place(evidence),
+                    probe,
+                    None,
+                    *_keyword_repair(call),
+                )
+                break
+
+
+@rule("DP204", "chunk-counts", "error")
+def chunk_counts(evidence: Evidence) -> Iterator[Found]:
+    """Positional and keyword arguments give different numbers of chunks.
+
+    What happens: `AssertionError: The number of modules 4 is not equal to the number of kwargs_tup 3`.
+    Why: scatter_kwargs pads the shorter side only if it is shorter than the number of positional arguments.
+    Before: model(x, mask=torch.ones(1, 5))
+    After: model(x, mask=torch.ones(1, 5).expand(len(x), -1))
+    Seen by: this exception; the argument with fewer chunks is named.
+    References: pytorch/pytorch#11793
+    """
+    for probe, call in evidence.calls:
+        error = call.raised
+        if error is None or "is not equal to the number of kwargs_tup" not in error.message:
+            continue
+        fewest = min(
+            [leaf for leaf in call.tensor_arguments if not call.is_for_each_gpu(leaf)],
+            key=lambda leaf: chunks_of(leaf.size(call.dim) or 1, call.num_gpus),
+            default=None,
+        )
+        name = fewest.path if fewest else "the keyword arguments"
+        count = chunks_of((fewest.size(call.dim) if fewest else None) or 1, call.num_gpus)
+        yield Found(
+            name,
+            f"`{name}` gives {count} of {call.num_gpus} chunks, the other side more: {error.message}",
+            forward_place(evidence),
+            probe,
+            None,
+            *(_whole_repair(fewest, call, probe) if fewest else _keyword_repair(call)),
+        )
+
+
+@rule("DP205", "split-constant", "error")
+def split_constant(evidence: Evidence) -> Iterator[Found]:
+    """A tensor that belongs to the whole batch is cut with it.
+
+    What happens: a matrix, class weights or a graph is cut into chunks like the samples. Shapes no longer
+        fit, or, where its first size happens to be that of the batch, the numbers are wrong and the shape
+        is right.
+    Why: scatter cuts every tensor among the arguments; there is no way to exempt one.
+    Before: model(x, adjacency)
+    After: self.register_buffer("adjacency", adjacency)   # replicas get a whole copy
+    Seen by: a tensor of another size than the batch; or results that are those of one device once it is
+        left whole.
+    References: pytorch/pytorch#27046, pytorch/pytorch#107374
+    """
+    whole = must_stay_whole(evidence)
+    if any(probe.comparison.batch_dims for probe in evidence.probes):
+        return  # DP216 tells that story
+    for probe, call in evidence.calls:
+        names = [leaf.path for leaf in call.tensor_arguments if leaf.path in whole]
+        if names and (probe.comparison.blamed or probe.comparison.needed_whole):
+            yield _cut_constants(names, probe, call, evidence)
+        relating = _relating_rows(call) if probe.is_real and not names else []
+        for leaf, what in () if names else relating or _of_other_sizes(probe, call):
+            ending = f" ({call.raised})" if call.raised else ""
+            yield Found(
+                leaf.path,
+                f"`{leaf.path}` {what}: it is cut into chunks all the same, and no replica sees it "
+                f"whole{ending}",
+                forward_place(evidence),
+                probe,
+                None,
+                *_whole_repair(leaf, call, probe, is_graph=bool(relating)),
+            )
+
+
+def _relating_rows(call: Call) -> list[tuple[Leaf, str]]:
+    """List what relates the rows of a batch to each other, as a graph's matrix, where a replica raises."""
+    rows = call.rows
+    if call.raised is None or call.raised.stage != "replica" or two_devices(call.raised) or rows < 2:
+        return []
+    found = [leaf for leaf in call.tensor_arguments[1:] if leaf.shape == (rows, rows)]
+    return [
+        (leaf, f"of shape ({rows}, {rows}) relates each row of the batch to every other") for leaf in found
+    ]
+
+
+def _of_other_sizes(probe: Probe, call: Call) -> Iterator[tuple[Leaf, str]]:
+    """List the tensors that have another number of rows than the batch, where that does harm."""
+    is_hidden = any("Expected hidden" in str(replica.raised) for replica in call.replicas)
+    graph = next((leaf for leaf in call.tensor_arguments if _is_graph(leaf)), None)
+    if any("PackedSequence(" in text for _, text in call.argument_structures):
+        return  # DP214 tells that story
+    if call.raised is not None and "kwargs_tup" in call.raised.message:
+        return  # and DP204 that one
+    if call.pictures or probe.comparison.is_along_another:
+        return
+    for leaf in call.tensor_arguments:
+        size = leaf.size(call.dim)
+        if size is None or size == call.rows or not _is_harmful(call, probe.comparison.values_equal):
+            continue
+        if is_hidden and is_hidden_state(leaf, call):
+            continue  # DP212 tells that story
+        if call.replicas and leaf in short_arguments(call) and delivered_rows(call) < call.rows:
+            continue  # DP201 tells that story
+        if call.is_for_each_gpu(leaf) or (graph is not None and leaf is not graph):
+            continue  # what belongs to a graph's edges is told with them
+        yield leaf, f"has {size} rows and the batch {call.rows}"
+
+
+def _cut_constants(names: list[str], probe: Probe, call: Call, evidence: Evidence) -> Found:
+    """Tell of arguments that were found to be meant whole, by giving them whole to each replica."""
+    leaves = {leaf.path: leaf for leaf in call.tensor_arguments}
+    it, is_cut = ("it", "is cut") if len(names) == 1 else ("them", "are cut")
+    ending = (
+        f"the results are wrong; they are those of one GPU when each replica gets {it} whole"
+        if probe.comparison.blamed
+        else f"replicas raise ({_first_error(call)}); they run when each gets {it} whole"
+    )
+    before, after = _whole_repair(leaves[names[0]], call, probe)
+    for name in names[1:]:
+        after = after.replace("   #", f'; self.register_buffer("{name}", {name})   #', 1)
+    what = f"{listed(names)} {is_cut} into chunks with the batch, and {ending}"
+    return Found(",".join(names), what, forward_place(evidence), probe, None, before, after)
+
+
+def _first_error(call: Call) -> str:
+    return next((str(one.raised) for one in call.replicas if one.raised is not None), str(call.raised))
+
+
+def _is_harmful(call: Call, values_equal: bool | None) -> bool:
+    return values_equal is not True or call.raised is not None
+
+
+@rule("DP206", "scalar-argument", "error")
+def scalar_argument(evidence: Evidence) -> Iterator[Found]:
+    """A tensor without dimensions cannot be scattered.
+
+    What happens: `RuntimeError: chunk expects at least a 1-dimensional tensor`, before any replica runs.
+    Why: scatter calls torch.chunk on every tensor.
+    Before: model(x, torch.tensor(2.0))
+    After: model(x, 2.0)   # or .item(), or .expand(len(x))
+    Seen by: a tensor argument with no batch dimension.
+    References: huggingface/trl#2338, huggingface/transformers#36492
+    """
+    for probe, error in failures(evidence):
+        call = probe.call
+        if call is None or error.stage != "scatter":
+            continue
+        for leaf in call.tensor_arguments:
+            if leaf.size(call.dim) is None:
+                yield Found(
+                    leaf.path,
+                    f"`{leaf.path}` is a tensor of shape {leaf.shape}: it has no dimension {call.dim} to cut "
+                    f"({error.message})",
+                    forward_place(evidence),
+                    probe,
+                    before=call_of(call),
+                    after=call_with(call, leaf.path, f"{leaf.path}.item()"),
+                )

@@ -1,0 +1,229 @@
+"""Batches of sequences, and where their samples are: DP212, DP214 to DP216."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Call, Evidence, Probe
+from dpdemo.checking.lines import function_at
+from dpdemo.checking.looking import (
+    call_of,
+    call_with,
+    failures,
+    forward_place,
+    gather_failures,
+    is_hidden_state,
+    listed,
+    top_name,
+)
+from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import Place
+
+_MAKERS = ("zeros", "randn", "new_zeros", "ones", "rand", "empty")
+_STATE_DIMS = 3
+_STATE_REFUSED = r"Expected hidden(\[\d\])? size|For batched .* hx should"
+
+
+@rule("DP212", "hidden-state", "error")
+def hidden_state(evidence: Evidence) -> Iterator[Found]:
+    """An RNN's hidden state has the batch on dimension 1.
+
+    What happens: `Expected hidden[0] size (1, 2, 5), got [1, 8, 5]` in a replica.
+    Why: scatter cuts on dimension 0 and the state is (layers, batch, features), `batch_first` or not; a
+        state made for the whole batch does not fit a chunk either.
+    Before: model(x, h0)                                      # h0: (layers, B, H)
+    After: model(x, h0.transpose(0, 1))                       # and back in forward, or make it there from
+        x.size(0)
+    Seen by: this exception; the argument with the batch on dimension 1 is named.
+    References: pytorch/pytorch#7890, pytorch/pytorch#15260
+    """
+    for probe, error in failures(evidence):
+        if not re.search(_STATE_REFUSED, error.message):
+            continue
+        names = (
+            [leaf.path for leaf in probe.call.tensor_arguments if is_hidden_state(leaf, probe.call)]
+            if probe.call
+            else []
+        )
+        what = (
+            f"{listed(names)} has the batch on dimension 1"
+            if names
+            else "the state is made for the whole batch"
+        )
+        before, after = _state_repair(names, probe.call, error.place)
+        subject = ",".join(names) or "hidden"
+        yield Found(subject, f"{what}: {error.message}", error.place, probe, None, before, after)
+
+
+def _own_state(place: Place | None, given: str) -> tuple[str, str] | None:
+    """Write forward's line that makes a state, and one that makes it for as many rows as there are."""
+    function = function_at(place)
+    for statement in function.statements() if function else ():
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr in _MAKERS and len(node.args) >= _STATE_DIMS:
+                assert function is not None  # noqa: S101 - it has statements
+                own = function.own(statement, node.args[1], f"{given}.size(0)")
+                return (own.before, own.after) if own.before != own.after else None
+    return None
+
+
+def _state_repair(names: list[str], call: Call | None, place: Place | None) -> tuple[str, str]:
+    if call is None:
+        return "", ""
+    if not names:
+        given = call.argument_structures[0][0]
+        return _own_state(place, given) or (
+            "torch.zeros(layers, rows, hidden)",
+            f"torch.zeros(layers, {given}.size(0), hidden)",
+        )
+    turned = {top_name(name): f"{name}.transpose(0, 1)" for name in names if top_name(name) == name}
+    if not turned:  # a tuple of them, such as an LSTM's
+        top = top_name(names[0])
+        turned = {top: f"tuple(part.transpose(0, 1) for part in {top})"}
+    return call_of(call), call_of(call, **turned) + "   # and back in forward: .transpose(0, 1).contiguous()"
+
+
+@rule("DP214", "packed-sequence", "error")
+def packed_sequence(evidence: Evidence) -> Iterator[Found]:
+    """Packed sequences do not survive the split.
+
+    What happens: a PackedSequence as argument: `batch_sizes should always be on CPU`. Packed and unpacked
+        in forward:
+        `Input tensor at index 1 has invalid shape [2, 5, 4], but expected [2, 6, 4]` when results are
+        gathered.
+    Why: scatter opens it like any tuple and cuts its parts; and each replica pads to its own longest
+        sequence.
+    Before: pad_packed_sequence(packed, batch_first=True)
+    After: pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
+    Seen by: the type of the arguments; or gather's exception in a model that pads without total_length.
+    References: pytorch/pytorch#6299, pytorch/pytorch#2312, pytorch/pytorch#31422
+    """
+    for probe, call in evidence.calls:
+        for name, text in call.argument_structures:
+            if "PackedSequence(" in text:
+                yield Found(name, f"`{name}` is a PackedSequence: scatter cuts its parts apart",
+                            forward_place(evidence), probe)  # fmt: skip
+    if evidence.scan.pads_alone:
+        for probe, _, error in gather_failures(evidence):
+            if "invalid shape" in error.message:
+                yield Found(
+                    "pad_packed_sequence",
+                    "pad_packed_sequence without total_length pads each chunk to its own longest: "
+                    f"{error.message}",
+                    forward_place(evidence),
+                    probe,
+                    None,
+                    *_padded_whole(forward_place(evidence)),
+                )
+
+
+def _calls(node: ast.Call, name: str) -> bool:
+    return ast.unparse(node.func).rpartition(".")[2] == name
+
+
+def _padded_whole(forward: Place | None) -> tuple[str, str]:
+    """Write forward's line that pads, and the same with the length of the whole input."""
+    function = function_at(forward)
+    calls = [
+        (statement, node)
+        for statement in (function.statements() if function else ())
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and isinstance(statement, (ast.Assign, ast.Return, ast.Expr))
+    ]
+    packed = [node for _, node in calls if _calls(node, "pack_padded_sequence") and node.args]
+    for statement, node in calls:
+        if function is not None and packed and _calls(node, "pad_packed_sequence"):
+            is_first = "batch_first=True" in function.text(packed[0])
+            length = f"{function.text(packed[0].args[0])}.size({int(is_first)})"
+            own = function.own(statement, node, f"{function.text(node)[:-1]}, total_length={length})")
+            return own.before, own.after
+    return "", ""
+
+
+@rule("DP215", "cpu-lengths", "error")
+def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
+    """Lengths that must be on the CPU reach the replicas on their GPUs.
+
+    What happens: `'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor`, where a
+        plain call with the same lengths passes.
+    Why: scatter moves every tensor among the arguments to the GPU of its replica.
+    Before: pack_padded_sequence(x, lengths)
+    After: pack_padded_sequence(x, lengths.cpu())   # in forward
+    Seen by: this exception in a replica.
+    References: pytorch/pytorch#43227, pytorch/pytorch#13214
+    """
+    for probe, error in failures(evidence):
+        if error.stage == "replica" and error.replica is not None and "1D CPU int64" in error.message:
+            code = error.place.code if error.place else ""
+            after = re.sub(r"(pack_padded_sequence\([^,]+,\s*)([\w.\[\]]+)", r"\1\2.cpu()", code)
+            own = (code, after) if after != code else ("", "")
+            what = f"scatter moves the lengths: {error.message}"
+            yield Found(str(error.place), what, error.place, probe, None, *own)
+
+
+@rule("DP216", "other-dimension", "error")
+def other_dimension(evidence: Evidence) -> Iterator[Found]:
+    """The batch is on another dimension than the one that is cut.
+
+    What happens: a recurrent layer without `batch_first`, a transformer of (time, batch, features): time is
+        cut into chunks instead of samples, and each replica reads a piece of every sequence. Results have the
+        right shape and wrong numbers, or shapes do not fit.
+    Why: scatter and gather use DataParallel's `dim`, 0 if not set, for all arguments alike: time-first `x`
+        beside `lengths` or a mask that is batch first must be transposed before the call.
+    Before: nn.DataParallel(model)
+    After: nn.DataParallel(model, dim=1)   # or batch_first=True, and x.transpose(0, 1) before the call
+    Seen by: chunks along that dimension have the results of one GPU, and those that scatter makes have not.
+    References: torch/nn/parallel/data_parallel.py, pytorch/pytorch#7890
+    """
+    for probe, call in evidence.calls:
+        dim = probe.comparison.better_dim
+        if probe.comparison.batch_dims and not _is_about_a_state(call):
+            yield _unlike(probe, call, evidence)
+        if dim is None:
+            continue
+        sizes = {leaf.path: leaf.shape for leaf in call.tensor_arguments}
+        name, shape = next(iter(sizes.items()))
+        yield Found(
+            "dim",
+            f"`{name}` of shape {shape} has its samples on dimension {dim}, and is cut along dimension "
+            f"{call.dim}: along {dim} the chunks have the results of one GPU",
+            forward_place(evidence),
+            probe,
+            before=f"nn.DataParallel(model, dim={call.dim})" if call.dim else "nn.DataParallel(model)",
+            after=f"nn.DataParallel(model, dim={dim})" if dim else "nn.DataParallel(model)",
+        )
+
+
+def _is_about_a_state(call: Call) -> bool:
+    """Whether a replica refused an RNN's state: DP212 tells that story."""
+    return any(re.search(_STATE_REFUSED, str(replica.raised)) for replica in call.replicas)
+
+
+def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Found:
+    """Tell of arguments that have the batch on different dimensions, and write the call with all on one."""
+    dims = dict(probe.comparison.batch_dims)
+    here, there = (
+        [path for path, dim in dims.items() if (dim == call.dim) == is_cut] for is_cut in (True, False)
+    )
+    other = dims[there[0]]
+    turned = {top_name(path): f"{path}.transpose({call.dim}, {other})" for path in there}
+    before = call_of(call)
+    if any(top_name(path) != path for path in there):
+        after = call_with(call, there[0], f"{there[0]}.transpose({call.dim}, {other})")
+    else:
+        after = call_of(call, **turned)
+    return Found(
+        "dim",
+        f"{listed(there)} {_has(there)} the batch on dimension {other} and {listed(here)} on dimension "
+        f"{call.dim}: DataParallel cuts all along dimension {call.dim}",
+        forward_place(evidence),
+        probe,
+        before=before,
+        after=f"{after}   # and batch_first=True, or transposed back, in forward; results batch first too",
+    )
+
+
+def _has(names: list[str]) -> str:
+    return "has" if len(names) == 1 else "have"

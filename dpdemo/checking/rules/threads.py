@@ -1,0 +1,81 @@
+"""What belongs to a thread and does not reach the replicas': DP601 to DP603."""
+
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Evidence
+from dpdemo.checking.looking import forward_place
+from dpdemo.checking.registry import Found, rule
+
+
+@rule("DP601", "autocast", "error")
+def autocast(evidence: Evidence) -> Iterator[Found]:
+    """Autocast around the call has another type in the replicas.
+
+    What happens: under `autocast("cuda", dtype=torch.bfloat16)` replicas compute in float16, without a
+        word; autocast for the CPU or other devices is dropped.
+    Why: parallel_apply hands on whether CUDA's autocast is on, and nothing else; its type belongs to the
+        thread.
+    Before: with torch.autocast("cuda", dtype=torch.bfloat16): y = dp(x)
+    After: @torch.autocast("cuda", dtype=torch.bfloat16)   # above def forward(self, x)
+    Seen by: the type of autocast in each replica's thread and in the caller's, where results are not those
+        of one GPU: a forward that sets it itself is right.
+    References: pytorch/pytorch#60706, pytorch/pytorch#105682
+    """
+    equal = {probe.comparison.values_equal for probe in evidence.probes}
+    is_right = True in equal and False not in equal
+    for probe, call in evidence.calls:
+        mine = dict(call.callers_state)
+        for replica in call.replicas:
+            for name, value in replica.threads_state:
+                if is_right and name == "autocast('cuda')":
+                    continue
+                if name.startswith("autocast") and value != mine.get(name, value):
+                    yield Found(
+                        name,
+                        f"{name} is {mine[name]} around the call and {value} in replica {replica.index}",
+                        forward_place(evidence),
+                        probe,
+                    )
+
+
+@rule("DP602", "thread-state", "warning")
+def thread_state(evidence: Evidence) -> Iterator[Found]:
+    """A setting around the call does not reach the replicas.
+
+    What happens: inference_mode, a default device and saved_tensors_hooks are not in force in forward:
+        memory is not saved, new tensors are made on the CPU.
+    Why: these settings belong to a thread, and each replica has its own; only the gradient mode is handed on.
+    Before: with torch.inference_mode(): y = dp(x)
+    After: with torch.no_grad(): y = dp(x)
+    Seen by: the settings in each replica's thread and in the caller's.
+    References: torch/nn/parallel/parallel_apply.py
+    """
+    for probe, call in evidence.calls:
+        mine = dict(call.callers_state)
+        for replica in call.replicas:
+            for name, value in replica.threads_state:
+                if not name.startswith("autocast") and value != mine.get(name, value):
+                    yield Found(
+                        name,
+                        f"{name} is {mine[name]} around the call and {value} in replicas",
+                        forward_place(evidence),
+                        probe,
+                    )
+
+
+@rule("DP603", "randomness", "info")
+def randomness(evidence: Evidence) -> Iterator[Found]:
+    """Random numbers are drawn on each GPU by itself.
+
+    What happens: dropout masks and noise differ from those of one GPU with the same seed; runs with another
+        number of GPUs cannot be compared number by number.
+    Why: each GPU has a generator of its own.
+    Before: torch.manual_seed(0); y = dp(x)
+    After: dp.eval()   # to compare numbers
+    Seen by: the state of the generators before and after a call.
+    References: pytorch/pytorch#70447
+    """
+    for probe in evidence.probes:
+        if probe.single.used_random:
+            yield Found("random", "forward draws random numbers: each GPU draws its own", None, probe)
+            return

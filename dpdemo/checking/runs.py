@@ -1,0 +1,193 @@
+"""Running copies of a model on one virtual GPU, under DataParallel, and chunk by chunk."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.arithmetic.weights import Weight
+from dpdemo.checking import randomness, state
+from dpdemo.checking.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
+from dpdemo.checking.compare import means_of_parts
+from dpdemo.checking.copying import ModelSource
+from dpdemo.checking.drafts import raised
+from dpdemo.checking.evidence import Raised
+from dpdemo.checking.leaves import flatten_arguments
+from dpdemo.models.failure import users_code
+from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
+from dpdemo.observation.tree import rebuild
+from dpdemo.weighting import WeightedDataParallel
+
+Whole = Mapping[str, torch.Tensor]
+"""Arguments that are not cut, by path."""
+
+
+@dataclass
+class Ran:
+    """What one forward and backward left behind, with its live values."""
+
+    model: nn.Module
+    result: tuple[object] | None = None
+    error: Raised | None = None
+    used_random: bool = False
+    before: state.Snapshot = field(default_factory=dict)
+    after: state.Snapshot = field(default_factory=dict)
+    given: Arguments = ((), {})
+    untouched: Arguments = ((), {})
+    warned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Knows how the model is placed and wrapped; runs copies of it, each from the same state.
+
+    With `weights` the batch is cut in their proportions. With `keeps_modes` a copy's modules stay in training
+    or evaluation as the model's are, each by itself.
+    """
+
+    source: ModelSource
+    device_ids: tuple[int, ...]
+    dim: int = 0
+    autocast: str | None = None
+    keeps_modes: bool = False
+    weights: tuple[Weight, ...] = ()
+
+    @property
+    def first(self) -> torch.device:
+        """The GPU that holds the model."""
+        return torch.device("cuda", self.device_ids[0])
+
+    def run_alone(self, mode: str, given: Arguments) -> tuple[Ran, Stays]:
+        """Run on one device, with all tensors there, or all but lengths where forward wants them so.
+
+        Of an argument that is one number for each GPU it gets one.
+        """
+        given = self._for_one_gpu(given)
+        ran = self.run(self.single_model(mode), given)
+        if ran.error is None or "cpu" not in ran.error.message.lower():
+            return ran, nothing_stays
+        again = self.run(self.single_model(mode), given, could_be_lengths)
+        return (ran, nothing_stays) if again.error is not None else (again, could_be_lengths)
+
+    def _for_one_gpu(self, given: Arguments) -> Arguments:
+        number = len(self.device_ids)
+        is_ambiguous = rows_of(*given, self.dim, number) == number  # a column for each sample has one row too
+
+        def first(leaf: object) -> object:
+            if not isinstance(leaf, torch.Tensor) or not leaf.dim() > self.dim >= -leaf.dim():
+                return leaf
+            is_column = leaf.dim() == 2 or not is_ambiguous
+            return leaf.narrow(self.dim, 0, 1) if is_column and is_for_gpus(leaf, self.dim, number) else leaf
+
+        return rebuild(given[0], first) if given[0] else (), rebuild(given[1], first) if given[1] else {}
+
+    def alone_on(self, mode: str, given: Arguments, dtype: torch.dtype | None = None) -> object:
+        """Return what a plain call gives, for a comparison aside; None where it fails."""
+        model = self.single_model(mode)
+        if dtype is not None:
+            model = model.to(dtype)
+            given = as_type(given[0], dtype), as_type(given[1], dtype)
+        args, kwargs = on_device(given[0], self.first), on_device(given[1], self.first)
+        randomness.seed_all()
+        try:
+            with warnings.catch_warnings(), self._context(), users_code():
+                warnings.simplefilter("ignore")
+                return model(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - the user's model may raise anything
+            return None
+
+    def single_model(self, mode: str) -> nn.Module:
+        """Make a copy that runs on the first GPU alone."""
+        model = self.source.fresh().to(self.first)
+        if isinstance(model, nn.DataParallel):
+            model = model.module
+        for module in model.modules():
+            if isinstance(module, nn.DataParallel):
+                module.device_ids = module.device_ids[:1]  # then it is a plain call
+        return self._in_mode(model, mode)
+
+    def parallel_model(self, mode: str) -> nn.Module:
+        """Make a copy under DataParallel, unless the user wrapped it already."""
+        model = self.source.fresh().to(self.first)
+        if not any(isinstance(module, nn.DataParallel) for module in model.modules()):
+            model = self._wrapped(model)
+        return self._in_mode(model, mode)
+
+    def _wrapped(self, model: nn.Module) -> nn.Module:
+        ids = list(self.device_ids)
+        if self.weights:
+            return WeightedDataParallel(model, ids, dim=self.dim, weights=self.weights)
+        return nn.DataParallel(model, device_ids=ids, dim=self.dim)
+
+    def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
+        return model if self.keeps_modes else model.train(mode == "train")
+
+    def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> Ran:
+        """Call a model once, and note its state before and after."""
+        args, kwargs = on_device(given[0], self.first, stays), on_device(given[1], self.first, stays)
+        ran = Ran(model, given=(args, kwargs))
+        ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
+        core = model.module if isinstance(model, nn.DataParallel) else model
+        ran.before = state.snapshot(core)
+        randomness.seed_all()
+        numbers_before = randomness.states()
+        with warnings.catch_warnings(record=True) as caught, self._context():
+            warnings.simplefilter("always")
+            try:
+                with users_code():
+                    ran.result = (means_of_parts(model(*args, **kwargs)),)
+            except Exception as error:  # noqa: BLE001 - the user's model may raise anything
+                ran.error = raised("replica", error)
+        ran.used_random = not randomness.same(numbers_before, randomness.states())
+        ran.warned = tuple(str(warning.message) for warning in caught)
+        ran.after = state.snapshot(core)
+        return ran
+
+    @contextlib.contextmanager
+    def _context(self) -> Iterator[None]:
+        if self.autocast is None:
+            yield
+            return
+        with torch.autocast("cuda", dtype=getattr(torch, self.autocast)):
+            yield
+
+    def chunk_results(
+        self,
+        chunks: list[Arguments],
+        mode: str,
+        whole: Whole | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> list[object] | None:
+        """Run chunks one by one on the first GPU; None where one fails.
+
+        Args:
+            chunks: the arguments of each, such as those that reached the replicas.
+            mode: train or eval.
+            whole: arguments that are given to each chunk as they were, uncut: their values by path.
+            dtype: the type to compute in, instead of the model's own.
+
+        """
+        results = []
+        for args, kwargs in chunks:
+            result = self.alone_on(mode, self._with_whole(args, kwargs, whole), dtype)
+            if result is None:
+                return None
+            results.append(result)
+        return results
+
+    def _with_whole(self, args: Any, kwargs: Any, whole: Whole | None) -> Arguments:
+        if whole is None:
+            return args, kwargs
+        prototype = self.source.prototype
+        forward = (prototype.module if isinstance(prototype, nn.DataParallel) else prototype).forward
+        names = [path for path, _ in flatten_arguments(forward, args, kwargs)]
+        leaves = iter(names)
+
+        def change(leaf: object) -> Any:
+            return whole.get(next(leaves), leaf)
+
+        return rebuild(args, change) if args else args, rebuild(kwargs, change) if kwargs else kwargs

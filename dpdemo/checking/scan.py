@@ -1,0 +1,177 @@
+"""Reading what a model is made of, without running it."""
+
+import functools
+import types
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from dpdemo.checking.copying import held_by
+from dpdemo.checking.evidence import Held, Scan
+from dpdemo.checking.leaves import argument_names
+from dpdemo.checking.places import place_of_attribute, place_of_function
+from dpdemo.checking.state import HOOKS, INTERNAL, is_pytorchs
+from dpdemo.models.frames import is_users
+from dpdemo.observation.tree import flatten
+
+
+def scan(model: nn.Module, first: torch.device) -> Scan:
+    """Read a model; `first` is the GPU that DataParallel wants its parameters on."""
+    core = model.module if isinstance(model, nn.DataParallel) else model
+    modules = list(core.named_modules())
+    tree = {id(module): path for path, module in modules}
+    registered = {id(tensor) for tensor in (*core.parameters(), *core.buffers())}
+    held = [found for path, module in modules for found in _held_by(path, module, tree, registered)]
+    return Scan(
+        model=type(core).__name__,
+        held=tuple(held),
+        module_types=tuple((path, _type_of(module)) for path, module in modules),
+        flattens_parameters=_mentions(core, "flatten_parameters"),
+        forward=place_of_function(core.forward),
+        wrappers=tuple(path for path, module in model.named_modules() if isinstance(module, nn.DataParallel)),
+        device_ids=tuple(model.device_ids) if isinstance(model, nn.DataParallel) else (),
+        strays=_strays(model, first),
+        norms=tuple(
+            (path, type(module).__name__, module.num_features)
+            for path, module in modules
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
+        ),
+        parameters=tuple(name for name, _ in core.named_parameters()),
+        inputs=tuple(argument_names(core.forward, 8)),
+        numbers=tuple(
+            (name, value)
+            for _, module in modules
+            for name, value in vars(module).items()
+            if type(value) is int and value > 1
+        ),
+        pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
+    )
+
+
+def _type_of(module: nn.Module) -> str:
+    """Name a module by the family that a rule may know it by."""
+    families = (
+        (nn.SyncBatchNorm, "SyncBatchNorm"), (nn.modules.batchnorm._BatchNorm, "BatchNorm"),
+        (nn.modules.instancenorm._InstanceNorm, "InstanceNorm"), (nn.RNNBase, "RNN"),
+        (torch.jit.ScriptModule, "ScriptModule"), (nn.ParameterList, "ParameterList"),
+        (nn.ParameterDict, "ParameterDict"),
+    )  # fmt: skip
+    return next((name for kind, name in families if isinstance(module, kind)), type(module).__name__)
+
+
+def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set[int]) -> Iterator[Held]:
+    dot = f"{path}." if path else ""
+    for name, value in vars(module).items():
+        if name not in INTERNAL and not is_pytorchs(name, module):
+            place = place_of_attribute(type(module), name)
+            for kind, detail in _kinds(name, value, tree, registered, module):
+                yield Held(dot + name, kind, detail, place)
+    for hooks in HOOKS:
+        for hook in getattr(module, hooks, {}).values():
+            if is_users_hook(hook):
+                function = _unwrapped(hook)
+                name = getattr(function, "__qualname__", type(function).__name__)
+                yield Held(path or type(module).__name__, "hook", name, place_of_function(function))
+    for name, parameter in module._parameters.items():
+        if parameter is not None and is_lazy(parameter):
+            yield Held(dot + name, "lazy", type(module).__name__)
+        elif parameter is not None and (type(parameter) is not nn.Parameter or vars(parameter)):
+            extra = ", ".join(vars(parameter))
+            detail = f"attribute {extra}" if extra else f"type {type(parameter).__name__}"
+            yield Held(dot + name, "parameter", detail, place_of_attribute(type(module), name))
+
+
+def _kinds(
+    name: str, value: object, tree: dict[int, str], registered: set[int], module: nn.Module
+) -> Iterator[tuple[str, str]]:
+    if name == "_compiled_call_impl":
+        if value is not None:
+            yield "compiled", ""
+        return
+    for step, leaf in flatten(value):
+        if isinstance(leaf, torch.Tensor):
+            if id(leaf) not in registered or step:
+                yield "tensor", f"{_shape(leaf)} on {leaf.device}"
+                break
+        elif isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
+            yield "module", type(leaf).__name__
+            break
+        elif callable(leaf) and not isinstance(leaf, type) and (holder := _closes_over(leaf, tree)):
+            shadows = name in ("forward", "__call__")
+            yield "callable", f"{'a forward' if shadows else _callable_name(leaf)} that holds {holder}"
+            break
+    if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        yield "container", f"{type(value).__name__} of {len(value)}"
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return f"a tensor of shape {tuple(tensor.shape)}"
+
+
+def _callable_name(value: object) -> str:
+    if isinstance(value, types.MethodType):
+        return f"the bound method {value.__name__}"
+    return "a lambda" if getattr(value, "__name__", "") == "<lambda>" else "a function"
+
+
+def _closes_over(function: object, tree: dict[int, str], depth: int = 0) -> str:
+    """Say which module of the model a function holds on to, or nothing."""
+    held = held_by(function) or [getattr(function, "__self__", None)]
+    for value in held:
+        if isinstance(value, nn.Module) and id(value) in tree:
+            return f"`{tree[id(value)] or type(value).__name__}`"
+        if depth < 3 and callable(value) and not isinstance(value, (nn.Module, type)):
+            found = _closes_over(value, tree, depth + 1)
+            if found:
+                return found
+    return ""
+
+
+def _unwrapped(hook: object) -> object:
+    """Take a function out of `functools.partial`."""
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    return hook
+
+
+def is_users_hook(hook: object) -> bool:
+    """Whether a hook is neither PyTorch's own, as of weight norm, nor ours."""
+    hook = _unwrapped(hook)
+    function = getattr(hook, "__func__", hook)
+    code = getattr(function, "__code__", None) or getattr(type(hook).__call__, "__code__", None)
+    return code is not None and is_users(code.co_filename)
+
+
+def _strays(model: nn.Module, first: torch.device) -> tuple[tuple[str, str], ...]:
+    """List what is not on the first GPU of its wrapper; where there is none, of the one to come."""
+    wrappers = [
+        (path, one)
+        for path, one in model.named_modules()
+        if isinstance(one, nn.DataParallel) and one.device_ids
+    ]
+    parts = [
+        (f"{path}.module." if path else "", one.module, one.src_device_obj) for path, one in wrappers
+    ] or [("", model, first)]
+    found: list[tuple[str, str]] = []
+    for prefix, part, wanted in parts:
+        tensors = [*part.named_parameters(), *part.named_buffers()]
+        if any(tensor.device.type != "cpu" for _, tensor in tensors):  # else a script will move it as a whole
+            found += [(prefix + name, str(one.device)) for name, one in tensors if one.device != wanted]
+    return tuple(found)
+
+
+def _words(code: types.CodeType) -> set[str]:
+    """List the names that a function uses, those of keyword arguments too."""
+    keywords = {word for constant in code.co_consts if isinstance(constant, tuple) for word in constant}
+    return {*code.co_names, *(word for word in keywords if isinstance(word, str))}
+
+
+def _mentions(core: nn.Module, name: str) -> bool:
+    """Whether the forward of any class of the model calls a method of this name."""
+    for module in core.modules():
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        if code is not None and is_users(code.co_filename) and name in _words(code):
+            return True
+    return False

@@ -1,0 +1,217 @@
+"""Snapshots of everything that a model holds, and what changed between two of them."""
+
+import collections
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import torch
+from torch import nn
+
+from dpdemo.checking.closeness import copy_of, same_numbers
+from dpdemo.checking.evidence import Kind, StateChange
+from dpdemo.checking.lines import names_in, writing
+from dpdemo.checking.places import place_of_attribute
+
+INTERNAL = frozenset(vars(nn.Module())) - {"training"}
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS = "hooks"
+_CONTAINERS = (list, dict, set, tuple, collections.deque)
+_PLAIN = (int, float, complex, bool, type(None))
+_MAX_PARTS = 200
+_ABSENT = "(absent)"
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """One piece of state as it was: a copy that later changes cannot reach."""
+
+    kind: Kind
+    value: Any
+    owner: type
+
+
+Snapshot = dict[str, Held]
+
+
+def snapshot(model: nn.Module) -> Snapshot:
+    """Copy what a model's modules hold: parameters, buffers, gradients, modes and all other attributes."""
+    found: Snapshot = {}
+    for prefix, module in model.named_modules():
+        dot = f"{prefix}." if prefix else ""
+        owner = type(module)
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                found[dot + name] = Held("parameter", frozen(parameter), owner)
+                gradient = None if parameter.grad is None else frozen(parameter.grad)
+                found[f"{dot}{name}.grad"] = Held("gradient", gradient, owner)
+        for name, buffer in module._buffers.items():
+            found[dot + name] = Held("buffer", frozen(buffer), owner)
+        for name, child in module._modules.items():
+            found[dot + name] = Held("module", None if child is None else _Identity(child), owner)
+        hooks = sum(len(getattr(module, registry, ())) for registry in HOOKS)
+        found[f"{dot}{_HOOKS}"] = Held("hooks", hooks, owner)
+        for name, value in vars(module).items():
+            if name not in INTERNAL and not is_pytorchs(name, module):
+                found[dot + name] = Held(_kind(name, value), frozen(value), owner)
+    return found
+
+
+def is_pytorchs(name: str, module: nn.Module) -> bool:
+    """Whether an attribute belongs to PyTorch's own machinery, which knows of replicas."""
+    if name == "_flat_weights":
+        return isinstance(module, nn.RNNBase)
+    return (
+        f"{name}_orig" in module._parameters or f"{name}_g" in module._parameters
+    )  # weight and spectral norm
+
+
+def _kind(name: str, value: object) -> Kind:
+    if name == "training":
+        return "mode"
+    return "container" if is_shared(value) else "attribute"
+
+
+def is_shared(value: object) -> bool:
+    """Return whether an attribute's value is one that can be written to: all replicas share the very same."""
+    if isinstance(value, _CONTAINERS):
+        return not isinstance(value, tuple)
+    is_plain = isinstance(value, (torch.Tensor, nn.Module, type, str, bytes, *_PLAIN)) or callable(value)
+    return not is_plain and hasattr(value, "__dict__")
+
+
+def frozen(value: Any, depth: int = 0) -> Any:
+    """Copy a value as far as a change in it could matter."""
+    if isinstance(value, torch.Tensor):
+        return copy_of(value)
+    if isinstance(value, (nn.Module, type)) or callable(value):
+        return _Identity(value)
+    if isinstance(value, dict):
+        parts = [(str(key), frozen(part, depth + 1)) for key, part in list(value.items())[:_MAX_PARTS]]
+        return (type(value).__name__, len(value), tuple(parts))
+    if isinstance(value, _CONTAINERS):
+        inside = tuple(frozen(part, depth + 1) for part in list(value)[:_MAX_PARTS])
+        return (type(value).__name__, len(value), inside)
+    if isinstance(value, (str, bytes, int, float, complex, bool, type(None))):
+        return value
+    inside = vars(value) if hasattr(value, "__dict__") and depth < 2 else {}
+    return (
+        type(value).__name__,
+        _Identity(value),
+        tuple((k, frozen(v, depth + 2)) for k, v in inside.items()),
+    )
+
+
+class _Identity:
+    """A thing that is only compared by which one it is; the weak form of equality that copies share."""
+
+    def __init__(self, value: object) -> None:
+        self.type = type(value).__name__
+        self.id = id(value)
+
+
+def same(one: object, other: object, *, of_one_model: bool) -> bool:
+    """Compare two frozen values; things known only by identity are not compared between two models."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return same_numbers(one, other)
+    if isinstance(one, _Identity) and isinstance(other, _Identity):
+        return one.id == other.id or (not of_one_model and one.type == other.type)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(
+            same(left, right, of_one_model=of_one_model) for left, right in zip(one, other, strict=True)
+        )
+    if type(one) is not type(other):
+        return False
+    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN
+
+
+def same_at(path: str, one: Snapshot, other: Snapshot) -> bool:
+    """Return whether a piece of state is the same in two snapshots of one model."""
+    if path not in one or path not in other:
+        return path not in one and path not in other
+    return same(one[path].value, other[path].value, of_one_model=True)
+
+
+def is_contested(path: str, single: Snapshot, parallel: Snapshot, num_replicas: int) -> bool:
+    """Return whether replicas wrote to one place of a shared container, one over the other.
+
+    A cache whose keys name the device has n times as many; one whose values do not depend on the chunk has
+    the same.
+    """
+    if path not in single or path not in parallel or parallel[path].kind != "container":
+        return False
+    alone, shared = single[path].value, parallel[path].value
+    if same(alone, shared, of_one_model=False):
+        return False
+    return not (isinstance(shared, tuple) and len(shared) == 3 and shared[1] == num_replicas * alone[1])
+
+
+def changes(
+    before: Snapshot, single: Snapshot | None, parallel: Snapshot, before_parallel: Snapshot
+) -> tuple[StateChange, ...]:
+    """List what one device's forward changed, or DataParallel's."""
+    found: list[StateChange] = []
+    for path in dict.fromkeys((*before, *(single or {}), *parallel)):
+        known = [shot[path] for shot in (before, single or {}, parallel) if path in shot]
+        absent = Held(known[0].kind, _ABSENT, known[0].owner)
+        was, alone, split = (shot.get(path, absent) for shot in (before, single or before, parallel))
+        was_parallel = before_parallel.get(path, absent)
+        single_changed = not same(was.value, alone.value, of_one_model=True)
+        parallel_changed = not same(was_parallel.value, split.value, of_one_model=True)
+        if (single_changed or parallel_changed) and not _is_inside_new(path, found):
+            name = path.rpartition(".")[2] if known[-1].kind != "gradient" else path.split(".")[-2]
+            found.append(
+                StateChange(
+                    path, _kind_of_all(known), show(was.value), show(alone.value), show(split.value),
+                    single_changed, parallel_changed, same(alone.value, split.value, of_one_model=False),
+                    place_of_attribute(known[-1].owner, name), known[-1].owner.__name__,
+                    **_statement(known[-1].owner, name),
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def _kind_of_all(known: list[Held]) -> Kind:
+    """Say what kind of state it is; where a module takes the place of None, it is a module."""
+    return "module" if any(one.kind == "module" for one in known) else known[-1].kind
+
+
+def _is_inside_new(path: str, found: list[StateChange]) -> bool:
+    """Whether it belongs to a module that is new itself."""
+    return any(one.kind == "module" and path.startswith(f"{one.path}.") for one in found)
+
+
+class _Statement(TypedDict):
+    written: str
+    needs_self_only: bool
+
+
+def _statement(owner: type, name: str) -> _Statement:
+    """Say which statement of a class writes to an attribute, and whether it can stand outside of forward."""
+    found = writing(owner, name)
+    if found is None:
+        return {"written": "", "needs_self_only": False}
+    method, statement = found
+    return {"written": method.text(statement), "needs_self_only": names_in(statement) <= {"self"}}
+
+
+def show(value: object) -> str:
+    """Write a frozen value in a few words."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.item():.4g}" if value.numel() == 1 else f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, _Identity):
+        return value.type
+    if isinstance(value, tuple):
+        return _show_parts(value)
+    return repr(value)[:40] if value != _ABSENT else "absent"
+
+
+def _show_parts(value: tuple[Any, ...]) -> str:
+    """Write a container with its length, and an object with some of its numbers."""
+    if len(value) == 3 and isinstance(value[1], int):
+        return f"a {value[0]} of {value[1]}"
+    inside = [
+        f"{name}={part!r}"
+        for name, part in (value[2] if len(value) == 3 else ())
+        if isinstance(part, (int, float, str))
+    ]
+    return f"a {value[0]}" + (f" ({', '.join(inside[:2])})"[:60] if inside else "")

@@ -1,0 +1,312 @@
+"""Recording calls that split a batch, step by step, while genuine DataParallel makes them.
+
+It stands around the steps of the one seam (`observation/steps.py`), so it sees calls of DataParallel and of
+its subclasses, of `data_parallel`, and of the functions called by hand. Each replica is called through a
+`_Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
+not only of the lowest one that failed, with true tracebacks.
+"""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.checking.drafts import Draft, Splitter, raised
+from dpdemo.checking.evidence import Raised, Stage
+from dpdemo.checking.inside import being, here, threads_state, watched_by
+from dpdemo.models.failure import as_exception
+from dpdemo.models.frames import without_watchers
+from dpdemo.observation.steps import around
+from dpdemo.observation.tree import tensors_in
+
+
+class _Watched:
+    """Calls a replica for `parallel_apply`, and notes what became of it; a call of ours is no script's."""
+
+    def __init__(self, replica: Callable[..., object], index: int, draft: Draft, *, is_ours: bool) -> None:
+        self._replica = replica
+        self._is_ours = is_ours
+        self._index = index
+        self._draft = draft
+        self._is_aside = here.is_aside
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        draft, index = self._draft, self._index
+        draft.states[index] = threads_state()
+        try:
+            with self._being_replica():
+                output = self._replica(*args, **kwargs)
+        except BaseException as error:
+            draft.failures[index] = raised("replica", error, index)
+            if self._is_ours and not isinstance(error, (Exception, KeyboardInterrupt)):
+                raise as_exception(error) from None  # else the replica's thread would show it
+            raise
+        draft.outputs[index] = output
+        return output
+
+    def _being_replica(self) -> AbstractContextManager[None]:
+        draft, index = self._draft, self._index
+        device = draft.device_of(index)
+        return being(replica=index, device=device, watch=draft.watch, is_aside=self._is_aside)
+
+
+def _paired(inputs: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    """Pair what each replica gets, also where the two are not equally many, which parallel_apply refuses."""
+    filled = itertools.zip_longest(inputs, kwargs or ())
+    return [(_as_arguments(args), named or {}) for args, named in filled]
+
+
+def _as_arguments(args: object) -> object:
+    """Read one replica's arguments as parallel_apply does: a lone value need not stand in a tuple."""
+    return () if args is None else args if isinstance(args, (list, tuple)) else (args,)
+
+
+def _index(device: Any) -> int:
+    return device if isinstance(device, int) else torch.device(device).index or 0
+
+
+def _hide_us(error: Exception) -> None:
+    """Take our frames out of the traceback that `parallel_apply` writes into the message."""
+    if error.args and isinstance(error.args[0], str):
+        text = error.args[0]
+        clean = without_watchers(text)
+        if clean != text:
+            error.args = (type(text)(clean), *error.args[1:])
+
+
+@dataclass
+class _Scattered:
+    """What a call of scatter by hand was given, and what came of it."""
+
+    args: Any
+    kwargs: Any
+    dim: int
+    chunks: Any
+
+    def is_source_of(self, inputs: Any) -> bool:
+        """Whether these inputs of replicas are the chunks."""
+        mine, others = ([id(tensor) for tensor in tensors_in(value)] for value in (self.chunks, list(inputs)))
+        return bool(mine) and mine == others
+
+
+class _Local(threading.local):
+    """What a thread is about: the call under way, and what it did by hand."""
+
+    draft: Draft | None = None
+    scattered: tuple[_Scattered, ...] = ()
+    replicated: tuple[nn.Module, list[int], Any] | None = None
+    applied: Draft | None = None
+
+
+class CallRecorder:
+    """Collects a `Draft` for each call that splits a batch, made while `watching` is open.
+
+    With `before_call` and `after_call` each is handed over instead, and not kept: it holds live tensors. What
+    `before_call` itself calls is set aside, and recorded by a recorder that it opens, if at all.
+    """
+
+    def __init__(
+        self,
+        before_call: Callable[[Draft], None] | None = None,
+        after_call: Callable[[Draft], None] = lambda _: None,
+    ) -> None:
+        self.drafts: list[Draft] = []
+        self._before_call = before_call or self.drafts.append
+        self._keeps = before_call is None
+        self._after_call = after_call
+        self._is_aside = False
+        self._local = _Local()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch every call of this process that splits a batch, for the length of a `with` block."""
+        self._is_aside = here.is_aside
+        with around(
+            call=self._call,
+            data_parallel=self._data_parallel,
+            scatter=self._scatter,
+            scatter_kwargs=self._scatter_kwargs,
+            replicate=self._replicate,
+            parallel_apply=self._parallel_apply,
+            gather=self._gather,
+        ):
+            yield
+
+    def _is_anothers(self) -> bool:
+        return here.is_aside != self._is_aside
+
+    def _call(self, proceed: Callable[..., Any], wrapper: Any, *args: object, **kwargs: object) -> object:
+        if self._is_anothers():
+            return proceed(wrapper, *args, **kwargs)
+        with self._recorded(Draft(wrapper, args, kwargs, callers_state=threads_state())):
+            return proceed(wrapper, *args, **kwargs)
+
+    def _data_parallel(  # noqa: PLR0913, PLR0917 - its own parameters
+        self,
+        proceed: Callable[..., object],
+        module: Any,
+        inputs: object,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        module_kwargs: Any = None,
+    ) -> Any:
+        given = (module, inputs, device_ids, output_device, dim, module_kwargs)
+        if self._is_anothers():
+            return proceed(*given)
+        chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
+        ids = [_index(device) for device in chosen]
+        last = (*ids, 0)[0] if output_device is None else _index(output_device)
+        args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+        splitter = Splitter(module, ids, last, dim)
+        with self._recorded(Draft(splitter, args, module_kwargs or {}, callers_state=threads_state())):
+            return proceed(*given)
+
+    @contextlib.contextmanager
+    def _recorded(self, draft: Draft) -> Iterator[None]:
+        """Let the steps that follow in this thread find the call that they belong to."""
+        self._announce(draft)
+        outer, self._local.draft = self._local.draft, draft
+        try:
+            with watched_by(draft.watch):
+                yield
+        except Exception as error:
+            _hide_us(error)
+            draft.error = self._first_failure(draft) or raised(draft.stage, error)
+            self._after_call(draft)
+            raise
+        finally:
+            self._local.draft = outer
+        self._after_call(draft)
+
+    def _announce(self, draft: Draft) -> None:
+        with being(is_aside=True):
+            self._before_call(draft)
+
+    @staticmethod
+    def _first_failure(draft: Draft) -> Raised | None:
+        return draft.failures[min(draft.failures)] if draft.failures else None
+
+    def _enter(self, stage: Stage) -> Draft | None:
+        draft = None if self._is_anothers() else self._local.draft
+        if draft is not None:
+            draft.stage = stage
+        return draft
+
+    def _scatter(
+        self, proceed: Callable[..., object], inputs: object, target_gpus: object, dim: int = 0
+    ) -> object:
+        draft = self._enter("scatter")
+        chunks = proceed(inputs, target_gpus, dim)
+        if draft is None and not self._is_anothers():
+            self._remember(_Scattered(_as_arguments(inputs), {}, dim, chunks))
+        return chunks
+
+    def _scatter_kwargs(
+        self, proceed: Callable[..., Any], inputs: Any, kwargs: Any, target_gpus: object, dim: int = 0
+    ) -> object:
+        draft = self._enter("scatter")
+        chunks, named_chunks = proceed(inputs, kwargs, target_gpus, dim)
+        if draft is not None:
+            draft.delivered = _paired(chunks, named_chunks)
+        elif not self._is_anothers():
+            self._remember(_Scattered(tuple(inputs or ()), kwargs or {}, dim, chunks))
+        return chunks, named_chunks
+
+    def _remember(self, scattered: _Scattered) -> None:
+        self._local.scattered = (*self._local.scattered, scattered)[-2:]
+
+    def _replicate(
+        self, proceed: Callable[..., object], network: Any, devices: Any, *args: object, **kwargs: object
+    ) -> object:
+        draft = self._enter("replicate")
+        replicas = proceed(network, devices, *args, **kwargs)
+        if draft is None and not self._is_anothers():
+            self._local.replicated = (network, [_index(one) for one in devices], replicas)
+        return replicas
+
+    def _parallel_apply(
+        self,
+        proceed: Callable[..., object],
+        modules: Any,
+        inputs: Any,
+        kwargs_tup: object = None,
+        devices: object = None,
+    ) -> object:
+        if self._is_anothers():
+            return proceed(modules, inputs, kwargs_tup, devices)
+        draft = self._enter("replica")
+        if draft is not None:
+            return self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
+        draft = self._by_hand(modules, inputs, kwargs_tup, devices)
+        with self._recorded(draft):
+            outputs = self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
+        if not self._keeps:
+            draft.let_go()
+        self._local.applied = draft
+        return outputs
+
+    def _apply(  # noqa: PLR0913, PLR0917 - the step's own parameters
+        self,
+        draft: Draft,
+        proceed: Callable[..., object],
+        modules: Any,
+        inputs: Any,
+        kwargs_tup: object,
+        devices: Any,
+    ) -> Any:
+        draft.stage = "replica"
+        draft.delivered = _paired(inputs, kwargs_tup)  # again: a user's own scatter is not watched
+        if devices is not None:
+            draft.devices = [_index(device) for device in devices]
+        watched = [
+            _Watched(replica, index, draft, is_ours=self._keeps) for index, replica in enumerate(modules)
+        ]
+        return proceed(watched, inputs, kwargs_tup, devices)
+
+    def _by_hand(self, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any) -> Draft:
+        """Put a call together from what was scattered and replicated by hand in this thread."""
+        gap = ""
+        known = self._local.replicated
+        if known is not None and len(modules) and any(modules[0] is replica for replica in known[2]):
+            module, ids, _ = known
+        else:
+            module, ids = modules[0], [_index(device) for device in devices or range(len(modules))]
+            gap = "its replicas were not made by replicate"
+        source = next((one for one in self._local.scattered if one.is_source_of(inputs)), None)
+        if source is None:
+            gap = gap or "its chunks were not made by scatter"
+        elif kwargs_tup and any(kwargs_tup) and not source.kwargs:
+            gap = gap or "its keyword arguments were not made by scatter_kwargs"
+        self._local.scattered, self._local.replicated = (), None
+        splitter = Splitter(module, ids, (*ids, 0)[0], source.dim if source else 0, gap)
+        args, kwargs = (source.args, source.kwargs) if source else ((), {})
+        return Draft(splitter, tuple(args), kwargs, callers_state=threads_state())
+
+    def _gather(
+        self, proceed: Callable[..., Any], outputs: object, target_device: object, dim: int = 0
+    ) -> object:
+        if self._is_anothers():
+            return proceed(outputs, target_device, dim)
+        draft = self._enter("gather")
+        if draft is not None:
+            result = proceed(outputs, target_device, dim)
+            draft.gathered = (result,)
+            return result
+        done, self._local.applied = self._local.applied, None
+        try:
+            result = proceed(outputs, target_device, dim)
+        except Exception as error:
+            if done is not None:
+                done.stage, done.error = "gather", raised("gather", error)
+                self._after_call(done)
+            raise
+        if done is not None and done.frozen is None:
+            done.gathered = (result,)
+        return result

@@ -1,0 +1,169 @@
+"""How much each sample, and each token, counts in the gradient under DataParallel, against one GPU.
+
+A loss that averages over its chunk gives its samples the weight 1 ÷ (what it averages), so where chunks, or
+counts of valid labels, are unequal some samples count more. The weight shows in the gradient of what the loss
+is computed from: for each sample (and token) that gradient points the same way on one GPU and under
+DataParallel, and is as many times longer as the sample counts more. It is taken at the output of the last
+layer before the loss, in double precision, so that nothing but the weight differs.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.checking import compare, randomness
+from dpdemo.checking.batches import as_type, on_device
+from dpdemo.checking.building import build
+from dpdemo.checking.copying import ModelSource
+from dpdemo.checking.runs import Runner
+from dpdemo.errors import RunError, UsageError
+from dpdemo.models.calling import users_model
+from dpdemo.models.failure import take_apart
+from dpdemo.models.inputs import Arguments, as_arguments, rows_of
+from dpdemo.observation.tree import flatten
+from dpdemo.reports.weights import SampleWeight, WeightsReport
+from dpdemo.virtual import virtual_gpus
+
+Reduction = Callable[[torch.Tensor], torch.Tensor]
+"""Makes one number of the losses of all GPUs, as the program does before it goes backward."""
+
+_DOUBLE = torch.float64
+
+
+def sample_weights(
+    model: nn.Module | Callable[[], object],
+    inputs: object,
+    *labels: object,
+    gpus: int = 4,
+    reduction: Reduction = torch.mean,
+    dim: int = 0,
+) -> WeightsReport:
+    """Compute how much each sample of a batch counts in the gradient under DataParallel, against one GPU.
+
+    Args:
+        model: a model that returns its loss, or a function that builds one. Copies of it are run, in float64.
+        inputs: the first argument of its forward, of shape (rows, ...); a dict of keyword arguments; or a
+            tuple of arguments.
+        labels: further arguments, such as the labels, of shape (rows, ...).
+        gpus: how many virtual GPUs.
+        reduction: what the program makes of the losses, a tensor of shape (GPUs,): `torch.mean`, `torch.sum`
+            or a function of its own.
+        dim: the batch dimension.
+
+    Returns:
+        The weight of each sample, and of each token that counts: 1 is its weight on one GPU.
+
+    Raises:
+        UsageError: if the model does not return a loss.
+        RunError: if it fails, on one GPU or under DataParallel.
+
+    """
+    given = ((inputs, *labels), {}) if labels else as_arguments(inputs)
+    built = build(model)
+    if built.model is None:
+        raise UsageError("expected a model, got none - at `model`")
+    with virtual_gpus(gpus), randomness.preserved():
+        runner = Runner(ModelSource(built.model, built.rebuild), tuple(range(gpus)), dim)
+        return weigh(runner, given, reduction)
+
+
+def weigh(runner: Runner, given: Arguments, reduction: Reduction, mode: str = "eval") -> WeightsReport:
+    """Weigh the samples of a batch, where virtual GPUs are open.
+
+    Raises:
+        UsageError: if the model does not return a loss.
+        RunError: if it fails.
+
+    """
+    number, rows = len(runner.device_ids), rows_of(*given, runner.dim, len(runner.device_ids))
+    name, alone = _gradients(runner, runner.single_model(mode).to(_DOUBLE), given, torch.sum)
+    _, split = _gradients(runner, runner.parallel_model(mode).to(_DOUBLE), given, reduction, name)
+    single = _by_row(torch.cat(list(alone.values())), rows)
+    parallel = _by_row(torch.cat([split[device].to(single.device) for device in sorted(split)]), rows)
+    if single is None or parallel is None or single.shape != parallel.shape:
+        raise UsageError("expected a layer with a row for each sample before the loss, got none - at `model`")
+    whole = sum(map(len, split.values()))
+    sizes = [len(split[device]) * rows // whole for device in sorted(split)]
+    devices = [
+        f"cuda:{device}" for device, size in zip(sorted(split), sizes, strict=True) for _ in range(size)
+    ]
+    samples = tuple(_weight(index, devices[index], single[index], parallel[index]) for index in range(rows))
+    return WeightsReport(type(runner.source.prototype).__name__, number, rows, tuple(sizes), samples)
+
+
+def _gradients(
+    runner: Runner, model: nn.Module, given: Arguments, reduction: Reduction, name: str | None = None
+) -> tuple[str, dict[int, torch.Tensor]]:
+    """Run forward and backward, and return the gradient of a layer's output on each GPU.
+
+    Without a name it is that of the last layer with an output that the loss depends on.
+    """
+    kept: dict[str, dict[int, torch.Tensor]] = {}
+    core = model.module if isinstance(model, nn.DataParallel) else model
+    for path, module in core.named_modules():
+        if next(module.children(), None) is None or path == name:
+            module.register_forward_hook(partial(_keep, kept, path))
+    args, kwargs = (on_device(as_type(part, _DOUBLE), runner.first) for part in given)
+    randomness.seed_all()
+    try:
+        with users_model():
+            loss = _loss_of(model(*args, **kwargs))
+            reduction(loss).backward()  # type: ignore[no-untyped-call] # PyTorch's own
+    except UsageError:
+        raise
+    except Exception as error:
+        raise RunError(f"expected the model to take a step in float64, got {take_apart(error)}") from error
+    found = {
+        path: {device: one.grad for device, one in outputs.items() if one.grad is not None}
+        for path, outputs in kept.items()
+    }
+    last = name or next((path for path in reversed(found) if found[path]), None)
+    if last is None or not found.get(last):
+        raise UsageError("expected a loss that depends on a layer's output, got none - at `model`")
+    return last, found[last]
+
+
+def _keep(
+    kept: dict[str, dict[int, torch.Tensor]], path: str, module: object, args: object, output: object
+) -> None:
+    del module, args
+    if isinstance(output, torch.Tensor) and output.requires_grad:
+        output.retain_grad()
+        if output.get_device() in kept.get(path, {}):
+            del kept[path]  # called again: the last call counts, and stands last
+        kept.setdefault(path, {})[output.get_device()] = output
+
+
+def _loss_of(result: object) -> torch.Tensor:
+    """Find the loss in a result: the first part that is a number, or one for each GPU."""
+    for path, leaf in compare.floats(result).items():
+        if leaf.dim() <= 1 or "loss" in path:
+            return leaf
+    shapes = ", ".join(
+        str(tuple(leaf.shape)) for _, leaf in flatten(result) if isinstance(leaf, torch.Tensor)
+    )
+    raise UsageError(
+        f"expected a model that returns its loss, got results of shape {shapes or 'none'} - at `model`",
+        hint="a loss taken outside, on the gathered result, weighs all samples as one GPU does",
+    )
+
+
+def _by_row(gradient: torch.Tensor, rows: int) -> Any:
+    """Give each sample its row: (rows, tokens, features); None where rows do not divide it."""
+    if gradient.dim() < 1 or not rows or len(gradient) % rows:
+        return None
+    features = gradient.shape[-1] if gradient.dim() > 1 else 1
+    return gradient.reshape(rows, -1, features)
+
+
+def _weight(index: int, device: str, alone: torch.Tensor, split: torch.Tensor) -> SampleWeight:
+    """Weigh one sample, of shape (tokens, features), by its gradients' lengths."""
+    squares, products = alone.square().sum(-1), (alone * split).sum(-1)
+    counted = squares > squares.max() * 1e-20 if squares.numel() else squares > 0
+    weights = (products[counted] / squares[counted]).tolist()
+    total = float(squares.sum())
+    weight = float(products.sum()) / total if total > 0 else None
+    return SampleWeight(index, device, weight, tuple(weights) if len(weights) > 1 else ())

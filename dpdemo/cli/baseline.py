@@ -1,0 +1,59 @@
+"""A file of findings that are known: they are silent, and new ones are not."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpdemo.errors import UsageError
+from dpdemo.reading import read_json
+from dpdemo.reports.check import CheckReport, Finding
+from dpdemo.saving import replacing
+
+SCHEMA = "dpdemo.baseline/1"
+
+
+def without_known(report: CheckReport, path: Path) -> CheckReport:
+    """Leave out of a report what a baseline knows; where there is no such file yet, make it of the report.
+
+    Args:
+        report: what was found.
+        path: the baseline's file. A finding is known by its rule, its file and its subject, not by its line,
+            which moves with every edit above it.
+
+    Raises:
+        UsageError: if the file is no baseline.
+        RunError: if it cannot be written.
+
+    """
+    if not path.exists():
+        _write(report, path)
+    known = _read(path)
+    new = tuple(finding for finding in report.findings if _key(finding) not in known)
+    return replace(report, findings=new, known=len(report.findings) - len(new))
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.code, (finding.file or "").replace("\\", "/"), finding.subject
+
+
+def _write(report: CheckReport, path: Path) -> None:
+    names = ("code", "file", "subject")
+    found = [dict(zip(names, key, strict=True)) for key in sorted({_key(one) for one in report.findings})]
+    with replacing(path) as file:
+        file.write(json.dumps({"schema": SCHEMA, "findings": found}, indent=1) + "\n")
+
+
+def _read(path: Path) -> set[tuple[str, str, str]]:
+    try:
+        found: Any = read_json(path)
+        if found["schema"] != SCHEMA:
+            raise UsageError(f"expected schema {SCHEMA}, got {found['schema']!r} - at {path}")
+        return {(one["code"], one["file"], one["subject"]) for one in found["findings"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(
+            f"expected a baseline of dpdemo check, got {type(error).__name__}: {error} - at {path}",
+            hint="delete it: the next check writes it anew",
+        ) from error

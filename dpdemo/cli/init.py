@@ -1,0 +1,55 @@
+"""`dpdemo init`: a config and a model to start from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpdemo.cli.group import command_app
+from dpdemo.cli.streams import print_hint
+from dpdemo.errors import UsageError
+from dpdemo.saving import replacing
+
+app = command_app()
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write them.")] = Path(),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No hints.")] = False,
+) -> None:
+    """Write a commented config and a model to start from: dpdemo.yaml and model.py.
+
+    Nothing that is there already is touched.
+    """
+    from importlib.resources import files
+
+    from dpdemo.config.starter import starter_config
+
+    texts = {
+        "dpdemo.yaml": starter_config(),
+        "model.py": (files("dpdemo") / "examples" / "first.py").read_text(encoding="utf-8"),
+    }
+    _make(folder)
+    there = [name for name in texts if (folder / name).exists()]
+    if there:
+        raise UsageError(
+            f"expected a folder without {' and '.join(texts)}, got {' and '.join(there)} there - at FOLDER",
+            hint="name another folder, or move the file away",
+        )
+    for name, text in texts.items():
+        with replacing(folder / name) as file:
+            file.write(text)
+    if not quiet:
+        names = " and ".join(texts)
+        print_hint(f"wrote {names}; try `dpdemo run --virtual --config dpdemo.yaml` or `dpdemo model.py`")
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder, or a place for one, got '{folder}' ({error.strerror}) - at argument FOLDER",
+            hint="name another folder",
+        ) from None

@@ -1,0 +1,155 @@
+"""`dpdemo speedup`: whether more GPUs pay, before anyone rents them."""
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpdemo.cli.completion import links, losses
+from dpdemo.cli.group import command_app
+from dpdemo.cli.options import PLAIN, Settings, takes_config, target_argument
+from dpdemo.cli.output import show
+from dpdemo.cli.progress import status_line
+from dpdemo.cli.speedupoptions import Given, Request, read_request
+from dpdemo.cli.startup import hide_real_gpus, loading_torch
+from dpdemo.cli.streams import print_hint
+from dpdemo.errors import UsageError
+from dpdemo.render.chrometrace import is_trace, save_trace
+from dpdemo.render.timelines import save_timelines
+from dpdemo.reports.speedup import Anchor, SpeedupReport, Workload
+from dpdemo.timing.anchors import check_anchors
+from dpdemo.timing.predict import predict_speedup
+from dpdemo.timing.timeline import timelines
+
+app = command_app()
+
+_HELP = {
+    "target": "The model: the same as --model.",
+    "link": "How the GPUs are joined: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4, nvlink-3090, no-p2p.",
+    "bandwidth": "What a link carries one way, in place of --link: 20GB/s.",
+    "step": "A measured step of one GPU, perhaps with its rows: 49ms, 49ms@8. Several give a line.",
+    "measure": "Measure that step here, on the first GPU.",
+    "parameters": "Numbers in a model that is not there: 124M. Needs no torch.",
+    "outputs": "With --parameters: bytes of the outputs of one GPU, 98MB.",
+    "operators": "With --parameters: operators of a forward.",
+    "input": "[NAME=]SHAPE[:TYPE], once for each argument: 256x128, mask=256x128:bool.",
+    "inputs": "pkg.mod:function that returns the inputs of a batch size; with --parameters their bytes.",
+    "loss": "As for dpdemo memory. [default: output.loss if there is one, else mean]",
+}
+_LINK = typer.Option("--link", metavar="NAME", help=_HELP["link"], autocompletion=links)
+_LOSS = typer.Option("--loss", metavar="LOSS", help=_HELP["loss"], autocompletion=losses)
+
+
+@app.command()
+@takes_config(
+    output=PLAIN, gpus_help="Numbers of GPUs to compare with one. [default: 2,4,8]", has_weights=False
+)
+def speedup(  # noqa: PLR0913, PLR0917 - an option each
+    settings: Settings,
+    target: Annotated[str | None, target_argument(_HELP["target"])] = None,
+    link: Annotated[str | None, _LINK] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option("--bandwidth", metavar="RATE", help=_HELP["bandwidth"])
+    ] = None,
+    one_gpu_step: Annotated[
+        list[str] | None, typer.Option("--one-gpu-step", metavar="TIME[@ROWS]", help=_HELP["step"])
+    ] = None,
+    measure: Annotated[bool, typer.Option("--measure", help=_HELP["measure"])] = False,
+    parameters: Annotated[
+        str | None, typer.Option("--parameters", metavar="N", help=_HELP["parameters"])
+    ] = None,
+    outputs: Annotated[str | None, typer.Option("--outputs", metavar="BYTES", help=_HELP["outputs"])] = None,
+    operators: Annotated[
+        int | None, typer.Option("--operators", min=0, metavar="N", help=_HELP["operators"])
+    ] = None,
+    input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_HELP["input"])] = None,  # noqa: A002
+    inputs: Annotated[str | None, typer.Option("--inputs", metavar="TARGET", help=_HELP["inputs"])] = None,
+    loss: Annotated[str | None, _LOSS] = None,
+) -> None:
+    """Predict whether more GPUs pay: bytes and launches of a step, the break-even, the speed-up.
+
+    --gpus 2,4,8 has numbers of GPUs; --batch-size is the batch of one. Bytes and operators are counted on
+    virtual GPUs, milliseconds of computation come from --one-gpu-step or --measure alone. --save draws a
+    timeline of one step under .svg and .html, and writes it for Perfetto as trace.json.
+    """
+    settings = _with_target(settings, target)
+    given = Given(
+        link=link,
+        bandwidth=bandwidth,
+        steps=tuple(one_gpu_step or ()),
+        parameters=parameters,
+        outputs=outputs,
+        operators=operators,
+        shapes=tuple(input or ()),
+        inputs=inputs,
+    )
+    request = read_request(settings, given)
+    if measure and (given.steps or parameters is not None):
+        other = "--one-gpu-step" if given.steps else "--parameters"
+        raise UsageError(f"expected one of them, got both - at options `--measure` and `{other}`")
+    report = _predict(request, loss or "auto", measure=measure, quiet=settings.quiet)
+    _show(report, settings)
+
+
+def _with_target(settings: Settings, target: str | None) -> Settings:
+    if target is None:
+        return settings
+    if "model" in settings.where:
+        raise UsageError("expected one of them, got both - at argument TARGET and option `--model`")
+    from dpdemo.config.load import make_config
+
+    where = {**settings.where, "model": "argument TARGET"}
+    config = make_config({**settings.config.model_dump(exclude_unset=True), "model": target}, where)
+    return replace(settings, config=config, where=where)
+
+
+def _predict(request: Request, loss: str, *, measure: bool, quiet: bool) -> SpeedupReport:
+    anchors = (_measured(request, loss),) if measure else request.anchors
+    workload = request.workload or _observed(request, loss, quiet=quiet)
+    check_anchors(anchors, workload)
+    return predict_speedup(workload, request.link, request.gpus, anchors)
+
+
+def _measured(request: Request, loss: str) -> Anchor:
+    """Measure in a process of its own: here virtual GPUs are to take the real ones' place."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure_here, request, loss).result()
+
+
+def measure_here(request: Request, loss: str) -> Anchor:
+    """Measure a step in this process."""
+    with loading_torch():
+        from dpdemo.timing.measure import measure_step
+    return measure_step(request.config, request.inputs, loss=loss)
+
+
+def _observed(request: Request, loss: str, *, quiet: bool) -> Workload:
+    hide_real_gpus()
+    with (
+        status_line(quiet=quiet, doing="predicting") as say,
+        Path(os.devnull).open("w") as sink,
+        contextlib.redirect_stdout(sink),  # what a model prints would only bury the report
+    ):
+        with loading_torch():
+            from dpdemo.timing.observe import observe_workload
+        return observe_workload(request.config, request.inputs, loss=loss, progress=say)
+
+
+def _show(report: SpeedupReport, settings: Settings) -> None:
+    """Save the timelines under names of pictures and traces, and all else as any report."""
+    drawn = [path for path in settings.save if is_trace(path) or path.suffix.lower() in {".svg", ".html"}]
+    for path in drawn:
+        if is_trace(path):
+            save_trace(timelines(report), path)
+        else:
+            save_timelines(timelines(report), path, "dpdemo speedup", str(report))
+        if not settings.quiet:
+            print_hint(f"saved to {path}")
+    others = tuple(path for path in settings.save if path not in drawn)
+    show(report, replace(settings, save=others))

@@ -1,0 +1,1 @@
+"""DataParallel against DistributedDataParallel for one config, both really run."""

@@ -1,0 +1,1 @@
+"""What to run, read from YAML, from options or from keyword arguments, and checked."""

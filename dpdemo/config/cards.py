@@ -1,0 +1,19 @@
+"""The card that an option names, or an error that says what was expected there."""
+
+from dpdemo.arithmetic.cards import Card, find_card
+from dpdemo.errors import UsageError
+
+
+def card_named(text: str, where: str = "option `--gpu`") -> Card:
+    """Find a card by its name.
+
+    Raises:
+        UsageError: if no card has the name, or several do.
+
+    """
+    try:
+        return find_card(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{error} - at {where}", hint="any other card is named by its memory: --gpu-memory 24GiB"
+        ) from None

@@ -1,0 +1,50 @@
+"""What the keys of a config mean under a strategy: how many ranks, and what batch each of them takes."""
+
+from dpdemo.arithmetic.dealing import deal
+from dpdemo.arithmetic.sampler import Epoch, distribute
+from dpdemo.config.fields import Config
+from dpdemo.config.weights import is_weighted, split_of
+
+OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
+"""Keys that only DistributedDataParallel reads."""
+TIMEOUT_SECONDS: float = 300
+"""How long a rank waits for the others, unless it is told: at the rendezvous and in every exchange."""
+
+
+def ranks_per_node(config: Config) -> int | None:
+    """Count the ranks of one node: one for each GPU, else `processes`, else one; None for `gpus: all`."""
+    match config.gpus:
+        case None:
+            return config.processes or 1
+        case "all":
+            return config.processes
+        case int(count):
+            return count
+        case ordinals:
+            return len(ordinals)
+
+
+def world_size(config: Config) -> int | None:
+    """Count the ranks on all nodes; None where only a machine can tell (`gpus: all`)."""
+    ranks = ranks_per_node(config)
+    return None if ranks is None else ranks * config.nodes
+
+
+def distribute_epoch(config: Config, num_ranks: int) -> Epoch:
+    """Distribute the epoch of a DDP config over so many ranks.
+
+    Raises:
+        UsageError: for weights that are not known, or not one for each rank.
+
+    """
+    if is_weighted(config):
+        full = split_of(config, config.batch_size, num_ranks)
+        drop_last, sampler_drop_last = config.drop_last, config.sampler_drop_last
+        return deal(config.data_size, full, drop_last=drop_last, sampler_drop_last=sampler_drop_last)
+    return distribute(
+        config.data_size,
+        num_ranks,
+        config.batch_size // num_ranks if config.batch_size_is == "global" else config.batch_size,
+        drop_last=config.drop_last,
+        sampler_drop_last=config.sampler_drop_last,
+    )

@@ -1,0 +1,125 @@
+"""What `weights`, `chunks` and `speeds` of a config mean: how each batch is cut."""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from dpdemo.arithmetic.chunk import Split, split_batch
+from dpdemo.arithmetic.weights import Weight, short_list, split_by_chunks, split_by_weights
+from dpdemo.config.fields import Config
+from dpdemo.errors import UsageError
+from dpdemo.wording import Where, at, show
+
+OF_WEIGHTS = ("weights", "chunks", "speeds")
+"""Keys that cut a batch into unequal chunks."""
+
+
+def is_weighted(config: Config) -> bool:
+    """Whether a config cuts batches otherwise than torch does."""
+    return config.weights is not None or config.chunks is not None
+
+
+def weights_of(config: Config) -> tuple[Weight, ...] | None:
+    """Give the weight of each device; None where torch's own rule holds. Chunks are weights of their own.
+
+    Raises:
+        UsageError: for `auto` without speeds, which only a machine, or a model's memory, can tell.
+
+    """
+    if config.chunks is not None:
+        return config.chunks
+    if config.weights != "auto":
+        return config.weights
+    if config.speeds is None:
+        raise UsageError(
+            "expected weights, or the speeds that they follow, got `auto` alone - at key `weights`",
+            hint="say how fast each GPU is: --weights auto --speeds 1,1,0.5; `dpdemo run` measures that on "
+            "real GPUs (a virtual one has no speed), and `dpdemo memory --weights auto` weighs by memory",
+        )
+    return config.speeds
+
+
+def split_of(config: Config, batch_size: int, num_devices: int) -> Split:
+    """Split a batch of a config over its devices.
+
+    Raises:
+        UsageError: for `auto` without speeds.
+
+    """
+    weights = weights_of(config)
+    if weights is None:
+        return split_batch(batch_size, num_devices)
+    expect_one_each(config, num_devices)
+    if config.chunks is not None:
+        return split_by_chunks(batch_size, config.chunks)
+    return split_by_weights(batch_size, weights)
+
+
+def expect_one_each(config: Config, num_devices: int, where: Where | None = None) -> None:
+    """Check that there is a weight for each device, where only a machine could count them.
+
+    Raises:
+        UsageError: if there are more, or fewer.
+
+    """
+    noun = "rank" if config.strategy == "ddp" else "GPU"
+    for key in OF_WEIGHTS:
+        given = getattr(config, key)
+        if isinstance(given, tuple) and len(given) != num_devices:
+            raise UsageError(
+                f"expected one of `{key}` for each of the {num_devices} {noun}s, got {len(given)} "
+                f"({short_list(given)}) - {at(key, where or {})}",
+                hint="0 is a weight, too: that GPU then has no replica"
+                if noun == "GPU"
+                else f"start as many ranks: --processes {len(given)}, or as many GPUs",
+            )
+
+
+def parse_numbers(text: str, key: str) -> tuple[Weight, ...] | str:
+    """Read `1,2,2`, `0.5,1x7` (0.5 once, and 1 for each of seven) or `auto`, as given on a command line.
+
+    Raises:
+        UsageError: for anything else; negative numbers are the config's own business.
+
+    """
+    if text.strip() == "auto":
+        return "auto"
+    found: list[Weight] = []
+    for part in text.split(","):
+        number, _, times = part.strip().partition("x")
+        value, count = _number(number), _number(times or "1")
+        if value is None or not isinstance(count, int) or not 0 < count <= _MOST:
+            _refuse(text, key)
+        found += [value] * count
+    return tuple(found) if len(found) <= _MOST else _refuse(text, key)
+
+
+_MOST = 1_000_000
+
+
+def _number(text: str) -> Weight | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _refuse(text: str, key: str) -> NoReturn:
+    hint = f"write for example --{key} 1,2,2, or --{key} 1,2x7 for seven times 2"
+    if key == "speeds":
+        hint += "; left out, `dpdemo run --weights auto` measures the speeds of real GPUs"
+    raise UsageError(f"expected a number for each GPU, got {show(text)} - at option `--{key}`", hint=hint)
+
+
+def written(numbers: Sequence[Weight]) -> str:
+    """Write numbers as an option takes them: `1,2x7`, a number by itself or so often in a row."""
+    parts: list[str] = []
+    start = 0
+    for stop in range(1, len(numbers) + 1):
+        if stop < len(numbers) and numbers[stop] == numbers[start]:
+            continue
+        count = stop - start
+        parts += [f"{numbers[start]}x{count}"] if count > 3 else [str(numbers[start])] * count
+        start = stop
+    return ",".join(parts)

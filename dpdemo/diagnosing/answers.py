@@ -1,0 +1,123 @@
+"""An answer from each report: what a person reads first, in one line."""
+
+from collections.abc import Iterator, Sequence
+
+from dpdemo.arithmetic.chunk import even_batch_sizes_near
+from dpdemo.bytesize import size
+from dpdemo.reports.advice import find
+from dpdemo.reports.check import CheckReport
+from dpdemo.reports.diagnosis import Answer, Diagnosis
+from dpdemo.reports.execution import ExecReport
+from dpdemo.reports.memory import MemoryReport
+from dpdemo.reports.speedup import SpeedupReport
+from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.wording import counted
+
+EVEN, RIGHT, FITS, PAYS, NEXT = (
+    "Is the batch split evenly?",
+    "Is it right?",
+    "Does it fit?",
+    "Does it pay?",
+    "What next?",
+)
+
+
+def evenness(report: SplitReport, more: str) -> Answer:
+    """Say how the batches of an epoch are split."""
+    found = find(report)
+    if not found:
+        group = report.batches[0]
+        rows = f"{group.largest} rows on each of {counted(group.num_replicas, 'GPU')}"
+        return Answer(EVEN, "good", f"yes: {rows}", more)
+    return Answer(EVEN, "look", f"no: {_unevenness(report.batches)}", more)
+
+
+def _unevenness(groups: Sequence[BatchGroup]) -> str:
+    worst = min(groups, key=lambda group: group.utilization)
+    rows = " to ".join(map(str, sorted({worst.smallest, worst.largest})))
+    parts = [f"a batch of {worst.batch_size} gives {rows} rows per GPU"]
+    if len(worst.idle):
+        parts.append(f"{counted(len(worst.idle), 'GPU')} idle")
+    if worst.sample_weight > 1:
+        parts.append(
+            f"a sample of the shortest chunk counts {worst.sample_weight:.2f} times its fair share if the "
+            "loss is averaged inside the model"
+        )
+    return "; ".join(parts)
+
+
+def evenness_of_program(report: ExecReport, more: str) -> Answer:
+    """Say how the calls that a program made were split."""
+    groups = [group for use in report.uses for group in use.splits if group.in_model]
+    if not groups:
+        return Answer(EVEN, "unknown", "no DataParallel call was seen", more)
+    uneven = [group for group in groups if group.utilization < 1]
+    if not uneven:
+        return Answer(EVEN, "good", "yes: every call gave each GPU the same number of rows", more)
+    return Answer(EVEN, "look", f"not always: {_unevenness(uneven)}", more)
+
+
+def rightness(report: CheckReport, more: str) -> Answer:
+    """Say what the check found."""
+    if not report.findings:
+        return Answer(RIGHT, "good", "yes: equal to one GPU in all that was tried", more)
+    first = report.findings[0]
+    rest = len(report.findings) - 1
+    text = f"{first.code} {first.name}: {first.message}" + (f" (and {rest} more)" if rest else "")
+    return Answer(RIGHT, "bad" if not report.ok else "look", text, more)
+
+
+def fitting(report: MemoryReport, more: str) -> Answer:
+    """Return whether the fullest GPU has room."""
+    fullest = max(report.gpus, key=lambda gpu: gpu.peak_bytes / (gpu.capacity_bytes or 1))
+    held = f"{fullest.device} holds {size(fullest.peak_bytes)} at its fullest"
+    if fullest.capacity_bytes is None:
+        return Answer(FITS, "unknown", f"{held}; name a card with --gpu-memory to compare", more)
+    fits = fullest.peak_bytes <= fullest.capacity_bytes
+    text = f"{'yes' if fits else 'no'}: {held}, of {size(fullest.capacity_bytes)}"
+    return Answer(FITS, "good" if fits else "bad", text, more)
+
+
+def fitting_of_program(report: ExecReport) -> Answer:
+    """Say what the fullest GPU of a program held."""
+    peak = max(report.peak_bytes, default=0)
+    index = report.peak_bytes.index(peak) if report.peak_bytes else 0
+    held = f"cuda:{index} held {size(peak)} at its fullest"
+    if report.capacity_bytes is None:
+        return Answer(FITS, "unknown", f"{held}; name a card with --gpu-memory to compare")
+    return Answer(FITS, "good", f"yes: {held}, of {size(report.capacity_bytes[index])}")
+
+
+def paying(report: SpeedupReport, more: str) -> Answer:
+    """Say from which step of one GPU on more GPUs pay."""
+    return Answer(PAYS, "unknown", report.summary, more)
+
+
+def next_step(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Answer:
+    """Say what to do first: mend what is wrong, make it fit, choose another batch, or go on to DDP."""
+    return Answer(NEXT, "good", next(_steps(answers, batch_size, num_gpus)))
+
+
+def _steps(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Iterator[str]:
+    marks = {answer.question: answer for answer in answers}
+    if RIGHT in marks and marks[RIGHT].mark == "bad":
+        yield f"mend what is not right: {marks[RIGHT].more} shows how"
+    if FITS in marks and marks[FITS].mark == "bad":
+        yield f"find the largest batch that fits: {marks[FITS].more} --fit"
+    if EVEN in marks and marks[EVEN].mark == "look" and batch_size is not None:
+        near = even_batch_sizes_near(batch_size, num_gpus)
+        yield f"take a batch that {num_gpus} GPUs share evenly: {' or '.join(map(str, near))}"
+    yield "DistributedDataParallel is faster on the same GPUs: dpdemo compare sets both side by side"
+
+
+def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
+    """Answer for a program that was run on virtual GPUs."""
+    words = " ".join([report.program, *report.arguments])
+    more = f"dpdemo exec --gpus {len(report.devices)}"
+    found = [
+        evenness_of_program(report, f"{more} {words}"),
+        rightness(findings, f"{more} --check {words}"),
+        fitting_of_program(report),
+    ]
+    found.append(next_step(found, None, len(report.devices)))
+    return Diagnosis(report.program, len(report.devices), None, (), tuple(found))

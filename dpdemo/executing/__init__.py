@@ -1,0 +1,1 @@
+"""A user's own program, run unmodified on virtual GPUs."""

@@ -1,0 +1,105 @@
+"""Running an unmodified program on virtual GPUs, watched: `dpdemo exec` without its command line."""
+
+import atexit
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpdemo.checking.program import CallCheck, is_rehearsing
+from dpdemo.errors import UsageError
+from dpdemo.executing.program import Program, run_program
+from dpdemo.observation.calls import Watch, watching
+from dpdemo.reports.check import CheckReport
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.execution import ExecReport, Traffic
+from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+Finish = Callable[[ExecReport, CheckReport | None], None]
+"""Called once the program is over, with what was seen, and with the findings where a check was asked for."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the program finds: how many GPUs, what each holds, whose random numbers it draws, which card."""
+
+    num_gpus: int
+    memory: Sequence[int] | None = None
+    random: Literal["cuda", "cpu"] = "cuda"
+    card: str | None = None
+
+    def opened(self) -> AbstractContextManager[VirtualGpus]:
+        """Make the GPUs, for the length of a `with` block."""
+        return virtual_gpus(self.num_gpus, memory=self.memory, random=self.random, card=self.card)
+
+
+def execute(program: Program, hardware: Hardware, finish: Finish, check: CallCheck | None = None) -> object:
+    """Run the program in this process and return what it leaves with: what `sys.exit` is to be called with.
+
+    The GPUs stay until Python has ended the program's threads and called its atexit functions, which come
+    before ours since they were registered later. Then `finish` gets the report, also when the program failed.
+    `check` judges every DataParallel call on the way. Past what a GPU can hold the program gets its
+    torch.OutOfMemoryError.
+
+    Raises:
+        UsageError: the GPUs cannot be made.
+
+    """
+    stack = ExitStack()
+    try:
+        gpus = stack.enter_context(hardware.opened())
+    except VirtualGpuError as error:
+        raise UsageError(
+            f"expected to open {hardware.num_gpus} virtual GPUs, got an error: {error}"
+        ) from None
+    except ValueError as error:  # only the card's name is not checked before
+        raise UsageError(str(error).replace("`card`", "option `--gpu`")) from None
+    watch = stack.enter_context(watching(is_aside=is_rehearsing))
+    if check is not None:
+        stack.enter_context(check.watching())
+    visible = os.environ.get(VISIBLE)
+    process = os.getpid()
+
+    def close() -> None:
+        if os.getpid() != process:  # a child that was forked, and came here too
+            return
+        now = os.environ.get(VISIBLE)
+        findings = None if check is None else check.report()
+        report = _report(program, gpus, watch, None if now == visible else now, hardware.memory)
+        report = replace(report, check=findings)
+        stack.close()
+        finish(report, findings)
+
+    atexit.register(close)
+    return run_program(program)
+
+
+def _report(
+    program: Program,
+    gpus: VirtualGpus,
+    watch: Watch,
+    set_visible: str | None,
+    memory: Sequence[int] | None,
+) -> ExecReport:
+    moved = gpus.bytes_moved
+    return ExecReport(
+        program=str(program),
+        arguments=program.arguments,
+        devices=Devices.of("cuda", range(len(gpus))),
+        uses=watch.uses(),
+        traffic=Traffic(
+            host_to_device_bytes=moved.host_to_device,
+            device_to_device_bytes=moved.device_to_device,
+            device_to_host_bytes=moved.device_to_host,
+            num_host_to_device=moved.num_host_to_device,
+            num_device_to_device=moved.num_device_to_device,
+            num_device_to_host=moved.num_device_to_host,
+        ),
+        peak_bytes=tuple(gpus.peak_bytes(index) for index in range(len(gpus))),
+        set_visible=set_visible,
+        capacity_bytes=None if memory is None else tuple(memory),
+    )

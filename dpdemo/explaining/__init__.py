@@ -1,0 +1,1 @@
+"""One batch through scatter, replicate, parallel_apply and gather, one step at a time."""

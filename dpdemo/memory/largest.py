@@ -1,0 +1,154 @@
+"""`largest_batch`: the largest batch with which every GPU fits, which GPU binds it, and what would help."""
+
+import os
+from dataclasses import replace
+from typing import Unpack
+
+from dpdemo.config.fields import Config
+from dpdemo.config.keys import Keys, showing_keys
+from dpdemo.config.load import resolve
+from dpdemo.config.weights import split_of
+from dpdemo.errors import RunError, UsageError
+from dpdemo.memory.hardware import Hardware, Sizes
+from dpdemo.memory.inputs import Given
+from dpdemo.memory.predict import Progress, batches_of, num_chosen, opened_stepper, report_of
+from dpdemo.memory.remedies import find_remedies
+from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
+from dpdemo.memory.steps import Measured, Stepper, Watch
+from dpdemo.memory.weighing import SEGMENTS, Weigher
+from dpdemo.models.libraries import InputSizes
+from dpdemo.reports.memory import Fit, MemoryReport, Training
+
+_MOST_ROWS = 12
+"""How far past a batch that does not fit a larger one is looked for, at most."""
+
+
+@showing_keys
+def largest_batch(  # noqa: PLR0913 - all that a search depends on
+    config: Config | str | os.PathLike[str] | None = None,
+    *,
+    gpu_memory: Sizes = None,
+    gpu: str | None = None,
+    reserve: str | int | None = None,
+    training: Training | None = None,
+    inputs: Given | str = None,
+    input_sizes: InputSizes | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    numbers: bool = False,
+    **overrides: Unpack[Keys],
+) -> MemoryReport:
+    """Find the largest batch with which every GPU fits, by predicting steps on both sides of it.
+
+    Args:
+        config: as for `predict_memory`; the search begins at its batch size.
+        gpu_memory: what each GPU can hold, as for `predict_memory`.
+        gpu: the card, in place of `gpu_memory`.
+        reserve: what is kept free on each GPU, as for `predict_memory`.
+        training: what the step is; that and the rest as for `predict_memory`.
+        inputs: the inputs of a batch size.
+        input_sizes: how long texts and how large images are, for a model of a library.
+        progress: called with what is under way.
+        watch: what is kept of each moment of the step.
+        numbers: whether there are real numbers.
+        overrides: config keys that win over `config`.
+
+    Returns:
+        The step with the largest batch that fits, and what each remedy gains in the step after it.
+
+    Raises:
+        UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
+        RunError: if the model fails, or needs numbers, of which there are none.
+
+    """
+    if gpu_memory is None and gpu is None:
+        raise UsageError("expected the memory of a GPU such as 24GiB, got none - at `gpu_memory`")
+    checked = resolve(config, overrides)
+    say = progress or (lambda _: None)
+    hardware = Hardware(gpu_memory, gpu, reserve)
+    batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
+    with opened_stepper(checked, training or Training(), hardware, batches, say, watch) as stepper:
+        if checked.weights == "auto" and checked.speeds is None:
+            return _largest_chunks(checked, stepper, say)
+        search = _Search(checked, stepper, say)
+        largest = largest_that_fits(search.room, stepper.batches.batch_size)
+        if largest == LIMIT:
+            raise RunError(
+                f"expected memory that grows with the batch, got room for {LIMIT} samples - at `gpu_memory`",
+                hint="do the model's inputs have a batch dimension? see --input",
+            )
+        largest = past_steps(search.room, largest, search.reach())
+        while largest and largest in search.failed:  # it would fit, but the model cannot run it
+            largest -= 1
+            search.room(largest)
+        report = report_of(checked, stepper, search.measured(largest or 1))
+        return replace(report, fit=search.fit(largest))
+
+
+def _largest_chunks(config: Config, stepper: Stepper, say: Progress) -> MemoryReport:
+    """Find the chunks that fill every GPU; no GPU has room for one row more."""
+    weigher = Weigher(stepper, say)
+    chunks = weigher.fullest(stepper.batches.batch_size)
+    following = weigher.following(chunks)
+    found = weigher.measured(following)
+    shown = chunks if any(chunks) else following  # where nothing fits, what the smallest batch lacks
+    report = report_of(config, stepper, weigher.measured(shown), shown)
+    weigher.cut_into(following)
+    return replace(report, fit=_fit(stepper, sum(chunks), found, weigher.num_predictions, say))
+
+
+def _fit(stepper: Stepper, largest: int, found: Measured, num_predictions: int, say: Progress) -> Fit:
+    """Say which GPU binds, when, and what would help, by a step with the next larger batch."""
+    binding = min(range(len(found.gpus)), key=lambda index: found.gpus[index].spare_bytes or 0)
+    gpu = found.gpus[binding]
+    remedies = find_remedies(stepper, found.batch_size, found, say)
+    missing = max(0, -(gpu.spare_bytes or 0))
+    return Fit(largest, gpu.device, gpu.phase, missing, num_predictions, remedies)
+
+
+class _Search:
+    """Predicts steps once for each batch size, and remembers them."""
+
+    def __init__(self, config: Config, stepper: Stepper, say: Progress) -> None:
+        self._config = config
+        self._stepper = stepper
+        self._say = say
+        self._known: dict[int, Measured] = {}
+        self.failed: dict[int, RunError] = {}
+
+    def measured(self, batch_size: int) -> Measured:
+        """Return what a step of this size showed, or would show of the next size that the model can run."""
+        if batch_size not in self._known:
+            self._say(f"one step with a batch of {batch_size}")
+            self._known[batch_size] = self._measure(batch_size)
+        return self._known[batch_size]
+
+    def _measure(self, batch_size: int) -> Measured:
+        try:
+            return self._stepper.measure(batch_size)
+        except RunError as error:
+            num_gpus = num_chosen(self._config)
+            split = split_of(self._config, batch_size, num_gpus)
+            if split.smallest > 1:
+                raise
+            # BatchNorm cannot train on a chunk of one sample: a batch a little larger is as good a measure
+            self.failed[batch_size] = error
+            return self._stepper.measure(2 * num_gpus if split.largest == 1 else batch_size + 1)
+
+    def room(self, batch_size: int) -> int:
+        """Return the room left on the GPU that has least."""
+        return min(gpu.spare_bytes or 0 for gpu in self.measured(batch_size).gpus)
+
+    def reach(self) -> int:
+        """Return how many rows more may need less, since what is reserved grows in segments."""
+        fewest, most = min(self._known), max(self._known)
+        grown = self._peak(most) - self._peak(fewest)
+        return min(_MOST_ROWS, SEGMENTS * (most - fewest) // max(1, grown)) if most > fewest else 1
+
+    def _peak(self, batch_size: int) -> int:
+        return max(gpu.peak_bytes for gpu in self._known[batch_size].gpus)
+
+    def fit(self, largest: int) -> Fit:
+        """Say which GPU binds, when, and what would help."""
+        found = self.measured(largest + 1)
+        return _fit(self._stepper, largest, found, len(self._known), self._say)

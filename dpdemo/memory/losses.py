@@ -1,0 +1,87 @@
+"""The loss of a step: what it allocates counts, on the GPU that gathers the outputs."""
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+from dpdemo.errors import RunError
+from dpdemo.models.user import find_object
+from dpdemo.observation.tree import named_tensors
+
+Loss = Callable[[object], torch.Tensor]
+
+
+def make_loss(name: str) -> Loss:
+    """Return the function from a model's output to the loss.
+
+    Raises:
+        UsageError: if the user's own function cannot be imported.
+
+    """
+    if name in _LOSSES:
+        return _LOSSES[name]
+    return find_object(name, "option `--loss`")  # type: ignore[no-any-return] # the user's own
+
+
+def resolve_loss(name: str, output: object) -> str:
+    """Say which loss "auto" is for an output: its own if it has one, else the mean."""
+    if name != "auto":
+        return name
+    return "mean" if _own_loss(output) is None else "output.loss"
+
+
+def _own_loss(output: object) -> object:
+    return output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+
+
+def _numbers(output: object) -> list[torch.Tensor]:
+    found = [tensor for _, tensor in named_tensors(output) if tensor.is_floating_point()]
+    if not found:
+        raise RunError(
+            f"expected an output with a floating-point tensor, got {type(output).__name__} - at `loss`",
+            hint="say how the loss is made of it: --loss pkg.mod:function",
+        )
+    return found
+
+
+def _auto(output: object) -> torch.Tensor:
+    return _LOSSES[resolve_loss("auto", output)](output)
+
+
+def _output_loss(output: object) -> torch.Tensor:
+    loss = _own_loss(output)
+    if not isinstance(loss, torch.Tensor):
+        raise RunError(
+            f"expected an output with a `loss`, got {type(output).__name__} - at option `--loss`",
+            hint="give the model its labels, or choose another loss",
+        )
+    return loss.mean()
+
+
+def _mean(output: object) -> torch.Tensor:
+    means = [tensor.mean() for tensor in _numbers(output)]
+    total = means[0]
+    for mean in means[1:]:
+        total = total + mean
+    return total
+
+
+def _mse(output: object) -> torch.Tensor:
+    first = _numbers(output)[0]
+    return functional.mse_loss(first, torch.zeros_like(first))
+
+
+def _cross_entropy(output: object) -> torch.Tensor:
+    """Take the last dimension for the classes, all others for samples."""
+    rows = _numbers(output)[0].flatten(0, -2)
+    return functional.cross_entropy(rows, torch.zeros(len(rows), dtype=torch.int64, device=rows.device))
+
+
+_LOSSES: dict[str, Loss] = {
+    "auto": _auto,
+    "output.loss": _output_loss,
+    "mean": _mean,
+    "mse": _mse,
+    "cross-entropy": _cross_entropy,
+}

@@ -1,0 +1,197 @@
+"""`predict_memory`: what each GPU holds in one step at the config's batch size."""
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Unpack
+
+import torch
+
+from dpdemo.config.fields import Config
+from dpdemo.config.keys import Keys, showing_keys
+from dpdemo.config.load import resolve
+from dpdemo.config.weights import split_of
+from dpdemo.errors import UsageError
+from dpdemo.memory.hardware import Hardware, Sizes
+from dpdemo.memory.inputs import BatchMaker, Given
+from dpdemo.memory.steps import Measured, Stepper, Watch, num_parameters
+from dpdemo.memory.weighing import Weigher
+from dpdemo.models.libraries import InputSizes
+from dpdemo.models.modules import DTYPES, build
+from dpdemo.models.user import find_object
+from dpdemo.reports.memory import MemoryReport, Training
+from dpdemo.running.dp import place
+from dpdemo.running.opening import num_virtual
+from dpdemo.running.visible import chosen_devices
+from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
+
+Progress = Callable[[str], None]
+
+
+@showing_keys
+def predict_memory(  # noqa: PLR0913 - all that a step depends on
+    config: Config | str | os.PathLike[str] | None = None,
+    *,
+    training: Training | None = None,
+    gpu_memory: Sizes = None,
+    gpu: str | None = None,
+    reserve: str | int | None = None,
+    inputs: Given | str = None,
+    input_sizes: InputSizes | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    numbers: bool = False,
+    **overrides: Unpack[Keys],
+) -> MemoryReport:
+    """Predict what each GPU holds at its fullest moment in one step, without memory.
+
+    Args:
+        config: a Config, or the path of a YAML file; the tutorial's values if left out.
+        training: the optimizer, the loss and the like; AdamW if left out.
+        gpu_memory: the capacity of each GPU, as "24GiB" or in bytes, or a list with one for each.
+        gpu: the name of the GPUs' card, such as "A100-80GB": its memory, unless `gpu_memory` says otherwise,
+            and what CUDA's libraries take on it.
+        reserve: what is kept free for the CUDA context and other libraries, as "1GiB"; 600 MiB if left out.
+        inputs: for a model of your own: shapes such as `["32x128", "mask=32x128:bool"]`, or a function of the
+            batch size (or its name, `pkg.mod:function`); of one tensor [batch_size, input_size] if left out.
+        input_sizes: how long texts and how large images are, for a model of a library.
+        progress: called with what is under way.
+        watch: what is kept of each moment of the step; nothing if left out.
+        numbers: whether there are real numbers, for models whose shapes depend on them; this takes their
+            memory on this machine.
+        overrides: config keys that win over `config`, such as `gpus=4` or `batch_size=256`.
+
+    Returns:
+        What each GPU holds at its fullest moment, in bytes, by what the bytes are for.
+
+    Raises:
+        UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
+        RunError: if the model fails, or needs numbers, of which there are none.
+
+    """
+    checked = resolve(config, overrides)
+    say = progress or (lambda _: None)
+    hardware = Hardware(gpu_memory, gpu, reserve)
+    batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
+    with opened_stepper(checked, training or Training(), hardware, batches, say, watch) as stepper:
+        size = stepper.batches.batch_size
+        if checked.weights == "auto" and checked.speeds is None:
+            weigher = Weigher(stepper, say)
+            chunks = weigher.balanced(size)
+            return report_of(checked, stepper, weigher.measured(chunks), chunks)
+        say(f"one step with a batch of {size}")
+        return report_of(checked, stepper, stepper.measure(size))
+
+
+@contextmanager
+def opened_stepper(  # noqa: PLR0913, PLR0917 - all that a step depends on
+    config: Config,
+    training: Training,
+    hardware: Hardware,
+    batches: BatchMaker,
+    say: Progress,
+    watch: Watch | None = None,
+) -> Iterator[Stepper]:
+    """Build the model on virtual GPUs without numbers, for the length of a `with` block.
+
+    Raises:
+        UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
+
+    """
+    count = num_virtual(config)
+    sizes = _capacities(config, hardware, count)
+    say("building the model")
+    with torch.random.fork_rng(devices=[]), _virtual_gpus(count, has_numbers=batches.has_numbers) as gpus:
+        gpus.recorder.keeps_frames = watch is not None and watch.snapshot
+        placed = config
+        if config.weights == "auto" and config.speeds is None:
+            placed = config.model_copy(update={"weights": (1,) * num_chosen(config)})
+        built = build(config, place(placed, chosen_devices(config)), batches.load_model)
+        if not config.is_builtin and config.dtype != "float32":
+            built.model.to(DTYPES[config.dtype])
+        with _known_objects_kept():
+            yield Stepper(gpus, built, batches, training, sizes, hardware, watch)
+
+
+def batches_of(
+    config: Config, inputs: Given | str, sizes: InputSizes | None = None, *, numbers: bool = False
+) -> BatchMaker:
+    """Return what makes the batches that a user asks for.
+
+    Raises:
+        UsageError: if their function cannot be imported, or a shape cannot be read.
+
+    """
+    given = find_object(inputs, "option `--inputs`") if isinstance(inputs, str) else inputs
+    return BatchMaker(config, given, sizes, has_numbers=numbers)
+
+
+@contextmanager
+def _known_objects_kept() -> Iterator[None]:
+    """Keep what is there now out of garbage collections, which each step begins with: PyTorch's is much."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
+def _virtual_gpus(count: int, *, has_numbers: bool) -> Iterator[VirtualGpus]:
+    with ExitStack() as block:
+        try:
+            gpus = block.enter_context(virtual_gpus(count, storage="cpu" if has_numbers else "meta"))
+        except VirtualGpuError as error:
+            raise UsageError(f"expected to open {count} virtual GPUs, got an error: {error}") from None
+        yield gpus
+
+
+def _capacities(config: Config, hardware: Hardware, count: int) -> list[int | None]:
+    """Return a capacity for each virtual GPU; the sizes given are those of the GPUs that are asked for."""
+    ordinals = list(dict.fromkeys(_ordinals(config)))
+    sizes = hardware.capacities(len(ordinals))
+    by_ordinal = dict(zip(ordinals, sizes, strict=True))
+    return [by_ordinal.get(index, sizes[0]) for index in range(count)]
+
+
+def _ordinals(config: Config) -> tuple[int, ...]:
+    return tuple(range(config.gpus)) if isinstance(config.gpus, int) else tuple(config.gpus or ())  # type: ignore[arg-type]
+
+
+def num_chosen(config: Config) -> int:
+    """Count the GPUs that the batch is split over."""
+    return len(_ordinals(config))
+
+
+def report_of(
+    config: Config, stepper: Stepper, measured: Measured, chunks: tuple[int, ...] | None = None
+) -> MemoryReport:
+    """Put together what a step showed of the GPUs that were asked for; one that is named twice is one GPU.
+
+    `chunks` are those that were found for `weights: auto`.
+    """
+    ordinals = _ordinals(config)
+    rows = dict.fromkeys(ordinals, 0)
+    found = chunks or split_of(config, measured.batch_size, len(ordinals)).rows()
+    for ordinal, chunk in zip(ordinals, found, strict=True):
+        rows[ordinal] += chunk
+    if config.output_device is not None:
+        rows.setdefault(config.output_device, 0)
+    return MemoryReport(
+        config=config,
+        training=replace(stepper.training, loss=measured.loss),
+        batch_size=measured.batch_size,
+        num_parameters=num_parameters(stepper.built.model),
+        inputs=measured.inputs,
+        gpus=tuple(replace(measured.gpus[ordinal], rows=number) for ordinal, number in rows.items()),
+        card=stepper.hardware.found.name if stepper.hardware.found else "",
+        notes=_assumed(stepper.batches),
+    )
+
+
+def _assumed(batches: BatchMaker) -> tuple[str, ...]:
+    if not batches.worked_out:
+        return ()
+    return (f"--input {batches.worked_out}, worked out from the first layer.",)

@@ -1,0 +1,267 @@
+"""What would help a GPU that lacks room: each change made for real, and a step predicted with it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from dpdemo.arithmetic.chunk import split_batch
+from dpdemo.arithmetic.weights import split_by_chunks
+from dpdemo.config.weights import written
+from dpdemo.errors import RunError
+from dpdemo.memory.losses import Loss, make_loss
+from dpdemo.memory.steps import Measured, Stepper
+from dpdemo.observation.steps import around
+from dpdemo.reports.memory import PARTS, GpuMemory, Remedy, RemedyName, Training
+from dpdemo.weighting import WeightedDataParallel
+from dpdemo.weighting.cutting import scatter_by
+
+_FUSED = ("sgd", "momentum", "adam", "adamw")
+_OF_A_ROW = ("inputs", "activations", "temporaries")
+
+
+def find_remedies(
+    stepper: Stepper, batch_size: int, before: Measured, say: Callable[[str], None]
+) -> tuple[Remedy, ...]:
+    """Try each change at a batch size, and say what the GPU that is worst off gains by it.
+
+    A change that gains nothing, or with which the model cannot run, is left out. The best comes first: the
+    one after which the worst GPU, be it the same or another, has most room left.
+    """
+    found = []
+    for change in _changes(stepper, batch_size, before):
+        say(f"with {change.name}")
+        try:
+            with change.made as measure:
+                after = measure(batch_size)
+        except RunError:  # such as BatchNorm's, of a chunk with one row
+            continue
+        worst, was = _worst(after), _worst(before)
+        gain = (worst.spare_bytes or 0) - (was.spare_bytes or 0)
+        if gain > 0:
+            found.append((gain, Remedy(change.name, change.how, gain, worst.device, worst.peak_bytes)))
+    stepper.forget_optimizer_state()
+    return tuple(remedy for _, remedy in sorted(found, key=lambda pair: -pair[0]))
+
+
+def _worst(measured: Measured) -> GpuMemory:
+    return min(measured.gpus, key=lambda gpu: gpu.spare_bytes or 0)
+
+
+Measure = Callable[[int], Measured]
+
+
+class _Change(NamedTuple):
+    """A change that can be made to a program: what makes it, for a while, and measures a step with it."""
+
+    name: RemedyName
+    how: str
+    made: AbstractContextManager[Measure]
+
+
+def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_Change]:
+    if not stepper.training.inference:
+        yield from _changes_of_training(stepper, batch_size, before)
+    wrapper = stepper.built.wrapper
+    if not isinstance(wrapper, nn.DataParallel) or len(wrapper.device_ids) < 2:
+        return
+    if wrapper is stepper.built.model:  # else other layers wait for the output where it is
+        yield from _changes_of_the_gathering(stepper, wrapper)
+    if isinstance(wrapper, WeightedDataParallel):
+        return
+    sizes = _smaller_first_chunk(batch_size, before, wrapper)
+    if sizes is not None:
+        how = f"--batch-size {batch_size} --chunks {written(sizes)}, as WeightedDataParallel cuts"
+        yield _Change("smaller chunk on GPU 0", how, _chunks_of(stepper, sizes))
+
+
+def _changes_of_training(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_Change]:
+    training = stepper.training
+    blocks = repeated_blocks(stepper.built.model)
+    if blocks is not None:
+        how = f"torch.utils.checkpoint around each {blocks.__name__}"
+        yield _Change("activation checkpointing", how, _checkpointing(stepper, blocks))
+    if not training.amp:
+        how = 'torch.autocast("cuda", dtype=torch.bfloat16) around the forward pass'
+        yield _Change("autocast", how, _with_training(stepper, replace(training, amp=True)))
+    if batch_size > 1:
+        how = f"two backward passes of {-(-batch_size // 2)} rows before each step"
+        yield _Change("gradient accumulation", how, _accumulating(stepper))
+    if training.optimizer in _FUSED and _worst(before).phase == "optimizer step":
+        yield _Change("fused optimizer", "fused=True", _fused_optimizer(stepper))
+
+
+def _changes_of_the_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Iterator[_Change]:
+    if not stepper.training.inference:
+        how = "return the loss from forward, so that only numbers are gathered"
+        yield _Change("loss inside the model", how, _loss_inside(stepper))
+        how = "a process for each GPU, which holds the gradients once more, to send them"
+        yield _Change("DistributedDataParallel", how, _distributed(stepper, wrapper))
+    other = next(index for index in reversed(wrapper.device_ids) if index != wrapper.output_device)
+    how = f"DataParallel(model, output_device={other})"
+    yield _Change("another output_device", how, _output_on(stepper, other))
+
+
+@contextmanager
+def _with_training(stepper: Stepper, changed: Training) -> Iterator[Measure]:
+    training, stepper.training = stepper.training, changed
+    try:
+        yield stepper.measure
+    finally:
+        stepper.training = training
+
+
+@contextmanager
+def _accumulating(stepper: Stepper) -> Iterator[Measure]:
+    """Measure half a batch while the gradients of the other half are there."""
+    with _with_training(stepper, replace(stepper.training, zero_grad="to-zero")) as measure:
+        yield lambda batch_size: measure(-(-batch_size // 2))
+
+
+@contextmanager
+def _fused_optimizer(stepper: Stepper) -> Iterator[Measure]:
+    stepper.forget_optimizer_state()
+    groups = [] if stepper.optimizer is None else stepper.optimizer.param_groups
+    before = [group.get("fused") for group in groups]
+    for group in groups:
+        group["fused"] = True
+    try:
+        yield stepper.measure
+    finally:
+        for group, fused in zip(groups, before, strict=True):
+            group["fused"] = fused
+        stepper.forget_optimizer_state()
+
+
+def repeated_blocks(model: nn.Module) -> type[nn.Module] | None:
+    """Return the class of the blocks that a model repeats: those of its list with the most parameters."""
+    lists = [module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))]
+    alike = [blocks for blocks in lists if _are_blocks(list(blocks))]
+    if not alike:
+        return None
+    largest = max(alike, key=lambda blocks: sum(parameter.numel() for parameter in blocks.parameters()))
+    return type(largest[0])
+
+
+def _are_blocks(parts: list[nn.Module]) -> bool:
+    is_alike = len(parts) > 1 and len({type(part) for part in parts}) == 1
+    return is_alike and len(list(parts[0].modules())) > 2
+
+
+@contextmanager
+def _checkpointing(stepper: Stepper, kind: type[nn.Module]) -> Iterator[Measure]:
+    """Let each block of a class compute its activations again in the backward pass; replicas do so too."""
+    forward: Any = kind.forward
+    had_own = "forward" in vars(kind)
+
+    def checkpointed(self: nn.Module, *args: object, **kwargs: Any) -> object:
+        if not torch.is_grad_enabled():
+            return forward(self, *args, **kwargs)
+        run = partial(forward, self)
+        return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+    kind.forward = checkpointed
+    try:
+        yield stepper.measure
+    finally:
+        if had_own:
+            kind.forward = forward
+        else:
+            del kind.forward
+
+
+@contextmanager
+def _distributed(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Iterator[Measure]:
+    """Run the first GPU's chunk alone, as each process does, and add the buckets of its gradients."""
+    device_ids = wrapper.device_ids
+    trained = [parameter for parameter in wrapper.parameters() if parameter.requires_grad]
+    buckets = sum(parameter.nbytes for parameter in trained)
+
+    def measure(batch_size: int) -> Measured:
+        alone = stepper.measure(split_batch(batch_size, len(device_ids)).largest)
+        first = alone.gpus[device_ids[0]]
+        held = {"temporaries": _part(first, "temporaries") + buckets}
+        parts = tuple(held.get(name, size) for name, size in zip(PARTS, first.parts, strict=True))
+        each = replace(first, parts=parts, reserved_bytes=first.reserved_bytes + buckets)
+        gpus = tuple(
+            replace(each, device=gpu.device, capacity_bytes=gpu.capacity_bytes) for gpu in alone.gpus
+        )
+        return replace(alone, gpus=gpus)
+
+    wrapper.device_ids = device_ids[:1]
+    try:
+        yield measure
+    finally:
+        wrapper.device_ids = device_ids
+
+
+@contextmanager
+def _output_on(stepper: Stepper, index: int) -> Iterator[Measure]:
+    wrapper: Any = stepper.built.wrapper
+    before, wrapper.output_device = wrapper.output_device, index
+    try:
+        yield stepper.measure
+    finally:
+        wrapper.output_device = before
+
+
+class _WithLoss(nn.Module):
+    """A model that returns its loss."""
+
+    def __init__(self, model: nn.Module, loss: Loss, dim: int) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.dim = dim
+
+    def forward(self, *args: object, **kwargs: object) -> torch.Tensor:
+        """Return the loss of one chunk, as a row that can be gathered along the batch dimension."""
+        loss = self.loss(self.model(*args, **kwargs))
+        return loss.reshape((1,) * (self.dim + 1))
+
+
+@contextmanager
+def _loss_inside(stepper: Stepper) -> Iterator[Measure]:
+    wrapper: Any = stepper.built.wrapper
+    inner, loss = wrapper.module, stepper.loss
+    wrapper.module, stepper.loss = _WithLoss(inner, loss, wrapper.dim), make_loss("mean")
+    try:
+        yield stepper.measure
+    finally:
+        wrapper.module, stepper.loss = inner, loss
+
+
+def _smaller_first_chunk(
+    batch_size: int, before: Measured, wrapper: nn.DataParallel[nn.Module]
+) -> tuple[int, ...] | None:
+    """Choose chunks with which the first GPU would be as full as the others; None if it is no fuller."""
+    first, second, *_ = (before.gpus[index] for index in wrapper.device_ids)
+    num_gpus, rows = len(wrapper.device_ids), split_batch(batch_size, len(wrapper.device_ids)).largest
+    row_bytes = max(1, sum(_part(second, part) for part in _OF_A_ROW) // rows)
+    moved = (first.peak_bytes - second.peak_bytes) * (num_gpus - 1) // (row_bytes * num_gpus)
+    moved = min(moved, rows - 1)
+    if moved < 1:
+        return None
+    rest = batch_size - (rows - moved)
+    return (rows - moved, *split_batch(rest, num_gpus - 1).rows())
+
+
+def _part(gpu: GpuMemory, name: str) -> int:
+    return gpu.parts[PARTS.index(name)]
+
+
+@contextmanager
+def _chunks_of(stepper: Stepper, sizes: tuple[int, ...]) -> Iterator[Measure]:
+    """Let scatter cut chunks of these sizes instead of equal ones."""
+
+    def scatter(_: Any, args: Any, kwargs: Any, device_ids: Any, dim: int) -> object:
+        found = scatter_by(lambda rows: split_by_chunks(rows, sizes), args, kwargs, device_ids, dim)
+        return found.args, found.kwargs
+
+    with around(scatter_kwargs=scatter):
+        yield stepper.measure

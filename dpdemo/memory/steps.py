@@ -1,0 +1,245 @@
+"""One step as a training loop makes it, at any batch size, and what each GPU held at its fullest moment.
+
+A step is: gradients cleared, the batch copied to its device, forward, loss, backward, optimizer. An optimizer
+has its state from the first step on, so it is the second one that counts.
+"""
+
+import contextlib
+import gc
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from dpdemo.errors import DpdemoError, RunError, UsageError
+from dpdemo.memory.hardware import Hardware
+from dpdemo.memory.inputs import BatchMaker, shapes_of
+from dpdemo.memory.losses import Loss, make_loss, resolve_loss
+from dpdemo.memory.phases import noting_phases, phase
+from dpdemo.memory.timeline import moments_of
+from dpdemo.memory.workspaces import workspace_sizes
+from dpdemo.models.calling import users_model
+from dpdemo.models.failure import take_apart
+from dpdemo.models.modules import BuiltModel
+from dpdemo.reports.memory import PARTS, GpuMemory, Training
+from dpdemo.reports.split import Shape
+from dpdemo.virtual import UnsupportedOpError, VirtualGpus
+from dpdemo.virtual.ledger import rounded
+from dpdemo.virtual.recorder import Recorder
+
+_OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adafactor": torch.optim.Adafactor,
+}
+
+_WITH_NUMBERS = (
+    "--numbers predicts with real numbers, and takes their memory on this machine; "
+    "or keep what decides out of the step"
+)
+_IN_A_REPLICA = (
+    "a replica of the genuine DataParallel raised it, and so it does on real GPUs; if the model runs on one "
+    "(--gpus 1), `dpdemo check` says what its replicas lack"
+)
+_SAY_WHAT = (
+    "nobody said what the model takes, and its first layer does not tell: it was given one tensor of "
+    "input_size numbers per row; give --input 32x3x224x224, or --inputs pkg.mod:function"
+)
+
+
+@dataclass
+class Watch:
+    """What is kept of each moment of the step that counts: `moments` for a picture, all for a snapshot.
+
+    `recorder` has it after the step.
+    """
+
+    moments: bool = False
+    snapshot: bool = False
+    recorder: Recorder | None = None
+
+    def kept(self) -> Recorder:
+        """Return what followed the step.
+
+        Raises:
+            RuntimeError: there was none yet.
+
+        """
+        if self.recorder is None:
+            raise RuntimeError("expected a step that was watched, got none")
+        return self.recorder
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one step showed."""
+
+    batch_size: int
+    inputs: tuple[tuple[str, Shape], ...]
+    loss: str
+    gpus: tuple[GpuMemory, ...]
+
+
+class Stepper:
+    """Makes steps of one model on open virtual GPUs."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a step depends on
+        self,
+        gpus: VirtualGpus,
+        built: BuiltModel,
+        batches: BatchMaker,
+        training: Training,
+        capacities: Sequence[int | None],
+        hardware: Hardware | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.gpus = gpus
+        self.built = built
+        self.training = training
+        self.batches = batches
+        self._capacities = capacities
+        self.hardware = hardware or Hardware()
+        self._watch = watch or Watch()
+        self._recorder = self._watch.recorder = gpus.recorder
+        self._recorder.keeps_events = self._watch.moments or self._watch.snapshot
+        self._recorder.keeps_frames = self._watch.snapshot
+        gpus.count_scratch(self.hardware.scratch_capability)
+        self.loss: Loss = make_loss(training.loss)
+        self.optimizer = self._make_optimizer()
+
+    def _make_optimizer(self) -> torch.optim.Optimizer | None:
+        make = _OPTIMIZERS.get(self.training.optimizer)
+        trained = [parameter for parameter in self.built.model.parameters() if parameter.requires_grad]
+        return None if make is None or self.training.inference or not trained else make(trained)
+
+    def measure(self, batch_size: int) -> Measured:
+        """Make a step, and say what each GPU held.
+
+        Raises:
+            RunError: if the model fails; it holds the user's own frames.
+
+        """
+        try:
+            with warnings.catch_warnings(), users_model():
+                warnings.simplefilter("ignore")  # a model's warnings are about its numbers
+                inputs, loss = self._warm_step(batch_size)
+        except DpdemoError:
+            raise
+        except Exception as error:
+            raise self._refusal(batch_size, error) from error
+        gpus = tuple(self._memory_of(index) for index in range(len(self.gpus)))
+        return Measured(batch_size, inputs, loss, gpus)
+
+    def step_again(self, batch_size: int) -> None:
+        """Make one step more after a measured one: for whoever counts something else than memory."""
+        with warnings.catch_warnings(), users_model():
+            warnings.simplefilter("ignore")
+            self._step(batch_size)
+
+    def _refusal(self, batch_size: int, error: Exception) -> DpdemoError:
+        failure = take_apart(error)
+        said = f"expected the model to take a batch of {batch_size}, got {failure}"
+        if _lacks_numbers(error):
+            return RunError(said, hint=_WITH_NUMBERS)
+        if self.batches.is_guessed:
+            return UsageError(said, hint=_SAY_WHAT)
+        return RunError(said, hint="" if failure.replica is None else _IN_A_REPLICA)
+
+    def forget_optimizer_state(self) -> None:
+        """Free what the optimizer keeps between steps; it is made again before the next step that counts."""
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
+
+    def _warm_step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
+        """Make a step as all but the first are, and let the ledger see that one alone."""
+        self.forget_optimizer_state()
+        self.built.model.zero_grad()
+        self._restart_recorder()  # each prediction is that of a program that has just begun
+        leaves_something = self.optimizer is not None or self.training.zero_grad != "before"
+        if leaves_something and not self.training.inference:
+            self._step(batch_size)
+        gc.collect()
+        self._recorder.forget_events()
+        self.gpus.reset_peaks()
+        return self._step(batch_size)
+
+    def _restart_recorder(self) -> None:
+        self._recorder.restart()
+        for index in range(len(self.gpus)):
+            for size in self._workspaces:
+                self._recorder.hold(index, rounded(size))
+
+    @property
+    def _workspaces(self) -> list[int]:
+        return workspace_sizes(inference=self.training.inference, capability=self.hardware.capability)
+
+    def _step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
+        self.gpus.phase = "between steps"
+        if self.training.zero_grad != "after":
+            self._zero_grad()
+        self.built.model.train(not self.training.inference)
+        with noting_phases(self.gpus), phase(self.gpus, "forward"), _without_fast_path():
+            args, kwargs = self.batches.make(batch_size, self.built.input_device)
+            shapes = shapes_of((args, kwargs))
+            with torch.set_grad_enabled(not self.training.inference), self._autocast():
+                output = self.built.model(*args, **kwargs)
+                if self.training.inference:
+                    return shapes, "none"
+                if self.training.zero_grad == "after":
+                    self._zero_grad()
+                with phase(self.gpus, "loss"):
+                    name = resolve_loss(self.training.loss, output)
+                    loss = self.loss(output)
+        with phase(self.gpus, "backward"):
+            torch.autograd.backward(loss)
+        if self.optimizer is not None:
+            with phase(self.gpus, "optimizer step"):
+                self.optimizer.step()
+        return shapes, name
+
+    def _zero_grad(self) -> None:
+        self.built.model.zero_grad(set_to_none=self.training.zero_grad != "to-zero")
+
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        return torch.autocast("cuda") if self.training.amp else contextlib.nullcontext()
+
+    def _memory_of(self, index: int) -> GpuMemory:
+        parts, most = self.gpus.peak_by_kind(index), self.gpus.most_by_kind(index)
+        is_used = any(parts.values())
+        workspaces = self._workspaces if is_used else []
+        parts["library workspaces"] = most["library workspaces"] = sum(workspaces)
+        return GpuMemory(
+            device=f"cuda:{index}",
+            parts=tuple(parts[part] for part in PARTS),
+            phase=self.gpus.peak_phase(index),  # type: ignore[arg-type] # the phases are set above
+            capacity_bytes=self._capacities[index],
+            largest=tuple(most[part] for part in PARTS),
+            reserved_bytes=self._recorder.allocators[index].reserved_bytes if is_used else 0,
+            context_bytes=self.hardware.reserve_bytes if is_used else 0,
+            moments=moments_of(self._recorder, index) if self._watch.moments else (),
+        )
+
+
+@contextlib.contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Run a transformer's layers one by one in evaluation too: nobody sees what the one operator holds."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _lacks_numbers(error: BaseException) -> bool:
+    """Return whether an operator needed numbers, also where DataParallel raised its error anew."""
+    return isinstance(error, UnsupportedOpError) or UnsupportedOpError.__name__ in str(error)
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Count a model's numbers; tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,219 @@
+"""What a user gives as inputs, at any batch size: shapes as of `--input`, an example, or a function."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils.rnn import PackedSequence
+
+from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows
+from dpdemo.config.inputspec import read_input
+from dpdemo.errors import UsageError
+from dpdemo.models.failure import user_frames, users_code
+from dpdemo.observation.tree import tensors_in, with_parts
+
+Arguments = tuple[tuple[object, ...], dict[str, object]]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One `--input`: a shape whose first number is the batch size, and perhaps a name and a type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    below: int = 2
+
+    @classmethod
+    def parse(cls, text: str) -> "InputSpec":
+        """Read `32x128`, `mask=32x128:bool` or `ids=32x16:int64<1000`.
+
+        Raises:
+            UsageError: for anything else.
+
+        """
+        written = read_input(text)
+        return cls(written.name, written.shape, getattr(torch, written.dtype), written.below)
+
+    def make(self, rows: int, whole: int, generator: torch.Generator) -> torch.Tensor:
+        """Draw a tensor; one whose first number is the batch size gets `rows` rows."""
+        shape = (rows, *self.shape[1:]) if self.shape[0] == whole else self.shape
+        if self.dtype.is_floating_point:
+            return torch.randn(shape, generator=generator).to(self.dtype)
+        return torch.randint(0, self.below, shape, generator=generator).to(self.dtype)
+
+
+class Batches:
+    """Makes the arguments of a call at a batch size, always the same ones."""
+
+    def __init__(self, make: Callable[[int], object], size: int) -> None:
+        self._make = make
+        self.size = size
+
+    def arguments(self, size: int) -> Arguments:
+        """Return the positional and keyword arguments of a batch of `size` rows."""
+        return as_arguments(self._make(size))
+
+    @classmethod
+    def from_specs(cls, specs: list[InputSpec], size: int | None = None) -> "Batches":
+        """Draw random inputs of given shapes, whose first numbers are the batch size unless one is given."""
+        whole = specs[0].shape[0]
+
+        def make(size: int) -> object:
+            generator = torch.Generator().manual_seed(0)
+            drawn = [(spec.name, spec.make(size, whole, generator)) for spec in specs]
+            args = tuple(tensor for name, tensor in drawn if not name)
+            return args, {name: tensor for name, tensor in drawn if name}
+
+        return cls(make, whole if size is None else size)
+
+    @classmethod
+    def from_example(cls, example: object, dim: int = 0, size: int | None = None) -> "Batches":
+        """Take the rows of an example, over and over where more are wanted."""
+        args, kwargs = as_arguments(example)
+        whole = rows_of(args, kwargs, dim)
+        if not whole:
+            raise UsageError(
+                "expected inputs with at least one tensor that has a batch dimension, got none - at `inputs`",
+                hint="give a tensor, a tuple of positional arguments, or a dict of keyword arguments",
+            )
+        make = lambda rows: (resize(args, whole, rows, dim), resize(kwargs, whole, rows, dim))  # noqa: E731
+        return cls(make, whole if size is None else size)
+
+    @classmethod
+    def from_function(cls, make: Callable[[int], object], size: int) -> "Batches":
+        """Call the user's own function with a batch size."""
+        return cls(partial(_call, make), size)
+
+
+def as_arguments(value: object) -> Arguments:
+    """Read what a user gave as inputs: one value, a tuple of arguments, a dict of them, or (tuple, dict)."""
+    if isinstance(value, PackedSequence):
+        return (value,), {}
+    if isinstance(value, tuple) and len(value) == 2 and _is_pair(value):
+        return tuple(value[0]), dict(value[1])
+    if isinstance(value, tuple):
+        return value, {}
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        return (), value
+    return (value,), {}
+
+
+def _is_pair(value: tuple[object, ...]) -> bool:
+    return isinstance(value[0], tuple) and type(value[1]) is dict
+
+
+def rows_of(args: Any, kwargs: Any, dim: int, num_gpus: int = 0) -> int:
+    """Guess the batch size of a call: that of its tensors, or else the length of an argument."""
+    pictures = [pictures_in(value) for value in (*args, *kwargs.values())]
+    if any(pictures):
+        return max(pictures)
+    tensors = [leaf for leaf in (*tensors_in(args), *tensors_in(kwargs)) if _has(leaf, dim)]
+    of_batch = [one for one in tensors if not is_for_gpus(one, dim, num_gpus)]
+    if tensors:
+        return likely_rows([tensor.size(dim) for tensor in of_batch or tensors])
+    lengths = [_length(value) for value in (*args, *kwargs.values())]
+    return next((length for length in lengths if length), 0)
+
+
+def is_for_gpus(tensor: torch.Tensor, dim: int, num_gpus: int) -> bool:
+    """Return whether a tensor is one number for each GPU."""
+    return bool(num_gpus) and is_for_each_gpu(tensor.size(dim), num_gpus, repeated=is_repeated(tensor))
+
+
+def pictures_in(value: Any) -> int:
+    """Count the pictures of a list of them: tensors (channels, height, width), as detectors take."""
+    if not isinstance(value, list) or len(value) < 2:
+        return 0
+    shapes = [tuple(part.shape) for part in value if isinstance(part, torch.Tensor)]
+    channels = {shape[0] for shape in shapes if len(shape) == 3}
+    are_pictures = len(shapes) == len(value) and all(len(shape) == 3 for shape in shapes)
+    return len(value) if are_pictures and len(channels) == 1 and channels <= {1, 3, 4} else 0
+
+
+def _length(value: object) -> int:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
+        first = next(
+            (leaf for leaf in vars(value).values() if isinstance(leaf, torch.Tensor) and leaf.dim())
+            if hasattr(value, "__dict__")
+            else iter(()),
+            None,
+        )
+        return 0 if first is None else len(first)
+    if isinstance(value, Mapping):
+        return next(
+            (len(part) for part in value.values() if isinstance(part, torch.Tensor) and part.dim()), 0
+        )
+    return length_of(value) or 0
+
+
+def resize(value: object, whole: int, size: int, dim: int) -> object:  # noqa: PLR0911 - a case a line
+    """Cut or repeat to `size` rows whatever has `whole` of them."""
+    if size == whole:
+        return value
+    if isinstance(value, torch.Tensor):
+        if not _is_batch(value, whole, dim):
+            return value
+        return value.index_select(dim, torch.arange(size, device=value.device) % whole)
+    if isinstance(value, dict):
+        return with_parts(value, [resize(part, whole, size, dim) for part in value.values()])
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        if len(value) == whole and not any(_is_batch(part, whole, dim) for part in value):
+            return type(value)(value[row % whole] for row in range(size))
+        return type(value)(resize(part, whole, size, dim) for part in value)
+    if hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module) and not callable(value):
+        return _resize_inside(value, whole, size, dim)
+    if hasattr(value, "take") and hasattr(value, "shape") and value.shape[:1] == (whole,):
+        return value.take([row % whole for row in range(size)], axis=0)  # numpy
+    return value
+
+
+def _resize_inside(value: object, whole: int, size: int, dim: int) -> object:
+    twin = copy.copy(value)
+    try:
+        for name, part in vars(value).items():
+            setattr(twin, name, resize(part, whole, size, dim))
+    except (AttributeError, TypeError):  # frozen
+        return value
+    return twin
+
+
+def _is_batch(value: object, whole: int, dim: int) -> bool:
+    return isinstance(value, torch.Tensor) and _has(value, dim) and value.size(dim) == whole
+
+
+def _has(tensor: torch.Tensor, dim: int) -> bool:
+    return -tensor.dim() <= dim < tensor.dim()
+
+
+def is_repeated(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a column that holds one number over and over."""
+    if tensor.dim() == 0 or not 1 < tensor.size(0) == tensor.numel() <= 64 or tensor.layout != torch.strided:
+        return False
+    if tensor.device.type == "meta" or isinstance(tensor, UninitializedParameter):
+        return False
+    column = tensor.detach().reshape(-1).cpu()
+    return bool((column == column[0]).all())
+
+
+def length_of(value: Any) -> int | None:
+    """Ask a value for its length; None where it has none to tell."""
+    try:
+        return len(value)
+    except Exception:  # noqa: BLE001 - a user's own __len__
+        return None
+
+
+def _call(function: Callable[[int], object], batch_size: int) -> object:
+    try:
+        with users_code():
+            return function(batch_size)
+    except Exception as error:
+        raise UsageError(
+            f"expected inputs for a batch of {batch_size}, got {type(error).__name__}: {error} - at `inputs`"
+            + user_frames(error)
+        ) from error

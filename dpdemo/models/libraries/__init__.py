@@ -1,0 +1,25 @@
+"""Models of the common libraries by name, without weights: `transformers:gpt2-xl`, `torchvision:resnet50`.
+
+    build.py         the model that a name means
+    sizes.py         the sizes of the models that people name most often, so that no network is needed
+    huggingface.py   transformers: an architecture by its configuration, and the inputs that it takes
+    images.py        torchvision and timm
+
+Each returns what a user's own factory may: the model, and a function from a batch size to its inputs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Inputs = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class InputSizes:
+    """How large the inputs of a library's model are; None is what the model was made for.
+
+    `seq_len` counts tokens of a text, `image_size` pixels of an image's sides.
+    """
+
+    seq_len: int | None = None
+    image_size: int | None = None

@@ -1,0 +1,213 @@
+"""Models of transformers by their configuration, without weights, and the inputs that training gives them."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.errors import UsageError
+from dpdemo.models.libraries import Inputs, InputSizes
+from dpdemo.models.libraries.sizes import SIZES, find_sized
+
+_SEQ_LEN, _SECONDS_OF_SOUND, _RATE = 512, 1, 16000
+_WORD = 3  # past the ids of most special tokens
+_FAMILIES = (
+    ("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
+    ("speech", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"),
+    ("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES"),
+    ("masked", "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
+    ("causal", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
+    ("sound", "MODEL_FOR_CTC_MAPPING_NAMES"),
+    ("sound class", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"),
+    ("segmentation", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES"),
+    ("any", "MODEL_MAPPING_NAMES"),
+)
+"""What models are for, with transformers' table of the classes that have a loss for it."""
+
+
+def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inputs]:
+    """Build the model of a name, a type or a config.json, and the function that makes its inputs.
+
+    Raises:
+        UsageError: if there is no such model, or transformers cannot build it.
+
+    """
+    config = _config(name, where)
+    family, kind = _class_of(config, where)
+    if kind.config_class is config.sub_configs.get("text_config"):  # the text half of a model for more
+        config = config.get_text_config()
+    for part in (config, _of_text(config)):
+        part.use_cache = False  # as in training; and DataParallel cannot gather a cache
+        if family in {"sound class", "image"} and getattr(part, "pad_token_id", 0) is None:
+            part.pad_token_id = 0
+    if getattr(config, "decoder_start_token_id", 0) is None or not hasattr(config, "decoder_start_token_id"):
+        config.decoder_start_token_id = 0
+    if config.is_encoder_decoder and getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0
+    try:
+        model = kind(config)
+    except Exception as error:
+        raise UsageError(
+            f"expected a model of transformers, got {type(error).__name__} from {kind.__name__}: {error} - "
+            f"at {where}",
+            hint="does its configuration leave values open? write them in a file: transformers:config.json",
+        ) from error
+    _install_hooks(model)
+    return model, _inputs(family, config, model, sizes)
+
+
+def _of_text(config: Any) -> Any:
+    """Return the part of a configuration that tells of texts: of an encoder and a decoder, the latter's."""
+    try:
+        return config.get_text_config()
+    except ValueError:
+        return config.get_text_config(decoder=True)
+
+
+def _config(name: str, where: str) -> Any:
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if name.endswith(".json") or Path(name).is_dir():
+        return _read(lambda: AutoConfig.from_pretrained(name), name, where)
+    sized = find_sized(name)
+    if sized is not None:
+        return CONFIG_MAPPING[sized.model_type](**sized.sizes)
+    if name in CONFIG_MAPPING:
+        return _default(CONFIG_MAPPING[name], where)
+    known = [*SIZES, *CONFIG_MAPPING.keys()]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    hint += "any other is named by its config.json: transformers:path/to/config.json"
+    return _read(lambda: AutoConfig.from_pretrained(name, local_files_only=True), name, where, hint)
+
+
+def _default(kind: Any, where: str) -> Any:
+    try:
+        return kind()
+    except Exception as error:
+        raise UsageError(
+            f"expected a model type with sizes of its own, got {type(error).__name__} from {kind.__name__}: "
+            f"{error} - at {where}",
+            hint="write them in a file: transformers:config.json",
+        ) from error
+
+
+def _read(read: Callable[[], object], name: str, where: str, hint: str = "") -> object:
+    try:
+        return read()
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"expected a model of transformers, got {name!r}, which is not in the table of common ones, no "
+            f"model type, and neither a file nor in the local cache - at {where}"
+            if hint
+            else f"expected a config.json of transformers, got {error} - at {where}",
+            hint=hint,
+        ) from error
+
+
+def _class_of(config: Any, where: str) -> tuple[str, Any]:
+    """Choose the class that trains: the one that the configuration names, else the first with a loss."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    tables = {family: getattr(modeling_auto, table) for family, table in _FAMILIES}
+    named = (getattr(config, "architectures", None) or [None])[0]
+    for family, table in tables.items():
+        found = table.get(config.model_type)
+        found = found[0] if isinstance(found, (list, tuple)) else found
+        if found is not None and (named in {None, found} or family == "any"):
+            name = named or found
+            return _family_of(name, family), getattr(transformers, name)
+    if named is not None and hasattr(transformers, named):
+        return _family_of(named, "any"), getattr(transformers, named)
+    raise UsageError(f"expected a model type with a class to train, got {config.model_type!r} - at {where}")
+
+
+def _family_of(name: str, family: str) -> str:
+    ends = {"ForSequenceClassification": "text class", "ForCausalLM": "causal", "LMHeadModel": "causal",
+            "ForTokenClassification": "masked", "ForMaskedLM": "masked"}  # fmt: skip
+    return next((kind for end, kind in ends.items() if name.endswith(end)), family)
+
+
+def _install_hooks(model: nn.Module) -> None:
+    """Let transformers put its hooks for outputs into the model now, as a first call of it alone does.
+
+    A model whose first call is under DataParallel gets them from each replica, in dicts that replicas share,
+    and then sees each output several times: on real GPUs too.
+    """
+    try:
+        from transformers.utils.output_capturing import maybe_install_capturing_hooks
+    except ImportError:  # before transformers 5
+        return
+    for module in model.modules():
+        if hasattr(module, "_can_record_outputs"):
+            maybe_install_capturing_hooks(module)
+
+
+def _inputs(family: str, config: Any, model: Any, sizes: InputSizes) -> Inputs:
+    if family in {"image", "segmentation"} or getattr(model, "main_input_name", "") == "pixel_values":
+        return _of_images(family, config, sizes)
+    if family in {"speech", "sound", "sound class"}:
+        return _of_sounds(family, config, model)
+    return _of_texts(family, config, sizes)
+
+
+def _of_texts(family: str, config: object, sizes: InputSizes) -> Inputs:
+    text = _of_text(config)
+    words = getattr(text, "vocab_size", None) or 100
+    positions = getattr(text, "max_position_embeddings", None) or _SEQ_LEN
+    length = sizes.seq_len or (min(_SEQ_LEN, positions) if positions > 0 else _SEQ_LEN)
+
+    def make(rows: int) -> dict[str, torch.Tensor]:
+        ids = torch.full((rows, length), min(_WORD, words - 1))
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if family in {"causal", "masked", "seq2seq"}:
+            return given | {"labels": ids.clone()}
+        return given | ({"labels": torch.zeros(rows, dtype=torch.int64)} if family == "text class" else {})
+
+    return make
+
+
+def _of_images(family: str, config: object, sizes: InputSizes) -> Inputs:
+    backbone = getattr(config, "backbone_config", None)
+    found: Any = (
+        sizes.image_size or getattr(config, "image_size", None) or getattr(backbone, "image_size", 224)
+    )
+    height, width = (found, found) if isinstance(found, int) else tuple(found)
+    channels = getattr(config, "num_channels", None) or 3
+
+    def make(rows: int) -> dict[str, torch.Tensor]:
+        label = (rows, height, width) if family == "segmentation" else (rows,)
+        pixels = torch.empty(rows, channels, height, width, device="meta")
+        is_labelled = family in {"image", "segmentation"}  # boxes are lists of dicts, which nothing can split
+        return {"pixel_values": pixels} | (
+            {"labels": torch.zeros(label, dtype=torch.int64)} if is_labelled else {}
+        )
+
+    return make
+
+
+def _of_sounds(family: str, config: Any, model: Any) -> Inputs:
+    name = getattr(model, "main_input_name", "input_values")
+    bins = (
+        getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", None) or 80
+    )
+    if name == "input_values":
+        shape: tuple[int, ...] = (_SECONDS_OF_SOUND * _RATE,)
+        if config.model_type == "audio-spectrogram-transformer":
+            shape = (config.max_length, bins)
+    elif config.model_type == "whisper":
+        shape = (bins, 2 * config.max_source_positions)
+    else:
+        shape = (_SECONDS_OF_SOUND * 100, bins)
+
+    def make(rows: int) -> dict[str, torch.Tensor]:
+        labels = torch.zeros(rows, dtype=torch.int64)
+        if family != "sound class":
+            labels = torch.ones(rows, 10, dtype=torch.int64)
+        return {name: torch.empty(rows, *shape, device="meta"), "labels": labels}
+
+    return make

@@ -1,0 +1,48 @@
+"""What a command does with a TARGET: what builds the model, and inputs where none were given."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from dpdemo.config.catalogue import MODELS
+from dpdemo.config.load import make_config
+from dpdemo.errors import UsageError
+from dpdemo.models.guessing import guess_input
+from dpdemo.models.modules import Placement, build
+from dpdemo.models.user import Given, find_object, make_model
+
+
+def find_model(target: str, where: str) -> Given:
+    """Find the model that a target names, or what builds it; a built-in one by its name.
+
+    Raises:
+        UsageError: if there is none.
+
+    """
+    return _builder(target) if target in MODELS else find_object(target, where)
+
+
+def _builder(name: str) -> Callable[[], nn.Module]:
+    cpu = torch.device("cpu")
+    config = make_config({"model": name})
+    return lambda: build(config, Placement(lambda module: module, cpu, cpu)).model
+
+
+def work_out_input(given: Given, target: str, batch_size: int, where: str) -> str | None:
+    """Work out the input of a model by its first layer, as `--input` takes it; None where it brings its own.
+
+    Raises:
+        UsageError: if the layers do not tell.
+
+    """
+    model, with_it = make_model(given, target, where)
+    if with_it is not None:
+        return None
+    found = guess_input(model, batch_size)
+    if found is None:
+        raise UsageError(
+            f"expected inputs of `{target}`, got none, and its layers do not tell - at option `--input`",
+            hint="give the shape of each argument, such as --input 32x128 --input mask=32x128:bool",
+        )
+    return found

@@ -1,0 +1,160 @@
+"""The one seam on DataParallel's steps: what looks at them, or changes one, stands around them here.
+
+Every way of splitting a batch leads through six functions of `torch.nn.parallel`: `DataParallel.forward`
+calls `scatter_kwargs`, `replicate`, `parallel_apply` and `gather` (torch/nn/parallel/data_parallel.py); so do
+`data_parallel`, subclasses with a forward of their own, and programs that call the functions by hand. A
+program may have imported their names long before, so a name is not what is replaced: the function itself is
+given other code, and its own back. `DataParallel.__init__` and `.__call__` tell when a wrapper is built and
+called.
+
+    with around(replicate=look): ...     # def look(proceed, *args, **kwargs): return proceed(*args, **kwargs)
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial, wraps
+from types import FunctionType
+from typing import Any
+
+from torch import nn
+
+from dpdemo.virtual.patches import Patch, applied
+
+Around = Callable[..., Any]
+"""Called in place of a step, with `proceed` before the step's own arguments: `proceed` makes the step."""
+
+_HOMES = {
+    "scatter": "scatter_gather",
+    "scatter_kwargs": "scatter_gather",
+    "replicate": "replicate",
+    "parallel_apply": "parallel_apply",
+    "gather": "scatter_gather",
+    "data_parallel": "data_parallel",
+}
+_METHODS = {"build": "__init__", "call": "__call__"}
+STEPS = (*_METHODS, *_HOMES)
+"""`build` and `call` are DataParallel's methods; the others are functions of torch.nn.parallel."""
+
+_listeners: tuple[dict[str, Around], ...] = ()
+_lock = threading.Lock()
+_local = threading.local()
+
+
+class WhileAny:
+    """Holds a context open while anyone is in it: those of several threads would be undone out of order."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._num_inside = 0
+        self._undo = ExitStack()
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Enter it for the length of a `with` block."""
+        with self._lock:
+            if not self._num_inside:
+                self._undo.enter_context(self._make())
+            self._num_inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_inside -= 1
+                if not self._num_inside:
+                    self._undo.close()
+
+
+@contextmanager
+def around(**steps: Around) -> Iterator[None]:
+    """Stand around steps of every DataParallel of this process, for the length of a `with` block.
+
+    Args:
+        steps: by the name of a step (one of `STEPS`), what is called in its place. Of two blocks that are
+            open at once, the one opened later stands outside.
+
+    """
+    unknown = set(steps) - set(STEPS)
+    assert not unknown, f"no steps of DataParallel: {unknown}"  # noqa: S101 - our own mistake
+    global _listeners  # noqa: PLW0603 - functions of torch are one for the whole process, and so is this
+    with _SEAM.open():
+        with _lock:
+            _listeners = (*_listeners, steps)
+        try:
+            yield
+        finally:
+            with _lock:
+                _listeners = tuple(one for one in _listeners if one is not steps)
+
+
+@contextmanager
+def replaced(owner: object, name: str, make: Callable[[str, Around], Around]) -> Iterator[None]:
+    """Replace `owner.name` by what `make` builds around it, and put it back after a `with` block."""
+    with applied([Patch(owner, name, make(name, getattr(owner, name)), "it is watched")]):
+        yield
+
+
+def _through(step: str, genuine: Around, /, *args: object, **kwargs: object) -> object:
+    """Make a step through everything that stands around it."""
+    if step == "scatter" and getattr(_local, "in_scatter_kwargs", False):
+        return genuine(*args, **kwargs)  # which is the step that was asked for
+    proceed = genuine if step != "scatter_kwargs" else partial(_scatter_kwargs, genuine)
+    for listener in _listeners:
+        if step in listener:
+            proceed = partial(listener[step], proceed)
+    return proceed(*args, **kwargs)
+
+
+def _scatter_kwargs(genuine: Around, /, *args: object, **kwargs: object) -> object:
+    _local.in_scatter_kwargs = True
+    try:
+        return genuine(*args, **kwargs)
+    finally:
+        _local.in_scatter_kwargs = False
+
+
+def _route(*args: object, _through: Around, **kwargs: object) -> object:
+    """Be the code of a function that leads through the seam; `_through` is a default that it is given."""
+    return _through(*args, **kwargs)
+
+
+@contextmanager
+def _rerouted(step: str) -> Iterator[None]:
+    """Give a function of torch.nn.parallel the code of `_route`, and its own back."""
+    function: Any = vars(sys.modules[f"torch.nn.parallel.{_HOMES[step]}"])[step]
+    code, keywords = function.__code__, function.__kwdefaults__
+    genuine = FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    genuine.__kwdefaults__ = keywords
+    function.__kwdefaults__ = {"_through": partial(_through, step, genuine)}  # first: the code needs it
+    function.__code__ = _route.__code__
+    try:
+        yield
+    finally:
+        function.__code__ = code
+        function.__kwdefaults__ = keywords
+
+
+def _method(step: str) -> Patch:
+    genuine: Around = getattr(nn.DataParallel, _METHODS[step])
+
+    @wraps(genuine)
+    def method(self: nn.Module, *args: object, **kwargs: object) -> object:
+        return _through(step, genuine, self, *args, **kwargs)
+
+    return Patch(nn.DataParallel, _METHODS[step], method, "a wrapper is built or called")
+
+
+@contextmanager
+def _open() -> Iterator[None]:
+    with ExitStack() as undo:
+        for step in _HOMES:
+            undo.enter_context(_rerouted(step))
+        undo.enter_context(applied([_method(step) for step in _METHODS]))
+        yield
+
+
+_SEAM = WhileAny(_open)

@@ -1,0 +1,1 @@
+"""What will be split how, by arithmetic alone."""

@@ -1,0 +1,81 @@
+"""Predicting what each rank of DistributedDataParallel draws and computes, by arithmetic alone.
+
+DistributedSampler gives all ranks the same number of samples, so every batch is one run of equal ranks; with
+weights there are some.
+"""
+
+from dataclasses import replace
+
+from dpdemo.arithmetic.chunk import Split
+from dpdemo.arithmetic.sampler import Epoch
+from dpdemo.config.catalogue import MODELS
+from dpdemo.config.fields import Config
+from dpdemo.config.ranks import distribute_epoch
+from dpdemo.prediction.shapes import outside_of, predicted_devices, replica_runs
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.distribution import Distribution, Indices, NodeRun
+from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.reports.tracing import trace_visits
+
+
+def predict_ddp(config: Config) -> SplitReport:
+    """Predict the epoch of a checked DDP config.
+
+    Raises:
+        UsageError: if `gpus` is `all`.
+
+    """
+    node = _node_devices(config)
+    devices = node.tiled(config.nodes)
+    epoch = distribute_epoch(config, len(devices))
+    groups = []
+    if epoch.num_full_batches:
+        groups.append(_group(config, devices, first=1, count=epoch.num_full_batches, split=epoch.full))
+    if epoch.last:
+        groups.append(_group(config, devices, first=epoch.num_batches, count=1, split=epoch.last))
+    report = SplitReport(
+        "simulate",
+        config,
+        devices,
+        tuple(groups),
+        strategy="ddp",
+        wrapped=MODELS[config.model].wrapped if config.is_builtin else "",
+        distribution=_distribution(config, epoch, NodeRun(0, config.nodes, 0, node)),
+    )
+    if config.trace_sample is None:
+        return report
+    visits = epoch.visits(config.trace_sample)
+    return replace(report, trace=trace_visits(report, config.trace_sample, visits))
+
+
+def _node_devices(config: Config) -> Devices:
+    devices = predicted_devices(config)
+    return devices.tiled(config.processes or 1) if devices.kind == "cpu" else devices
+
+
+def _group(config: Config, devices: Devices, *, first: int, count: int, split: Split) -> BatchGroup:
+    return BatchGroup(
+        first=first,
+        count=count,
+        batch_size=split.batch_size,
+        in_model=replica_runs(config, devices, split),
+        idle=devices[len(devices) :],
+        outside=outside_of(config, devices, split.runs[0].rows),
+    )
+
+
+def _distribution(config: Config, epoch: Epoch, nodes: NodeRun) -> Distribution:
+    return Distribution(
+        nodes=(nodes,),
+        batch_size=epoch.full.largest,
+        global_batch_size=epoch.full.batch_size,
+        drawn=epoch.drawn,
+        num_repeated=epoch.num_repeated,
+        num_dropped=epoch.num_dropped,
+        repeated=None if config.shuffle else _indices(epoch.repeated()),
+        dropped=None if config.shuffle else _indices(epoch.dropped()),
+    )
+
+
+def _indices(span: range) -> Indices:
+    return (span,) if span else ()

@@ -1,0 +1,83 @@
+"""What both predictions need: the names of the devices, and the shapes inside and outside the model."""
+
+from itertools import groupby
+from typing import Any
+
+from dpdemo.arithmetic.chunk import Split
+from dpdemo.config.catalogue import MODELS, ModelShapes, batched
+from dpdemo.config.fields import Config
+from dpdemo.errors import UsageError
+from dpdemo.reports.devices import Devices, joined
+from dpdemo.reports.split import Outside, ReplicaRun, Shapes, one
+
+
+def predicted_devices(config: Config) -> Devices:
+    """Name the devices of `gpus`: the CPU when there is none.
+
+    Raises:
+        UsageError: if `gpus` is `all`, or left out although there is an `output_device`.
+
+    """
+    match config.gpus:
+        case None if config.output_device is not None:
+            raise UsageError(
+                f"expected GPUs to gather on, got output_device {config.output_device} without `gpus` - "
+                "at key `output_device`",
+                hint="say how many GPUs to preview: --gpus 8",
+            )
+        case None:
+            return Devices.cpu()
+        case int(count):
+            return Devices.of("cuda", range(count))
+        case "all":
+            raise UsageError(
+                "expected a count such as 8, or ordinals such as 0,1,2, got `all`, which depends on the "
+                "machine - at key `gpus`",
+                hint="say how many GPUs to preview: --gpus 8",
+            )
+        case ordinals:
+            return Devices.of("cuda", ordinals)
+
+
+def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
+    """Give the shapes that go into the wrapped module and come out of it, for a chunk of so many rows."""
+    if not config.is_builtin:
+        return one(batched((config.input_size,), rows, config.dim)), ()
+    model = MODELS[config.model]
+    sample = model.inner_input or model.input
+    result = model.inner_output or model.output
+    return _shapes(config, sample, rows), _shapes(config, result, rows)
+
+
+def replica_runs(config: Config, devices: Devices, split: Split) -> tuple[ReplicaRun, ...]:
+    """Give what arrives in the replicas of a split: numbered without the devices that get no rows."""
+    found: list[ReplicaRun] = []
+    number = 0
+    # idle devices may stand between equal ones
+    for rows, runs in groupby(split.runs, key=lambda run: run.rows):
+        used = joined(devices[run.first : run.first + run.count] for run in runs)
+        found.append(ReplicaRun(number, used, rows, *inner_shapes(config, rows)))
+        number += len(used)
+    return tuple(found)
+
+
+def outside_of(config: Config, devices: Devices, rows: int) -> Outside:
+    """Give what the training loop sees of a batch of so many rows."""
+    first = devices.name(0)
+    gathered = first
+    # With one device DataParallel calls its module and gathers nothing (torch/nn/parallel/data_parallel.py)
+    if len(devices) > 1 and config.output_device is not None:
+        gathered = f"cuda:{config.output_device}"
+    if not config.is_builtin:
+        return Outside(first, gathered, one(batched((config.input_size,), rows, config.dim)), ())
+    model: ModelShapes = MODELS[config.model]
+    return Outside(
+        input_device="cpu" if model.reads_cpu_input else first,
+        device=gathered,
+        input=_shapes(config, model.input, rows),
+        output=_shapes(config, model.output, rows),
+    )
+
+
+def _shapes(config: Config, sample: Any, rows: int) -> Shapes:
+    return one(batched(sample(config.input_size, config.output_size), rows, config.dim))

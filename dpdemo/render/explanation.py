@@ -1,0 +1,184 @@
+"""The picture of an explanation: a table for each step, what it moved, and a sentence to learn from."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dpdemo.arithmetic.tolerance import EXACT, tolerance_of
+from dpdemo.bytesize import size
+from dpdemo.config.weights import is_weighted
+from dpdemo.render.console import GAP, Canvas, grid
+from dpdemo.render.files import Drawing
+from dpdemo.render.markdown import escaped, table
+from dpdemo.render.shapes import bracketed
+from dpdemo.render.split.words import over
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.explanation import Explanation, Move, Part, Step
+from dpdemo.wording import counted, printable
+
+FEW = 4
+"""Up to this many parts each have a line; of more, equal neighbours share one."""
+_ROOMY = 60
+"""Under this width columns stand one blank apart."""
+
+
+def drawing(explanation: Explanation) -> Drawing:
+    """Make the drawing of an explanation."""
+    draw = partial(_draw, explanation)
+    return Drawing.of(explanation, "dpdemo explain", draw, markdown=partial(_markdown, explanation))
+
+
+def _draw(explanation: Explanation, canvas: Canvas) -> Iterator[RenderableType]:
+    gap = GAP if canvas.width >= _ROOMY else 1
+    yield canvas.text(title(explanation), style="bold")
+    yield canvas.text(_setting(explanation), style="dim")
+    for number, step in enumerate(explanation.steps, 1):
+        yield Text()
+        yield canvas.text(f"{number} {step.call}", style="bold")
+        yield _tensors(step, canvas, gap)
+        if step.moved:
+            yield _copies(step, canvas, gap)
+        yield Padding(canvas.text(step.lesson), (0, 0, 0, GAP))
+    yield Text()
+    yield _proof(explanation, canvas)
+
+
+def _markdown(explanation: Explanation) -> Iterator[str]:
+    yield f"### {escaped(title(explanation))}\n\n{escaped(_setting(explanation))}\n"
+    for number, step in enumerate(explanation.steps, 1):
+        yield f"\n{number}. `{printable(step.call)}`: {escaped(step.lesson)}\n\n"
+        rows = [("in", *cells) for cells in _lines(step.given)] + [
+            ("out", *cells) for cells in _lines(step.made)
+        ]
+        rows += [("copied", way, "", "", amount) for way, amount in _moves(step.moved)]
+        yield from table(("", "What", "Shapes", "Device", "Bytes"), [list(map(escaped, row)) for row in rows])
+    for said in (same_as_data_parallel(explanation), same_as_plain(explanation)):
+        yield f"\n- {escaped(said)}" if said else ""
+    yield "\n"
+
+
+def title(explanation: Explanation) -> str:
+    """Say what was explained: `Explained: linear, one batch of 30 over 3 virtual GPUs`."""
+    batch = f"{printable(explanation.config.model)}, one batch of {explanation.batch_size}"
+    return f"Explained: {batch} {over(explanation.devices, virtual=explanation.virtual)}"
+
+
+def _setting(explanation: Explanation) -> str:
+    wrapper = "WeightedDataParallel" if is_weighted(explanation.config) else "DataParallel"
+    what = f"{explanation.wrapped} in {wrapper}" if explanation.wrapped else wrapper
+    if explanation.devices.kind == "cpu":
+        return what
+    source = (
+        "copies counted by the ledger"
+        if explanation.bytes_from == "ledger"
+        else "copies read off the tensors"
+    )
+    return f"{what} on {explanation.devices}, {source}"
+
+
+def _tensors(step: Step, canvas: Canvas, gap: int) -> Table:
+    rows = grid(_LABEL, "keep", "fold", "keep", "keep", gap=gap)
+    for view, parts in (("in", step.given), ("out", step.made)):
+        for index, cells in enumerate(_lines(parts)):
+            label = Text(f"  {view}" if not index else "", "dim")
+            rows.add_row(label, *map(canvas.text, cells))
+    return rows
+
+
+_LABEL = len("  copied")
+
+
+def _copies(step: Step, canvas: Canvas, gap: int) -> Table:
+    rows = grid(_LABEL, "fold", gap=gap)
+    for index, (way, amount) in enumerate(_moves(step.moved)):
+        rows.add_row(Text("" if index else "  copied", "dim"), canvas.text(f"{way}  {amount}"))
+    return rows
+
+
+def _lines(parts: Sequence[Part]) -> Iterator[tuple[str, str, str, str]]:
+    for run in _runs(parts):
+        first, last = run[0], run[-1]
+        label, device = first.label, first.device
+        each = ""
+        if len(run) > 1:
+            label = f"{label}–{last.label.rpartition(' ')[2]}"
+            device = str(Devices.from_names([part.device for part in run]))
+            each = " each"
+        what = ", ".join(bracketed(first.shapes)) if first.shapes else counted(first.num_tensors, "tensor")
+        yield label, what, device, size(first.num_bytes) + each
+
+
+def _runs(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+    """Give each part alone where there are few, else neighbours that are equal but for their device."""
+    if len(parts) <= FEW:
+        yield from ((part,) for part in parts)
+        return
+    for _, run in itertools.groupby(parts, key=lambda part: (part.shapes, part.num_tensors, part.num_bytes)):
+        yield tuple(run)
+
+
+def _moves(moves: Sequence[Move]) -> Iterator[tuple[str, str]]:
+    """Write `cuda:0 → cuda:1–2` and `200 B each`: equal amounts out of, or into, one device are one line."""
+    left = list(moves)
+    while left:
+        first = left[0]
+        sent = [move for move in left if (move.source, move.num_bytes) == (first.source, first.num_bytes)]
+        got = [move for move in left if (move.target, move.num_bytes) == (first.target, first.num_bytes)]
+        run = sent if len(sent) >= len(got) else got
+        sources = _named([move.source for move in run])
+        targets = _named([move.target for move in run])
+        yield f"{sources} → {targets}", size(first.num_bytes) + (" each" if len(run) > 1 else "")
+        left = [move for move in left if move not in run]
+
+
+def _named(names: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    return distinct[0] if len(distinct) == 1 else str(Devices.from_names(distinct))
+
+
+def _proof(explanation: Explanation, canvas: Canvas) -> Table:
+    rows = grid("keep", "fold")
+    style = "bold green" if explanation.proof.equals_data_parallel else "bold red"
+    said = (same_as_data_parallel(explanation), same_as_plain(explanation))
+    for label, text in zip((Text("Result", style), Text()), said, strict=True):
+        rows.add_row(label, canvas.text(text))
+    return rows
+
+
+def same_as_data_parallel(explanation: Explanation) -> str:
+    """Say how the result compares with the genuine DataParallel's."""
+    proof = explanation.proof
+    call = f"{'Weighted' if is_weighted(explanation.config) else ''}DataParallel(module)(input)"
+    if proof.equals_data_parallel:
+        return f"equal to {call}, bit for bit"
+    if proof.data_parallel_difference is None:
+        return f"NOT what {call} returns: other shapes"
+    return f"NOT equal to {call}: {proof.data_parallel_difference:.3g} apart"
+
+
+def same_as_plain(explanation: Explanation) -> str:
+    """Say how the result compares with a plain call of the module on one device."""
+    proof = explanation.proof
+    call = f"module(input) on {proof.plain_device or 'one device'}"
+    if proof.plain_difference is None:
+        return f"of other shapes than {call}: what has no batch dimension is gathered as a vector"
+    tolerance = tolerance_of(proof.plain_dtype)
+    if proof.plain_difference == 0 and (tolerance == EXACT or not _is_cut(explanation)):
+        return f"equal to {call}, bit for bit"
+    if proof.plain_difference == 0 or proof.plain_difference <= tolerance.allowed(proof.plain_scale):
+        return f"equal to {call} to round-off: {proof.plain_difference:.3g} apart at most"
+    return (
+        f"up to {proof.plain_difference:.3g} from {call} (largest number {proof.plain_scale:.3g}): "
+        "chunks are treated otherwise than the whole batch, as by BatchNorm in training"
+    )
+
+
+def _is_cut(explanation: Explanation) -> bool:
+    """Return whether kernels saw other shapes than in a plain call: some processors take others for them."""
+    scatter = explanation.step("scatter")
+    return scatter is not None and len(scatter.made) > 1

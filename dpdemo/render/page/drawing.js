@@ -1,0 +1,52 @@
+// What all parts of the page are drawn with.
+
+/** Makes an element: its attributes, then its children, which are elements or texts. */
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") element.addEventListener("click", value);
+    else if (key === "width") element.style.setProperty("--share", value);
+    else if (value !== false && value != null) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child != null));
+  return element;
+}
+
+function show(id, ...children) {
+  byId(id).replaceChildren(...children);
+}
+
+const counted = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : noun.endsWith("ch") ? "es" : "s"}`;
+const grouped = (number) => number.toLocaleString("en-US");
+const percent = (ratio) => `${(100 * ratio).toFixed(1).replace(/\.0$/, "")} %`;
+const times = (ratio) => `${ratio.toFixed(2).replace(/\.?0+$/, "")} ×`;
+const gpuName = (gpu) => `cuda:${gpu}`;
+const span = (first, last) => (first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`);
+
+/** Bytes in units of 1024, as dpdemo writes them. */
+function size(bytes) {
+  if (bytes == null) return "unknown";
+  if (bytes < 1024) return `${bytes} B`;
+  let amount = bytes;
+  let unit = "";
+  for (unit of ["KiB", "MiB", "GiB", "TiB"]) {
+    amount /= 1024;
+    if (Math.round(amount * 10) / 10 < 1000) break;
+  }
+  const digits = amount < 9.995 ? 2 : amount < 99.95 ? 1 : 0;
+  const text = amount.toFixed(digits);
+  return `${digits ? text.replace(/\.?0+$/, "") : text} ${unit}`;
+}
+
+/** A bar whose length is a share of the largest chunk; its colour only tells neighbours apart. */
+function bar(rows, largest, gpu) {
+  return make("span", { class: `bar hue${gpu % 5}`, width: rows / largest, "aria-hidden": "true" });
+}
+
+/** A table: what its columns are called, then its rows, whose first cell is a heading. */
+function table(caption, head, rows) {
+  return make("table", {}, make("caption", {}, caption),
+    make("thead", {}, make("tr", {}, ...head.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, ...rows.map(([first, ...cells]) => make("tr", {}, make("th", { scope: "row" }, first),
+      ...cells.map((cell) => make("td", {}, ...[cell].flat()))))));
+}

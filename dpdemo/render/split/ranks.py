@@ -1,0 +1,140 @@
+"""The lines and words of DistributedDataParallel: ranks by node, and samples drawn twice or never."""
+
+from collections.abc import Iterator
+
+from dpdemo.arithmetic.weights import short_list
+from dpdemo.config.ranks import distribute_epoch
+from dpdemo.config.weights import is_weighted
+from dpdemo.reports.distribution import Distribution, Indices, NodeRun
+from dpdemo.reports.split import ReplicaRun, SplitReport
+from dpdemo.wording import counted
+
+MANY = 16
+"""With more ranks than this, those of a node share a line; with more nodes than this, nodes do."""
+_LISTED = 3
+
+
+def labels(distribution: Distribution, run: ReplicaRun) -> Iterator[tuple[str, int]]:
+    """Yield the lines of a run of equal ranks: what each is called, and how many it holds."""
+    for nodes in distribution.nodes:
+        start = max(run.first, nodes.first_rank)
+        stop = min(run.first + len(run), nodes.first_rank + nodes.num_ranks)
+        size = _ranks_a_line(distribution, nodes)
+        while start < stop:
+            end = min(stop, start + size - (start - nodes.first_rank) % size)
+            yield _label(distribution, start, end - 1), end - start
+            start = end
+
+
+def _ranks_a_line(distribution: Distribution, nodes: NodeRun) -> int:
+    if distribution.world_size <= MANY:
+        return 1
+    return len(nodes.devices) if distribution.num_nodes <= MANY else nodes.num_ranks
+
+
+def _label(distribution: Distribution, first: int, last: int) -> str:
+    one, other = distribution.place(first), distribution.place(last)
+    ranks = f"rank {first}" if first == last else f"ranks {first}–{last}"
+    if one.node != other.node:
+        return f"{ranks}: nodes {one.node}–{other.node}"
+    node = f"node {one.node}, " if distribution.num_nodes > 1 else ""
+    stop = f"–{other.device.partition(':')[2]}" if other.device != one.device else ""
+    return f"{ranks}: {node}{one.device}{stop}"
+
+
+def over(report: SplitReport, distribution: Distribution) -> str:
+    """Say what ran: `over 32 ranks on 4 nodes of 8 GPUs`."""
+    number = distribution.world_size
+    ranks = counted(number, "rank")
+    per_node = {len(run.devices) for run in distribution.nodes}
+    if distribution.num_nodes == 1:
+        where = "the CPU" if report.devices.kind == "cpu" else counted(number, "GPU")
+    else:
+        kind = "process" if report.devices.kind == "cpu" else "GPU"
+        each = f" of {counted(min(per_node), kind)}" if len(per_node) == 1 else ""
+        where = f"{distribution.num_nodes} nodes{each}"
+    return f"over {ranks} on {where}"
+
+
+def setting(report: SplitReport, distribution: Distribution) -> list[str]:
+    """Say what a batch is, and what happens to samples that do not divide."""
+    config = report.config
+    if is_weighted(config):
+        batch = f"{config.batch_size} over all ranks"
+    elif config.batch_size_is == "global":
+        batch = f"{config.batch_size} over all ranks ({distribution.batch_size} per rank)"
+    else:
+        batch = f"{config.batch_size} per rank ({distribution.global_batch_size} over all ranks)"
+    parts = [f"batch size {batch}", f"data size {config.data_size}"]
+    if config.shuffle:
+        parts.append("shuffled")
+    if config.sampler_drop_last:
+        parts.append("sampler drops the tail")
+    return parts
+
+
+def num_batches(report: SplitReport, distribution: Distribution) -> int:
+    """Count the batches of each rank in a whole epoch."""
+    return distribute_epoch(report.config, distribution.world_size).num_batches
+
+
+def facts(report: SplitReport, distribution: Distribution) -> list[tuple[str, str, str]]:
+    """Sum up the epoch: name, number and what it means."""
+    return [
+        ("Batches", str(report.totals.batches), "per rank: as many optimizer steps"),
+        (
+            "Global batch",
+            str(distribution.global_batch_size),
+            f"samples per step: {_shares(report, distribution)}",
+        ),
+        ("Samples", str(distribution.drawn), _drawn(report, distribution)),
+        (
+            "Repeated",
+            str(distribution.num_repeated),
+            _which(distribution.num_repeated, distribution.repeated),
+        ),
+        ("Dropped", str(distribution.num_dropped), _which(distribution.num_dropped, distribution.dropped)),
+    ]
+
+
+def _shares(report: SplitReport, distribution: Distribution) -> str:
+    if not is_weighted(report.config):
+        return f"{distribution.world_size} × {distribution.batch_size}"
+    sizes = distribute_epoch(report.config, distribution.world_size).full.sizes()
+    return short_list(sizes).replace(", ", " + ")
+
+
+def _drawn(report: SplitReport, distribution: Distribution) -> str:
+    size = report.config.data_size
+    if report.partial:
+        return f"of {size} drawn so far"
+    if not distribution.num_repeated and not distribution.num_dropped:
+        return "drawn: each sample once"
+    return f"drawn from {size}"
+
+
+def _which(number: int, indices: Indices | None) -> str:
+    if not number:
+        return ""
+    if indices is None:
+        return "which ones, the shuffle decides"
+    listed = [str(span[0]) if len(span) == 1 else f"{span[0]}–{span[-1]}" for span in indices[:_LISTED]]
+    more = ", ..." if len(indices) > _LISTED else ""
+    return f"sample{'s' * (sum(map(len, indices)) > 1)} {', '.join(listed)}{more}"
+
+
+def warnings(report: SplitReport, distribution: Distribution) -> list[str]:
+    """Warn of what a number alone does not tell."""
+    size, ranks = report.config.data_size, distribution.world_size
+    if size < ranks:
+        return [f"more ranks ({ranks}) than samples ({size}): some ranks repeat what others do"]
+    return []
+
+
+def tip(report: SplitReport, distribution: Distribution) -> str:
+    """Advise what would leave no sample repeated."""
+    size, ranks = report.config.data_size, distribution.world_size
+    if not distribution.num_repeated or report.config.sampler_drop_last or size < ranks:
+        return ""
+    left = size % (distribution.global_batch_size if is_weighted(report.config) else ranks)
+    return f"--sampler-drop-last leaves out {counted(left, 'sample')} instead of repeating any"

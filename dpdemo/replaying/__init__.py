@@ -1,0 +1,1 @@
+"""What DataParallel did, recorded as checksums, repeated elsewhere and compared."""

@@ -1,0 +1,63 @@
+"""Running an epoch for real and reporting what was seen: a file a strategy.
+
+`dp.py` wraps the model in torch.nn.DataParallel, on the devices that `place.py` opens or `visible.py` finds.
+`ddp.py` launches ranks (`launching.py` readies this process for it), each a process of `ddp_worker.py` that
+does what `ddp_rank.py` says; under torchrun this process is a rank itself, as `world.py` reads. `records.py`
+makes one report of theirs. `epoch.py` is the loop that all strategies share, `gradients.py` one batch's step
+under each of them.
+"""
+
+import os
+from typing import Unpack
+
+from dpdemo.config.fields import Config
+from dpdemo.config.keys import Keys, showing_keys
+from dpdemo.config.load import resolve
+from dpdemo.config.ranks import TIMEOUT_SECONDS
+from dpdemo.errors import UsageError
+from dpdemo.reports.split import SplitReport
+from dpdemo.running.epoch import Progress
+
+
+@showing_keys
+def run(
+    config: Config | str | os.PathLike[str] | None = None,
+    *,
+    virtual: bool = False,
+    progress: Progress | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    **overrides: Unpack[Keys],
+) -> SplitReport:
+    """Run the epoch under genuine DataParallel or DistributedDataParallel and report what was seen.
+
+    Under torchrun every rank returns the same report.
+
+    Args:
+        config: a Config, or the path of a YAML file; the tutorial's values if left out.
+        virtual: run on virtual GPUs, as many as `gpus` asks for, instead of real ones.
+        progress: called now and then with (batches done, batches in all).
+        timeout: seconds that a rank of `ddp` waits for the others.
+        overrides: config keys that win over `config`, such as `gpus=[0, 1]` or `batch_size=64`.
+
+    Returns:
+        The rows that each replica saw in each batch, as they were observed.
+
+    Raises:
+        UsageError: if the config is not valid, or names a GPU that is not there.
+        RunError: if the model fails; its message holds the user's own frames.
+        RunInterrupted: a KeyboardInterrupt that carries the report of the batches done so far.
+
+    """
+    resolved = resolve(config, overrides)
+    if resolved.strategy == "ddp":
+        if virtual:
+            raise UsageError(
+                "expected real devices under ddp, got virtual GPUs, which live in one process - at `virtual`",
+                hint="leave `virtual` out: `processes: 3` runs three ranks on the CPU",
+            )
+        from dpdemo.running.ddp.launch import run_ddp
+
+        return run_ddp(resolved, progress, timeout)
+    from dpdemo.running.dp import run_dp
+
+    return run_dp(resolved, progress, virtual=virtual)

@@ -1,0 +1,209 @@
+"""One rank of DistributedDataParallel: genuine sampler and wrapper, forward, backward, and the gathering.
+
+It is the same in a process of ours and in one of torchrun's. The first rank that fails claims the failure in
+the store that all ranks share; what then happens to the others, whose all-reduce breaks, is not news.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data.distributed import DistributedSampler
+
+from dpdemo.config.fields import Config
+from dpdemo.config.ranks import distribute_epoch
+from dpdemo.config.weights import is_weighted
+from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
+from dpdemo.models.failure import take_apart, users_code
+from dpdemo.models.modules import BuiltModel, Placement, build
+from dpdemo.models.noise import BatchLoader
+from dpdemo.observation.tree import named_tensors
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.distribution import RankPlace
+from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.running.ddp.messages import broadcast, gather
+from dpdemo.running.ddp.records import RankRecord, compact, merge
+from dpdemo.running.ddp.world import World
+from dpdemo.running.epoch import Progress, Watch, make_dataset, run_epoch
+from dpdemo.running.interrupts import EpochInterrupted, RankInterrupted
+
+_CLAIM = "dpdemo/failed"
+
+
+class PeerLostError(RunError):
+    """Raised in the first rank that loses its connection to another one, which itself said nothing."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank on its device, with the store that it shares with the others."""
+
+    world: World
+    device: torch.device
+    store: Any  # a torch.distributed.Store, which torch exports at run time only
+    timeout: timedelta
+
+    @property
+    def place(self) -> RankPlace:
+        """Where this rank runs."""
+        return RankPlace(self.world.rank, self.world.node, self.world.local_rank, str(self.device))
+
+
+Work = Callable[[Config, Rank, Progress | None], object]
+"""What a rank does once it has met the others: `run_epoch_in`, or another task."""
+
+
+def run_rank(config: Config, rank: Rank, progress: Progress | None = None, work: Work | None = None) -> Any:
+    """Meet the other ranks and do one rank's part of the work: of the epoch, whose report every rank returns.
+
+    Raises:
+        RunError: if this rank fails, with its place and the user's own frames.
+        PeerFailedError: if another rank failed first.
+        RankInterrupted: on Ctrl-C, with what this rank saw until then.
+
+    """
+    with _claiming_failures(rank, config):
+        if rank.device.type == "cuda":
+            torch.cuda.set_device(rank.device)
+        dist.init_process_group(
+            "nccl" if rank.device.type == "cuda" else "gloo",
+            store=dist.PrefixStore("dpdemo/group", rank.store),  # type: ignore[attr-defined]  # as documented
+            rank=rank.world.rank,
+            world_size=rank.world.size,
+            timeout=rank.timeout,
+        )
+        result = (work or run_epoch_in)(config, rank, progress)
+        dist.destroy_process_group()
+        return result
+
+
+def run_epoch_in(config: Config, rank: Rank, progress: Progress | None) -> SplitReport:
+    """Run one rank's part of the epoch; every rank returns the report of all."""
+    world = rank.world
+    indices = drawn_by(config, world)
+    built = build(config, placement(rank.device))
+    rows = distribute_epoch(config, world.size).full.sizes()[world.rank]
+    loader = BatchLoader(make_dataset(config), len(indices), rows, config.dim, config.drop_last, indices)
+
+    def record(batches: tuple[BatchGroup, ...]) -> RankRecord:
+        place = (world.rank, world.node, world.local_rank, str(rank.device))
+        return RankRecord(*place, rows, batches, compact(indices))
+
+    watch = Watch(progress, _learner(built))
+    try:
+        batches = run_epoch(built, config, Devices.from_names([str(rank.device)]), loader, watch)
+    except EpochInterrupted as interrupt:
+        raise RankInterrupted(record(interrupt.batches)) from None
+    return _report(config, record(batches), rank.device)
+
+
+def drawn_by(config: Config, world: World) -> torch.Tensor:
+    """List the samples that torch's sampler gives this rank, or its share by weights of torch's order."""
+    if not is_weighted(config):
+        return torch.tensor(list(_sampler(config, world.size, world.rank)), dtype=torch.int64)
+    order = torch.tensor(list(_sampler(config, 1, 0)), dtype=torch.int64)
+    epoch = distribute_epoch(config, world.size)
+    return order[torch.tensor(list(epoch.positions(world.rank)), dtype=torch.int64)]
+
+
+def _sampler(config: Config, num_ranks: int, rank: int) -> "DistributedSampler[int]":
+    return DistributedSampler(
+        range(config.data_size),  # type: ignore[arg-type]  # it only asks for the length
+        num_ranks,
+        rank,
+        shuffle=config.shuffle,
+        seed=config.seed,
+        drop_last=config.sampler_drop_last,
+    )
+
+
+def placement(device: torch.device) -> Placement:
+    """Say how DDP wraps a module on a rank's device."""
+
+    def wrap(module: nn.Module) -> nn.Module:
+        device_ids = [device.index] if device.type == "cuda" else None
+        return DistributedDataParallel(module, device_ids=device_ids)
+
+    return Placement(wrap, device, device)
+
+
+def _learner(built: BuiltModel) -> Any:
+    """Make a backward of each output, so that DDP's all-reduce really happens."""
+
+    def learn(output: Any) -> None:
+        built.model.zero_grad(set_to_none=True)
+        losses = [tensor.float().mean() for _, tensor in named_tensors(output) if tensor.requires_grad]
+        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+
+    return learn
+
+
+def _report(config: Config, record: RankRecord, device: torch.device) -> SplitReport:
+    """Let rank 0 make the report of all ranks' records, and hand it to all."""
+    records = gather(record, device)
+    return broadcast(None if records is None else merge(config, records), device)
+
+
+@contextlib.contextmanager
+def _claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
+    """Turn whatever goes wrong into the one failure that a user shall see, or into silence."""
+    try:
+        with users_code():
+            yield
+    except DpdemoError as error:
+        _claim(rank, error)
+        raise _placed(error, rank) from error
+    except Exception as error:
+        _claim(rank, error)
+        if is_of_a_peer(error):
+            raise _lost(rank, error) from error
+        raise RunError(
+            f"{rank.place}: expected `{config.model}` to run under DDP, got {take_apart(error)}"
+        ) from error
+
+
+def _claim(rank: Rank, error: BaseException) -> None:
+    try:
+        rank.store.set_timeout(timedelta(seconds=5))
+        number = rank.store.add(_CLAIM, 1)
+    except Exception:  # noqa: BLE001 - the store went down with whoever held it: nobody else can tell
+        number = 1
+    if number > 1:
+        raise PeerFailedError(f"{rank.place} stopped: another rank failed first") from error
+
+
+def _placed(error: DpdemoError, rank: Rank) -> DpdemoError:
+    if is_of_a_peer(error.__cause__):
+        return _lost(rank, error.__cause__)
+    kind = UsageError if isinstance(error, UsageError) else RunError
+    return kind(f"{rank.place}: {error.message}", hint=error.hint)
+
+
+def _lost(rank: Rank, error: BaseException | None) -> PeerLostError:
+    seconds = rank.timeout.total_seconds()
+    return PeerLostError(
+        f"{rank.place}: expected {rank.world.size} ranks to the end, got a lost connection: "
+        f"{first_sentence(error)}",
+        hint="another rank ended without a word (killed, or out of memory?), "
+        f"or kept this one waiting for {seconds:g} s (--timeout)",
+    )
+
+
+def is_of_a_peer(error: BaseException | None) -> bool:
+    """Return whether an exception is a broken or timed-out connection to another rank."""
+    if isinstance(error, (dist.DistNetworkError, dist.DistStoreError, dist.DistBackendError)):
+        return True
+    return isinstance(error, RuntimeError) and "gloo/transport" in str(error)
+
+
+def first_sentence(error: BaseException | None) -> str:
+    """Take the first sentence of an exception of torch.distributed, without the place in its C++ source."""
+    text = re.sub(r"\A\[[^]]*\.cc:\d+\] ", "", str(error))
+    return text.partition("\n")[0].partition(". ")[0][:200]

@@ -1,0 +1,88 @@
+"""The strategy of torch.nn.DataParallel: one process, one replica a GPU."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.config.catalogue import MODELS
+from dpdemo.config.fields import Config
+from dpdemo.config.weights import expect_one_each, weights_of
+from dpdemo.models.modules import Placement, build
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.split import SplitReport
+from dpdemo.reports.tracing import trace_batches
+from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch
+from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
+from dpdemo.running.opening import opened_devices
+from dpdemo.running.speeds import with_measured_speeds
+from dpdemo.weighting import WeightedDataParallel
+
+
+def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = False) -> SplitReport:
+    """Run the epoch of a checked config under DataParallel, on real devices or on virtual GPUs.
+
+    Raises:
+        UsageError: if a GPU is named that is not there, or the user's model cannot be made.
+        RunError: if the model fails.
+        RunInterrupted: on Ctrl-C, with the report of the batches done so far.
+
+    """
+    with opened_devices(config, virtual=virtual) as devices:
+        if not virtual:  # a virtual GPU has no speed of its own
+            config = with_measured_speeds(config, devices)
+        report = SplitReport("run", config, devices, (), wrapped=_wrapped(config), virtual=virtual)
+        built = build(config, place(config, devices))
+        loader = make_loader(config)
+        try:
+            batches = run_epoch(built, config, devices, loader, Watch(progress))
+        except EpochInterrupted as interrupt:
+            partial = replace(report, batches=interrupt.batches, partial=True)
+            raise RunInterrupted(_traced(partial, loader.order)) from None
+        return _traced(replace(report, batches=batches), loader.order)
+
+
+def place(config: Config, devices: Devices) -> Placement:
+    """Say how DataParallel splits a module over the devices, and where its neighbours go."""
+    if devices.kind == "cpu":
+        cpu = torch.device("cpu")
+        return Placement(lambda module: nn.DataParallel(module, dim=config.dim), cpu, cpu)
+    device_ids = list(devices.ordinals)
+    first = device_ids[0]
+    # With one device DataParallel gathers nothing: the output stays where it was computed
+    last = first if config.output_device is None or len(device_ids) == 1 else config.output_device
+
+    def wrap(module: nn.Module) -> nn.Module:
+        return wrap_in_data_parallel(module, config, device_ids)
+
+    return Placement(wrap, torch.device("cuda", first), torch.device("cuda", last))
+
+
+def wrap_in_data_parallel(module: nn.Module, config: Config, device_ids: list[int]) -> nn.Module:
+    """Wrap a module in torch's DataParallel, or in the one with weights where a config has some.
+
+    Raises:
+        UsageError: for weights that are not known, or not one for each GPU.
+
+    """
+    weights = weights_of(config)
+    where: dict[str, Any] = {"output_device": config.output_device, "dim": config.dim}
+    if weights is None:
+        return nn.DataParallel(module, device_ids, **where)
+    expect_one_each(config, len(device_ids))
+    how: dict[str, Any] = {"weights": weights} if config.chunks is None else {"chunks": weights}
+    return WeightedDataParallel(module, device_ids, **where, **how)
+
+
+def _traced(report: SplitReport, order: torch.Tensor | None) -> SplitReport:
+    """Add the way of the sample that the config names, from what was seen."""
+    sample = report.config.trace_sample
+    if sample is None:
+        return report
+    position = sample if order is None else int((order == sample).nonzero())
+    return replace(report, trace=trace_batches(report, sample, position))
+
+
+def _wrapped(config: Config) -> str:
+    return MODELS[config.model].wrapped if config.is_builtin else ""

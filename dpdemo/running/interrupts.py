@@ -1,0 +1,34 @@
+"""Ctrl-C while something runs: each exception carries what was done before it.
+
+KeyboardInterrupt
+├── EpochInterrupted   in the loop over one process's batches
+├── RankInterrupted    in a rank of DistributedDataParallel
+└── RunInterrupted     what `dpdemo.run` raises: the report so far (exit code 130)
+"""
+
+from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.running.ddp.records import RankRecord
+
+
+class EpochInterrupted(KeyboardInterrupt):
+    """Ctrl-C within an epoch; `batches` are those done before it."""
+
+    def __init__(self, batches: tuple[BatchGroup, ...]) -> None:
+        super().__init__()
+        self.batches = batches
+
+
+class RankInterrupted(KeyboardInterrupt):
+    """Ctrl-C in a rank; `record` holds what it saw until then."""
+
+    def __init__(self, record: RankRecord) -> None:
+        super().__init__()
+        self.record = record
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Raised by Ctrl-C during a run; `report` holds the batches done before it, marked as partial."""
+
+    def __init__(self, report: SplitReport) -> None:
+        super().__init__()
+        self.report = report

@@ -1,0 +1,86 @@
+"""Where a run takes place: on what this machine has, or on virtual GPUs made for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from dpdemo.config.fields import Config
+from dpdemo.config.gpus import check_number
+from dpdemo.errors import UsageError
+from dpdemo.models.failure import memory_told
+from dpdemo.reports.devices import Devices
+from dpdemo.running.visible import chosen_devices
+
+if TYPE_CHECKING:
+    from dpdemo.virtual import VirtualGpus
+
+
+DEFAULT_VIRTUAL = 2
+"""How many virtual GPUs a run takes that names none."""
+
+
+class Opened(NamedTuple):
+    """The devices of a run, and what counts their bytes where they are virtual."""
+
+    devices: Devices
+    gpus: "VirtualGpus | None"
+
+
+@contextmanager
+def opened_devices(config: Config, *, virtual: bool) -> Iterator[Devices]:
+    """Give the devices of a run for the length of a `with` block.
+
+    Raises:
+        UsageError: if a GPU is asked for that is not there, or virtual ones cannot be made.
+
+    """
+    with opened(config, virtual=virtual) as place:
+        yield place.devices
+
+
+@contextmanager
+def opened(config: Config, *, virtual: bool) -> Iterator[Opened]:
+    """Give the devices of a run, with the ledger of virtual ones, for the length of a `with` block.
+
+    Raises:
+        UsageError: if a GPU is asked for that is not there, or virtual ones cannot be made.
+
+    """
+    if not virtual:
+        with memory_told("run it here"):
+            yield Opened(chosen_devices(config), None)
+        return
+    from dpdemo.virtual import VirtualGpuError, virtual_gpus
+
+    count = num_virtual(config)
+    try:
+        with memory_told("run it here"), virtual_gpus(count) as gpus:
+            yield Opened(chosen_devices(config), gpus)
+    except VirtualGpuError as error:
+        raise UsageError(
+            f"expected to open {count} virtual GPUs, got an error: {error} - at `virtual`"
+        ) from None
+
+
+def num_virtual(config: Config) -> int:
+    """Count the virtual GPUs that a config needs: enough for the highest ordinal in it, or DEFAULT_VIRTUAL.
+
+    Raises:
+        UsageError: if it asks for all of an unknown number, or for more than PyTorch can number.
+
+    """
+    match config.gpus:
+        case None:
+            highest = DEFAULT_VIRTUAL - 1
+        case "all":
+            raise UsageError(
+                "expected a number of virtual GPUs, got `all` - at key `gpus`",
+                hint="say how many: --virtual --gpus 3",
+            )
+        case int(count):
+            highest = count - 1
+        case ordinals:
+            highest = max(ordinals)
+    count = max(highest, config.output_device or 0) + 1
+    check_number(count, "key `gpus`")
+    return count

@@ -1,0 +1,76 @@
+"""The GPUs that torch sees, and the choice among them."""
+
+from collections.abc import Sequence
+
+import torch
+
+from dpdemo.arithmetic.balance import VisibleDevice
+from dpdemo.config.fields import Config
+from dpdemo.config.gpus import check_number
+from dpdemo.errors import UsageError
+from dpdemo.reports.devices import Devices
+
+
+def num_visible() -> int:
+    """Count the GPUs that torch sees and can use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def chosen_devices(config: Config) -> Devices:
+    """Choose the devices of a run: those asked for, else all visible GPUs, else the CPU.
+
+    Raises:
+        UsageError: if a GPU is asked for that is not visible; never are fewer devices used than asked.
+
+    """
+    visible = num_visible()
+    ordinals: Sequence[int]
+    match config.gpus:
+        case None:
+            ordinals = range(visible)
+        case "all":
+            ordinals = range(visible)
+            if not visible:
+                raise _not_visible("all GPUs", visible)
+        case int(count):
+            check_number(count, "key `gpus`")
+            ordinals = range(count)
+        case listed:
+            ordinals = listed
+    wanted = [*ordinals, *([] if config.output_device is None else [config.output_device])]
+    missing = sorted({ordinal for ordinal in wanted if ordinal >= visible})
+    if missing:
+        raise _not_visible(", ".join(f"cuda:{ordinal}" for ordinal in missing[:8]), visible)
+    return Devices.of("cuda", ordinals) if len(ordinals) else Devices.cpu()
+
+
+def _not_visible(wanted: str, visible: int) -> UsageError:
+    there = (
+        f"the visible ones: {', '.join(f'cuda:{i}' for i in range(visible))}"
+        if visible
+        else "none visible here"
+    )
+    return UsageError(
+        f"expected visible GPUs, got {wanted}, with {there} - at key `gpus`",
+        hint="`dpdemo simulate --gpus 8` previews any number of GPUs, "
+        "and `dpdemo run --virtual` runs DataParallel on virtual ones",
+    )
+
+
+def visible_devices() -> tuple[VisibleDevice, ...]:
+    """List the GPUs that torch sees, in the order of their ordinals."""
+    return tuple(_describe(ordinal) for ordinal in range(num_visible()))
+
+
+def _describe(ordinal: int) -> VisibleDevice:
+    properties = torch.cuda.get_device_properties(ordinal)
+    return VisibleDevice(
+        f"cuda:{ordinal}", properties.name, properties.total_memory, properties.multi_processor_count
+    )
+
+
+def why_no_gpu() -> str:
+    """Say why torch sees no GPU."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    return f"torch {torch.__version__} is built with CUDA, but finds no driver or GPU (is it hidden?)"

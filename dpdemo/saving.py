@@ -1,0 +1,165 @@
+"""Files that are written: where something can be saved, and writing it whole or not at all."""
+
+import contextlib
+import difflib
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from dpdemo.errors import RunError, UsageError
+
+PICTURES = (".svg", ".html", ".txt")
+"""Endings under which the picture of anything can be saved."""
+FORMS = {".json": "json", ".csv": "csv", ".md": "markdown", ".sarif": "sarif", ".xml": "junit"}
+"""The formats that have an ending of their own."""
+
+
+def endings(forms: Iterable[str]) -> tuple[str, ...]:
+    """List the endings under which something with these formats can be saved."""
+    known = set(forms)
+    return (*PICTURES, *(ending for ending, form in FORMS.items() if form in known))
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a file beside `path` that takes its place at the end, or vanishes if anything goes wrong.
+
+    Raises:
+        RunError: if writing fails half-way, as on a full disk; what stood there before is untouched.
+
+    """
+    place = Path(path).resolve()  # a link goes on pointing to its file
+    try:
+        with _beside(place) as file:
+            yield file
+    except OSError as error:
+        raise RunError(
+            f"could not save {os.fspath(path)!r}: {error.strerror or error}",
+            hint="what stood there before is untouched",
+        ) from error
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[TextIO]:
+    beside = path.with_name(f".dpdemo-{secrets.token_hex(8)}.tmp")
+    try:
+        with beside.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            with contextlib.suppress(FileNotFoundError):  # a new file has what the umask leaves
+                beside.chmod(stat.S_IMODE(path.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:  # Ctrl-C too
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def check_save_path(
+    path: str | os.PathLike[str],
+    suffixes: Sequence[str],
+    option: str = "--save",
+    *,
+    read: Sequence[str | os.PathLike[str]] = (),
+) -> None:
+    """Check that something with these endings could be saved there, before anything runs.
+
+    Args:
+        path: where to.
+        suffixes: the endings that name a form of it.
+        option: the option that names the path; an argument has none.
+        read: the files that are being read, which must not be written over.
+
+    Raises:
+        UsageError: for an unknown ending, a directory, a missing folder, a place that cannot be written.
+
+    """
+    target = _Target(Path(path), tuple(suffixes), option)
+    place, mode = target.place, _mode(target)
+    if mode is not None and stat.S_ISDIR(mode):
+        better = place / f"report{suffixes[0]}"
+        raise target.refused(
+            f"a file, got the directory {str(place)!r}", f"name a file in it: {target.named(better)}"
+        )
+    if place.suffix.lower() not in suffixes:
+        raise _unknown_ending(target)
+    _check_folder(target)
+    if mode is not None:
+        _check_file(target, mode)
+        if any(_is_same(place, other) for other in read):
+            raise target.refused(
+                f"a file of its own, got {str(place)!r}, which is being read", "choose another name"
+            )
+
+
+def _is_same(place: Path, other: str | os.PathLike[str]) -> bool:
+    try:
+        return place.samefile(other)
+    except OSError:
+        return False
+
+
+class _Target(NamedTuple):
+    place: Path
+    suffixes: tuple[str, ...]
+    option: str
+
+    def refused(self, but: str, hint: str) -> UsageError:
+        """Make the error that says what was expected and got, and where."""
+        where = f"at option `{self.option}`" if self.option else "at argument `FILE`"
+        return UsageError(f"expected {but} - {where}", hint=hint)
+
+    def named(self, place: Path) -> str:
+        """Write another path as its user would."""
+        return f"{self.option} {place}".lstrip()
+
+
+def _mode(target: _Target) -> int | None:
+    """Look at what stands there; None when nothing does."""
+    try:
+        return target.place.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:  # a name too long, a loop of links, a zero byte
+        why = getattr(error, "strerror", None) or error
+        raise target.refused(
+            f"a file that can be written, got {str(target.place)!r} ({why})", "choose another place"
+        ) from None
+
+
+def _unknown_ending(target: _Target) -> UsageError:
+    place, suffixes, _ = target
+    near = difflib.get_close_matches(place.suffix.lower(), suffixes, n=1) or suffixes
+    better = place.with_name(f"report{place.name}" if place.name in suffixes else place.stem + near[0])
+    known = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+    return target.refused(f"a file ending in {known}, got {str(place)!r}", f"try {target.named(better)}")
+
+
+def _check_folder(target: _Target) -> None:
+    folder = target.place.parent
+    if not folder.is_dir():
+        raise target.refused(
+            f"a file in an existing folder, got the folder {str(folder)!r}",
+            f"make it first: mkdir -p {folder}",
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise target.refused(
+            f"a folder that can be written, got {str(folder)!r}", "choose a folder of your own"
+        )
+
+
+def _check_file(target: _Target, mode: int) -> None:
+    place = target.place
+    if not stat.S_ISREG(mode):
+        hint = "to write to a pipe or a device, use --format and redirect stdout"
+        raise target.refused(
+            f"a regular file, got {str(place)!r}", hint if target.option else "choose another place"
+        )
+    if not os.access(place, os.W_OK):
+        raise target.refused(
+            f"a file that can be written, got {str(place)!r}, which is read-only",
+            f"allow it with chmod u+w {place}, or choose another name",
+        )

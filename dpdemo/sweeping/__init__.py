@@ -1,0 +1,1 @@
+"""The split rule over a grid of batch sizes and numbers of GPUs."""

@@ -1,0 +1,135 @@
+"""What CUDA's caching allocator would have reserved for a sequence of allocations: its rules, without a GPU.
+
+PyTorch asks the driver for *segments*, cuts *blocks* from them, and keeps both for later. So a process holds
+more than its tensors do: what is rounded up, and what lies between blocks. The rules are those of
+`DeviceCachingAllocator` (c10/cuda/CUDACachingAllocator.cpp, 2.13) with its default settings, on one stream:
+
+- requests of up to 1 MiB share segments of 2 MiB; those of up to 10 MiB segments of 20 MiB; larger ones have
+  segments of their own, rounded up to 2 MiB (`get_allocation_size`);
+- the smallest free block that suffices is taken, of equal ones the first (`get_free_block`);
+- what is left of it is cut off if it is 512 bytes or more, among large ones if more than 1 MiB
+  (`should_split`); free neighbours are joined (`try_merge_blocks`).
+
+Not told: that PyTorch gives unused segments back before it fails, so less than this may do.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SMALL, _SMALL_SEGMENT = 2**20, 2 * 2**20
+_LARGE, _MEDIUM_SEGMENT, _ROUNDING = 10 * 2**20, 20 * 2**20, 2 * 2**20
+_LEAST = 512
+_FIRST_ADDRESS = 0x7F0000000000  # synthetic: nothing lies there
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A part of a segment, in use or free, between its neighbours there."""
+
+    address: int
+    size: int
+    segment: Segment
+    previous: Block | None = None
+    following: Block | None = None
+    is_free: bool = True
+    requested: int = 0
+    frames: tuple[tuple[str, int, str], ...] = ()  # file, line and function of whoever asked
+
+
+@dataclass(eq=False, slots=True)
+class Segment:
+    """What was asked of the driver at once; `first` is the block at its beginning."""
+
+    address: int
+    size: int
+    is_small: bool
+    first: Block | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield its blocks in the order of their addresses."""
+        block = self.first
+        while block is not None:
+            yield block
+            block = block.following
+
+
+class CachingAllocator:
+    """One GPU's allocator: what it reserved, and the most it ever did."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.reserved_bytes = 0
+        self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # (size, address), in order
+        self._blocks: dict[int, Block] = {}  # free ones, by address
+        self._next_address = _FIRST_ADDRESS
+
+    def allocate(self, num_bytes: int) -> Block:
+        """Take a block of at least so many bytes, a multiple of 512."""
+        is_small = num_bytes <= _SMALL
+        block = self._take_free(num_bytes, is_small=is_small) or self._reserve(num_bytes, is_small=is_small)
+        left = block.size - num_bytes
+        if left >= _LEAST if is_small else left > _SMALL:
+            self._cut(block, num_bytes)
+        block.is_free, block.requested = False, num_bytes
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give a block back, and join it with free neighbours."""
+        block.is_free = True
+        block.frames = ()
+        before, after = block.previous, block.following
+        if before is not None and before.is_free:
+            self._drop(before)
+            before.size += block.size
+            before.following = after
+            if after is not None:
+                after.previous = before
+            block = before
+        if after is not None and after.is_free:
+            self._drop(after)
+            block.size += after.size
+            block.following = after.following
+            if after.following is not None:
+                after.following.previous = block
+        self._keep(block)
+
+    def _take_free(self, num_bytes: int, *, is_small: bool) -> Block | None:
+        pool = self._free[is_small]
+        place = bisect.bisect_left(pool, (num_bytes, 0))
+        if place == len(pool):
+            return None
+        _, address = pool.pop(place)
+        return self._blocks.pop(address)
+
+    def _reserve(self, num_bytes: int, *, is_small: bool) -> Block:
+        size = _SMALL_SEGMENT if is_small else _MEDIUM_SEGMENT
+        if num_bytes >= _LARGE:
+            size = -(-num_bytes // _ROUNDING) * _ROUNDING
+        segment = Segment(self._next_address, size, is_small)
+        segment.first = Block(segment.address, size, segment)
+        self._next_address += size
+        self.segments.append(segment)
+        self.reserved_bytes += size
+        return segment.first
+
+    def _cut(self, block: Block, num_bytes: int) -> None:
+        rest = Block(block.address + num_bytes, block.size - num_bytes, block.segment, block, block.following)
+        if block.following is not None:
+            block.following.previous = rest
+        block.following, block.size = rest, num_bytes
+        self._keep(rest)
+
+    def _keep(self, block: Block) -> None:
+        bisect.insort(self._free[block.segment.is_small], (block.size, block.address))
+        self._blocks[block.address] = block
+
+    def _drop(self, block: Block) -> None:
+        pool = self._free[block.segment.is_small]
+        del pool[bisect.bisect_left(pool, (block.size, block.address))]
+        del self._blocks[block.address]

@@ -1,0 +1,105 @@
+"""The kernels in which a thread's uniform numbers serve neighbours: dropout, and `bernoulli` by tensor.
+
+Where elements lie one after the other the fused dropout (ATen/native/cuda/Dropout.cu, 2.13) reads 16 bytes of
+them at a time; elsewhere its numbers are spread as in launch.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from dpdemo.virtual.drawing import curand
+from dpdemo.virtual.drawing.launch import as_dtype, by_stride, chunks, computed_in, empty, fill, rounded
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dpdemo.virtual.drawing.launch import Drawing, Place
+
+_aten = torch.ops.aten
+_VECTOR_BYTES = 16
+_BERNOULLI_INCREMENT = 10
+
+
+def native_dropout(
+    tensor: Tensor, keep: float, mask_dtype: torch.dtype, drawing: Drawing
+) -> tuple[Tensor, Tensor]:
+    """Return `tensor` with each element kept with probability `keep` and scaled up, and the mask of them."""
+    mask: Tensor = _aten.empty_like.default(tensor, dtype=mask_dtype)
+    if not tensor.numel():
+        return tensor.clone(), mask
+    wide = computed_in(tensor.dtype)
+    chance = rounded(keep, wide)
+    vector = _vector_size(tensor)
+    if vector == 1:
+        fill(mask, curand.UNIFORM, lambda numbers: numbers < chance, drawing)
+    else:
+        _fill_vectors(mask, vector, chance, drawing)
+    scale = rounded(1 / chance if chance else torch.inf, wide)
+    kept = (as_dtype(tensor, wide) * mask).mul_(scale)
+    return as_dtype(kept, tensor.dtype), mask
+
+
+def bernoulli_each(target: Tensor, chances: Tensor, drawing: Drawing) -> None:
+    """Fill `target` with ones of the probabilities `chances` (`bernoulli_tensor_cuda_kernel`).
+
+    Each thread compares its four uniform numbers with four neighbouring probabilities.
+    """
+    place = drawing.stream.take(_BERNOULLI_INCREMENT)
+    if not target.numel():
+        return
+    wanted = as_dtype(chances, computed_in(target.dtype)).expand_as(target)
+    order = _exchanged(target, wanted)
+    numbers = empty([-(-target.numel() // 4), 4], torch.float32)
+    for first, last in chunks(len(numbers)):
+        _aten.copy_.default(numbers[first:last], _neighbours(place, range(1), (first, last), 4))
+    wanted = wanted.permute(order)
+    drawn = numbers.view(-1)[: target.numel()].view(wanted.shape) <= wanted
+    _aten.copy_.default(target.permute(order), drawn)
+
+
+def _vector_size(tensor: Tensor) -> int:
+    """Return how many elements a thread reads at a time (`get_vector_size`).
+
+    A card's storages begin at a multiple of 512 bytes, so where a view begins in its storage decides.
+    """
+    if not tensor.permute(by_stride(tensor)).is_contiguous():
+        return 1
+    vector = _VECTOR_BYTES // tensor.element_size()
+    while vector > 1 and (tensor.storage_offset() % vector or tensor.numel() % vector):
+        vector //= 2
+    return vector
+
+
+def _fill_vectors(mask: Tensor, vector: int, chance: float, drawing: Drawing) -> None:
+    """Fill `mask` in memory's order as `fused_dropout_kernel_vec` does."""
+    flat = mask.as_strided((mask.numel(),), (1,), mask.storage_offset())
+    numel = flat.numel()
+    place, threads = drawing.launch(numel, 4)
+    per_vector = -(-vector // 4)  # calls of the generator
+    for turn, start in enumerate(range(0, numel, threads * vector)):
+        calls = range(turn * per_vector, (turn + 1) * per_vector)
+        for first, last in chunks(min(threads, -(-(numel - start) // vector))):
+            numbers = _neighbours(place, calls, (first, last), vector)
+            part = flat.narrow(0, start + first * vector, (last - first) * vector)
+            _aten.copy_.default(part, numbers.view(-1) < chance)
+
+
+def _neighbours(place: Place, calls: range, threads: tuple[int, int], vector: int) -> Tensor:
+    """Return `vector` uniform numbers for each thread, one thread after the other."""
+    lanes = [lane for call in calls for lane in curand.UNIFORM.numbers(place.words(call, *threads))]
+    return torch.stack(lanes[:vector], dim=1)
+
+
+def _exchanged(*tensors: Tensor) -> list[int]:
+    """Return the dimensions as `rearrangeDims` exchanges them: memory in order for all, where one gains."""
+    order = list(range(tensors[0].dim()))
+    wide = [dim for dim in order if tensors[0].size(dim) != 1]
+    for at, place in enumerate(wide):
+        for other in wide[at + 1 :]:
+            steps = [(tensor.stride(order[place]), tensor.stride(order[other])) for tensor in tensors]
+            if any(one < two for one, two in steps) and all(one <= two for one, two in steps):
+                order[place], order[other] = order[other], order[place]
+    return order

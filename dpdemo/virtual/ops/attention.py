@@ -1,0 +1,168 @@
+"""`scaled_dot_product_attention` as CUDA runs it: which bytes it keeps.
+
+CUDA's fused kernels never hold the attention weights: they keep the log-sum-exp of each row, and make the
+weights again in the backward pass. The CPU does so only without dropout. Which calls CUDA fuses is told by
+aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (2.13; `can_use_flash_attention` and
+`can_use_mem_efficient_attention`), what is kept by attention.cu and attention_backward.cu beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.errors import attention_devices
+from dpdemo.virtual.ops.casting import cast_for_autocast
+from dpdemo.virtual.ops.fused import Kernel, is_plain, run_fused
+from dpdemo.virtual.transfer import device_index, has_operators_of_its_own
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ROWS = 32  # the efficient kernel keeps the log-sum-exp of a multiple of 32 rows (kAlignLSE)
+_MASK_COLUMNS = 16  # a mask's rows begin at a multiple of 16 numbers (`pad_bias`)
+_ALIGNED_BYTES = 16  # the efficient kernel reads rows of q, k and v so many bytes at a time
+_FLASH_HEAD = 256
+_HALF = (torch.float16, torch.bfloat16)
+_attention: Any = torch._C._nn.scaled_dot_product_attention
+
+
+@functools.wraps(_attention)
+def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Stand in for `scaled_dot_product_attention`."""
+    options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+    homes = {device_index(tensor) for tensor in (query, key, value, attn_mask) if tensor is not None}
+    has_own = any(has_operators_of_its_own(type(tensor)) for tensor in (query, key, value))
+    if len(homes) > 1 and not has_own:
+        kinds = [tensor.device for tensor in (query, key, value)]
+        if len({kind.type for kind in kinds}) > 1:
+            raise attention_devices(*kinds)
+    if has_own or homes == {None} or len(homes) > 1 or (is_causal and attn_mask is not None):
+        result: Tensor = _attention(query, key, value, attn_mask, **options)
+        return result
+    query, key, value = cast_for_autocast(query, key, value)
+    mask = None if attn_mask is None else _as_numbers(attn_mask, query.dtype)
+    flash = mask is None and _takes_flash(query, key, value, shares_keys=enable_gqa)
+    fits = flash or _takes_efficient(query, key, value)
+    if not fits and not _may_be_unfused(query):
+        raise RuntimeError("No available kernel. Aborting execution.")  # `select_sdp_backend` there
+    if not is_plain() or not fits:
+        return _unfused(query, key, value, mask, options)
+    if mask is not None:
+        mask = _padded(mask)
+    run = functools.partial(_run, options)
+    return run_fused(_kernel(run, query, flash=flash, is_random=dropout_p > 0), query, key, value, mask)[0]
+
+
+def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turn a mask of truths into numbers to add (`convert_boolean_attn_mask`)."""
+    if mask.dtype is not torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask.logical_not(), float("-inf"))
+
+
+def _is_regular(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether batch, heads and lengths fit together without broadcasting."""
+    return (
+        query.dim() == key.dim() == value.dim() == 4
+        and query.size(0) == key.size(0)
+        and key.shape[:3] == value.shape[:3]
+        and query.size(-1) == key.size(-1)
+        and 0 not in query.shape
+        and 0 not in value.shape
+    )
+
+
+def _takes_flash(query: Tensor, key: Tensor, value: Tensor, *, shares_keys: bool) -> bool:
+    """Return whether flash runs; it alone knows heads of queries that share keys (`enable_gqa`)."""
+    switches: Any = torch.backends.cuda
+    is_known = query.dtype in _HALF and _is_regular(query, key, value)
+    return (
+        switches.flash_sdp_enabled()
+        and is_known
+        and (query.size(1) == key.size(1) or (shares_keys and query.size(1) % key.size(1) == 0))
+        and query.size(-1) == value.size(-1) <= _FLASH_HEAD
+    )
+
+
+def _takes_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    switches: Any = torch.backends.cuda
+    step = _ALIGNED_BYTES // query.element_size()
+    is_known = query.dtype in (*_HALF, torch.float32) and _is_regular(query, key, value)
+    return (
+        switches.mem_efficient_sdp_enabled()
+        and is_known
+        and query.size(1) == key.size(1)
+        and not query.size(-1) % step
+        and not value.size(-1) % step
+    )
+
+
+def _may_be_unfused(query: Tensor) -> bool:
+    """Return whether any other kernel may run: cuDNN's, for half precision, or the operators one by one."""
+    switches: Any = torch.backends.cuda
+    return bool(switches.math_sdp_enabled() or (switches.cudnn_sdp_enabled() and query.dtype in _HALF))
+
+
+def _unfused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """Run the operators that CUDA runs where it has no kernel; the CPU would have one for some."""
+    math: Any = torch._scaled_dot_product_attention_math
+    result: Tensor = math(query, key, value, mask, **options)[0]
+    return result
+
+
+def _padded(mask: Tensor) -> Tensor:
+    """Copy a mask into longer rows if the kernel needs them."""
+    columns = mask.size(-1)
+    if columns % _MASK_COLUMNS:
+        more = -columns % _MASK_COLUMNS
+        mask = torch.nn.functional.pad(mask, (0, more))[..., :columns]
+    return mask
+
+
+def _run(
+    options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, ...]:
+    result = _attention(query, key, value, mask, **options)
+    return (result.transpose(1, 2).contiguous().transpose(1, 2),)
+
+
+def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...]:
+    batch, heads, rows, _width = query.shape
+    shape = (batch, heads, rows, value.size(-1))
+    return (torch.empty_permuted(shape, (0, 2, 1, 3), dtype=query.dtype, device=query.device),)
+
+
+def _kernel(run: Any, query: Tensor, *, flash: bool, is_random: bool) -> Kernel:
+    batch, heads, rows, width = query.shape
+    gradient_like = _like_operand if flash else _rows_first
+    kept = rows if flash else -(-rows // _ROWS) * _ROWS
+    scratch = batch * heads * kept  # the dot products of gradient and result, one a row
+    if query.dtype in _HALF:
+        scratch += batch * heads * rows * width  # the gradient of q, added up in float32
+    return Kernel(run, _like, batch * heads * kept * 4, scratch * 4, is_random, gradient_like)
+
+
+def _like_operand(_: int, operand: Tensor) -> Tensor:
+    """Make room for a gradient as the flash kernel does: laid out as its operand."""
+    return torch.empty_like(operand)
+
+
+def _rows_first(index: int, operand: Tensor) -> Tensor:
+    """Make room for a gradient as the efficient kernel does: of q, k and v with rows before heads."""
+    if index > 2:  # the mask
+        return torch.empty_like(operand)
+    return torch.empty_permuted(operand.shape, (0, 2, 1, 3), dtype=operand.dtype, device=operand.device)

@@ -1,0 +1,92 @@
+"""Where an operator runs: on the one GPU that its operands are on, or on the CPU.
+
+These loops are much of what an operator costs: they are written out, and everything rare is left to
+`mismatch.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.labels import label_of
+from dpdemo.virtual.ops.mismatch import check_strangers, device_clash
+from dpdemo.virtual.ops.provenance import has_users
+
+if TYPE_CHECKING:
+    from dpdemo.virtual.state import Session
+
+_Tensor = torch.Tensor
+WITHOUT_STORAGE = (NotImplementedError, RuntimeError, ValueError)
+
+
+def common_gpu(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Return the GPU of all operands, or None if all are on the CPU."""
+    return place(session, func, args, kwargs)[0]
+
+
+def place(
+    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int | None, bool]:
+    """Return the GPU of all operands, or None if all are on the CPU and whether one of these is a user's.
+
+    Raises:
+        RuntimeError: they are on two devices.
+
+    """
+    index, strangers = survey(session, func, args, kwargs)
+    # Only now: while `survey` runs, its own variables would count as references to the operands.
+    if strangers and index is not None:
+        check_strangers(session, func, args, kwargs)
+    return index, bool(strangers) and index is None and has_users(session, args, kwargs)
+
+
+def survey(
+    session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int | None, int]:
+    """Return the GPU of the operands that are on one, and what is on the CPU: 0 for nothing, 1 for numbers.
+
+    (A number is a tensor without dimensions; Python's own come as such. Beside any other it is 2 or 3.)
+    """
+    key = session.key
+    index = None
+    strangers = 0
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(arg, _Tensor):
+            try:
+                label = arg.untyped_storage().__dict__.get(key)
+            except WITHOUT_STORAGE:
+                label = label_of(arg, key)
+            if label is None:
+                strangers |= 2 if arg.dim() else 1
+            elif index is None:
+                index = label.index
+            elif index != label.index:
+                raise device_clash(session, func, args, kwargs)
+        elif (type(arg) is list or type(arg) is tuple) and arg and type(arg[0]) is not int:
+            there, are_strangers = _survey_list(session, func, arg, args, kwargs)
+            strangers |= are_strangers
+            if there is not None and index is not None and there != index:
+                raise device_clash(session, func, args, kwargs)
+            index = there if index is None else index
+    return index, strangers
+
+
+def _survey_list(
+    session: Session, func: Any, items: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int | None, int]:
+    """Survey a list among the operands `args`, which an error tells of."""
+    key = session.key
+    index = None
+    strangers = 0
+    for item in items:
+        if isinstance(item, _Tensor):
+            label = label_of(item, key)
+            if label is None:
+                strangers |= 2 if item.dim() else 1
+            elif index is None:
+                index = label.index
+            elif index != label.index:
+                raise device_clash(session, func, args, kwargs)
+    return index, strangers

@@ -1,0 +1,112 @@
+"""Whose a CPU tensor is: the user's, or one that C++ made inside a composite operator.
+
+C++ takes every tensor for a CPU tensor, so what it makes itself beside a tensor on a GPU ("an empty tensor
+like self", "the list of indices as a tensor") it makes on the CPU, where CUDA's build would make it on the
+GPU. Those must be let through beside operands on a GPU, and a user's own CPU tensor must not, nor anything
+that C++ derived from one (`F.linear` reshapes its input, `einsum` copies it).
+
+Two things tell. No Python variable ever held a tensor of C++'s own: its Python object was made for this very
+call, so nothing but the call's arguments refers to it, and its reference count is the smallest there can be.
+And what an operator makes from a user's CPU tensor is noted as the user's on its storage.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from dpdemo.virtual.state import Session
+
+_Tensor = torch.Tensor
+
+
+def reference_counts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, int]]:
+    """Return, for each tensor operand in order, whether it stands in a list, and its reference count."""
+    counts = []
+    for arg in (*args, *kwargs.values()):
+        if isinstance(arg, _Tensor):
+            counts.append((False, sys.getrefcount(arg)))
+        elif isinstance(arg, (list, tuple)):
+            counts.extend([(True, sys.getrefcount(item)) for item in arg if isinstance(item, _Tensor)])
+    return counts
+
+
+class _Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the reference counts of the operands of `lift_fresh` and `index`, which C++ makes from a list."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.least: dict[bool, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep PyTorch from importing torch._dynamo (about a second)."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for in_list, count in reference_counts(args, kwargs or {}):
+            self.least[in_list] = min(count, self.least.get(in_list, count))
+        return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def _least_references() -> dict[bool, int]:
+    """Measure the reference counts of tensors that only C++ holds; they depend on Python and on PyTorch."""
+    row = torch.zeros(2)
+    probe = _Probe()
+    with probe:
+        row[[0, 1]]
+    return probe.least
+
+
+def made_by_cpp(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
+    """Tell, for each tensor operand in order, whether C++ made it, and not from a user's CPU tensor."""
+    least = _least_references()
+    key = session.host_key
+    unheld = [count <= least[in_list] for in_list, count in reference_counts(args, kwargs)]
+    return [
+        only_cpp and not _is_noted(operand, key)
+        for only_cpp, operand in zip(unheld, _operands(args, kwargs), strict=True)
+    ]
+
+
+def has_users(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether any operand, all of which are on the CPU, is the user's."""
+    first = args[0] if args else None
+    if isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if isinstance(first, _Tensor) and sys.getrefcount(first) > _least_references()[False]:
+        return True  # nearly always, and quicker to find out
+    del first  # it would count as a reference
+    return not all(made_by_cpp(session, args, kwargs))
+
+
+def note_users(session: Session, result: Any) -> None:
+    """Note that the tensors of a result are a user's, or made from a user's."""
+    for tensor in (result,) if type(result) is _Tensor else _operands((result,), {}):
+        try:
+            tensor.untyped_storage().__dict__[session.host_key] = True
+        except (NotImplementedError, RuntimeError, ValueError):
+            continue  # sparse and the like: C++ makes none of its own to go beside them
+
+
+def _is_noted(tensor: torch.Tensor, key: str) -> bool:
+    try:
+        return key in tensor.untyped_storage().__dict__
+    except (NotImplementedError, RuntimeError, ValueError):
+        return False
+
+
+def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for arg in (*args, *kwargs.values()):
+        if isinstance(arg, _Tensor):
+            found.append(arg)
+        elif isinstance(arg, (list, tuple)):
+            found.extend([item for item in arg if isinstance(item, _Tensor)])
+    return found

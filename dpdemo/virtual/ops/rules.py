@@ -1,0 +1,257 @@
+"""The operators that need more than "run it where its operands are", each with the reason why.
+
+A rule takes `(session, func, args, kwargs)` and returns the operator's result. `@rule(op, why=...)` registers
+it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.errors import VirtualGpuError, two_devices
+from dpdemo.virtual.labels import label_of, stamp, stamp_all
+from dpdemo.virtual.ops import numberless
+from dpdemo.virtual.ops.known import META, numbers_of
+from dpdemo.virtual.ops.mismatch import device_clash
+from dpdemo.virtual.ops.provenance import has_users, made_by_cpp, note_users
+from dpdemo.virtual.state import gpu_index
+from dpdemo.virtual.transfer import copy_across
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpdemo.virtual.state import Session
+
+    Rule = Callable[[Session, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+aten = torch.ops.aten
+RULES: dict[Any, Rule] = {}
+REASONS: dict[Any, str] = {}
+
+
+def rule(*ops: Any, why: str) -> Callable[[Rule], Rule]:
+    """Register a rule for `ops`; `why` says what would go wrong without it."""
+
+    def register(function: Rule) -> Rule:
+        for op in ops:
+            RULES[op] = function
+            REASONS[op] = why
+        return function
+
+    return register
+
+
+def where(session: Session, tensor: torch.Tensor) -> int | None:
+    """Return the GPU that `tensor` is on, or None."""
+    label = label_of(tensor, session.key)
+    return None if label is None else label.index
+
+
+def call(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator as it is; without numbers if there are none."""
+    if session.is_meta:
+        return numberless.run(session, func, args, kwargs, None)
+    return func(*args, **kwargs)
+
+
+@rule(
+    aten._to_copy.default, why="it moves between devices; and to C++ every GPU tensor is on the CPU already"
+)
+def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Copy to the GPU that is named. The CPU is named by C++'s own conversions only, which mean "stay".
+
+    (Or "go where that other tensor is": `lengths.to(loss.options())`. So what comes of a user's tensor on
+    the CPU is one of C++'s own then. A user's move to the CPU comes through `Tensor.to`, which `transfer.py`
+    answers without this operator.
+    Without numbers C++ names "meta" in the same sense.)
+    """
+    source = where(session, args[0])
+    device = kwargs.pop("device", None)
+    kwargs.pop("pin_memory", None)
+    if source is not None and session.current.names_host and device is not None and device.type == "cpu":
+        return copy_across(args[0], None, kwargs)
+    if session.is_meta and source is not None and device == META:
+        device = None
+    is_users = device is None and source is None and has_users(session, args, {})
+    if device is not None and device.type not in ("cpu", "cuda"):
+        return func(*args, **kwargs, device=device)
+    target = None if device is None else gpu_index(device)
+    if target is None:
+        target = source
+    if session.is_meta and target is not None:
+        kwargs["device"] = META
+    result = call(session, func, args, kwargs)
+    if is_users:
+        note_users(session, result)
+    if target is not None:
+        stamp_all(result, session, target)
+        if target != source:
+            session.ledger.transfer(source, target, result.nbytes)
+    return result
+
+
+@rule(aten.copy_.default, why="its operands may be on two devices, and C++ fills tensors that it made itself")
+def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Copy, and count it; a tensor that C++ made to be filled from a GPU is there (`pad_packed_sequence`).
+
+    (A user's CPU tensor never gets here with a source on a GPU: see `Tensor.copy_` and `__setitem__` in
+    `tensor.py`.)
+    """
+    there = where(session, args[1])
+    target_is_cpps, source_is_cpps = made_by_cpp(session, args, kwargs)
+    result = call(session, func, args, kwargs)
+    if target_is_cpps and where(session, args[0]) is None:
+        if there is not None:
+            stamp(args[0], session, there)
+        elif not source_is_cpps:
+            note_users(session, args[0])
+    elif (here := where(session, args[0])) != there:
+        session.ledger.transfer(there, here, args[0].nbytes)
+    return result
+
+
+@rule(aten._foreach_copy_.default, why="its operands may be on two devices")
+def _copy_each(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for target, source in zip(*args[:2], strict=True):
+        here, there = where(session, target), where(session, source)
+        if here != there:
+            session.ledger.transfer(there, here, target.nbytes)
+    return call(session, func, args, kwargs)
+
+
+@rule(
+    aten._efficientzerotensor.default,
+    why="a tensor without data has no storage to label; ordinary zeros will do",
+)
+def _zeros(_: Session, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return aten.zeros.default(*args, **kwargs)
+
+
+@rule(aten._local_scalar_dense.default, why="reading one element is a copy to the host")
+def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    source = where(session, args[0])
+    if source is not None:
+        session.ledger.transfer(source, None, args[0].element_size())
+    return call(session, func, args, kwargs)
+
+
+@rule(
+    aten.set_.source_Storage, aten.set_.source_Storage_storage_offset, why="the new storage has its own label"
+)
+def _set_storage(_: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+@rule(
+    aten.index.Tensor,
+    aten._unsafe_index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+    aten._index_put_impl_.default,
+    aten._unsafe_index_put.default,
+    why="indices may be on the CPU, and the value too if it has no dimensions (TensorAdvancedIndexing.cpp)",
+)
+def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    home = where(session, args[0])
+    for index in args[1]:
+        there = None if index is None else where(session, index)
+        if there not in (None, home):
+            device = "cpu" if home is None else session.devices[home]
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({device})"
+            )
+    if len(args) > 2:
+        _check_value(session, args)
+    is_users = home is None and has_users(session, args, kwargs)
+    result = call(session, func, args, kwargs)
+    if home is not None:
+        stamp(result, session, home)
+    elif is_users:
+        note_users(session, result)
+    return result
+
+
+def _check_value(session: Session, args: tuple[Any, ...]) -> None:
+    """Refuse a value that is elsewhere, unless it has no dimensions or is one that C++ made."""
+    home, there = where(session, args[0]), where(session, args[2])
+    if home == there or args[2].dim() == 0 or (there is None and made_by_cpp(session, args[:3], {})[-1]):
+        return
+    wanted, found = (torch.device("cpu") if gpu is None else session.devices[gpu] for gpu in (home, there))
+    if home is not None and args[3:] and args[3]:
+        raise RuntimeError(f"expected device {wanted} but got device {found} for value tensor")
+    raise two_devices(*((found, wanted) if home is None else (wanted, found)))
+
+
+@rule(aten._pack_padded_sequence.default, why="its lengths must be on the CPU (native/PackedSequence.cpp)")
+def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    data, lengths = args[:2]
+    there = where(session, lengths)
+    if there is not None:
+        kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
+        raise RuntimeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, "
+            f"but got {lengths.dim()}D {session.devices[there]} {kind} tensor"
+        )
+    result = _pack_by_lengths(func, *args) if data.is_meta else call(session, func, args, kwargs)
+    home = where(session, data)
+    if home is not None:
+        stamp(result[0], session, home)  # the second result, batch_sizes, stays on the CPU
+    return result
+
+
+def _pack_by_lengths(func: Any, data: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
+    """Pack what has no numbers; lengths, on the host, have."""
+    one_number_a_step = torch.zeros(*data.shape[:2], 1)
+    packed, batch_sizes = func(one_number_a_step, lengths, batch_first)
+    return torch.empty(len(packed), *data.shape[2:], dtype=data.dtype, device=META), batch_sizes
+
+
+@rule(aten._ctc_loss.Tensor, why="lengths are on the CPU by design; they say how much is kept")
+def _ctc_loss(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    home = where(session, args[0])
+    if where(session, args[1]) != home and not _takes_cudnn_ctc(args):
+        raise device_clash(session, func, args[:2], {})
+    target_lengths = numbers_of(args[3])
+    if args[0].is_meta and target_lengths is not None:
+        log_probs = args[0]
+        num_steps, batch, _ = log_probs.shape
+        states = 2 * int(target_lengths.max()) + 1
+        like = {"dtype": log_probs.dtype, "device": META}
+        result = (torch.empty(batch, **like), torch.empty(batch, num_steps, states, **like))
+    else:
+        result = call(session, func, args, kwargs)
+    if home is not None:
+        stamp_all(result, session, home)
+    return result
+
+
+def _takes_cudnn_ctc(args: tuple[Any, ...]) -> bool:
+    """Return whether cuDNN would run this loss, whose targets are on the CPU (native/cudnn/LossCTC.cpp)."""
+    log_probs, targets, blank = args[0], args[1], args[4] if len(args) > 4 else 0
+    return (
+        targets.dim() == 1 and (log_probs.dtype, targets.dtype) == (torch.float32, torch.int32) and blank == 0
+    )
+
+
+@rule(
+    aten._pack_padded_sequence_backward.default,
+    aten._ctc_loss_backward.Tensor,
+    aten._nested_view_from_jagged.default,
+    why="batch sizes and lengths are on the CPU by design, as are the notes of jagged nested tensors",
+)
+def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    home = where(session, args[0])
+    result = call(session, func, args, kwargs)
+    if home is not None:
+        stamp_all(result, session, home)
+    return result
+
+
+@rule(aten.record_stream.default, why="it needs a CUDA stream; there is nothing to wait for here")
+def _record_stream(session: Session, _: Any, args: tuple[Any, ...], __: dict[str, Any]) -> None:
+    if where(session, args[0]) is None:
+        raise VirtualGpuError(
+            "aten::record_stream: the tensor is on the CPU; a stream was expected to use it"
+        )

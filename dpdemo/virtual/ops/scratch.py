@@ -1,0 +1,81 @@
+"""Scratch memory that cuDNN's convolutions take for the length of a call: told from what its algorithms need.
+
+Which algorithm runs is cuDNN's choice, by heuristics that nobody can ask without a GPU. Two need scratch of
+any size, and the rest next to none:
+
+- *Winograd, not fused*, for 3x3 kernels in float32 without tensor cores: input, kernel and output are
+  transformed into tiles of 6x6 numbers for each 4x4 of the output (Lavin and Gray, "Fast Algorithms for
+  Convolutional Neural Networks", 2015, section 4.2: F(4x4, 3x3)). cuDNN takes it where channels are many; for
+  few it has a fused kernel.
+- *tensor cores*, for half precision and, from Ampere on, float32 (TF32, `torch.backends.cudnn.allow_tf32`):
+  their kernels want channels last, so operands that are laid out otherwise are copied (cuDNN's documentation,
+  "Tensor Core Operations", on conversions of layout).
+
+If there is no room for it, PyTorch runs an algorithm without scratch (`AlgoIterator::try_all`,
+aten/src/ATen/native/cudnn/Conv_v7.cpp): so this is what a call would like to have, and its least is nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+aten = torch.ops.aten
+_TILE, _OUTPUT = 36, 4  # numbers in a tile; how wide the part of the output is that one tile makes
+_MANY_CHANNELS = 128
+_HALF = (torch.float16, torch.bfloat16)
+_TENSOR_CORES_FOR_FLOAT32 = 8  # the major compute capability of Ampere
+
+
+class _Convolution(NamedTuple):
+    """What decides on the scratch of one convolution."""
+
+    data: torch.Tensor
+    weight: torch.Tensor
+    output_shape: tuple[int, ...]
+    stride: list[int]
+    dilation: list[int]
+    is_transposed: bool
+    groups: int
+
+
+def scratch_bytes(func: Any, args: tuple[Any, ...], result: Any, capability: int) -> int:
+    """Return the bytes that a call of `func` takes while it runs on a GPU of this major capability."""
+    if func is aten.convolution.default:
+        data, weight, _, stride, _, dilation, is_transposed, _, groups = args
+        shape = tuple(result.shape)
+    else:
+        gradient, data, weight, _, stride, _, dilation, is_transposed, _, groups = args[:10]
+        shape = tuple(gradient.shape)
+    call = _Convolution(data, weight, shape, stride, dilation, is_transposed, groups)
+    if weight.dtype in _HALF or (capability >= _TENSOR_CORES_FOR_FLOAT32 and torch.backends.cudnn.allow_tf32):
+        return _for_tensor_cores(call)
+    return _for_winograd(call)
+
+
+def _for_winograd(call: _Convolution) -> int:
+    wide, narrow = call.weight.shape[1], call.weight.shape[0]
+    is_fit = (
+        call.weight.shape[2:] == (3, 3)
+        and set(call.stride) == set(call.dilation) == {1}
+        and not call.is_transposed
+        and call.groups == 1
+        and call.weight.dtype is torch.float32
+        and min(wide, narrow) >= _MANY_CHANNELS
+    )
+    if not is_fit:
+        return 0
+    tiles = call.output_shape[0] * math.prod(-(-size // _OUTPUT) for size in call.output_shape[2:])
+    return _TILE * call.weight.element_size() * (tiles * (wide + narrow) + wide * narrow)
+
+
+def _for_tensor_cores(call: _Convolution) -> int:
+    if call.groups > 1 or call.data.is_contiguous(memory_format=torch.channels_last):
+        return 0
+    numbers = call.data.numel() + call.weight.numel() + math.prod(call.output_shape)
+    return numbers * call.weight.element_size()
+
+
+CONVOLUTIONS = frozenset({aten.convolution.default, aten.convolution_backward.default})

@@ -1,0 +1,163 @@
+"""Operators that PyTorch cannot run without numbers although their shapes are known, or for other shapes.
+
+`numberless.py` asks here first. Each entry takes the operator's arguments, without numbers, and returns what
+the kernel for numbers would: no more and no less, since all of it is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.ops.known import numbers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    Shape = Callable[..., Any]
+
+aten = torch.ops.aten
+SHAPES: dict[Any, Shape] = {}
+REASONS: dict[Any, str] = {}
+
+
+def shape_of(*ops: Any, why: str) -> Callable[[Shape], Shape]:
+    """Register what `ops` return; `why` says what is wrong with PyTorch's own."""
+
+    def register(function: Shape) -> Shape:
+        for op in ops:
+            SHAPES[op] = function
+            REASONS[op] = why
+        return function
+
+    return register
+
+
+@shape_of(
+    aten._nested_tensor_from_mask_left_aligned.default,
+    why="nested tensors need numbers; an encoder that is told so pads instead",
+)
+def _never(*_: Any) -> bool:
+    return False
+
+
+@shape_of(
+    aten.multi_margin_loss_backward.default,
+    aten.multilabel_margin_loss_backward.default,
+    why="it has no kernel without numbers",
+)
+def _like_second(_: Tensor, data: Tensor, *__: Any, **___: Any) -> Tensor:
+    return torch.empty_like(data)
+
+
+@shape_of(aten.native_batch_norm.default, why="in evaluation nothing is kept, by cuDNN and the CPU alike")
+def _batch_norm(data: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = aten.native_batch_norm.default(data, *args)
+    is_training = args[4]
+    if is_training:
+        return results
+    return results[0], data.new_empty(0), data.new_empty(0)
+
+
+@shape_of(
+    aten._transformer_encoder_layer_fwd.default, why="it has no kernel without numbers before torch 2.13"
+)
+def _like_first(data: Tensor, *_: Any, **__: Any) -> Tensor:
+    return torch.empty_like(data)
+
+
+@shape_of(aten._ctc_loss_backward.Tensor, why="it has no kernel without numbers")
+def _like_scores(_: Tensor, log_probs: Tensor, *__: Any, **___: Any) -> Tensor:
+    return torch.empty_like(log_probs)
+
+
+@shape_of(aten.log_sigmoid_forward.default, why="CUDA keeps no buffer beside it (native/Activation.cpp)")
+def _log_sigmoid(data: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(data), data.new_empty(0)
+
+
+@shape_of(
+    aten.col2im.default, why="its result keeps the room of what it is made from (native/cuda/Col2Im.cu)"
+)
+def _within(columns: Tensor, *args: Any) -> Tensor:
+    shape = aten.col2im.default(columns, *args).shape
+    return torch.empty_like(columns).resize_(shape)
+
+
+def _reduced_in_place(op: Any) -> None:
+    @shape_of(op, why="its mean keeps the room of all losses, which were computed there (native/Loss.cpp)")
+    def shape(data: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result: Tensor = op(data, target, *args, **kwargs)
+        if result.dim():
+            return result
+        return aten.add.Tensor(data, target).to(result.dtype).resize_(())  # type: ignore[no-any-return]
+
+
+for _op in (aten.mse_loss, aten.smooth_l1_loss, aten.binary_cross_entropy, aten.soft_margin_loss):
+    _reduced_in_place(_op.default)
+
+
+_ROW_BYTES = 16
+
+
+@shape_of(
+    aten._grouped_mm.default, why="its own wants bfloat16, CUDA takes any (native/cuda/GroupedBlas.cpp)"
+)
+def _grouped_product(
+    left: Tensor,
+    right: Tensor,
+    offsets: Tensor | None = None,
+    _: Any = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Multiply group by group; rows of the result begin at multiples of 16 bytes."""
+    if left.dim() == 2 and right.dim() == 2 and offsets is not None:
+        shape = [offsets.size(0), left.size(0), right.size(1)]
+    elif left.dim() == 2 or right.dim() == 2:
+        shape = [left.size(-2), right.size(-1)]
+    else:
+        shape = [left.size(0), left.size(1), right.size(-1)]
+    aligned = _ROW_BYTES // left.element_size()
+    row = -(-shape[-1] // aligned) * aligned
+    strides = [*([shape[1] * row] if len(shape) == 3 else []), row, 1]
+    return left.new_empty_strided(shape, strides, dtype=dtype or left.dtype)
+
+
+# --- operators of which some operands are known: these decide the shape ---
+
+PARTLY_KNOWN: dict[Any, Callable[..., tuple[Any, tuple[Any, ...]]]] = {}
+"""What to run instead of an operator of whose operands some are known; given it and its arguments."""
+
+
+def _as_places(mask: Any) -> list[Any]:
+    """Turn a mask that is known into the indices of its truths, one for each dimension; leave all else."""
+    is_mask = isinstance(mask, torch.Tensor) and mask.dtype in {torch.bool, torch.uint8}
+    numbers = numbers_of(mask) if is_mask else None
+    return [mask] if numbers is None else list(numbers.nonzero().unbind(1))
+
+
+def _with_places(op: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Index by places where a mask that is known is the index."""
+    data, indices, *rest = args
+    return op, (data, [place for index in indices for place in _as_places(index)], *rest)
+
+
+def _selected(op: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Make room for as many elements as a mask that is known selects."""
+    data, mask = args
+    numbers = numbers_of(mask)
+    if numbers is None:
+        return op, args
+    shape = torch.broadcast_shapes(data.shape, mask.shape)  # type: ignore[no-untyped-call]
+    return aten.new_empty.default, (data, [int(numbers.expand(shape).sum())])
+
+
+for _indexing in (
+    *(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default, aten.index_put_.default),
+    *(aten._index_put_impl_.default, aten._unsafe_index_put.default),
+):
+    PARTLY_KNOWN[_indexing] = _with_places
+PARTLY_KNOWN[aten.masked_select.default] = _selected

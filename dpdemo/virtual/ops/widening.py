@@ -1,0 +1,89 @@
+"""Operators that CUDA has for a narrow dtype and the CPU has not: run in a wider one, and round the result.
+
+There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
+with every release. So the CPU's own refusal is what tells: "... not implemented for 'Half'".
+
+Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
+of what it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.errors import UnsupportedOpError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The names of C++'s errors, with the dtype and the one to compute in.
+_NAMES = {
+    "Half": (torch.float16, torch.float32),
+    "BFloat16": (torch.bfloat16, torch.float32),
+    "ComplexHalf": (torch.complex32, torch.complex64),
+    "Byte": (torch.uint8, torch.float64),
+    "Char": (torch.int8, torch.float64),
+    "Short": (torch.int16, torch.float64),
+    "Int": (torch.int32, torch.float64),
+    "Long": (torch.int64, torch.float64),
+}
+_REFUSAL = re.compile(r"(?:not implemented for '|Unsupported dtype )(\w+)")
+
+
+def _cast(value: Any, source: torch.dtype, target: torch.dtype) -> Any:
+    """Cast the tensors of dtype `source`, and that dtype itself, in an operator's arguments or results."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_cast(item, source, target) for item in value])
+    if isinstance(value, torch.Tensor):
+        return value.to(target) if value.dtype == source else value
+    return target if value is source else value
+
+
+def _softmax(func: Any, data: torch.Tensor, dim: int, _: bool) -> Any:
+    return func(data.float(), dim, False)
+
+
+def _softmax_backward(
+    func: Any, gradient: torch.Tensor, output: torch.Tensor, dim: int, narrow: torch.dtype
+) -> Any:
+    return func(gradient, output, dim, output.dtype).to(narrow)
+
+
+_aten = torch.ops.aten
+_FROM_HALF: dict[Any, Callable[..., Any]] = {
+    _aten._softmax.default: _softmax,
+    _aten._log_softmax.default: _softmax,
+    _aten._softmax_backward_data.default: _softmax_backward,
+    _aten._log_softmax_backward_data.default: _softmax_backward,
+}
+
+
+def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal: RuntimeError) -> Any:
+    """Run `func`, which the CPU refused, in a wider dtype.
+
+    Raises:
+        UnsupportedOpError: it was refused for another reason, or wider too.
+
+    """
+    if func in _FROM_HALF and args[-1] in (True, torch.float16):
+        return _FROM_HALF[func](func, *args)
+    name = _REFUSAL.search(str(refusal))
+    if name is None and str(refusal).startswith("Could not run"):
+        raise UnsupportedOpError(
+            f"{func}: the CPU has no such operator, and virtual GPUs do not compute it by others"
+        ) from refusal
+    if name is None:
+        raise refusal
+    if name[1] not in _NAMES or func._schema.is_mutable:
+        raise UnsupportedOpError(f"{func}: {refusal}") from refusal
+    narrow, wide = _NAMES[name[1]]
+    try:
+        result = func(
+            *_cast(args, narrow, wide), **{key: _cast(item, narrow, wide) for key, item in kwargs.items()}
+        )
+    except RuntimeError as again:
+        raise UnsupportedOpError(f"{func}: {refusal}") from again
+    return _cast(result, wide, narrow)

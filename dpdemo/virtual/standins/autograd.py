@@ -1,0 +1,156 @@
+"""Gradients are where their tensors are.
+
+Nearly all of them are results of operators, and labelled as such. But some gradients C++ makes from nothing
+(zeros for an output that took no part in the loss, or for an input that has no influence), and it makes them
+on the CPU. They are labelled where they come to light:
+
+- as the arguments of a Python `backward`: `apply` notes where a function's outputs are (`Broadcast` has them
+  on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one,
+  as C++ does;
+- as `.grad`, and as the results of `torch.autograd.grad`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from dpdemo.virtual.errors import invalid_gradient
+from dpdemo.virtual.kinds import around_backward
+from dpdemo.virtual.labels import stamp
+from dpdemo.virtual.state import the_session
+from dpdemo.virtual.transfer import device_index, has_operators_of_its_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_apply: Any = torch.autograd.Function.__dict__["apply"]  # a classmethod; of C++ itself since 2.15
+_backward: Any = BackwardCFunction.__dict__["apply"]
+_backward_boxed: Any = BackwardCFunction.__dict__.get("apply_boxed")
+_HOMES = "_virtual_gpu_homes"
+_SOURCES = "_virtual_gpu_sources"
+_ANYWHERE = -1  # where the gradient of an argument that is no tensor may be
+
+
+_grad: Any = torch._C.TensorBase.grad
+_run_engine: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+
+def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
+    """Label a gradient that has no label as `tensor` is labelled."""
+    if gradient is None or device_index(gradient) is not None:
+        return
+    home = device_index(tensor)
+    if home is not None:
+        stamp(gradient, the_session(), home)
+
+
+def get_grad(self: torch.Tensor) -> torch.Tensor | None:
+    """Stand in for `Tensor.grad`."""
+    gradient: torch.Tensor | None = _grad.__get__(self)
+    if gradient is not None and not the_session().current.is_moving:
+        _settle(gradient, self)
+    return gradient
+
+
+def set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    """Stand in for setting `Tensor.grad` (torch/csrc/autograd/python_variable.cpp, THPVariable_set_grad)."""
+    if isinstance(gradient, torch.Tensor) and gradient.device != self.device:
+        raise RuntimeError(
+            f"attempting to assign a gradient with device type '{gradient.device.type}' to a tensor with "
+            f"device type '{self.device.type}'. Please ensure that the gradient and the tensor are on the "
+            "same device"
+            if gradient.device.type != self.device.type
+            else "assigned grad has data located on a different device"
+        )
+    _grad.__set__(self, gradient)
+
+
+def del_grad(self: torch.Tensor) -> None:
+    """Stand in for `del tensor.grad`."""
+    _grad.__delete__(self)
+
+
+def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
+    for place, (output, gradient) in enumerate(zip(outputs, args[0], strict=False)):
+        if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor) and gradient.dim():
+            _check_gradient("", place, device_index(output), gradient)
+    current = the_session().current
+    before, current.keeps_graph = current.keeps_graph, bool(args[1])
+    try:
+        return _run_backward(outputs, *args, **kwargs)
+    finally:
+        current.keeps_graph = before
+
+
+def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
+    inputs = args[3]
+    for gradient, tensor in zip(results or (), inputs or (), strict=False):
+        if isinstance(tensor, torch.Tensor):
+            _settle(gradient, tensor)
+    return results
+
+
+def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `Function.apply`: note where the outputs are."""
+    result = _apply.__get__(None, cls)(*args, **kwargs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    sources = [device_index(arg) if isinstance(arg, torch.Tensor) else _ANYWHERE for arg in args]
+    homes = [device_index(output) if isinstance(output, torch.Tensor) else None for output in outputs]
+    if any(home is not None for home in homes):
+        for output in outputs:
+            node = output.grad_fn if isinstance(output, torch.Tensor) else None
+            if isinstance(node, BackwardCFunction):
+                node.__dict__.setdefault(_HOMES, homes)
+                node.__dict__.setdefault(_SOURCES, sources)
+    return result
+
+
+def backward(self: Any, *gradients: Any) -> Any:
+    """Stand in for `BackwardCFunction.apply`, through which C++ calls every Python `backward`."""
+    return _at_home(self, gradients, lambda: _backward(self, *gradients))
+
+
+def backward_boxed(self: Any, gradients: list[Any]) -> Any:
+    """Stand in for `BackwardCFunction.apply_boxed` (2.15), whose gradients come in a list."""
+    return _at_home(self, gradients, lambda: _backward_boxed(self, gradients))
+
+
+def _at_home(node: Any, gradients: Sequence[Any], call: Callable[[], Any]) -> Any:
+    """Label the gradients of `node` as its outputs were, and run `call` on their GPU."""
+    homes = node.__dict__.get(_HOMES)
+    if homes is None:
+        return call()
+    session = the_session()
+    for gradient, home in zip(gradients, homes, strict=False):
+        if home is not None and isinstance(gradient, torch.Tensor) and device_index(gradient) is None:
+            stamp(gradient, session, home)
+    before = session.current.index
+    session.current.index = next(home for home in homes if home is not None)
+    try:
+        found = call()
+    finally:
+        session.current.index = before
+    _check_found(node, found)
+    return found
+
+
+def _check_found(node: Any, found: Any) -> None:
+    """Check that a Python `backward` returned each gradient where its tensor is."""
+    found = found if isinstance(found, (tuple, list)) else (found,)
+    for place, (gradient, source) in enumerate(zip(found, node.__dict__[_SOURCES], strict=False)):
+        if isinstance(gradient, torch.Tensor) and gradient.dim() and source != _ANYWHERE:
+            _check_gradient(f"Function {type(node).__name__} returned an ", place, source, gradient)
+
+
+def _check_gradient(where: str, place: int, home: int | None, gradient: torch.Tensor) -> None:
+    there = device_index(gradient)
+    if there == home or has_operators_of_its_own(type(gradient)):
+        return
+    session = the_session()
+    wanted, found = ("cpu" if index is None else session.devices[index] for index in (home, there))
+    raise invalid_gradient(where, place, wanted, found)

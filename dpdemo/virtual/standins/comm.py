@@ -1,0 +1,303 @@
+"""The eight functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
+
+With these in place all of `torch/nn/parallel` is PyTorch's own. Checks, words and what shares memory with
+what follow torch/csrc/cuda/comm.cpp (2.13), function by function.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.cuda.nccl
+from torch import _utils
+
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.kinds import mark, mark_forward
+from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.ledger import Allocation, Kind
+from dpdemo.virtual.ops.known import forget, know_parts
+from dpdemo.virtual.ops.numberless import beneath
+from dpdemo.virtual.standins.flattening import flatten_by_pytorch, unflatten_by_pytorch
+from dpdemo.virtual.state import the_session
+from dpdemo.virtual.transfer import device_index, move, num_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+_coalescing: Any = _utils
+
+
+def _wrap_dim(dim: int, ndim: int) -> int:
+    """Count a negative `dim` from the end (c10/core/WrapDimMinimal.h)."""
+    if ndim == 0:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if not -ndim <= dim < ndim:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})"
+        )
+    return dim % ndim
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return str(list(sizes))
+
+
+def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
+    """Copy `tensor` to each device; where it is already, return it itself."""
+    if any(device < 0 for device in devices):
+        raise RuntimeError(f"Expected non-negative device index, but got {min(devices)}")
+    return [_on(tensor, device) for device in devices]
+
+
+def _on(tensor: Tensor, device: int) -> Tensor:
+    return move(tensor, the_session().check_ordinal(device))
+
+
+def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
+    """Copy `tensor` into each of `outputs`."""
+    for position, output in enumerate(outputs):
+        _expect_cuda("output", position, output, f"is on device '{output.device}'")
+        if output.shape != tensor.shape:
+            raise RuntimeError(
+                "Expected all output tensors to have same shape as the source tensor "
+                f"{_shape(tensor.shape)}, "
+                f"but output tensor at index {position} has shape {_shape(output.shape)}"
+            )
+        output.copy_(tensor)
+    return list(outputs)
+
+
+def _expect_cuda(role: str, position: int, tensor: Tensor, but: str) -> None:
+    if not tensor.is_cuda:
+        raise RuntimeError(
+            f"Expected all {role} tensors to be CUDA tensors, but {role} tensor at index {position} {but}"
+            if role == "output"
+            else f"Expected all {role} tensors to be CUDA tensors, but tensor at index {position} {but}"
+        )
+
+
+def broadcast_coalesced(
+    tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
+) -> list[list[Tensor]]:
+    """Copy `tensors` to each device in buffers of `buffer_size` bytes; the first device gets them themselves.
+
+    That the first device's are the same tensors is what lets replica 0 update the module's buffers in place.
+    """
+    # C++ asks no tensor subclass: so uninitialised parameters get as far as `_replicate_for_data_parallel`'s
+    # error.
+    with torch._C.DisableTorchFunctionSubclass():
+        return _broadcast_coalesced(tensors, devices, buffer_size)
+
+
+def _broadcast_coalesced(
+    tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
+) -> list[list[Tensor]]:
+    if any(device_index(tensor) != devices[0] for tensor in tensors):
+        raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
+    copies: list[list[Tensor]] = [[] for _ in devices[1:]]
+    order: list[int] = []
+    positions = defaultdict(list)  # a tensor may come twice
+    for position, tensor in enumerate(tensors):
+        positions[id(tensor)].append(position)
+    ledger = the_session().ledger
+    for chunk in _coalescing._take_tensors(list(tensors), buffer_size):
+        order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
+        # C++ makes the buffer here, and sends copies of it; a single tensor is sent as it is
+        buffer_bytes = sum(map(num_bytes, chunk)) if len(chunk) > 1 else 0
+        buffer = Allocation(ledger, devices[0], buffer_bytes)
+        for device, outputs in zip(devices[1:], copies, strict=True):
+            outputs.extend(_copy_chunk(chunk, device))
+        del buffer
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
+
+
+def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
+    """Copy tensors of one type as one buffer, of which the copies are views."""
+    session = the_session()
+    session.check_ordinal(device)
+    source = device_index(chunk[0])
+    if chunk[0].is_sparse:
+        return [_on(tensor, device) for tensor in chunk]
+    # a mode that looks at functions, such as a default device, would find our own stand-ins by their names
+    quiet = torch._C.DisableTorchFunction()
+    with torch._C._DisableTorchDispatch(), quiet, torch.no_grad(), beneath(session):
+        flat = flatten_by_pytorch(chunk)
+        if len(chunk) == 1:
+            flat = flat.clone()
+        stamp_all(flat, session, device)
+        # `.data`: each copy has a version counter of its own (NOTE [ Version Counter in comm.*_coalesced ])
+        copies = [copy.data for copy in unflatten_by_pytorch(flat, chunk)]
+    know_parts(chunk, flat)
+    mark(flat, Kind.REPLICA)
+    session.ledger.transfer(source, device, num_bytes(flat))
+    return copies
+
+
+def scatter(
+    tensor: Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any
+) -> list[Tensor]:
+    """Split `tensor` along `dim` and send each chunk to its device; one that is there stays a view."""
+    del streams  # copies are done when they return
+    if not devices:
+        raise RuntimeError("Expected at least one device to scatter to")
+    if chunk_sizes is None:
+        chunks = tensor.chunk(len(devices), dim)
+    else:
+        if len(chunk_sizes) != len(devices):
+            raise RuntimeError(
+                "Expected devices and chunk_sizes to be of same length, but got "
+                f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
+            )
+        chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
+    # Real GPUs give `Gather.backward` chunks on the CPU for index -1 (outputs gathered from CPU inputs).
+    return [
+        chunk if device_index(chunk) == device else _chunk_on(chunk, device)
+        for chunk, device in zip(chunks, devices, strict=False)
+    ]
+
+
+def _chunk_on(chunk: Tensor, device: int) -> Tensor:
+    if device < 0:
+        return move(chunk, None)
+    copy = _on(chunk, device)
+    mark_forward((copy,), Kind.INPUT)
+    return copy
+
+
+def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> list[Tensor]:
+    """Split `tensor` along `dim` into `outputs`, whose sizes say how."""
+    del streams
+    if not outputs:
+        raise RuntimeError("Expected at least one output tensor to scatter to")
+    dim = _wrap_dim(dim, tensor.dim())
+    for position, output in enumerate(outputs):
+        _expect_cuda("output", position, output, f"is on device '{output.device}'")
+        sizes = list(output.shape)
+        if output.dim() == tensor.dim():
+            sizes[dim] = tensor.size(dim)
+        if sizes != list(tensor.shape):
+            raise RuntimeError(
+                f"Output tensor at index {position} has incorrect shape: {_shape(output.shape)}. Expected "
+                f"same shape except for scatter dim {dim} as the source tensor: {_shape(tensor.shape)}"
+            )
+    chunk_sizes = [output.size(dim) for output in outputs]
+    if sum(chunk_sizes) != tensor.size(dim):
+        raise RuntimeError(
+            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at "
+            f"dim {dim}. Expected {tensor.size(dim)}, but got total size {sum(chunk_sizes)}"
+        )
+    for output, chunk in zip(outputs, tensor.split_with_sizes(chunk_sizes, dim), strict=True):
+        output.copy_(chunk)
+    return list(outputs)
+
+
+def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
+    """Concatenate `tensors` along `dim` on GPU `destination`; -1 is the CPU, None the current GPU."""
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    dim, sizes, memory_format = _gathered_layout(tensors, dim)
+    device: Any = "cpu" if destination == -1 else torch.device("cuda", destination)  # type: ignore[arg-type]
+    if destination is None:
+        device = torch.device("cuda")
+    result = torch.empty(sizes, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
+    mark_forward((result,), Kind.GATHERED)
+    return _fill(tensors, result, dim)
+
+
+def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int], torch.memory_format]:
+    """Check that `tensors` fit together, and return the result's dim, sizes and memory format."""
+    first = tensors[0]
+    dim = _wrap_dim(dim, first.dim())
+    expected = list(first.shape)
+    memory_format = _suggested_format(first)
+    for position, tensor in enumerate(tensors):
+        _expect_cuda("input", position, tensor, f"has device '{tensor.device}'")
+        if tensor.dim() != len(expected):
+            raise RuntimeError(
+                "Expected all input tensors to have the same number of dimensions, but tensor at index "
+                f"{position}has {tensor.dim()} dimensions, (expected {len(expected)})"
+            )
+        expected[dim] = tensor.size(dim)
+        if list(tensor.shape) != expected:
+            raise RuntimeError(
+                f"Input tensor at index {position} has invalid shape {_shape(tensor.shape)}, "
+                f"but expected {_shape(expected)}"
+            )
+        if _suggested_format(tensor) != memory_format:
+            memory_format = torch.contiguous_format
+    expected[dim] = sum(tensor.size(dim) for tensor in tensors)
+    return dim, expected, memory_format
+
+
+def _suggested_format(tensor: Tensor) -> torch.memory_format:
+    """Return the memory format that a copy of `tensor` would take (TensorImpl::suggest_memory_format).
+
+    The rule is `is_channels_last_strides_2d` and `_3d` of c10/core/MemoryFormat.h: strides that grow from the
+    channels over width and height to the batch. torch._prims_common has it in Python, but loads half a second
+    of sympy for it.
+    """
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.layout != torch.strided or tensor.dim() not in formats or tensor.stride(1) == 0:
+        return torch.contiguous_format
+    least = 0
+    for dim in (1, *range(tensor.dim() - 1, 1, -1), 0):
+        size, stride = tensor.size(dim), tensor.stride(dim)
+        if size == 0 or stride < least or (dim == 0 and least == tensor.stride(1)):
+            return torch.contiguous_format
+        least = stride * size
+    return formats[tensor.dim()]
+
+
+def _fill(tensors: Sequence[Tensor], result: Tensor, dim: int) -> Tensor:
+    sizes = [tensor.size(dim) for tensor in tensors]
+    for tensor, place in zip(tensors, result.split_with_sizes(sizes, dim), strict=True):
+        place.copy_(tensor)
+    know_parts(tensors, result, dim)
+    return result
+
+
+def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
+    """Concatenate `tensors` along `dim` into `output`."""
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    dim, sizes, _ = _gathered_layout(tensors, dim)
+    if list(output.shape) != sizes:
+        raise RuntimeError(
+            f"Expected out tensor to have shape {_shape(sizes)}, but got {_shape(output.shape)}"
+        )
+    return _fill(tensors, output, dim)
+
+
+def can_reduce(tensors: Sequence[Tensor]) -> bool:
+    """Stand in for `torch.cuda.nccl.is_available`: dense, contiguous tensors, each on a GPU of its own."""
+    homes = {device_index(tensor) for tensor in tensors}
+    fit = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
+    return fit and None not in homes and len(homes) == len(tensors)
+
+
+def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
+    inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any
+) -> None:
+    """Add `inputs` up in `output`, on the GPU of input `root`: NCCL adds while it sends, and needs no room.
+
+    Raises:
+        UnsupportedOpError: another operation than a sum.
+
+    """
+    del streams, comms
+    if op != torch.cuda.nccl.SUM:
+        raise UnsupportedOpError(f"torch.cuda.nccl.reduce: expected the operation SUM, got number {op}")
+    session = the_session()
+    others = [tensor for place, tensor in enumerate(inputs) if place != root]
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), beneath(session):
+        total = inputs[root] if output is inputs[root] else output.copy_(inputs[root])
+        for other in others:
+            total.add_(other)
+        forget(total)
+    for other in others:
+        session.ledger.transfer(device_index(other), device_index(output), num_bytes(other))

@@ -1,0 +1,182 @@
+"""The functions that make tensors.
+
+`dispatch.py` sees `device="cuda:1"` by itself; the stand-ins here are for what C++ would refuse before it
+gets there: a bare number as device on a build without CUDA, and the functions that copy data in with dispatch
+turned off (`tensor`, `as_tensor`, `asarray` and the sparse ones): those make their result on the CPU and then
+move it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.kinds import mark_forward
+from dpdemo.virtual.labels import stamp, stamp_all, unstamp
+from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_session
+from dpdemo.virtual.transfer import device_index, move
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CPU = torch.device("cpu")
+_device = torch.device
+# Functions of `torch` that take `device=`; those that copy data are below.
+PLAIN = (
+    *(
+        "arange",
+        "bartlett_window",
+        "blackman_window",
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+    ),
+    *("eye", "full", "full_like", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace"),
+    *("normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"),
+    *("randperm", "range", "scalar_tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
+)
+COPYING = (
+    *("tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
+    *("sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
+)
+LIKE_INPUT = ("matrix_rank",)
+# Made of their arguments alone: no random numbers, no other tensor.
+_SIMPLE = frozenset(
+    {torch.arange, torch.empty, torch.empty_strided, torch.eye, torch.full}
+    | {torch.linspace, torch.logspace, torch.ones, torch.scalar_tensor, torch.zeros}
+)
+FFT = ("fftfreq", "rfftfreq")
+
+
+def plain(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a stand-in that reads a bare number as a GPU and leaves the rest to `dispatch.py`."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None:
+            return make_on(original, args, kwargs)
+        if kwargs.pop("pin_memory", False):
+            return original(*args, **kwargs).pin_memory()
+        return original(*args, **kwargs)
+
+    return make
+
+
+def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `original` with a device that was named, and see to it that a user's "cpu" means the CPU."""
+    given = kwargs["device"]
+    device = given if type(given) is _device else torch.device(as_device(given))  # type: ignore[call-overload]
+    kwargs["device"] = device
+    index = gpu_index(device)  # before C++ is asked: it may refuse in other words
+    pinned = kwargs.pop("pin_memory", False)
+    if index is not None and original in _SIMPLE and not pinned and is_seen_by_us_alone():
+        return _make_at(index, original, args, kwargs)
+    result = original(*args, **kwargs)
+    if index is None:
+        unstamp(result, the_session())
+    return result.pin_memory() if pinned else result
+
+
+def _make_at(index: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make a tensor without passing through `dispatch.py`, which would only put it on the GPU too."""
+    kwargs["device"] = _CPU
+    with torch._C._DisableTorchDispatch():
+        result = original(*args, **kwargs)
+    stamp(result, the_session(), index)
+    return result
+
+
+def copying(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a stand-in that makes its tensor on the CPU and then moves it to the GPU asked for."""
+    is_tensor = (
+        original is torch.tensor
+    )  # it copies, always; the others may keep the memory that they are given
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        target = _target(args, kwargs)
+        if target is not None and is_tensor and not isinstance(args[0] if args else None, torch.Tensor):
+            kwargs.pop("pin_memory", None)
+            if is_seen_by_us_alone():
+                return _copy_in(target, original, args, kwargs)
+        if target is None:
+            result = original(*args, **kwargs)
+            return result.pin_memory() if kwargs.get("pin_memory") else result
+        kwargs.pop("device", None)
+        leaf = kwargs.pop("requires_grad", False)
+        made = move(original(*args, **kwargs), target)
+        return made.requires_grad_() if leaf else made
+
+    return make
+
+
+def _copy_in(target: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Copy data of Python's to a GPU at once, as `move` would after making a tensor on the CPU."""
+    kwargs["device"] = _CPU
+    with torch._C._DisableTorchDispatch():
+        result = original(*args, **kwargs)
+    session = the_session()
+    stamp(result, session, target)
+    session.ledger.transfer(None, target, result.nbytes)
+    mark_forward((result,), Kind.INPUT)
+    return result
+
+
+def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Return the GPU that the result belongs on: the one named, else the one that the data is on."""
+    device = as_device(kwargs.get("device"))
+    if device is not None:
+        kwargs["device"] = device = torch.device(device)  # type: ignore[call-overload]
+        return gpu_index(device)
+    homes = (device_index(item) for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor))
+    return next((home for home in homes if home is not None), None)
+
+
+def like_input(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a stand-in for a function whose result C++ may make from nothing, where its input is."""
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        home = _target(args, {name: value for name, value in kwargs.items() if name != "out"})
+        if home is not None:
+            stamp_all(result, the_session(), home)
+        return result
+
+    return make
+
+
+def as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build the stand-in for `torch.as_tensor`, which returns a tensor that fits as it is."""
+    copy_in = copying(original)
+
+    @functools.wraps(original)
+    def make(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Any:
+        if isinstance(data, torch.Tensor) and (device is not None or device_index(data) is not None):
+            return data.to(data.device if device is None else device, dtype or data.dtype)
+        return copy_in(data, dtype=dtype, device=device)
+
+    return make
+
+
+def device_context(original: Callable[..., Any], replaced: dict[Any, str]) -> Callable[..., Any]:
+    """Build the stand-in for `DeviceContext.__torch_function__` (`with torch.device("cuda:1"):`).
+
+    It fills in `device=` for the functions of `_device_constructors`; `replaced` names those that have a
+    stand-in here, which must be the one that is called.
+    """
+
+    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: N807
+        name = replaced.get(func)
+        if name is None or self.device.type != "cuda":
+            return original(self, func, types, args, kwargs)
+        kwargs = kwargs or {}
+        if kwargs.get("device") is None and not name.endswith("_like") and name != "normal":
+            kwargs["device"] = self.device
+        return getattr(torch, name)(*args, **kwargs)
+
+    return __torch_function__

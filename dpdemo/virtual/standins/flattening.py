@@ -1,0 +1,60 @@
+"""Many tensors in one, and taken apart again: what DataParallel's copies and sums of gradients go through.
+
+C++ makes two operators of each tensor (a view and a slice), hundreds in a step. Here they run at once, since
+nothing of theirs is counted or could fail: they are views of one storage, on one GPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.labels import stamp
+from dpdemo.virtual.state import is_seen_by_us_alone, the_session
+from dpdemo.virtual.transfer import device_index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+flatten_by_pytorch: Any = torch._C._nn.flatten_dense_tensors
+unflatten_by_pytorch: Any = torch._C._nn.unflatten_dense_tensors
+
+
+def flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """Stand in for `torch._C._nn.flatten_dense_tensors`."""
+    homes = {device_index(tensor) for tensor in tensors}
+    if len(homes) != 1 or homes == {None} or not _are_plain(tensors):
+        whole: Tensor = flatten_by_pytorch(tensors)
+        return whole
+    with torch._C._DisableTorchDispatch():
+        whole = flatten_by_pytorch(tensors)
+    stamp(whole, the_session(), homes.pop())  # type: ignore[arg-type] # not None: seen above
+    return whole
+
+
+def unflatten(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Stand in for `torch._C._nn.unflatten_dense_tensors`."""
+    if device_index(whole) is None or not _are_plain((whole, *tensors)):
+        parts: list[Tensor] = unflatten_by_pytorch(whole, tensors)
+        return parts
+    with torch._C._DisableTorchDispatch():
+        parts = unflatten_by_pytorch(whole, tensors)
+    session, index = the_session(), device_index(whole)
+    for part in parts:
+        if not part.numel():  # of no storage: C++ makes it anew
+            stamp(part, session, index)  # type: ignore[arg-type] # not None: seen above
+    return parts
+
+
+def _are_plain(tensors: Sequence[Tensor]) -> bool:
+    """Return whether views are all that is made of tensors, beside the one that they are put together in."""
+    return is_seen_by_us_alone() and all(
+        isinstance(tensor, torch.Tensor)
+        and type(tensor).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        for tensor in tensors
+    )

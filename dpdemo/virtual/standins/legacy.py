@@ -1,0 +1,119 @@
+"""`torch.cuda.FloatTensor` and its like: old names that make tensors on the current GPU, and know them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dpdemo.virtual.state import the_session
+from dpdemo.virtual.transfer import device_index
+
+_set_default_tensor_type: Any = torch.set_default_tensor_type
+_SETTING = "set_default_tensor_type"
+
+DTYPES = {
+    "BFloat16Tensor": torch.bfloat16,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "ShortTensor": torch.int16,
+}
+
+_OF_PYTORCH = {name: getattr(torch, name) for name in DTYPES}
+
+
+class _LegacyType(type):
+    dtype: torch.dtype
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype == cls.dtype
+
+    def __call__(cls, *args: Any) -> torch.Tensor:
+        """Make a tensor from data, or an uninitialised one of a given size."""
+        if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+            return torch.tensor(args[0], dtype=cls.dtype, device="cuda")
+        return torch.empty(*(args or (0,)), dtype=cls.dtype, device="cuda")
+
+
+class _SparseType(_LegacyType):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return super().__instancecheck__(instance) and instance.is_sparse  # type: ignore[attr-defined]
+
+    def __call__(cls, *args: Any) -> torch.Tensor:
+        """Make a sparse tensor from indices and values, or an empty one of a given size."""
+        if args and isinstance(args[0], torch.Tensor):
+            return torch.sparse_coo_tensor(*args, dtype=cls.dtype, device="cuda")
+        empty = torch.ops.aten.sparse_coo_tensor.size
+        made: torch.Tensor = empty(args or (0,), dtype=cls.dtype, device=torch.device("cuda"))
+        return made
+
+
+class _HostType(type):
+    """`torch.FloatTensor` and its like, which take tensors on a GPU for theirs: C++ has them on the CPU."""
+
+    original: Any
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.original) and device_index(instance) is None
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Make a tensor as PyTorch does."""
+        made: torch.Tensor = cls.original(*args, **kwargs)
+        return made
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.original, name)
+
+
+def host_types() -> dict[str, type]:
+    """Make stand-ins for the types of tensors on the CPU, by name."""
+    return {
+        name: _HostType(name, (), {"__module__": "torch", "original": original})
+        for name, original in _OF_PYTORCH.items()
+    }
+
+
+def sparse_types() -> dict[str, type]:
+    """Make the types of sparse tensors on a GPU, by name, those that PyTorch has."""
+    return {
+        name: _SparseType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
+        for name, dtype in DTYPES.items()
+        if hasattr(torch.cuda.sparse, name)
+    }
+
+
+def tensor_types() -> dict[str, type]:
+    """Make the types, by name."""
+    return {
+        name: _LegacyType(name, (), {"__module__": "torch.cuda", "dtype": dtype})
+        for name, dtype in DTYPES.items()
+    }
+
+
+def set_default_tensor_type(kind: Any) -> None:
+    """Stand in for `torch.set_default_tensor_type`: a type of CUDA makes tensors on the current GPU."""
+    settings = the_session().settings
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{getattr(kind, '__name__', kind)}"
+    module, _, last = name.rpartition(".")
+    if module != "torch.cuda":
+        if settings.pop(_SETTING, None):
+            torch.set_default_device(None)
+        _set_default_tensor_type(_OF_PYTORCH.get(last, kind) if module == "torch" else kind)
+        return
+    _set_default_tensor_type(_OF_PYTORCH[last])
+    if not settings.get(_SETTING):
+        the_session().entered.callback(_forget_default)
+    settings[_SETTING] = True
+    torch.set_default_device("cuda")
+
+
+def _forget_default() -> None:
+    """Leave no default device behind that is not there."""
+    if the_session().settings.pop(_SETTING, None):
+        torch.set_default_device(None)

@@ -1,0 +1,191 @@
+"""The functions of `torch._C` behind `torch.cuda` and `torch.accelerator`; only CUDA builds have them.
+
+With these in place the Python of `torch.cuda` and `torch.accelerator` is PyTorch's own. Each name is the one
+in `torch._C`, less its prefix.
+"""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual import state
+from dpdemo.virtual.standins import streams
+from dpdemo.virtual.standins.properties import DeviceProperties, properties_of
+from dpdemo.virtual.state import the_session
+
+if TYPE_CHECKING:
+    from dpdemo.virtual.ledger import Ledger
+
+
+def device_count() -> int:
+    """Return the number of virtual GPUs."""
+    return the_session().num_gpus
+
+
+def get_device() -> int:
+    """Return the calling thread's current GPU."""
+    return the_session().current.index
+
+
+def set_device(index: int) -> None:
+    """Make GPU `index` the calling thread's current one; a negative index changes nothing."""
+    if index >= 0:
+        the_session().current.index = the_session().check_ordinal(index)
+
+
+def exchange_device(index: int) -> int:
+    """Make GPU `index` the current one and return the one that was; -1 for a negative index."""
+    if index < 0:
+        return -1
+    before = get_device()
+    set_device(index)
+    return before
+
+
+def synchronize(index: int | None = None) -> None:
+    """Wait for the GPU's work, which is done."""
+
+
+def can_access_peer(device: int, peer: int) -> bool:
+    """Whether the two GPUs reach each other's memory: yes, as on one board."""
+    return the_session().check_ordinal(device) != the_session().check_ordinal(peer)
+
+
+def properties(index: int) -> DeviceProperties:
+    """Return what `torch.cuda.get_device_properties` says of GPU `index`."""
+    return properties_of(the_session().card, index, the_session().total_bytes(index))
+
+
+def _statistics(current: int, peak: int) -> dict[str, dict[str, int]]:
+    one = {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
+    return {"all": one, "small_pool": dict.fromkeys(one, 0), "large_pool": dict(one)}
+
+
+def memory_stats(index: int) -> dict[str, Any]:
+    """Return the nested statistics that `torch.cuda.memory_stats` flattens: what is live, and its peak."""
+    session = the_session()
+    ledger = session.ledger
+    session.check_ordinal(index)
+    held = _statistics(ledger.live[index], ledger.peak[index])
+    kinds = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
+    none = _statistics(0, 0)
+    counts = ("allocation", "active", "segment", "inactive_split", "inactive_split_bytes")
+    return {
+        **dict.fromkeys(kinds, held),
+        **dict.fromkeys(counts, none),
+        "num_alloc_retries": 0,
+        "num_ooms": ledger.gpus[index].num_ooms,
+        "num_sync_all_streams": 0,
+        "num_device_alloc": 0,
+        "num_device_free": 0,
+        "max_split_size": -1,
+        "oversize_allocations": none["all"],
+        "oversize_segments": none["all"],
+    }
+
+
+def reset_peak_stats(index: int) -> None:
+    """Let the peak start again from what is live."""
+    the_session().ledger.reset_peak(the_session().check_ordinal(index))
+
+
+def reset_accumulated_stats(index: int) -> None:
+    """Reset the running totals, of which none is kept."""
+    the_session().check_ordinal(index)
+
+
+def memory_info(index: int | None = None) -> tuple[int, int]:
+    """Return the free and the total bytes of GPU `index`."""
+    session = the_session()
+    index = session.current.index if index is None else session.check_ordinal(index)
+    ledger: Ledger = session.ledger
+    total = the_session().total_bytes(index)
+    return max(0, total - ledger.live[index]), total
+
+
+def empty_cache() -> None:
+    """Give cached memory back, of which none is kept."""
+
+
+def get_current_stream(index: int) -> tuple[int, int, int]:
+    """Return `torch.cuda.Stream`'s ids of the current stream on GPU `index`."""
+    stream = streams.current_stream(index if index >= 0 else None)
+    return stream.stream_id, stream.device_index, stream.device_type
+
+
+def get_raw_stream(index: int) -> int:
+    """Return the handle of the current stream on GPU `index`."""
+    return streams.current_stream(index).stream_id
+
+
+def get_default_stream(index: int) -> tuple[int, int, int]:
+    """Return `torch.cuda.Stream`'s ids of the default stream on GPU `index`."""
+    stream = streams.default_stream(index if index >= 0 else None)
+    return stream.stream_id, stream.device_index, stream.device_type
+
+
+def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+    """Make the stream with these ids the current one."""
+    streams.set_stream(
+        streams.VirtualStream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+    )
+
+
+def is_in_bad_fork() -> bool:
+    """Whether this is a forked child of the process that opened the block: CUDA cannot be used there."""
+    return os.getpid() != the_session().pid
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Stand in for `torch.cuda.mem_get_info`, which asks the CUDA runtime itself."""
+    return memory_info(torch.cuda._utils._get_device_index(device, optional=True))
+
+
+def accelerator(check: bool | None = None) -> torch.device:  # noqa: ARG001 - PyTorch's own
+    """Return the kind of device that accelerates."""
+    return torch.device("cuda")
+
+
+def accelerator_capability(index: int) -> dict[str, Any]:
+    """Return what `torch.accelerator.get_device_capability` says of GPU `index`."""
+    the_session().check_ordinal(index)
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    return {"supported_dtypes": dtypes}
+
+
+def accelerator_stream(index: int) -> streams.VirtualStream:
+    """Return the current stream on GPU `index`."""
+    return streams.current_stream(index if index >= 0 else None)
+
+
+def no_device_flag() -> bool:
+    """Tell C++'s allocator questions that it is ready."""
+    return state.session is not None
+
+
+def not_capturing() -> bool:
+    """Whether a CUDA graph is being captured: never."""
+    return False
+
+
+def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
+    """Whether cuDNN takes this tensor: no, the CPU's kernels do."""
+    return False
+
+
+_MARKS = (
+    *("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart", "deviceRangeEnd"),
+)
+
+
+def markers() -> SimpleNamespace:
+    """Stand in for `torch._C._nvtx`, with which programs mark ranges for NVIDIA's profiler."""
+
+    def mark(*_: Any) -> int:
+        return 0
+
+    return SimpleNamespace(**dict.fromkeys(_MARKS, mark))

@@ -1,0 +1,101 @@
+"""The methods of `torch.UntypedStorage` that name a device: saving and loading go through them."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.ledger import Allocation
+from dpdemo.virtual.ops.known import copy_storage_shadow
+from dpdemo.virtual.state import as_device, gpu_index, the_session
+
+_new: Any = torch._C.StorageBase.__new__
+_copy_bytes: Any = torch._C.StorageBase.copy_  # type: ignore[attr-defined]
+_device: Any = torch._C.StorageBase.device  # type: ignore[attr-defined]
+
+
+def _index(storage: torch.UntypedStorage) -> int | None:
+    label = storage.__dict__.get(the_session().key)
+    return None if label is None else label.index
+
+
+def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedStorage:
+    """Copy `storage` to GPU `target`, or to the CPU."""
+    session = the_session()
+    is_numberless = session.is_meta and (target is not None or _device.__get__(storage).type == "meta")
+    where = "meta" if is_numberless else "cpu"
+    copy = torch.UntypedStorage(storage.nbytes(), device=where)  # type: ignore[no-untyped-call]
+    if target is not None:
+        copy.__dict__[session.key] = Allocation(session.ledger, target, storage.nbytes())
+    return copy_(copy, storage)
+
+
+def copy_(
+    self: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: Any = None
+) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.copy_`, whose two sides may be on two devices."""
+    if _device.__get__(self).type == "meta":
+        copy_storage_shadow(source, self)
+    else:
+        with torch._C._DisableTorchDispatch():
+            _copy_bytes(self, source, non_blocking)
+    there, here = _index(source), _index(self)
+    if there != here:
+        the_session().ledger.transfer(there, here, self.nbytes())
+    return self
+
+
+def new(cls: type, *args: Any, device: Any = None, **options: Any) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage(…, device="cuda")`."""
+    index = None if device is None else gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
+    if index is None:
+        named = options if device is None else {**options, "device": device}
+        return _new(cls, *args, **named)  # type: ignore[no-any-return]
+    session = the_session()
+    made: torch.UntypedStorage = _new(cls, *args, **options, device="meta" if session.is_meta else "cpu")
+    made.__dict__[session.key] = Allocation(session.ledger, index, made.nbytes())
+    return made
+
+
+def share(self: torch.UntypedStorage, *_: Any, **__: Any) -> NoReturn:  # noqa: ARG001
+    """Stand in for `UntypedStorage._share_cuda_`.
+
+    Raises:
+        UnsupportedOpError: always; each process has virtual GPUs of its own.
+
+    """
+    raise UnsupportedOpError(
+        "sharing a CUDA tensor with another process: each process has virtual GPUs of its own; send `.cpu()`"
+    )
+
+
+def device(self: torch.UntypedStorage) -> torch.device:
+    """Return the device that this storage is on."""
+    index = _index(self)
+    if index is None:
+        own: torch.device = _device.__get__(self)
+        return own
+    return the_session().devices[index]
+
+
+def to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:  # noqa: ARG001
+    """Stand in for `UntypedStorage.to`."""
+    target = gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
+    return self if target == _index(self) else _copy(self, target)
+
+
+def cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.cuda`."""
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+
+
+def cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.cpu`."""
+    return to(self, device="cpu")
+
+
+def clone(self: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.clone`, which `deepcopy` calls."""
+    return _copy(self, _index(self))

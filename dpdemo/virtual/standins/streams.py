@@ -1,0 +1,196 @@
+"""Streams and events, which have nothing to order here: work is done when the call returns.
+
+They keep what a program can ask of them (device, identity, the current stream of each thread, elapsed times),
+so that programs written for streams run. They say nothing about races between streams: there are none to
+show.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.state import as_device, gpu_index, the_session
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+_CUDA = 1  # c10::DeviceType::CUDA
+_ids = itertools.count(1)
+
+
+def _index_of(device: Any) -> int:
+    device = as_device(device)
+    index = gpu_index(torch.device("cuda") if device is None else torch.device(device))
+    if index is None:
+        raise ValueError(f"Expected a cuda device, but got: {device}")
+    return index
+
+
+class VirtualStream:
+    """Stands in for `torch.Stream` and `torch.cuda.Stream`."""
+
+    def __init__(
+        self,
+        device: Any = None,
+        priority: int = 0,
+        *,
+        stream_id: int | None = None,
+        device_index: int | None = None,
+        device_type: int = _CUDA,
+        **_: Any,
+    ) -> None:
+        self.device_index = _index_of(device) if device_index is None else device_index
+        self.stream_id = next(_ids) if stream_id is None else stream_id
+        self.device_type = device_type
+        least, greatest = self.priority_range()
+        self.priority = min(max(priority, greatest), least)
+        self._left: list[tuple[int, int, int]] = []
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU that the stream belongs to."""
+        return the_session().devices[self.device_index]
+
+    @property
+    def cuda_stream(self) -> int:
+        """The stream's handle."""
+        return self.stream_id
+
+    _as_parameter_ = cuda_stream
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority, which are numbers down from 0."""
+        return 0, -5
+
+    def query(self) -> bool:
+        """Whether all work is done: always."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured: never."""
+        return False
+
+    def synchronize(self) -> None:
+        """Wait for the stream's work, which is done."""
+
+    def wait_stream(self, stream: VirtualStream) -> None:
+        """Wait for another stream's work, which is done."""
+
+    def wait_event(self, event: VirtualEvent) -> None:
+        """Wait for an event, which has happened."""
+
+    def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
+        """Record `event`, or a new one."""
+        event = VirtualEvent() if event is None else event
+        event.record(self)
+        return event
+
+    def __enter__(self) -> Self:
+        here = the_session().current
+        self._left.append((here.index, self.device_index, here.streams.get(self.device_index, 0)))
+        here.index = self.device_index
+        here.streams[self.device_index] = self.stream_id
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        index, device_index, stream_id = self._left.pop()
+        here = the_session().current
+        here.index = index
+        here.streams[device_index] = stream_id
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, VirtualStream):
+            return NotImplemented
+        return (self.stream_id, self.device_index) == (other.stream_id, other.device_index)
+
+    def __hash__(self) -> int:
+        return hash((self.stream_id, self.device_index))
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:{self.device_index} cuda_stream={self.stream_id:#x}>"
+
+
+class VirtualEvent:
+    """Stands in for `torch.Event` and `torch.cuda.Event`; its times are wall-clock times of this process."""
+
+    def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
+        self.device = None if device is None else torch.device(device)
+        self.enable_timing = enable_timing
+        self._time: float | None = None
+
+    def record(self, stream: VirtualStream | None = None) -> None:
+        """Note the time."""
+        self.device = (stream or current_stream()).device
+        self._time = time.perf_counter()
+
+    def wait(self, stream: VirtualStream | None = None) -> None:
+        """Make `stream` wait for the event, which has happened."""
+
+    def query(self) -> bool:
+        """Whether the event has happened: always."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the event, which has happened."""
+
+    def elapsed_time(self, end_event: VirtualEvent) -> float:
+        """Return the milliseconds from this event to `end_event`.
+
+        Raises:
+            ValueError: one of the two was made without `enable_timing=True`, or was not recorded.
+
+        """
+        if not (self.enable_timing and end_event.enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self._time is None or end_event._time is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event._time - self._time) * 1000
+
+    @property
+    def cuda_event(self) -> int:
+        """The event's handle."""
+        return id(self)
+
+    _as_parameter_ = cuda_event
+
+    def ipc_handle(self) -> bytes:
+        """Refuse to hand the event to another process, which has GPUs of its own."""
+        raise UnsupportedOpError("torch.cuda.Event.ipc_handle: each process has virtual GPUs of its own")
+
+    @classmethod
+    def from_ipc_handle(cls, device: Any, handle: bytes) -> VirtualEvent:  # noqa: ARG003
+        """Refuse an event of another process."""
+        raise UnsupportedOpError("torch.cuda.Event.from_ipc_handle: each process has virtual GPUs of its own")
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Event {id(self):#x}>"
+
+
+def current_stream(index: int | None = None) -> VirtualStream:
+    """Return the calling thread's current stream on GPU `index` (the current one if None)."""
+    session = the_session()
+    index = session.current.index if index is None else session.check_ordinal(index)
+    return VirtualStream(stream_id=session.current.streams.get(index, 0), device_index=index)
+
+
+def default_stream(index: int | None = None) -> VirtualStream:
+    """Return the default stream of GPU `index` (the current one if None)."""
+    session = the_session()
+    index = session.current.index if index is None else session.check_ordinal(index)
+    return VirtualStream(stream_id=0, device_index=index)
+
+
+def set_stream(stream: VirtualStream) -> None:
+    """Make `stream` the calling thread's current stream, and its GPU the current one."""
+    here = the_session().current
+    here.index = stream.device_index
+    here.streams[stream.device_index] = stream.stream_id

@@ -1,0 +1,285 @@
+"""What a tensor says of itself and where it can go: the methods of `torch.Tensor` that name a device.
+
+Only these need replacing. Everything else a tensor does is an operator, and passes through `dispatch.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from dpdemo.virtual.errors import UnsupportedOpError, numpy_of_device_tensor
+from dpdemo.virtual.labels import label_of, stamp_all
+from dpdemo.virtual.ops.known import is_forgotten
+from dpdemo.virtual.ops.numberless import is_without_numbers, known
+from dpdemo.virtual.state import as_device, check_thread, gpu_index, the_session
+from dpdemo.virtual.transfer import device_index, move
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Tensor = torch.Tensor
+_CPU = torch.device("cpu")
+_to = _Tensor.to
+_type = _Tensor.type
+_device: Any = torch._C.TensorBase.device
+_PINNED = "_virtual_gpu_pinned"
+
+
+def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let tensor subclasses and function modes see the call first, as PyTorch's own methods do."""
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(getattr(_Tensor, name))
+        def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(
+                self, UninitializedTensorMixin
+            ):  # its own `__torch_function__` knows PyTorch's methods only
+                with torch._C.DisableTorchFunctionSubclass():
+                    return method(self, *args, **kwargs)
+            if has_torch_function_unary(self):
+                return handle_torch_function(getattr(_Tensor, name), (self,), self, *args, **kwargs)
+            return method(self, *args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def device(self: torch.Tensor) -> torch.device:
+    """Return the device that this tensor is on."""
+    session = the_session()
+    label = None if session.is_meta and session.current.is_beneath else label_of(self, session.key)
+    if label is None:
+        own: torch.device = _device.__get__(self)
+        return _CPU if own.type == "meta" and is_without_numbers() else own
+    check_thread(session)
+    return session.devices[label.index]
+
+
+def is_cuda(self: torch.Tensor) -> bool:
+    """Whether this tensor is on a GPU."""
+    return device_index(self) is not None
+
+
+def is_cpu(self: torch.Tensor) -> bool:
+    """Whether this tensor is on the CPU."""
+    return device(self).type == "cpu"
+
+
+def get_device(self: torch.Tensor) -> int:
+    """Return the GPU's index, or -1 for a CPU tensor."""
+    index = device_index(self)
+    return -1 if index is None else index
+
+
+def _target_of(args: list[Any], kwargs: dict[str, Any]) -> object:
+    """Take the device out of the arguments of `Tensor.to`, leaving the rest for PyTorch to read."""
+    first = args[0] if args else kwargs.get("other")
+    if isinstance(first, torch.Tensor):
+        args[:1] = [first.dtype]
+        if kwargs.pop("other", None) is not None and not args[0:1]:
+            kwargs["dtype"] = first.dtype
+        return first.device
+    if "device" in kwargs:
+        return as_device(kwargs.pop("device"))
+    if args and args[0] is not None and not isinstance(args[0], torch.dtype):
+        return as_device(args.pop(0))
+    return None
+
+
+@_overridable("to")
+def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Stand in for `Tensor.to`: devices here, dtypes and memory formats by PyTorch's own."""
+    rest = list(args)
+    target = _target_of(rest, kwargs)
+    if target is None:
+        return _to(self, *rest, **kwargs)
+    wanted = target if isinstance(target, torch.device) else torch.device(target)  # type: ignore[call-overload]
+    if wanted.type not in ("cpu", "cuda"):
+        return _to(self, wanted, *rest, **kwargs)
+    options = _options(rest, kwargs)
+    return move(self, gpu_index(wanted), **options)
+
+
+def _options(rest: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Read what follows the device: dtype, non_blocking, copy, memory_format."""
+    options = dict(kwargs)
+    names: tuple[str, ...] = ("dtype", "non_blocking", "copy")
+    if rest and isinstance(rest[0], bool):
+        names = names[1:]
+    options.update(zip(names, rest, strict=False))
+    options.pop("non_blocking", None)
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+@_overridable("cuda")
+def cuda(
+    self: torch.Tensor,
+    device: Any = None,
+    non_blocking: bool = False,  # noqa: ARG001 - copies are done when they return
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
+    """Stand in for `Tensor.cuda`."""
+    wanted = as_device(device)
+    wanted = torch.device("cuda") if wanted is None else torch.device(wanted)  # type: ignore[call-overload]
+    if wanted.type != "cuda":
+        raise RuntimeError("Invalid device, must be cuda device")
+    return move(self, gpu_index(wanted), memory_format=memory_format)
+
+
+@_overridable("cpu")
+def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
+    """Stand in for `Tensor.cpu`."""
+    return move(self, None, memory_format=memory_format)
+
+
+def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `Tensor.numpy`: a GPU tensor has none, unless `force=True`."""
+    index = device_index(self)
+    if index is None and ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
+        return known(self, "Tensor.numpy").numpy(*args, **kwargs)
+    if index is None:
+        return torch._C.TensorBase.numpy(self, *args, **kwargs)
+    if not kwargs.get("force"):
+        raise numpy_of_device_tensor(the_session().devices[index])
+    return move(self.detach(), None).resolve_conj().resolve_neg().numpy()
+
+
+def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """Stand in for `Tensor.type`: ``torch.cuda.FloatTensor`` and its like, to say and to ask for."""
+    index = device_index(self)
+    if dtype is None:
+        name = str(_type(self))
+        if is_without_numbers():
+            name = name.replace("torch.meta.", "torch.", 1)
+        return name if index is None else name.replace("torch.", "torch.cuda.", 1)
+    name = (
+        dtype
+        if isinstance(dtype, str)
+        else getattr(dtype, "__module__", "") + "." + getattr(dtype, "__name__", "")
+    )
+    if name.startswith("torch.cuda."):
+        return _type(move(self, gpu_index(torch.device("cuda"))), name.replace("torch.cuda.", "torch."))
+    if isinstance(dtype, torch.dtype):
+        return _type(self, dtype, non_blocking, **kwargs)
+    return _type(move(self, None), name, non_blocking, **kwargs)
+
+
+def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Stand in for `Tensor.pin_memory`: a copy that says it is pinned."""
+    index = device_index(self)
+    if index is not None:
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+    if is_pinned(self):
+        return self
+    pinned = self.clone()
+    pinned.untyped_storage().__dict__[_PINNED] = True
+    return pinned
+
+
+def is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether `pin_memory` made this tensor's storage."""
+    return self.layout is torch.strided and _PINNED in self.untyped_storage().__dict__
+
+
+def record_stream(self: torch.Tensor, stream: Any) -> None:
+    """Stand in for `Tensor.record_stream`: copies are done when they return, nothing is to record."""
+    if device_index(self) is None:
+        raise RuntimeError(
+            f"record_stream: expected a CUDA tensor, got one on {self.device} (stream {stream})"
+        )
+
+
+def _beside(self: torch.Tensor, value: Any) -> Any:
+    """Bring `value` to where `self` is, so that its gradient will travel back to its own device."""
+    if isinstance(value, _Tensor):
+        home = device_index(self)
+        has_gradient = value.requires_grad and torch.is_grad_enabled()
+        if home != device_index(value) and (home is None or has_gradient):
+            return move(value, home)
+    return value
+
+
+def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
+    """Stand in for `Tensor.copy_`, whose operands may be on two devices."""
+    return torch._C.TensorBase.copy_(self, _beside(self, src), non_blocking)
+
+
+def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
+    """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
+    if isinstance(value, (int, float, complex)) and is_without_numbers() and self.is_meta:
+        value = torch.full((), value, dtype=self.dtype)  # C++ would make it of as many numbers as it fills
+    if _is_plain_index(index):  # else it is an `index_put_`, whose value must be where `self` is
+        value = _beside(self, value)
+    torch._C.TensorBase.__setitem__(self, index, value)
+
+
+def _is_plain_index(index: Any) -> bool:
+    """Return whether an index picks a view: numbers, slices and the like, no tensors or lists."""
+    items = index if isinstance(index, tuple) else (index,)
+    return all(
+        item is None or item is Ellipsis or isinstance(item, (int, slice)) or _is_number(item)
+        for item in items
+    )
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, _Tensor) and item.dim() == 0 and not item.dtype.is_floating_point
+
+
+@_overridable("type_as")
+def type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Stand in for `Tensor.type_as`, which goes where `other` is."""
+    return self.to(other.device, other.dtype)
+
+
+def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
+    """Stand in for `Tensor.new_tensor`, which by default makes its result where `self` is."""
+    kwargs.setdefault("dtype", self.dtype)
+    if kwargs.get("device") is None:
+        kwargs["device"] = device(self)
+    return torch.tensor(data, **kwargs)
+
+
+def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Stand in for the legacy `Tensor.new`, which makes its result where `self` is."""
+    index = device_index(self)
+    kwargs.pop("device", None)
+    result = torch._C.TensorBase.new(self, *args, **kwargs)
+    if index is not None:
+        stamp_all(result, the_session(), index)
+    return result
+
+
+def no_dlpack(name: str, original: Any) -> Any:
+    """Build the stand-in for a function that hands memory out: what takes it would take it for the CPU's."""
+
+    @functools.wraps(original)
+    def hand_out(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
+        if device_index(tensor) is not None:
+            raise UnsupportedOpError(
+                f"{name}: the memory of a virtual GPU cannot be handed out; use `.cpu()`"
+            )
+        return original(tensor, *args, **options)
+
+    return hand_out
+
+
+_parse_to_by_pytorch: Any = torch._C._nn._parse_to
+
+
+def parse_to(*args: Any, **kwargs: Any) -> Any:
+    """Stand in for `torch._C._nn._parse_to`, with which `Module.to` reads its arguments."""
+    if args and isinstance(args[0], _Tensor):
+        args = (args[0].device, args[0].dtype, *args[1:])
+    if isinstance(kwargs.get("tensor"), _Tensor):
+        like = kwargs.pop("tensor")
+        kwargs.update(device=like.device, dtype=like.dtype)
+    if kwargs.get("device") is not None:
+        kwargs["device"] = as_device(kwargs["device"])
+    return _parse_to_by_pytorch(*(as_device(arg) for arg in args[:1]), *args[1:], **kwargs)

@@ -1,0 +1,96 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from strategies import batch_sizes, device_counts
+
+from dpdemo.arithmetic.chunk import even_batch_sizes_near, split_batch
+
+
+def chunk_sizes(batch_size: int, num_devices: int) -> tuple[int, ...]:
+    """The oracle: what torch itself makes of such a batch."""
+    return tuple(len(chunk) for chunk in torch.empty(batch_size, 0).chunk(num_devices))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "num_devices", "sizes"),
+    [
+        (30, 1, (30,)),
+        (10, 1, (10,)),
+        (30, 2, (15, 15)),
+        (10, 2, (5, 5)),
+        (30, 3, (10, 10, 10)),
+        (10, 3, (4, 4, 2)),
+        (30, 8, (4, 4, 4, 4, 4, 4, 4, 2)),
+        (10, 8, (2, 2, 2, 2, 2)),
+        (36, 7, (6, 6, 6, 6, 6, 6)),
+        (3, 8, (1, 1, 1)),
+        (65, 8, (9, 9, 9, 9, 9, 9, 9, 2)),
+    ],
+)
+def test_known_batches_split_as_the_tutorial_shows(batch_size, num_devices, sizes):
+    assert split_batch(batch_size, num_devices).sizes() == sizes
+
+
+def test_every_small_split_is_torchs():
+    ours = {(b, n): split_batch(b, n).sizes() for b in range(130) for n in range(1, 40)}
+    assert ours == {(b, n): chunk_sizes(b, n) for b, n in ours}
+
+
+@settings(max_examples=2000)
+@given(batch_sizes, device_counts)
+def test_any_split_is_torchs(batch_size, num_devices):
+    assert split_batch(batch_size, num_devices).sizes() == chunk_sizes(batch_size, num_devices)
+
+
+@given(batch_sizes, device_counts)
+def test_chunks_add_up_and_none_is_empty(batch_size, num_devices):
+    split = split_batch(batch_size, num_devices)
+    sizes = split.sizes()
+    assert sum(sizes) == batch_size
+    assert len(sizes) == split.num_chunks <= num_devices
+    assert len(sizes) + split.num_idle == num_devices
+    assert min(sizes) >= 1
+    assert (max(sizes), min(sizes)) == (split.largest, split.smallest)
+    assert split.rows() == sizes + (0,) * split.num_idle
+    assert list(split.used()) + [device for span in split.idle() for device in span] == list(
+        range(num_devices)
+    )
+    assert split.is_even == (min(sizes) == max(sizes))
+
+
+@given(batch_sizes, device_counts)
+def test_runs_write_the_sizes_by_count(batch_size, num_devices):
+    split = split_batch(batch_size, num_devices)
+    written_out = [(run.first + i, run.rows) for run in split.runs for i in range(run.count)]
+    assert written_out == list(enumerate(split.sizes()))
+    assert len(split.runs) <= 2
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 8])
+def test_an_empty_batch_gives_each_device_an_empty_chunk_as_in_torch(num_devices):
+    split = split_batch(0, num_devices)
+    assert split.sizes() == chunk_sizes(0, num_devices) == (0,) * num_devices
+    assert split.num_idle == 0
+
+
+def test_a_batch_beyond_memory_splits_by_count():
+    split = split_batch(10**18, 10**9 - 1)
+    assert (split.largest, split.num_chunks, split.smallest) == (10**9 + 2, 10**9 - 1, 4)
+
+
+@pytest.mark.parametrize(("batch_size", "num_devices"), [(-1, 2), (3, 0), (3, -2)])
+def test_impossible_counts_are_errors(batch_size, num_devices):
+    with pytest.raises(ValueError, match=r"expected (a batch size of 0|1) or more( devices)?, got"):
+        split_batch(batch_size, num_devices)
+
+
+def is_full(batch_size: int, num_devices: int) -> bool:
+    sizes = chunk_sizes(batch_size, num_devices)
+    return len(sizes) == num_devices and len(set(sizes)) == 1 and sizes[0] >= 2
+
+
+@given(batch_sizes, device_counts)
+def test_even_batch_sizes_are_the_nearest_that_fill_every_device(batch_size, num_devices):
+    below = next((b for b in range(batch_size, 0, -1) if is_full(b, num_devices)), None)
+    above = next(b for b in range(batch_size, batch_size + 2 * num_devices + 1) if is_full(b, num_devices))
+    assert even_batch_sizes_near(batch_size, num_devices) == tuple(sorted({below or above, above}))

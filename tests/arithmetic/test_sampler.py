@@ -1,0 +1,114 @@
+"""The rule of DistributedSampler, held against torch's own."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from torch.utils.data import BatchSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from dpdemo.arithmetic.sampler import distribute
+
+EPOCHS = {
+    "data_size": st.integers(1, 300),
+    "num_ranks": st.integers(1, 40),
+    "batch_size": st.integers(1, 50),
+    "drop_last": st.booleans(),
+    "sampler_drop_last": st.booleans(),
+}
+
+
+def torchs_batches(rank, *, data_size, num_ranks, batch_size, drop_last, sampler_drop_last, shuffle=False):
+    """The batches that a DataLoader with torch's own DistributedSampler makes on one rank."""
+    sampler = DistributedSampler(
+        range(data_size), num_ranks, rank, shuffle=shuffle, drop_last=sampler_drop_last
+    )
+    return list(BatchSampler(sampler, batch_size, drop_last))
+
+
+def torchs_epoch(*, shuffle=False, **epoch):
+    return [torchs_batches(rank, **epoch, shuffle=shuffle) for rank in range(epoch["num_ranks"])]
+
+
+@given(**EPOCHS)
+@settings(max_examples=1200, deadline=None)
+def test_each_rank_draws_what_torchs_sampler_gives_it(**epoch):
+    rule = distribute(**epoch)
+    for rank, batches in enumerate(torchs_epoch(**epoch)):
+        assert list(rule.positions(rank)) == [index for batch in batches for index in batch]
+        assert [len(batch) for batch in batches] == (
+            [rule.full.largest] * rule.num_full_batches + ([rule.last.largest] if rule.last else [])
+        )
+
+
+@given(**EPOCHS, shuffle=st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_repeats_and_drops_are_counted_as_they_happen(shuffle, **epoch):
+    rule = distribute(**epoch)
+    drawn = [
+        index for batches in torchs_epoch(**epoch, shuffle=shuffle) for batch in batches for index in batch
+    ]
+    assert rule.drawn == len(drawn)
+    assert rule.num_repeated == len(drawn) - len(set(drawn))
+    assert rule.num_dropped == epoch["data_size"] - len(set(drawn))
+
+
+@given(**EPOCHS)
+@settings(max_examples=400, deadline=None)
+def test_repeated_and_dropped_samples_are_named(**epoch):
+    rule = distribute(**epoch)
+    drawn = [index for batches in torchs_epoch(**epoch) for batch in batches for index in batch]
+    times = [drawn.count(index) for index in range(epoch["data_size"])]
+    assert list(rule.repeated()) == [index for index, count in enumerate(times) if count > 1]
+    assert list(rule.dropped()) == [index for index, count in enumerate(times) if count == 0]
+
+
+@given(**EPOCHS, data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_sample_is_visited_where_torch_puts_it(data, **epoch):
+    index = data.draw(st.integers(0, epoch["data_size"] - 1))
+    seen = {
+        (rank, number, row)
+        for rank, batches in enumerate(torchs_epoch(**epoch))
+        for number, batch in enumerate(batches, 1)
+        for row, drawn in enumerate(batch)
+        if drawn == index
+    }
+    visits = list(distribute(**epoch).visits(index))
+    assert len(visits) == len(seen)
+    assert set(visits) == seen
+
+
+def test_a_hundred_samples_on_three_ranks_become_a_hundred_and_two():
+    rule = distribute(100, 3, 30)
+    assert (rule.drawn, rule.num_repeated, rule.num_dropped) == (102, 2, 0)
+    assert rule.repeated() == range(2)
+
+
+def test_the_samplers_drop_last_leaves_out_the_tail_instead():
+    rule = distribute(100, 3, 30, sampler_drop_last=True)
+    assert (rule.drawn, rule.num_repeated, rule.num_dropped) == (99, 0, 1)
+    assert rule.dropped() == range(99, 100)
+
+
+def test_the_loaders_drop_last_leaves_out_each_ranks_short_batch():
+    rule = distribute(100, 3, 30, drop_last=True)
+    assert (rule.num_full_batches, rule.last) == (1, None)
+    assert rule.dropped() == range(90, 100)
+
+
+def test_more_ranks_than_samples_draw_some_more_than_twice():
+    rule = distribute(2, 5, 4)
+    assert [list(rule.positions(rank)) for rank in range(5)] == [[0], [1], [0], [1], [0]]
+    assert (rule.num_repeated, list(rule.repeated())) == (3, [0, 1])
+
+
+def test_a_hundred_thousand_ranks_and_10_to_the_15_samples_are_whole_numbers():
+    rule = distribute(10**15 + 1, 10**5, 1000)
+    assert rule.drawn == 10**15 + 10**5
+    assert rule.num_repeated == 10**5 - 1
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_nothing_to_distribute_is_an_error(numbers):
+    with pytest.raises(ValueError, match=r"^expected 1 .* or more, got 0"):
+        distribute(*numbers)

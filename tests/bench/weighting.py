@@ -1,0 +1,103 @@
+"""Measure what unequal splits cost: ratios of medians, taken in turns in one process (run this file).
+
+Times are the processor's, of one thread: a busy machine changes them little. Each line says what is compared
+and the bound that it is to keep; the exit code is 1 if one does not.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+import dpdemo
+from dpdemo import WeightedDataParallel
+from dpdemo.virtual import virtual_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 15
+NUM_GPUS = 4
+MANY = 100_000
+
+
+def encoder() -> nn.Module:
+    """Build a 2-layer transformer encoder of width 128."""
+    layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def step(model: nn.Module, batch: torch.Tensor) -> None:
+    """Run forward and backward once."""
+    model(batch).square().mean().backward()
+    model.zero_grad()
+
+
+def seconds(work: Callable[[], object], times: int) -> float:
+    """Return the processor's time for so many calls."""
+    began = time.process_time()
+    for _ in range(times):
+        work()
+    return time.process_time() - began
+
+
+def ratio(one: Callable[[], object], other: Callable[[], object], times: int = 1) -> float:
+    """Return the median, over rounds, of the time of one over that of the other, taken in turns."""
+    one(), other()
+    return statistics.median(seconds(one, times) / seconds(other, times) for _ in range(ROUNDS))
+
+
+def of_calls(model: nn.Module, batch: torch.Tensor, times: int) -> float:
+    """Compare a step with even weights with DataParallel's on virtual GPUs, where both cut alike."""
+    with virtual_gpus(NUM_GPUS):
+        moved, inputs = copy.deepcopy(model).cuda(), batch.cuda()
+        weighted, plain = WeightedDataParallel(moved, weights=[1] * NUM_GPUS), nn.DataParallel(moved)
+        return ratio(lambda: step(weighted, inputs), lambda: step(plain, inputs), times)
+
+
+def of_previews() -> float:
+    """Compare a preview of many GPUs, all but the first of which are equal, with one of eight."""
+    many = dpdemo.Config(gpus=MANY, batch_size=10**9, data_size=10**12, weights=(1,) + (2,) * (MANY - 1))
+    eight = dpdemo.Config(gpus=8, batch_size=10**9, data_size=10**12, weights=(1,) + (2,) * 7)
+    from dpdemo.prediction.predict import predict
+
+    return seconds(lambda: predict(many), 20) / 20 - seconds(lambda: predict(eight), 20) / 20
+
+
+def report(what: str, value: float, bound: float) -> bool:
+    """Print one figure and tell whether it keeps its bound."""
+    held = value <= bound
+    print(f"{what:<84} {value:6.3f}  (at most {bound:g}){'' if held else '  NOT HELD'}")
+    return held
+
+
+def main() -> int:
+    """Measure and report."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    small = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8))
+    print(f"torch {torch.__version__}, one thread, medians of {ROUNDS} rounds, {NUM_GPUS} virtual GPUs")
+    held = [
+        report(
+            "transformer encoder, WeightedDataParallel ÷ DataParallel",
+            of_calls(encoder(), torch.randn(16, 32, 128), 1),
+            1.05,
+        ),
+        report(
+            "two linear layers, WeightedDataParallel ÷ DataParallel",
+            of_calls(small, torch.randn(32, 32), 30),
+            1.05,
+        ),
+        report(f"a preview of {MANY} weighted GPUs takes longer than one of 8 by, s", of_previews(), 0.05),
+    ]
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""For each rule a model that has the pitfall, and its fixed twin: the tables that the tests go through.
+
+A case is a function that returns (model, inputs), as a factory of `dpdemo check` does; it runs inside the
+block of virtual GPUs. Its name says what is wrong, or right. Each family of rules has a file.
+"""
+
+import cases_gather
+import cases_links
+import cases_loss
+import cases_scatter
+import cases_state
+import cases_threads
+import cases_wrapper
+from casetable import TRIGGERS, TWINS
+
+FAMILIES = (
+    cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_threads,
+)  # fmt: skip
+__all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

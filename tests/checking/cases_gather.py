@@ -1,0 +1,361 @@
+"""Rules of gather: DP4."""
+
+from dataclasses import dataclass
+
+import torch
+from casetable import Batch, Net, Recurrent, returning, steps, trigger, twin, x
+from torch import nn
+
+
+@trigger("DP401", "one number on one GPU, and 4 here")
+def a_mean_comes_back_as_a_vector():
+    return returning(lambda y, _: y.detach().square().mean()), x()
+
+
+@trigger("DP401", "`[0]` is one number")
+def a_mean_of_shape_1_comes_back_as_a_vector():
+    return returning(lambda y, _: (y.detach().square().mean()[None], y)), x()
+
+
+@trigger("DP401", "`[1]` is one number", also=["DP501"])
+def beside_a_loss_an_accuracy_comes_back_as_a_vector():
+    return returning(lambda y, _: (y.square().mean(), (y > 0).float().mean())), x()
+
+
+@trigger("DP401", "cannot be gathered along dimension 1")
+def a_mean_is_gathered_along_columns():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x.t()).mean()
+
+    return nn.DataParallel(Model(), dim=1), torch.ones(4, 8)
+
+
+@twin("DP401")
+def means_are_taken_of_each_sample():
+    return returning(lambda y, _: y.square().mean(1)), x()
+
+
+@trigger("DP402", "`[1]` is of type int")
+def a_number_is_returned():
+    return returning(lambda y, _: (y, 3)), x()
+
+
+@trigger("DP402", "`['size']` is of type Size")
+def a_size_is_returned():
+    return returning(lambda y, x: {"y": y, "size": x.shape}), x()
+
+
+@trigger("DP402", "of type Batch")
+def a_dataclass_is_returned():
+    return returning(lambda y, _: Batch(y)), x()
+
+
+@twin("DP402")
+def a_number_is_returned_as_a_tensor():
+    return returning(lambda y, _: (y, torch.full((len(y),), 3, device=y.device), None)), x()
+
+
+@trigger("DP403", "`['names']` is the text 'a' and comes back as '<map object at")
+def names_come_back_garbled():
+    return returning(lambda y, _: {"y": y, "names": ["a", "b"]}), x()
+
+
+@trigger("DP403", "`[0]['name']` is the text 'image 0'", also=["DP408"])
+def names_of_images_come_back_garbled():
+    return returning(lambda y, _: [{"y": row, "name": f"image {i}"} for i, row in enumerate(y)]), x()
+
+
+@twin("DP403")
+def names_stay_outside():
+    return returning(lambda y, _: {"y": y}), x()
+
+
+@trigger("DP404", "`[1]` is None in replica 0", "dropped")
+def an_auxiliary_result_is_dropped():
+    return returning(lambda y, x: (y, None if x.device.index == 0 else y)), x()
+
+
+@trigger("DP404", "`[1]` is None in replica 2")
+def an_auxiliary_result_is_missing():
+    return returning(lambda y, x: (y, None if x.device.index == 2 else y)), x()
+
+
+@twin("DP404")
+def none_is_returned_by_all():
+    return returning(lambda y, _: (y, None)), x()
+
+
+@trigger("DP405", "replica 0 returns {y: Tensor(2d)}, replica 1 {y: Tensor(2d), aux: Tensor(2d)}")
+def a_key_is_there_in_some_replicas():
+    return returning(lambda y, x: {"y": y} if x.device.index == 0 else {"y": y, "aux": y}), x()
+
+
+@trigger("DP405", "Tensor(3d)")
+def a_dimension_is_there_in_some_replicas():
+    return returning(lambda y, x: y if x.device.index == 0 else y[None]), x()
+
+
+@twin("DP405")
+def all_replicas_return_all_keys():
+    return returning(lambda y, _: {"y": y, "aux": y}), x()
+
+
+@trigger("DP406", "size 2, 3, 3 and 3 on dimension 1")
+def results_are_padded_to_the_longest_of_a_chunk():
+    return returning(lambda y, x: y[:, : 2 + (x.device.index > 0)]), x()
+
+
+@twin("DP406")
+def results_are_padded_alike():
+    return returning(lambda y, _: y[:, :2]), x()
+
+
+@trigger("DP407", "is on the CPU")
+def a_result_is_moved_to_the_cpu():
+    return returning(lambda y, _: y.cpu()), x()
+
+
+@twin("DP407")
+def a_result_stays_on_its_gpu():
+    return returning(lambda y, _: y.relu()), x()
+
+
+@trigger("DP408", "is a list of 8, one for each sample; from 2+2+2+2 it comes back with 2")
+def boxes_of_images_are_merged():
+    return returning(lambda y, _: [{"boxes": y[i : i + 1]} for i in range(len(y))]), x()
+
+
+@trigger("DP408", "from 2+2+2+1 it cannot be joined")
+def boxes_of_images_cannot_be_joined():
+    return returning(lambda y, _: [y[i : i + 1] for i in range(len(y))]), x(7)
+
+
+@twin("DP408")
+def levels_of_a_pyramid_are_joined():
+    return returning(lambda y, _: [y, y[:, :2], y[:, :1]]), x()
+
+
+@trigger("DP409", "`[1]` of shape (1, 8, 5) has the batch on dimension 1", also=["DP590"])
+def the_last_state_is_joined_along_its_layers():
+    class Model(Recurrent):
+        def forward(self, x):
+            y, (h, _) = self.rnn(x)
+            return y, h
+
+    return Model(), steps()
+
+
+@trigger("DP409", "shape (8,)", "joined along dimension 1")
+def columns_are_summed_to_one_dimension():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x.t()).sum(1)
+
+    return nn.DataParallel(Model(), dim=1), torch.ones(4, 8)
+
+
+@twin("DP409")
+def the_last_state_is_returned_batch_first():
+    class Model(Recurrent):
+        def forward(self, x):
+            y, (h, _) = self.rnn(x)
+            return y, h.transpose(0, 1)
+
+    return Model(), steps()
+
+
+@trigger("DP490", "the results cannot be gathered")
+def sparse_results_cannot_be_joined():
+    return returning(lambda y, _: y.to_sparse()), x()
+
+
+@twin("DP490")
+def columns_along_the_dimension_that_is_cut():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x.t()).t()
+
+    return nn.DataParallel(Model(), dim=1), torch.ones(4, 8)
+
+
+class Cache:
+    """As transformers' DynamicCache: gather builds it anew from what iterating gives."""
+
+    def __init__(self, layers=()):
+        self.layers = [tuple(layer) for layer in layers]
+
+    def __iter__(self):
+        return iter(self.layers)
+
+
+@twin("DP402")
+def a_cache_is_joined_rightly():
+    return returning(lambda y, _: {"y": y, "past": Cache([(y, y * 2), (y * 3, y * 4)])}), x()
+
+
+@trigger("DP402", "of type Kept")
+def an_object_that_cannot_be_made_anew():
+    return returning(lambda y, _: (y, Kept(y))), x()
+
+
+class Kept:
+    def __init__(self, value):
+        self.value = value
+
+
+@trigger("DP408", "is a list of 8, one for each sample")
+def boxes_scores_and_labels_of_images():
+    def detect(y, _):
+        return [
+            {"boxes": row[None], "score": row.mean(), "label": row.argmax(), "area": row.sum()} for row in y
+        ]
+
+    return returning(detect), x()
+
+
+# ---- results that are written out in forward, whose own line is repaired ----
+
+
+@trigger("DP402", "the result's `[1]` is of type int")
+def a_count_of_channels_is_returned():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            return y, y.size(1)
+
+    return Model(), x()
+
+
+@trigger("DP402", "of type Both")
+def an_object_is_returned_over_several_lines():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            out = Both(
+                logits=y,
+                hidden=y.relu(),
+            )
+            return out  # noqa: RET504 - as users write it
+
+    return Model(), x()
+
+
+@dataclass
+class Both:
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+@trigger("DP402", "of type ndarray")
+def an_array_is_returned():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x).detach().cpu().numpy()
+
+    return Model(), x()
+
+
+@trigger("DP407", "`['classes']` is on the CPU")
+def classes_are_brought_to_the_cpu():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            return {"y": y, "classes": y.argmax(1).cpu()}
+
+    return Model(), x()
+
+
+@trigger("DP403", "`['name']` is the text 'linear'")
+def a_name_is_returned_beside_the_result():
+    class Model(Net):
+        def forward(self, x):
+            return {"y": self.fc(x), "name": "linear"}
+
+    return Model(), x()
+
+
+@trigger("DP404", "`[1]` is None in replica 1")
+def a_part_is_none_where_a_chunk_is_negative():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            extra = y.sum(1) if bool(x.mean() > 0) else None
+            return y, extra
+
+    rows = x().abs()
+    rows[2:] *= -1
+    return Model(), rows
+
+
+@trigger("DP409", "`['state']` of shape (1, 8, 5)")
+def a_state_is_returned_layers_first():
+    class Model(Recurrent):
+        def forward(self, x):
+            self.rnn.flatten_parameters()
+            out, (state, _) = self.rnn(x)
+            return {"out": out[:, -1], "state": state}
+
+    return Model(), steps()
+
+
+@trigger("DP410", "`[1]` of shape (3, 4) has no batch dimension")
+def a_table_of_weights_is_returned_in_a_tuple():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x), self.fc.weight * 1
+
+    return Model(), x()
+
+
+@twin("DP410", also=["DP213"], data_size=3)
+def nothing_is_selected_in_any_chunk():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            return y[y > 1e6]
+
+    return Model(), x(3)
+
+
+@trigger("DP409", "flattened with the batch second", "6 groups of all samples", "in another order")
+def rows_are_flattened_time_first():
+    class Model(Recurrent):
+        def forward(self, x):
+            self.rnn.flatten_parameters()
+            out = self.rnn(x)[0].transpose(0, 1)
+            return out.reshape(-1, 5)
+
+    return Model(), steps()
+
+
+@twin("DP409")
+def rows_are_flattened_batch_first():
+    class Model(Recurrent):
+        def forward(self, x):
+            self.rnn.flatten_parameters()
+            return self.rnn(x)[0].reshape(-1, 5)
+
+    return Model(), steps()
+
+
+@trigger("DP409", "`[1][0]` of shape (1, 8, 5) has the batch on dimension 1", also=["DP590"])
+def both_states_are_joined_along_their_layers():
+    class Model(Recurrent):
+        def forward(self, x):
+            self.rnn.flatten_parameters()
+            y, state = self.rnn(x)
+            return y, state
+
+    return Model(), steps()
+
+
+@twin("DP409")
+def both_states_are_returned_batch_first():
+    class Model(Recurrent):
+        def forward(self, x):
+            self.rnn.flatten_parameters()
+            y, state = self.rnn(x)
+            return y, tuple(part.transpose(0, 1) for part in state)
+
+    return Model(), steps()

@@ -1,0 +1,556 @@
+"""Rules of what ties a replica to its original: DP302 to DP391."""
+
+import copy
+import functools
+import threading
+import types
+import warnings
+
+import torch
+from casetable import Linear, Net, trigger, twin, x
+from torch import nn
+
+
+@trigger("DP302", "`scale` is a tensor of shape (3,) on cuda:0")
+def a_plain_tensor_stays_on_gpu_0():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.ones(3, device="cuda:0")
+
+        def forward(self, x):
+            return self.fc(x) * self.scale
+
+    return Model(), x()
+
+
+@trigger("DP302", "`scales`")
+def tensors_in_a_list_stay_on_gpu_0():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scales = [torch.ones(3, device="cuda:0")]
+
+        def forward(self, x):
+            return self.fc(x) * self.scales[0]
+
+    return Model(), x()
+
+
+@twin("DP302")
+def a_plain_tensor_is_a_buffer():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(3), persistent=False)
+
+        def forward(self, x):
+            return self.fc(x) * self.scale
+
+    return Model(), x()
+
+
+@twin("DP302")
+def a_plain_tensor_is_moved_where_it_is_used():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.ones(3)
+
+        def forward(self, x):
+            return self.fc(x) * self.scale.to(x.device)
+
+    return Model(), x()
+
+
+@trigger("DP303", "zeros to cuda:0")
+def a_tensor_is_made_on_a_fixed_gpu():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) + torch.zeros(3, device="cuda:0")
+
+    return Model(), x()
+
+
+@trigger("DP303", "to to cuda:0")
+def an_input_is_moved_to_the_device_of_self():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.device = torch.device("cuda:0")
+
+        def forward(self, x):
+            return self.fc(x.to(self.device))
+
+    return Model(), x()
+
+
+@trigger("DP303", "cuda to cuda:0")
+def a_result_takes_a_detour_over_gpu_0():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x).cuda(0).to(x.device)
+
+    return Model(), x()
+
+
+@twin("DP303")
+def a_tensor_is_made_where_the_input_is():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) + torch.zeros(3, device=x.device) + torch.zeros(3, device="cuda")
+
+    return Model(), x()
+
+
+@trigger("DP304", "`layers` is a list or attribute with a Linear")
+def layers_in_a_plain_list():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(3, 3).to("cuda:0")]
+
+        def forward(self, x):
+            return self.layers[0](self.fc(x))
+
+    return Model(), x()
+
+
+@trigger("DP304", "`f` is the bound method _impl", "`Model`")
+def a_bound_method_on_self():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.f = self._impl
+
+        def _impl(self, x):
+            return self.fc(x)
+
+        def forward(self, x):
+            return self.f(x)
+
+    return Model(), x()
+
+
+@trigger("DP304", "`f` is a lambda")
+def a_lambda_on_self():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.f = lambda x: self.fc(x)  # noqa: PLW0108 - the pitfall
+
+        def forward(self, x):
+            return self.f(x)
+
+    return Model(), x()
+
+
+@trigger("DP304", "`forward` is a forward that holds `Model`")
+def a_patched_forward():
+    class Model(Linear):
+        pass
+
+    model = Model()
+    model.forward = types.MethodType(lambda self, x: self.fc(x) * 2, model)
+    return model, x()
+
+
+@trigger("DP304", "`0` is compiled")
+def a_layer_is_compiled():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # virtual GPUs compile nothing
+        layer = torch.compile(nn.Linear(4, 4), backend="eager")
+    return nn.Sequential(layer, nn.Linear(4, 3)), x()
+
+
+@trigger("DP304", "a compiled forward")
+def a_forward_is_compiled_in_place():
+    model = Linear()
+    model._compiled_call_impl = functools.partial(Linear._call_impl, model)  # what .compile() stores
+    return model, x()
+
+
+@twin("DP304")
+def layers_in_a_module_list():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(3, 3)])
+            self.name = "_impl"
+
+        def _impl(self, x):
+            return self.layers[0](self.fc(x))
+
+        def forward(self, x):
+            return getattr(self, self.name)(x)
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "StopIteration")
+def the_first_parameter_is_asked_for_its_device():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x.to(next(self.parameters()).device))
+
+    return Model(), x()
+
+
+@trigger("DP308", "results or gradients differ")
+def a_penalty_over_parameters_is_zero():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) + sum(p.square().sum() for p in self.parameters())
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty in replicas")
+def gradients_for_no_parameters():
+    class Model(Net):
+        def forward(self, x):
+            with torch.enable_grad():
+                y = self.fc(x)
+                slopes = torch.autograd.grad(y.mean(0).sum(), list(self.parameters()), create_graph=True)
+            return y + slopes[1].sum()
+
+    return Model(), x()
+
+
+@trigger("DP308", "`ParameterList.parameters()` is empty")
+def a_parameter_list_is_empty_too():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scales = nn.ParameterList([torch.ones(3), torch.ones(3)])
+
+        def forward(self, x):
+            return self.fc(x) * (1 + sum(self.scales.parameters()))
+
+    return Model(), x()
+
+
+@twin("DP308")
+def weights_are_asked_by_name():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scales = nn.ParameterList([torch.ones(3), torch.ones(3)])
+
+        def forward(self, x):
+            return self.fc(x.to(self.fc.weight.device)) * sum(self.scales) + self.fc.weight.square().sum()
+
+    return Model(), x()
+
+
+@twin("DP308")
+def parameters_are_asked_for_with_a_way_out():
+    """As in the transformers library."""
+
+    class Model(Net):
+        def forward(self, x):
+            first = next(self.parameters(), None)
+            return self.fc(x if first is None else x.to(first.dtype))
+
+    return Model(), x()
+
+
+@trigger("DP310", "the hook `keep` on `fc` runs 4 times")
+def a_hook_keeps_features():
+    model = Linear()
+    features = {}
+
+    def keep(module, args, output):
+        features["fc"] = output
+
+    model.fc.register_forward_hook(keep)
+    return model, x()
+
+
+@twin("DP310")
+def hooks_of_pytorch_know_replicas():
+    return nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 3)), x()
+
+
+@trigger("DP312", "cannot be deep-copied")
+def a_layer_is_copied_in_forward():
+    class Model(Net):
+        def forward(self, x):
+            return copy.deepcopy(self.fc)(x)
+
+    return Model(), x()
+
+
+@twin("DP312")
+def a_layer_is_called_with_other_weights():
+    class Model(Net):
+        def forward(self, x):
+            weights = {"weight": self.fc.weight * 2, "bias": self.fc.bias}
+            return torch.func.functional_call(self.fc, weights, (x,))
+
+    return Model(), x()
+
+
+@trigger("DP314", "`fc.weight` (attribute tag)", "plain tensor")
+def a_parameter_has_an_attribute():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.fc.weight.tag = 2.0
+
+        def forward(self, x):
+            return self.fc(x) * self.fc.weight.tag
+
+    return Model(), x()
+
+
+@twin("DP314")
+def a_module_has_the_attribute():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.tag = 2.0
+            self.fc.weight.unused = True
+
+        def forward(self, x):
+            return self.fc(x) * self.tag
+
+    return Model(), x()
+
+
+@trigger("DP390", "replica 0 raises AssertionError: a whole batch")
+def forward_insists_on_a_whole_batch():
+    class Model(Net):
+        def forward(self, x):
+            assert len(x) != 2, "a whole batch"
+            return self.fc(x)
+
+    return Model(), x()
+
+
+@twin("DP390")
+def forward_takes_any_batch():
+    class Model(Net):
+        def forward(self, x):
+            assert len(x), "a batch"
+            return self.fc(x)
+
+    return Model(), x()
+
+
+SCALE = []
+
+
+@trigger("DP391", "replica 1", "cuda:0")
+def a_global_tensor_is_on_gpu_0():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) * SCALE[-1]
+
+    SCALE.append(torch.ones(3, device="cuda:0"))
+    return Model(), x()
+
+
+@twin("DP391")
+def a_global_tensor_is_moved():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) * SCALE[-1].to(x.device)
+
+    SCALE.append(torch.ones(3, device="cuda:0"))
+    return Model(), x()
+
+
+# ---- what failed has another name in the line that failed ----
+
+
+@trigger("DP304", "`layers` is a list or attribute with a Linear")
+def layers_in_a_plain_list_are_looped_over():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(3, 3).to("cuda:0")]
+
+        def forward(self, x):
+            x = self.fc(x)
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    return Model(), x()
+
+
+@trigger("DP302", "`masks`")
+def masks_in_a_plain_list_are_looped_over():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.masks = [torch.ones(3, device="cuda:0"), torch.ones(3, device="cuda:0")]
+
+        def forward(self, x):
+            x = self.fc(x)
+            for m in self.masks:
+                x = x * m
+            return x
+
+    return Model(), x()
+
+
+@trigger("DP302", "`mask`")
+def a_plain_mask_gets_another_name_first():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.mask = torch.ones(3, device="cuda:0")
+
+        def forward(self, x):
+            mask = self.mask
+            x = self.fc(x)
+            x = x * mask
+            return x  # noqa: RET504 - a line of its own, as users write
+
+    return Model(), x()
+
+
+@trigger("DP302", "`mask`")
+def a_plain_mask_is_handed_to_a_function():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.mask = torch.ones(3, device="cuda:0")
+
+        def _times(self, x, factor):
+            return x * factor
+
+        def forward(self, x):
+            return self._times(self.fc(x), self.mask)
+
+    return Model(), x()
+
+
+@trigger("DP310", "the hook `keep` on `fc` runs 4 times")
+def a_hook_is_a_partial_function():
+    kept = {}
+
+    def keep(name, module, args, output):
+        kept[name] = output
+
+    model = Linear()
+    model.fc.register_forward_hook(functools.partial(keep, "fc"))
+    return model, x()
+
+
+@twin("DP304", also=["DP310"])
+def a_hook_closes_over_a_module_and_works():
+    """The hook calls a part of the model: in a copy that of the copy."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)).to("cuda:0")
+    head = model[1]
+
+    def penalise(module, args, output):
+        assert head.weight.device.type == "cuda"
+
+    model[0].register_forward_hook(penalise)
+    return model, x()
+
+
+@twin("DP304")
+def functions_in_a_dict_close_over_the_model():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.acts = {"relu": torch.relu, "scaled": lambda y: y * 2}
+            self.steps = [functools.partial(torch.clamp, min=0)]
+
+        def forward(self, x):
+            return self.steps[0](self.acts["scaled"](self.fc(x)))
+
+    return Model(), x()
+
+
+class Capturing(Net):
+    """As models of transformers 5: hooks for the outputs of layers are put in at the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.installed = False
+
+    def forward(self, x):
+        kept = []
+        if not self.installed:
+            self.fc.register_forward_hook(lambda module, args, output: HIDDEN.kept.append(output))
+            self.installed = True
+        HIDDEN.kept = kept
+        return {"y": self.fc(x), "hidden": tuple(kept)}
+
+
+HIDDEN = threading.local()
+
+
+@trigger("DP317", "`fc`", "1 after a call on one GPU", also=["DP310", "DP408"])
+def hooks_are_put_in_at_the_first_call():
+    return Capturing(), x()
+
+
+@twin("DP317", also=["DP310"])
+def hooks_are_put_in_before_wrapping():
+    model = Capturing()
+    model(x())
+    return model, x()
+
+
+@trigger("DP308", "`LSTM.parameters()` is empty in replicas")
+def a_state_is_made_like_the_first_parameter():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(4, 5, batch_first=True)
+
+        def forward(self, x):
+            self.rnn.flatten_parameters()
+            weight = next(self.rnn.parameters())
+            state = weight.new_zeros(1, len(x), 5)
+            return self.rnn(x, (state, state))[0]
+
+    return Model(), torch.randn(8, 6, 4, generator=torch.Generator().manual_seed(1))
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "grad")
+def gradients_of_all_parameters_are_taken_in_forward():
+    class Model(Net):
+        def forward(self, x):
+            with torch.enable_grad():
+                value = self.fc(x).square().mean(1).sum()
+                slopes = torch.autograd.grad(value, self.parameters())
+            return self.fc(x) + 0 * slopes[0].sum()
+
+    return Model(), x()
+
+
+@trigger("DP304", "`tasks` is the bound method left")
+def methods_are_kept_in_a_dict():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.tasks = {"left": self.left}
+
+        def left(self, x):
+            return self.fc(x)
+
+        def forward(self, x):
+            return {name: task(x) for name, task in self.tasks.items()}
+
+    return Model(), x()
+
+
+@trigger("DP390", "cannot be multiplied", data_size=64)
+def a_batch_size_is_kept_on_self():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.rows = 8
+
+        def forward(self, x):
+            flat = x.reshape(self.rows, -1)
+            return self.fc(flat)
+
+    return Model(), x()

@@ -1,0 +1,231 @@
+"""Rules of losses and numbers: DP5."""
+
+import torch
+from casetable import Linear, Net, returning, trigger, twin, x
+from torch import nn
+from torch.nn import functional
+
+
+class Classifier(Net):
+    reduction = "mean"
+
+    def forward(self, x, y):
+        return functional.cross_entropy(self.fc(x), y, reduction=self.reduction)
+
+
+@trigger("DP501", "loss.sum() are 4.00 times")
+def a_loss_is_averaged_in_each_replica():
+    return Classifier(), (x(), torch.arange(8) % 3)
+
+
+@trigger("DP501", "loss.mean()", "chunks of 3+3+2", gpus=3)
+def a_loss_is_averaged_in_each_replica_over_uneven_chunks():
+    return Classifier(), (x(), torch.arange(8) % 3)
+
+
+@trigger("DP501", "NaN in a replica")
+def a_chunk_without_labels_makes_the_loss_nan():
+    labels = torch.arange(8) % 3
+    labels[:2] = -100
+    return Classifier(), (x(), labels)
+
+
+@twin("DP501")
+def losses_are_returned_for_each_sample():
+    model = Classifier()
+    model.reduction = "none"
+    return model, (x(), torch.arange(8) % 3)
+
+
+@trigger("DP502", "depends on the others of its batch")
+def samples_are_centred_over_the_batch():
+    class Model(Net):
+        def forward(self, x):
+            h = self.fc(x)
+            return h - h.mean(0)
+
+    return Model(), x()
+
+
+@twin("DP502")
+def samples_are_centred_by_themselves():
+    class Model(Net):
+        def forward(self, x):
+            h = self.fc(x)
+            return h - h.mean(1, keepdim=True)
+
+    return Model(), x()
+
+
+CALLS = []
+
+
+@trigger("DP590", "differs from one GPU's")
+def a_global_counter_scales_the_result():
+    class Model(Net):
+        def forward(self, x):
+            CALLS.append(1)
+            return self.fc(x) * len(CALLS)
+
+    return Model(), x()
+
+
+@trigger("DP410", "the result of shape", "has no batch dimension")
+def a_mean_over_the_batch_is_one_for_each_gpu():
+    return returning(lambda y, _: y.mean(0, keepdim=True)), x()
+
+
+@trigger("DP410", "the result of shape", "has no batch dimension")
+def a_sum_over_the_batch_behind_dropout_is_one_for_each_gpu():
+    class Model(Net):
+        def forward(self, x):
+            return nn.functional.dropout(self.fc(x), 0.1, self.training).sum(0)
+
+    return Model(), x()
+
+
+@trigger("DP410", "the result of shape", "has no batch dimension", also=["DP306", "DP316"])
+def a_sum_over_the_batch_behind_batchnorm_is_one_for_each_gpu():
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), Summed()), x()
+
+
+class Summed(nn.Module):
+    def forward(self, x):
+        return x.sum(0)
+
+
+@trigger("DP590", "the result `[2]` has another shape than on one GPU")
+def a_result_is_split_into_parts_of_two_rows():
+    return returning(lambda y, _: y.split(2)), x(16)
+
+
+@twin("DP590")
+def gradients_are_infinite_on_one_gpu_too():
+    return returning(lambda y, _: y.relu().sqrt() / 0), x()
+
+
+@twin("DP590")
+def nothing_global_scales_the_result():
+    return Linear(), x()
+
+
+class PerToken(nn.Module):
+    """A language model's loss: the mean over the tokens that have a label."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 7)
+
+    def forward(self, x, labels):
+        return functional.cross_entropy(self.fc(x).flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+
+def tokens(rows=8, unequal=True):
+    labels = torch.arange(rows * 6).reshape(rows, 6) % 7
+    if unequal:
+        for row in range(rows):
+            labels[row, 1 + row * 5 // rows :] = -100
+    return torch.randn(rows, 6, 4, generator=torch.Generator().manual_seed(1)), labels
+
+
+@trigger("DP501", "gradients of loss.mean() are", "stands for another count")
+def tokens_of_unequal_counts_are_averaged_in_each_replica():
+    return PerToken(), tokens()
+
+
+@trigger("DP501", "gradients of loss.mean() are", "choice, of what it averages")
+def the_hardest_examples_are_mined_in_each_replica():
+    class Model(Net):
+        def forward(self, x, y):
+            losses = functional.cross_entropy(self.fc(x), y, reduction="none")
+            return losses.topk(max(1, len(losses) // 2)).values.mean()
+
+    return Model(), (3 * x(16), torch.arange(16) % 3)
+
+
+@twin("DP501")
+def sums_and_counts_are_returned():
+    class Model(PerToken):
+        def forward(self, x, labels):
+            logits = self.fc(x)
+            losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+            return losses.view_as(labels).sum(1), (labels != -100).sum(1)
+
+    return Model(), tokens()
+
+
+@trigger("DP502", "compares each sample with every other")
+def all_pairs_are_compared_in_forward():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image = nn.Linear(4, 3)
+            self.text = nn.Linear(4, 3)
+
+        def forward(self, a, b):
+            return self.image(a) @ self.text(b).T
+
+    return Model(), (x(), x().flip(0))
+
+
+@twin("DP502")
+def pairs_are_compared_outside():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image = nn.Linear(4, 3)
+            self.text = nn.Linear(4, 3)
+
+        def forward(self, a, b):
+            return self.image(a), self.text(b)
+
+    return Model(), (x(), x().flip(0))
+
+
+@twin("DP502")
+def groups_of_one_number_are_normalised_to_rounding():
+    """Each group has one number: what GroupNorm makes of it is rounding, magnified."""
+    return nn.Sequential(nn.Linear(4, 8), nn.GroupNorm(4, 8), nn.Linear(8, 2)), 1e3 * x(16)
+
+
+@twin("DP590")
+def complex_parameters_are_compared():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(4, 3, dtype=torch.complex64))
+
+        def forward(self, x):
+            return torch.view_as_real(x.to(torch.complex64) @ self.w)
+
+    return Model(), x()
+
+
+@trigger("DP410", "`[1]` of shape (3, 4) has no batch dimension", "(12, 4)")
+def a_weight_is_returned():
+    return returning_weight(lambda y, weight: (y, weight * 1)), x()
+
+
+@trigger("DP410", "`['table']` of shape (5, 3)")
+def a_table_is_returned():
+    return returning_weight(lambda y, weight: {"y": y, "table": torch.ones(5, 3, device=y.device)}), x()
+
+
+def returning_weight(make):
+    class Model(Net):
+        def forward(self, x):
+            return make(self.fc(x), self.fc.weight)
+
+    return Model()
+
+
+@twin("DP410")
+def a_weight_is_read_outside():
+    return Linear(), x()
+
+
+@trigger("DP501", "loss.sum() gives them right")
+def a_loss_is_summed_in_each_replica():
+    model = Classifier()
+    model.reduction = "sum"
+    return model, (x(), torch.arange(8) % 3)

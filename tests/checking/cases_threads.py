@@ -1,0 +1,114 @@
+"""Rules of threads and of memory: DP6 and DP7."""
+
+import torch
+from casetable import Head, Linear, Net, trigger, twin, x
+from torch import nn
+
+
+class Half(Head):
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.net(x)
+
+
+@trigger("DP601", "autocast('cuda') is bfloat16 around the call and float16 in replica 0")
+def bfloat16_around_the_call_is_float16_inside():
+    return Half(), x()
+
+
+@trigger("DP601", "bfloat16 around the call and float16", autocast="bfloat16")
+def bfloat16_around_a_model_is_float16_inside():
+    return Linear(), x()
+
+
+@trigger("DP601", "autocast('cpu') is bfloat16 around the call and off in replica 0")
+def autocast_of_the_cpu_is_dropped():
+    class Model(Head):
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.net(x)
+
+    return Model(), x()
+
+
+@twin("DP601")
+def autocast_stands_in_forward():
+    class Model(Net):
+        def forward(self, x):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                return self.fc(x)
+
+    return Model(), x()
+
+
+@trigger("DP602", "inference_mode is true around the call and false in replicas")
+def inference_mode_ends_at_the_replicas():
+    class Model(Head):
+        def forward(self, x):
+            with torch.inference_mode():
+                return self.net(x)
+
+    return Model(), x()
+
+
+@trigger("DP602", "default device is meta around the call and cpu in replicas")
+def a_default_device_ends_at_the_replicas():
+    class Model(Head):
+        def forward(self, x):
+            with torch.device("meta"):
+                return self.net(x)
+
+    return Model(), x()
+
+
+@twin("DP602")
+def no_grad_reaches_the_replicas():
+    class Model(Head):
+        def forward(self, x):
+            with torch.no_grad():
+                return self.net(x)
+
+    return Model(), x()
+
+
+@trigger("DP603", "draws random numbers")
+def dropout_draws_on_each_gpu():
+    return nn.Sequential(nn.Linear(4, 3), nn.Dropout()), x()
+
+
+@twin("DP603")
+def without_dropout_nothing_is_drawn():
+    return nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0)), x()
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return (x[:, :1] * self.scale).expand(-1, 2**16).contiguous()
+
+
+@trigger("DP701", "GPU 0 holds up to")
+def wide_results_are_gathered_on_gpu_0():
+    return Wide(), x(16)
+
+
+@twin("DP701")
+def small_results_are_gathered_on_gpu_0():
+    class Model(Wide):
+        def forward(self, x):
+            return super().forward(x).mean(1)
+
+    return Model(), x(16)
+
+
+@twin("DP601", autocast="bfloat16")
+def forward_sets_autocast_itself():
+    class Model(Net):
+        @torch.autocast("cuda", dtype=torch.bfloat16)
+        def forward(self, x):
+            return self.fc(x)
+
+    return Model(), x()

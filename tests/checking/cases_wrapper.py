@@ -1,0 +1,168 @@
+"""Rules around the wrapper: DP1."""
+
+import warnings
+
+import torch
+from casetable import Head, Linear, Net, trigger, twin, wrapped, x
+from torch import nn
+
+
+@trigger("DP101", "`fc`", "`.module.fc`")
+def an_attribute_is_read_from_the_wrapper():
+    model = wrapped(Net())
+    return model.fc, x()
+
+
+@trigger("DP101", "`out_features`")
+def forward_reads_an_attribute_from_a_wrapper():
+    class Model(Head):
+        def forward(self, x):
+            return self.net(x) / self.net.out_features
+
+    return Model(), x()
+
+
+@twin("DP101")
+def forward_reads_an_attribute_from_the_module():
+    class Model(Head):
+        def forward(self, x):
+            return self.net(x) / self.net.module.out_features
+
+    return Model(), x()
+
+
+@trigger("DP102", "`module.fc.bias`", "prefix `module.`")
+def a_wrappers_state_is_loaded_loosely():
+    model = Linear()
+    model.load_state_dict(wrapped(Linear()).state_dict(), strict=False)
+    return model, x()
+
+
+@trigger("DP102", "prefix `module.`")
+def a_wrappers_state_is_loaded():
+    model = Linear()
+    model.load_state_dict(wrapped(Linear()).state_dict())
+    return model, x()
+
+
+@twin("DP102")
+def the_modules_state_is_loaded():
+    model = Linear()
+    model.load_state_dict(wrapped(Linear()).module.state_dict())
+    return model, x()
+
+
+@trigger("DP103", "`fc.weight` and `fc.bias` on cuda:1", "cuda:0")
+def a_model_is_on_the_second_gpu():
+    return nn.DataParallel(Linear().to("cuda:1"), device_ids=[0, 1]), x()
+
+
+@trigger("DP103", "`extra` on cpu")
+def a_parameter_is_added_after_the_move():
+    model = Linear().to("cuda:0")
+    model.extra = nn.Parameter(torch.zeros(3))
+    return nn.DataParallel(model), x()
+
+
+@twin("DP103")
+def a_model_is_on_the_first_gpu_of_its_list():
+    return nn.DataParallel(Linear().to("cuda:1"), device_ids=[1, 0]), x()
+
+
+@trigger("DP104", "Invalid device id", "4 GPUs")
+def a_gpu_is_named_that_is_not_there():
+    return wrapped(Linear(), device_ids=[0, 7]), x()
+
+
+@trigger("DP104", "list index out of range")
+def no_gpu_is_named():
+    return wrapped(Linear(), device_ids=[]), x()
+
+
+@trigger("DP104", "cuda:0 is named 2 times")
+def a_gpu_is_named_twice():
+    return wrapped(Linear(), device_ids=[0, 0]), x()
+
+
+@twin("DP104")
+def three_gpus_are_named():
+    return wrapped(Linear(), device_ids=[0, 1, 3]), x(12)
+
+
+@trigger("DP105", "`net` is a DataParallel that is never called")
+def the_wrapper_is_bypassed():
+    class Model(Head):
+        def forward(self, x):
+            return self.net.module(x)
+
+    return Model(), x()
+
+
+@twin("DP105")
+def the_wrapper_is_called():
+    return Head(), x()
+
+
+@trigger("DP106", "`module.0` is a DataParallel inside")
+def a_wrapper_in_a_wrapper():
+    inner = nn.DataParallel(nn.Linear(4, 4))
+    return wrapped(nn.Sequential(inner, nn.Linear(4, 3))), x(16)
+
+
+@trigger("DP106", "`module` is a DataParallel inside `DataParallel`")
+def a_model_is_wrapped_twice():
+    return nn.DataParallel(wrapped(Linear())), x(16)
+
+
+@twin("DP106")
+def a_model_is_wrapped_once():
+    return wrapped(Linear()), x(16)
+
+
+@trigger("DP107", "`0` is a ScriptModule")
+def a_scripted_layer():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        scripted = torch.jit.script(nn.Linear(4, 3))
+    return nn.Sequential(scripted, nn.ReLU()), x()
+
+
+@twin("DP107")
+def a_layer_of_python():
+    return nn.Sequential(nn.Linear(4, 3), nn.ReLU()), x()
+
+
+@trigger("DP108", "`0.weight` and `0.bias` are not initialised")
+def a_lazy_layer():
+    return nn.Sequential(nn.LazyLinear(3)), x()
+
+
+@twin("DP108")
+def a_lazy_layer_that_was_called_once():
+    model = nn.Sequential(nn.LazyLinear(3))
+    model(x())
+    return model, x()
+
+
+@trigger("DP109", "__new__() missing 1 required")
+def a_class_whose_new_wants_arguments():
+    class Model(Linear):
+        def __new__(cls, config):
+            return super().__new__(cls)
+
+        def __init__(self, config):
+            super().__init__()
+
+    return Model({}), x()
+
+
+@twin("DP109")
+def a_class_whose_new_can_do_without():
+    class Model(Linear):
+        def __new__(cls, *args):
+            return super().__new__(cls)
+
+        def __init__(self, config):
+            super().__init__()
+
+    return Model({}), x()

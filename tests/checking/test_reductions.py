@@ -1,0 +1,154 @@
+"""What a program does with its losses, and the ways around DataParallel's own forward."""
+
+import pytest
+import torch
+from cases_loss import Classifier, PerToken, tokens
+from casetable import Linear, Net, x
+from test_watching import codes, report_on
+from torch import nn
+from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
+
+LABELS = torch.arange(8) % 3
+pytestmark = pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
+
+
+def training(model, batch, reduce, *, steps=2, gpus=4):
+    """Train for some steps; give what the check says."""
+
+    def script():
+        wrapped = nn.DataParallel(model.cuda())
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            reduce(wrapped(*(part.cuda() for part in batch))).backward()
+            optimizer.step()
+        with torch.no_grad():
+            wrapped(*(part.cuda() for part in batch)).mean().item()
+
+    return report_on(script, gpus)
+
+
+@pytest.mark.parametrize("scale", [1, 0.25, 65536.0])
+def test_the_mean_of_losses_of_even_chunks_is_right_whatever_its_scale(scale):
+    report = training(Classifier(), (x(), LABELS), lambda loss: loss.mean() * scale)
+    assert codes(report, "error", "warning") == set(), report.findings
+
+
+def test_the_sum_of_losses_is_not():
+    report = training(Classifier(), (x(), LABELS), torch.Tensor.sum)
+    assert codes(report) == {"DP501"}
+    assert "4.00 times" in report.findings[0].message
+
+
+def test_the_mean_of_losses_of_uneven_chunks_is_not():
+    report = training(Classifier(), (x(), LABELS), torch.Tensor.mean, gpus=3)
+    assert codes(report) == {"DP501"}
+
+
+def test_losses_weighed_with_their_rows_are_right_over_uneven_chunks():
+    rows = torch.tensor([3.0, 3.0, 2.0])
+    report = training(Classifier(), (x(), LABELS), lambda loss: (loss * rows.cuda()).sum() / 8, gpus=3)
+    assert codes(report, "error", "warning") == set(), report.findings
+
+
+def test_a_mean_over_unequal_counts_of_tokens_is_not():
+    report = training(PerToken(), tokens(), torch.Tensor.mean)
+    assert codes(report) == {"DP501"}
+    assert "% off" in report.findings[0].message
+
+
+class Summed(Net):
+    """As transformers' models under Trainer: a sum over the chunk ÷ the count of the whole batch."""
+
+    def forward(self, x, labels, num_items):
+        losses = nn.functional.cross_entropy(self.fc(x), labels, reduction="sum")
+        return losses / num_items.mean()
+
+
+def test_losses_divided_by_the_count_of_the_whole_batch_are_right_when_they_are_summed():
+    batch = (x(), LABELS, torch.full((2, 1), 8.0))
+    report = training(Summed(), batch, lambda loss: (loss * 2).mean(), gpus=2)
+    assert codes(report, "error", "warning") == set(), report.findings
+
+
+# ---- around DataParallel's own forward ----
+
+
+class Counting(Net):
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, x):
+        self.steps += 1
+        return self.fc(x)
+
+
+class Balanced(nn.DataParallel):
+    """As transformer-xl's: a forward of its own, with a smaller first chunk."""
+
+    def forward(self, *inputs, **kwargs):
+        inputs, kwargs = self.scatter(inputs, kwargs, self.device_ids)
+        replicas = self.replicate(self.module, self.device_ids[: len(inputs)])
+        outputs = self.parallel_apply(replicas, self.device_ids, inputs, kwargs)
+        return self.gather(outputs, self.output_device)
+
+    def parallel_apply(self, replicas, device_ids, inputs, kwargs):
+        return parallel_apply(replicas, inputs, kwargs, device_ids[: len(replicas)])
+
+    def scatter(self, inputs, kwargs, device_ids):  # noqa: ARG002 - DataParallel gives them
+        sizes = [1, *[(len(inputs[0]) - 1) // (len(device_ids) - 1)] * (len(device_ids) - 1)]
+        chunks = torch.nn.parallel._functions.Scatter.apply(device_ids, sizes, 0, inputs[0])
+        return tuple((chunk,) for chunk in chunks), tuple({} for _ in chunks)
+
+
+def by_hand(model, given, ids=(0, 1, 2, 3)):
+    replicas = replicate(model, list(ids))
+    chunks = scatter(given, list(ids))
+    return gather(parallel_apply(replicas[: len(chunks)], chunks), 0)
+
+
+WAYS = {
+    "a subclass": lambda model, given: Balanced(model)(given),
+    "the function": data_parallel,
+    "by hand": by_hand,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pitfall_is_found_whatever_splits_the_batch(way):
+    report = report_on(lambda: WAYS[way](Counting().cuda(), x(7 + 6).cuda()))
+    assert "DP301" in codes(report), (report.findings, report.notes)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_clean_model_is_clean_whatever_splits_the_batch(way):
+    report = report_on(lambda: WAYS[way](Linear().cuda(), x(13).cuda()))
+    assert codes(report, "error", "warning") == set(), report.findings
+    assert (report.model, report.notes) == ("Linear", ())
+
+
+def test_a_call_that_cannot_be_made_again_is_counted_and_named():
+    def script():
+        model = Linear().cuda()
+        for _ in range(2):
+            replicas = replicate(model, [0, 1])
+            chunks = [x(3).to(f"cuda:{gpu}") for gpu in range(2)]
+            parallel_apply(replicas, chunks)
+
+    report = report_on(script)
+    assert report.notes == (
+        "Linear: 2 calls were not compared with one GPU, because its chunks were not made by scatter",
+    )
+
+
+def test_what_gather_refuses_is_found_by_hand_too():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x), 3
+
+    def script():
+        with pytest.raises(TypeError):
+            by_hand(Model().cuda(), x(8).cuda())
+
+    assert "DP402" in codes(report_on(script))

@@ -1,0 +1,53 @@
+"""Each rule finds its pitfall, names its cause, and finds nothing in the fixed twin."""
+
+from functools import cache
+
+import pytest
+from cases import TRIGGERS, TWINS
+
+from dpdemo.checking import check
+from dpdemo.checking.registry import SECTIONS, rules
+
+
+@cache
+def report_on(case):
+    """One check a case: several tests read its report."""
+    return check(case.factory, **case.options)
+
+
+@pytest.mark.parametrize("case", TRIGGERS, ids=str)
+def test_a_rule_finds_its_pitfall_and_names_the_cause(case):
+    report = report_on(case)
+    messages = [finding.message for finding in report.findings if finding.code == case.code]
+    assert messages, f"only {report.codes}"
+    assert any(all(word in message for word in case.says) for message in messages), messages
+
+
+@pytest.mark.parametrize("case", TRIGGERS, ids=str)
+def test_a_pitfall_is_told_once(case):
+    """What follows from a cause is no finding of its own."""
+    report = report_on(case)
+    told = {finding.code for finding in report.findings if finding.severity != "info"}
+    assert told <= {case.code, *case.also}, [(one.code, one.message) for one in report.findings]
+
+
+@pytest.mark.parametrize("case", TWINS, ids=str)
+def test_no_rule_finds_anything_in_the_fixed_twin(case):
+    report = report_on(case)
+    found = [
+        finding for finding in report.findings if finding.severity != "info" or finding.code == case.code
+    ]
+    assert [(one.code, one.message) for one in found if one.code not in case.also] == []
+
+
+@pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)
+def test_every_rule_has_a_trigger_and_a_twin(known):
+    assert known.code in {case.code for case in TRIGGERS}
+    assert known.code in {case.code for case in TWINS}
+
+
+@pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)
+def test_every_rule_has_a_whole_page(known):
+    assert known.title.endswith(".")
+    assert [name for name, _ in known.page] == list(SECTIONS)
+    assert all(text.strip() for _, text in known.page)

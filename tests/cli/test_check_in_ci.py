@@ -1,0 +1,172 @@
+"""What a pipeline needs of `dpdemo check`: a hook, an action, a baseline, JUnit, and a gate of its own."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from processes import PATIENCE_SECONDS
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parent.parent.parent
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.steps = 0  {comment}
+
+    def forward(self, x):
+        self.steps += 1
+        {more}
+        return self.fc(x)
+"""
+
+
+def dpdemo(folder, *arguments, **options):
+    command = [sys.executable, "-m", "dpdemo", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **options.pop("env", {})}
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS,
+        env=environment, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "net.py").write_text(MODEL.format(comment="", more="pass"))
+    return tmp_path
+
+
+CHECK = ("check", "net.py:Net", "--input", "8x4")
+
+
+def test_a_baseline_is_made_once_and_then_tells_new_findings_only(folder):
+    first = dpdemo(folder, *CHECK, "--baseline", "known.json")
+    assert first.returncode == 0, first.stderr
+    assert "1 known by the baseline" in first.stdout
+    assert "written to known.json" in first.stderr
+    assert json.loads((folder / "known.json").read_text())["findings"] == [
+        {"code": "DP301", "file": "net.py", "subject": "steps"}
+    ]
+    more = "self.calls = len(x) + self.steps"
+    (folder / "net.py").write_text("# a line more\n" + MODEL.format(comment="", more=more))
+    second = dpdemo(folder, *CHECK, "--baseline", "known.json")
+    assert second.returncode == 1
+    assert "`calls`" in second.stdout
+    assert "`steps`" not in second.stdout
+
+
+def test_a_file_that_is_no_baseline_is_bad_usage(folder):
+    (folder / "known.json").write_text("[]")
+    done = dpdemo(folder, *CHECK, "--baseline", "known.json")
+    assert done.returncode == 2
+    assert "expected a baseline of dpdemo check" in done.stderr
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("error", 1), ("never", 0)])
+def test_what_fails_is_the_users_choice(folder, fail_on, code):
+    assert dpdemo(folder, *CHECK, "--fail-on", fail_on).returncode == code
+
+
+def test_junit_has_a_test_case_per_finding_at_its_file_and_line(folder):
+    done = dpdemo(folder, *CHECK, "--format", "junit", "--save", "found.xml")
+    suite = ET.fromstring(done.stdout)  # noqa: S314 - our own output
+    assert suite.attrib["failures"] == "1"
+    (case,) = suite.findall("testcase")
+    assert (case.get("file"), case.get("line")) == ("net.py", "9")
+    assert "steps" in case.find("failure").get("message")
+    assert (folder / "found.xml").read_text() == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_silent"),
+    [
+        ("# dpdemo: ignore[DP301,]", True),
+        ("# dpdemo: ignore[lost-state]", True),
+        ("# dpdemo: ignore", True),
+        ("# dpdemo: ignore[DP302,]", False),
+        ("# dpdemo: ignore[]", False),
+        ("# dpdemo: ignore[shared-container]", False),
+    ],
+)
+def test_a_comment_silences_what_it_names_and_nothing_else(folder, comment, is_silent):
+    (folder / "net.py").write_text(MODEL.format(comment=comment, more="pass"))
+    assert (dpdemo(folder, *CHECK).returncode == 0) == is_silent
+
+
+def test_a_batch_size_wins_over_that_of_the_shapes(folder):
+    done = dpdemo(folder, *CHECK, "--batch-size", "64")
+    assert "batch sizes 64, 5, 3" in done.stdout
+
+
+def test_a_traceback_is_explained(folder):
+    text = """Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+RuntimeError: chunk expects at least a 1-dimensional tensor
+"""
+    done = dpdemo(folder, "check", "--traceback", "-", input=text)
+    assert done.returncode == 0
+    assert "DP206 scalar-argument" in done.stdout
+
+
+def test_the_pre_commit_hook_runs_as_it_is_written(folder):
+    (hook,) = YAML(typ="safe").load(ROOT / ".pre-commit-hooks.yaml")
+    command = shlex.split(hook["entry"])
+    assert command[0] == "dpdemo"
+    done = dpdemo(folder, *command[1:], "net.py:Net", "--input", "8x4", "--ignore", "DP301")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_actions_step_runs_as_it_is_written_with_paths_from_the_checkouts_root(folder):
+    action = YAML(typ="safe").load(ROOT / "action.yml")
+    step = action["runs"]["steps"][-1]
+    inside = folder / "models"
+    inside.mkdir()
+    (folder / "net.py").rename(inside / "net.py")
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    script = bin_folder / "dpdemo"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpdemo "$@"\n')
+    script.chmod(0o755)
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "TARGET": "net.py:Net", "ARGS": "--input 8x4", "FAIL_ON": action["inputs"]["fail-on"]["default"],
+        "GITHUB_WORKSPACE": str(folder),
+    }  # fmt: skip
+    done = subprocess.run(
+        ["/bin/bash", "-e", "-c", step["run"]], cwd=inside, env=environment, capture_output=True, text=True,
+        check=False, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "::error file=models/net.py,line=9,title=DP301" in done.stdout
+
+
+def test_exec_takes_rules_and_puts_findings_into_its_report(folder):
+    (folder / "train.py").write_text(
+        "import torch\nfrom torch import nn\nfrom net import Net\n"
+        "nn.DataParallel(Net().cuda())(torch.ones(8, 4).cuda()).sum().backward()\n"
+    )
+    options = ("exec", "--gpus", "2", "--quiet", "--check", "--report", "out.json")
+    done = dpdemo(folder, *options, "train.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "out.json").read_text())["check"]
+    assert [one["code"] for one in found["findings"]] == ["DP301"]
+    dpdemo(folder, *options, "--ignore", "lost-state", "train.py")
+    assert json.loads((folder / "out.json").read_text())["check"]["findings"] == []
+    wrong = dpdemo(folder, "exec", "--gpus", "2", "--check", "--select", "DP9", "train.py")
+    assert (wrong.returncode, "got 'DP9' - at option `--select`" in wrong.stderr) == (2, True)
+
+
+def test_a_program_without_dataparallel_is_not_called_clean(folder):
+    (folder / "train.py").write_text("import torch\nprint(torch.cuda.device_count())\n")
+    done = dpdemo(folder, "exec", "--gpus", "2", "--check", "train.py")
+    assert "nothing was checked" in done.stderr
+    assert "no pitfalls" not in done.stderr

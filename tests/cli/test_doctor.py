@@ -1,0 +1,88 @@
+"""`dpdemo doctor`, and a target without any command."""
+
+import json
+
+import pytest
+import torch
+from jsonforms import keeps_to
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+
+MODEL = """
+from torch import nn
+
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 2)
+"""
+SCRIPT = """
+import sys
+
+import torch
+from torch import nn
+
+
+class Net(nn.Linear):
+    pass
+
+
+model = nn.DataParallel(Net(4, 2).cuda())
+print(sys.argv[1:], model(torch.zeros(10, 4).cuda()).shape)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@needs_no_gpu
+@pytest.mark.usefixtures("folder")
+class TestAModel:
+    def test_each_question_has_an_answer(self, program):
+        done = program("doctor", "--gpus", "2", "model.py:Net")
+        assert done.code == 0
+        for question in ("split evenly?", "right?", "fit?", "pay?", "next?"):
+            assert question in done.out
+        assert "Assumed: --input 32x6" in done.out
+
+    def test_a_target_alone_is_diagnosed(self, program):
+        assert program("model.py").out.startswith("Doctor: model.py over 4 GPUs, batch size 32\n")
+
+    def test_the_exit_code_says_that_something_is_wrong(self, program):
+        assert program("doctor", "--gpus", "2", "--gpu-memory", "1MiB", "linear").code == 1
+
+    def test_json_keeps_to_its_schema(self, program):
+        done = program("doctor", "--gpus", "2", "--format", "json", "model.py:Net")
+        assert keeps_to("doctor", done.out)["ok"] is True
+
+    def test_it_is_saved_too(self, program, folder):
+        program("doctor", "--gpus", "2", "--save", "d.json", "--save", "d.md", "model.py:Net")
+        assert json.loads((folder / "d.json").read_text())["target"] == "model.py:Net"
+        assert "| question" in (folder / "d.md").read_text()
+
+
+@needs_no_gpu
+@pytest.mark.usefixtures("folder")
+class TestAScript:
+    def test_it_runs_and_its_answers_go_to_stderr(self, program):
+        done = program("doctor", "--gpus", "4", "train.py", "--lr", "3")
+        assert (done.code, done.out) == (0, "['--lr', '3'] torch.Size([10, 2])\n")
+        assert "Doctor: train.py over 4 GPUs" in done.err
+        assert "not always: a batch of 10 gives 1 to 3 rows per GPU" in done.err
+
+    def test_without_a_command_it_is_the_same(self, program):
+        done = program("train.py", "x")
+        assert done.out == "['x'] torch.Size([10, 2])\n"
+        assert "Is it right?" in done.err
+
+
+def test_a_model_takes_no_further_words(dpdemo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = dpdemo("doctor", "linear", "cnn")
+    assert (done.code, done.out) == (2, "")
+    assert "expected one model, got 2 words" in done.err

@@ -1,0 +1,138 @@
+"""What people type who have not read the help: each line is understood, or answered with what was meant."""
+
+import sys
+
+import pytest
+
+FILES = {
+    "model.py": "from torch import nn\nclass Net(nn.Sequential):\n    def __init__(self):\n"
+    "        super().__init__(nn.Linear(8, 2))\n",
+    "two.py": "from torch import nn\nclass A(nn.Linear): ...\nclass B(nn.Linear): ...\n",
+    "train.py": "import torch\ntorch.ones(1, device='cuda')\n",
+    "four.yaml": "batch_size: 64\ngpus: 4\n",
+    "typo.yaml": "batchsize: 64\n",
+    "broken.yaml": "a: [1\n",
+    "notes.txt": "hello\n",
+}
+UNDERSTOOD = [
+    ("simulate 8", "Predicted: linear over 8 GPUs"),
+    ("simulate -g 8", "Predicted: linear over 8 GPUs"),
+    ("simulate --gpus=8 --batch-size=64", "batch size 64"),
+    ("simulate 8 --batch_size 64", "batch size 64"),
+    ("simulate 8 --drop_last", "Batches 1–3"),
+    ("simulate --gpus 2,2", "as 2 replicas over 1 GPU"),
+    ("simulate --gpus 0-3", "cuda:0–3"),
+    ("simulate --gpus 3,", "cuda:3"),
+    ("simulate -c four.yaml", "over 4 GPUs"),
+    ("simulate -c four.yaml 8", "over 8 GPUs"),
+    ("simulate 8 --strategy DDP", "Global batch"),
+    ("simulate 8 --format JSON", '"command": "simulate"'),
+    ("simulate 8 --model model.py:Net", "dpdemo run --virtual --gpus 8 --model model.py:Net"),
+    ("sweep --gpus 8 --batch-size 64", "1 of 1 cell: all GPUs equal"),
+    ("help simulate", "Usage: dpdemo simulate"),
+    ("schema run", '"dpdemo.report/1"'),
+    ("schema simulate", '"dpdemo.report/1"'),
+    ("check --explain lost-state", "DP301 lost-state"),
+    ("init new/folder", ""),
+    ("run 3 --virtual", "Observed: linear over 3 virtual GPUs"),
+    ("explain 2 --virtual", "over 2 virtual GPUs"),
+    ("check model.py", "no pitfalls"),
+    ("check linear -g 2", "on 2 virtual GPUs"),
+    ("model.py --gpus 2", "Doctor: model.py over 2 GPUs"),
+    ("--gpus 2 model.py:Net", "Doctor: model.py:Net over 2 GPUs"),
+    ("doctor model.py:Net -g 2", "Doctor: model.py:Net over 2 GPUs"),
+    ("speedup linear --link PCIe4 --gpus 4", "over pcie4"),
+]  # fmt: skip
+ANSWERED = [
+    ("simulate --gpu 8", "did you mean `--gpus`?"),
+    ("simulate --num-gpus 8", "did you mean `--gpus`?"),
+    ("simulate --devices 8", "did you mean `--gpus`?"),
+    ("simulate --gpus 8gpus", "expected a count such as 3, ordinals such as 0,2 or 0-3"),
+    ("simulate --gpus 0", "for the GPU with ordinal 0 write `--gpus 0,`"),
+    ("simulate --gpus cuda:0,cuda:1", "write the ordinals alone: --gpus 0,1"),
+    ("simulate --gpus cuda:1", "write the ordinals alone: --gpus 1,"),
+    ("simulate --gpus all", "say how many GPUs to preview: --gpus 8"),
+    ("simulate three", "got 'three'"),
+    ("simulate 8 --batch 64", "did you mean `--batch-size`?"),
+    ("simulate 8 --bs 64", "did you mean `--batch-size`?"),
+    ("simulate 8 64", "`--gpus 64` says how many GPUs"),
+    ("simulate 8 --batch-size 1k", "expected a whole number of 1 or more, got '1k'"),
+    ("simulate 8 --batch-size -1", "expected a whole number of 1 or more, got -1"),
+    ("simulate 8 --dtype half", "did you mean `float16`?"),
+    ("simulate 8 --dtype fp32", "did you mean `float32`?"),
+    ("simulate 8 --dtype flaot32", "did you mean `float32`?"),
+    ("simulate 8 --format md", "did you mean `markdown`?"),
+    ("simulate 8 --json", "did you mean `--format json`?"),
+    ("simulate 8 -o out.svg", "did you mean `--save`?"),
+    ("simulate 8 out.svg", "`--save out.svg` writes a file"),
+    ("simulate 8 --save out.png", "try --save out.svg"),
+    ("simulate 8 --save .", "name a file in it"),
+    ("simulate 8 --fail-on idel", "did you mean `idle`?"),
+    ("simulate 8 --model resnet50", "for one of a library `torchvision:resnet50`"),
+    ("simulate 8 --model liner", "did you mean `linear`?"),
+    ("simulate 8 --model nofile.py:Net", "got `nofile.py`, which is not there - at option `--model`"),
+    ("simulate 8 --weights 1,1,2", "expected one of `weights` for each of the 8 GPUs"),
+    ("simulate -c missing.yaml", "that folder holds broken.yaml, four.yaml, typo.yaml"),
+    ("simulate -c typo.yaml", "did you mean `batch_size`?"),
+    ("simulate -c broken.yaml", "expected YAML, got broken YAML"),
+    ("simulate -c notes.txt", "expected a mapping of config keys"),
+    ("simulat 8", "did you mean `dpdemo simulate`?"),
+    ("sim 8", "did you mean `dpdemo simulate`?"),
+    ("gpus", "did you mean `dpdemo devices`?"),
+    ("train", "did you mean `dpdemo exec`?"),
+    ("notes.txt", "expected a command, got 'notes.txt'"),
+    ("--frobnicate", "expected a known option, got '--frobnicate'"),
+    ("devices 8", "expected nothing more, got '8' - at the end of the line"),
+    ("sweep --batch-size 16..64", "expected numbers such as 16, 16-512"),
+    ("schema", "expected one of config, report, simulate, run"),
+    ("schema all", "expected one of config, report, simulate, run"),
+    ("check", "expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing"),
+    ("check two.py", "name one: `two.py:A`"),
+    ("check two.py:C", "it has A, B"),
+    ("check nofile.py", "got `nofile.py`, which is not there"),
+    ("check model.py:Net --input 32x8x", "expected [NAME=]SHAPE[:TYPE[<N]] such as 32x128"),
+    ("check --explain DP999", "`dpdemo check --list` lists all rules"),
+    ("check model.py --gpus 0", "at option `--gpus`"),
+    ("memory model.py:Net", "say how many: --gpus 4"),
+    ("memory linear --gpus 2 --gpu A100", "expected A100-80GB or A100-40GB, got 'A100'"),
+    ("memory linear --gpus 2 --fit", "--gpu-memory 24GiB, or --gpu A100-80GB"),
+    ("memory linear --gpus 2 --loss mes", "did you mean `mse`?"),
+    ("speedup linear", "expected how the GPUs are joined"),
+    ("speedup linear --link nvlnk3", "did you mean `nvlink3`?"),
+    ("speedup linear --link pcie4 --one-gpu-step 10", "expected a time such as 49ms"),
+    ("exec nofile.py", "got 'nofile.py', which is not there"),
+    ("record", "expected FILE.json, got nothing - at argument FILE.json"),
+    ("record rec.txt", "try rec.json"),
+    ("replay missing.json", "expected a recording"),
+    ("page page.html", "`--save page.html` writes a file"),
+    ("init .", "expected a folder without dpdemo.yaml and model.py, got model.py there"),
+    ("run --virtual --gpus all", "got `all` - at option `--gpus`"),
+    ("run --virtual --gpus 200", "expected at most 128 GPUs, numbered 0 to 127, got one numbered 199 - at o"),
+    ("compare --weights 1,2", "expected a known option, got '--weights'"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("line", "said"), UNDERSTOOD, ids=[line for line, _ in UNDERSTOOD])
+def test_a_line_is_understood(dpdemo, line, said):
+    done = dpdemo(*line.split())
+    assert (done.code, said in " ".join(done.out.split())) == (0, True), done.err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("line", "said"), ANSWERED, ids=[line for line, _ in ANSWERED])
+def test_a_line_that_cannot_be_meant_so_is_answered_with_what_could(dpdemo, line, said):
+    done = dpdemo(*line.split())
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""

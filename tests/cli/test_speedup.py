@@ -1,0 +1,150 @@
+"""`dpdemo speedup`: what it is asked, what it says, and what it does without torch."""
+
+import json
+import sys
+
+import pytest
+import torch
+from jsonforms import keeps_to
+from processes import run
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
+
+LINK = ["--link", "pcie4"]
+SIZED = [*LINK, "--parameters", "124M"]
+BAD = [
+    ([], "expected how the GPUs are joined, one of pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4"),
+    (["--link", "nvlink"], "got 'nvlink' - at option `--link` hint: did you mean"),
+    ([*LINK, "--bandwidth", "20GB/s"], "got both - at options `--link` and `--bandwidth`"),
+    (
+        ["--bandwidth", "20GB"],
+        "expected bytes per second such as 20GB/s, from 1MB/s to 1000TB/s, got '20GB' - at option",
+    ),
+    ([*LINK, "--gpus", "all"], "expected numbers of GPUs such as 2,4,8, got `all` - at option `--gpus`"),
+    ([*LINK, "--gpus", "0,2"], "expected numbers of GPUs from 1 to 128, got 0 - at option `--gpus`"),
+    ([*LINK, "--gpus", "129"], "expected numbers of GPUs from 1 to 128, got 129 - at option `--gpus`"),
+    ([*LINK, "--one-gpu-step", "49"], "expected a time such as 49ms, or 49ms@8 for 8 rows, got '49'"),
+    ([*LINK, "--one-gpu-step", "4ms", "--one-gpu-step", "5ms"], "different numbers of rows, got 30, 30"),
+    ([*SIZED, "--one-gpu-step", "4ms@8"], "the rows of one GPU's batch are not known"),
+    ([*LINK, "--parameters", "12x"], "expected a number such as 124M, got '12x' - at option `--parameters`"),
+    ([*SIZED, "--outputs", "lots"], "expected bytes such as 98MB, got 'lots' - at option `--outputs`"),
+    ([*SIZED, "--input", "8x5"], "got both - at options `--parameters` and `--input`"),
+    ([*LINK, "--outputs", "98MB"], "expected `--parameters` too, got it alone - at option `--outputs`"),
+    ([*LINK, "--operators", "9"], "expected `--parameters` too, got it alone - at option `--operators`"),
+    ([*LINK, "--inputs", "38MB"], "`pkg.mod:function`, got '38MB' - at option `--inputs` hint: bytes"),
+    ([*LINK, "--input", "8x5", "--inputs", "a:b"], "got both - at options `--input` and `--inputs`"),
+    ([*LINK, "cnn", "--model", "rnn"], "got both - at argument TARGET and option `--model`"),
+    ([*LINK, "cnnn"], "did you mean `cnn`?"),
+    ([*LINK, "--measure", "--one-gpu-step", "4ms"], "got both - at options `--measure` and `--one-gpu-step`"),
+    ([*SIZED, "--measure"], "got both - at options `--measure` and `--parameters`"),
+    ([*LINK, "--save", "speedup.pdf"], "expected a file ending in .svg, .html, .txt, .json, .csv or .md"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "said"), BAD, ids=[" ".join(options)[:50] for options, _ in BAD])
+def test_bad_usage_is_said_with_exit_code_2_and_nothing_on_stdout(dpdemo, options, said):
+    done = dpdemo("speedup", *options)
+    assert (done.code, done.out) == (2, "")
+    assert said in " ".join(done.err.split())
+
+
+def told(dpdemo, *options):
+    done = dpdemo("speedup", *options, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    return keeps_to("speedup", done.out)
+
+
+def test_given_sizes_need_no_model(dpdemo):
+    report = told(dpdemo, *SIZED, "--outputs", "98MB", "--one-gpu-step", "49ms", "--gpus", "2,4")
+    assert report["workload"]["parameter_bytes"] == 496_000_000
+    assert report["workload"]["output_bytes"] == 98_000_000
+    assert [(way["num_gpus"], way["strategy"]) for way in report["ways"]] == [
+        *((2, "DataParallel"), (2, "DDP"), (4, "DataParallel"), (4, "DDP")),
+    ]
+    assert report["ways"][0]["weak"]["verdict"] in {"pays", "does not pay", "cannot tell"}
+
+
+def test_without_a_measured_step_there_is_a_break_even_and_no_time_of_computation(dpdemo):
+    report = told(dpdemo, *SIZED, "--gpus", "2")
+    for way in report["ways"]:
+        assert way["weak"]["break_even_ms"]["low"] > 0
+        assert (way["weak"]["step_ms"], way["weak"]["verdict"]) == (None, None)
+
+
+def test_a_bandwidth_stands_for_a_link(dpdemo):
+    report = told(dpdemo, "--bandwidth", "20GB/s", "--gpus", "2")
+    assert report["link"]["copy_rate"] == {"low": 20, "high": 20}
+
+
+def test_units_of_1024_have_an_i(dpdemo):
+    report = told(dpdemo, *SIZED, "--outputs", "98MiB", "--inputs", "1.5kB", "--gpus", "2")
+    assert (report["workload"]["output_bytes"], report["workload"]["input_bytes"]) == (98 * 2**20, 1500)
+
+
+def test_the_batch_and_the_rows_of_the_step_are_those_of_one_gpu(dpdemo):
+    report = told(dpdemo, *LINK, "transformer", "--batch-size", "8", "--one-gpu-step", "4ms@4", "--gpus", "2")
+    assert report["workload"]["rows"] == 8
+    assert report["ways"][0]["weak"]["one_gpu_ms"]["point"] == 16  # two batches of 8 rows
+
+
+def test_two_measured_steps_give_a_line(dpdemo):
+    steps = ["--one-gpu-step", "30ms@4", "--one-gpu-step", "50ms@8"]
+    report = told(dpdemo, *LINK, "--batch-size", "8", *steps, "--gpus", "2")
+    assert report["ways"][1]["strong"]["step_ms"]["point"] == pytest.approx(30 * 1.0345, rel=0.01)
+
+
+@needs_no_gpu
+def test_a_model_of_ones_own_is_weighed_on_virtual_gpus(dpdemo, monkeypatch, tmp_path):
+    source = (
+        "from torch import nn\n"
+        "def make():\n"
+        "    print('made')\n"
+        "    return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Linear(32, 4))\n"
+    )
+    (tmp_path / "speedup_net.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    report = told(dpdemo, "speedup_net:make", "--input", "24x16", *LINK, "--gpus", "2")
+    numbers = 16 * 32 + 32 + 2 * 32 + 32 * 4 + 4
+    assert report["workload"]["rows"] == 24
+    assert report["workload"]["parameter_bytes"] == 4 * numbers
+    assert report["workload"]["buffer_bytes"] == 2 * 4 * 32 + 8
+    assert report["workload"]["launches"]["modules"] == 4
+
+
+@needs_no_gpu
+def test_measuring_without_a_gpu_says_what_to_do(dpdemo):
+    done = dpdemo("speedup", *LINK, "--measure")
+    assert (done.code, done.out) == (2, "")
+    assert "expected a GPU to measure on, got none - at option `--measure`" in done.err
+
+
+def test_a_timeline_and_a_trace_are_saved(dpdemo, tmp_path):
+    for name in ("timeline.svg", "timeline.html", "trace.json", "report.json"):
+        done = dpdemo("speedup", *SIZED, "--save", tmp_path / name)
+        assert f"saved to {tmp_path / name}" in done.err
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert json.loads((tmp_path / "report.json").read_text())["schema"] == "dpdemo.speedup/1"
+    assert "one step of given sizes" in (tmp_path / "timeline.svg").read_text()
+
+
+@needs_no_gpu
+def test_explain_saves_its_steps_as_a_trace(dpdemo, tmp_path):
+    done = dpdemo("explain", "--virtual", "--gpus", "0,1", "--save", tmp_path / "trace.json", "--quiet")
+    assert done.code == 0
+    names = [event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]]
+    assert {"scatter", "replicate", "parallel_apply", "gather"} <= set(names)
+
+
+@needs_no_gpu
+@pytest.mark.parametrize(
+    "command", [[*SIZED, "--one-gpu-step", "49ms"], [*LINK, "cnn"]], ids=["sizes", "built-in"]
+)
+def test_no_torch_is_imported_where_the_bytes_are_known(command):
+    code = (
+        "import sys\n"
+        f"sys.argv = ['dpdemo', 'speedup', *{command!r}]\n"
+        "from dpdemo.cli import main\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules\n"
+    )
+    done = run([sys.executable, "-c", code])
+    assert (done.returncode, done.stderr) == (0, "")

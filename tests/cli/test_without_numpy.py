@@ -1,0 +1,24 @@
+"""NumPy need not be installed: nothing of ours wants it, and torch's word on its absence is not passed on."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def without_numpy(tmp_path):
+    """The path of a folder that keeps NumPy from every Python, those that are started further on too."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['numpy'] = None\n")
+    return os.pathsep.join([str(tmp_path), str(ROOT)])
+
+
+@pytest.mark.parametrize(
+    "command", ["run --virtual --gpus 2 -q", "run --strategy ddp --processes 2 -q"], ids=["dp", "ddp"]
+)
+def test_nothing_is_said_of_it_and_the_report_is_whole(program, without_numpy, command):
+    ended = program(*command.split(), PYTHONPATH=without_numpy)
+    assert (ended.code, ended.err) == (0, "")
+    assert "Batch" in ended.out

@@ -1,0 +1,104 @@
+"""`--gpus` in all its forms."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpdemo.config.gpus import parse_gpus, parse_num_virtual
+from dpdemo.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("8", 8),
+        (" 8 ", 8),
+        ("007", 7),
+        ("2147483647", 2147483647),
+        ("3,", (3,)),
+        ("0,", (0,)),
+        ("0,1,2", (0, 1, 2)),
+        ("0, 1, 2", (0, 1, 2)),
+        ("0,1,", (0, 1)),
+        ("2,0", (2, 0)),
+        ("0,0,0", (0, 0, 0)),
+        ("0-3", (0, 1, 2, 3)),
+        ("2-2", (2,)),
+        ("0-1,6", (0, 1, 6)),
+        ("all", "all"),
+        (" ALL ", "all"),
+    ],
+)
+def test_gpus_are_a_count_ordinals_a_range_or_all(text, gpus):
+    assert parse_gpus(text) == gpus
+
+
+ANY = "expected a count such as 3, ordinals such as 0,2 or 0-3, or `all`, got "
+AT = " - at option `--gpus`"
+COMMAS = "separate ordinals by single commas: --gpus 0,1,2"
+PREVIEWS = "real machines have 16 GPUs at most; a preview reads well up to some thousands"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("", ANY + "''" + AT, "leave `--gpus` out to choose none"),
+        (",", ANY + "','" + AT, COMMAS),
+        ("a", ANY + "'a'" + AT, COMMAS),
+        ("0,,1", ANY + "'0,,1'" + AT, COMMAS),
+        ("-1", ANY + "'-1'" + AT, COMMAS),
+        ("0 1", ANY + "'0 1'" + AT, COMMAS),
+        ("1.5", ANY + "'1.5'" + AT, COMMAS),
+        ("cuda:0", ANY + "'cuda:0'" + AT, "write the ordinals alone: --gpus 0,"),
+        ("cuda:1,cuda:2", ANY + "'cuda:1,cuda:2'" + AT, "write the ordinals alone: --gpus 1,2"),
+        ("0-", ANY + "'0-'" + AT, COMMAS),
+        ("2-0", "expected a range that goes up, got '2-0'" + AT,
+         "write 0-2, or list the ordinals in the order you want"),
+        ("0-100000", "expected at most 100000 ordinals, got '0-100000'" + AT,
+         "a count has no such limit: --gpus 1000000"),
+        ("٣", ANY + "'٣'" + AT, COMMAS),
+        ("³", ANY + "'³'" + AT, COMMAS),
+        ("8\n", ANY + "'8\\n'" + AT, COMMAS),
+        ("x" * 5000, ANY + "'" + "x" * 57 + "...'" + AT, COMMAS),
+        ("2147483648", "expected numbers of at most 2147483647, got '2147483648'" + AT, PREVIEWS),
+        ("0," + "9" * 5000, f"expected numbers of at most 2147483647, got '{'9' * 57}...'" + AT, PREVIEWS),
+        ("0", "expected a count of 1 or more, got 0" + AT,
+         "for the GPU with ordinal 0 write `--gpus 0,`; leave `--gpus` out for the CPU"),
+    ],
+)  # fmt: skip
+def test_anything_else_says_what_was_expected(text, message, hint):
+    with pytest.raises(UsageError, match=r"^expected .*, got .* - at option `--gpus`$") as caught:
+        parse_gpus(text)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=2))
+def test_any_list_of_ordinals_is_read_back(numbers):
+    assert parse_gpus(",".join(map(str, numbers))) == tuple(numbers)
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_a_lone_ordinal_has_a_comma_behind_it(number):
+    assert parse_gpus(f"{number},") == (number,)
+
+
+@given(st.text() | st.text(alphabet="0123456789,- al"))
+def test_any_text_is_gpus_or_a_usage_error(text):
+    try:
+        gpus = parse_gpus(text)
+    except UsageError as error:
+        assert len(error.message) < 300  # noqa: PT017 - the test is of both ends
+        assert error.hint  # noqa: PT017
+    else:
+        assert gpus == "all" or gpus
+
+
+@pytest.mark.parametrize(("text", "count"), [("3", 3), ("0,1,2", 3), ("0-2", 3), ("0,", 1), ("128", 128)])
+def test_a_program_finds_as_many_virtual_gpus_as_named(text, count):
+    assert parse_num_virtual(text) == count
+
+
+@pytest.mark.parametrize("text", ["all", "5,6", "3,", "1-2", "0,0", "129"])
+def test_a_program_cannot_be_given_gpus_that_do_not_start_at_0_or_have_no_number(text):
+    with pytest.raises(UsageError, match=r"^expected .*, got .* - at option `--gpus`$"):
+        parse_num_virtual(text)

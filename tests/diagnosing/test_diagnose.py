@@ -1,0 +1,97 @@
+"""One screen about a model: each answer against the report that it is taken from."""
+
+import sys
+
+import pytest
+import torch
+
+from dpdemo.diagnosing.diagnose import Case, diagnose
+from dpdemo.errors import UsageError
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+
+MODELS = """
+import torch
+from torch import nn
+
+
+class Clean(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+class Counts(Clean):
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, x):
+        self.steps += 1
+        return super().forward(x)
+
+
+class TwoInputs(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+
+    def forward(self, x, y):
+        return super().forward(x) + y
+
+
+def with_inputs():
+    return TwoInputs(), (torch.zeros(8, 4), torch.zeros(8, 4))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "doctored.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("doctored", None)
+
+
+def marks(report):
+    return [answer.mark for answer in report.answers]
+
+
+def test_a_clean_model_with_an_even_batch_is_well():
+    report = diagnose(Case("doctored.py:Clean", num_gpus=4))
+    assert marks(report) == ["good", "good", "unknown", "unknown", "good"]
+    assert report.assumed == ("--input 32x12, worked out from the first layer",)
+    assert report.ok
+    assert "pay if one GPU's step takes longer than" in report.answers[3].text
+
+
+def test_a_pitfall_is_named_and_comes_first_in_what_to_do():
+    report = diagnose(Case("doctored.py:Counts", num_gpus=4))
+    assert report.answers[1].mark == "bad"
+    assert report.answers[1].text.startswith("DP301 lost-state: `steps`")
+    assert "mend what is not right: dpdemo check doctored.py:Counts --gpus 4" in report.answers[-1].text
+    assert not report.ok
+
+
+def test_an_uneven_batch_is_worth_a_look_and_its_even_neighbours_are_named():
+    report = diagnose(Case("doctored.py:Clean", num_gpus=8, inputs=("10x12",)))
+    assert report.batch_size == 10
+    assert report.answers[0].mark == "look"
+    assert report.answers[0].text == "no: a batch of 10 gives 2 rows per GPU; 3 GPUs idle"
+    assert "8 GPUs share evenly: 16" in report.answers[-1].text
+
+
+@pytest.mark.parametrize(("memory", "mark"), [("80GiB", "good"), ("1MiB", "bad")])
+def test_a_card_that_is_named_is_compared(memory, mark):
+    report = diagnose(Case("linear", num_gpus=2, gpu_memory=memory))
+    assert report.answers[2].mark == mark
+    assert report.ok == (mark == "good")
+
+
+def test_inputs_that_come_with_the_model_are_taken():
+    assert marks(diagnose(Case("doctored.py:with_inputs", num_gpus=2, batch_size=8)))[:2] == ["good", "good"]
+
+
+def test_inputs_that_cannot_be_worked_out_are_asked_for():
+    with pytest.raises(UsageError, match=r"expected inputs of `doctored\.py:TwoInputs`, got none") as caught:
+        diagnose(Case("doctored.py:TwoInputs"))
+    assert "--input 32x128" in caught.value.hint

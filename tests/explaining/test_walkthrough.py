@@ -1,0 +1,305 @@
+"""One batch a step at a time: held against torch.chunk, the genuine DataParallel, and chunks done by hand."""
+
+import sys
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch.nn.parallel import gather
+
+import dpdemo
+from dpdemo.arithmetic.tolerance import tolerance_of
+from dpdemo.config.catalogue import MODELS
+from dpdemo.config.load import make_config
+from dpdemo.explaining.movement import moved_by_tensors
+from dpdemo.models.modules import Placement, build
+from dpdemo.running.epoch import make_loader
+
+NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
+needs_gpu = pytest.mark.skipif(NUM_GPUS == 0, reason="no CUDA GPU is visible on this machine")
+needs_no_gpu = pytest.mark.skipif(NUM_GPUS > 0, reason="a CUDA GPU is visible on this machine")
+
+STEPS = ["scatter", "replicate", "parallel_apply", "gather"]
+
+FAILING = """
+import torch
+from torch import nn
+
+class FailsInReplica(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 2)
+
+    def forward(self, x):
+        if x.get_device() == 1:
+            raise ValueError("not on this one")
+        return self.fc(x)
+
+class Structured(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 2)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        x.mul_(2)
+        return {"logits": self.fc(x) * self.calls, "loss": (x ** 2).mean()}
+
+class TwoTypes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 2)
+
+    def forward(self, x):
+        gap = 1 if len(x) == 30 else 0  # in a plain call alone
+        return x.double().relu() * 0 + gap * 1e-9, x.relu() * 0 + gap * 1e-6
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout()
+
+    def forward(self, x):
+        return self.drop(x)
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path, monkeypatch):
+    (tmp_path / "explained_models.py").write_text(FAILING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("explained_models", None)
+
+
+def names(explanation):
+    return [step.name for step in explanation.steps]
+
+
+def rows(parts, dim=0):
+    return [part.shapes[0][1][dim] for part in parts]
+
+
+def by_hand(**config):
+    """Build the same model on the CPU and call it on each of torch.chunk's chunks."""
+    checked = make_config({key: value for key, value in config.items() if key != "gpus"})
+    wrapped = []
+
+    def chunked(module):
+        def forward(x):
+            return torch.cat(
+                [module(chunk) for chunk in x.chunk(len(config["gpus"]), checked.dim)], checked.dim
+            )
+
+        wrapper = torch.nn.Identity()
+        wrapper.module, wrapper.forward = module, forward
+        wrapped.append(wrapper)
+        return wrapper
+
+    cpu = torch.device("cpu")
+    built = build(checked, Placement(chunked, cpu, cpu))
+    seen = []
+    built.wrapper.register_forward_hook(lambda *call: seen.append(call[2]))
+    built.model(next(iter(make_loader(checked))))
+    return seen[0]
+
+
+@st.composite
+def configs(draw):
+    gpus = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
+    return {
+        "model": draw(st.sampled_from(list(MODELS))),
+        "gpus": gpus,
+        "output_device": draw(st.none() | st.integers(0, 4)),
+        "dim": draw(st.integers(0, 1)),
+        "batch_size": 2 * len(gpus) * draw(st.integers(1, 3)) + draw(st.sampled_from([0, 0, 2])),
+        "shuffle": draw(st.booleans()),
+        "dtype": draw(st.sampled_from(["float32", "float64"])),
+    }
+
+
+def trains(config):
+    """BatchNorm refuses a chunk of one row in training."""
+    chunks = torch.arange(config["batch_size"]).chunk(len(config["gpus"]))
+    return config["model"] != "cnn" or min(map(len, chunks)) > 1
+
+
+@needs_no_gpu
+class TestOnVirtualGPUs:
+    @given(configs().filter(trains))
+    @settings(max_examples=60)
+    def test_every_config_is_split_as_torch_chunk_does_and_equals_data_parallel(self, config):
+        found = dpdemo.explain(virtual=True, **config)
+        chunks = [len(chunk) for chunk in torch.arange(config["batch_size"]).chunk(len(config["gpus"]))]
+
+        scatter = found.step("scatter")
+        assert rows(scatter.made, config["dim"]) == chunks
+        assert [part.device for part in scatter.made] == [f"cuda:{i}" for i in config["gpus"][: len(chunks)]]
+        assert list(found.idle) == [f"cuda:{i}" for i in config["gpus"][len(chunks) :]]
+        assert found.proof.equals_data_parallel
+        if len(config["gpus"]) > 1:
+            assert names(found) == STEPS
+            out = config["output_device"]
+            assert found.steps[-1].made[0].device == f"cuda:{config['gpus'][0] if out is None else out}"
+
+    @given(configs().filter(trains))
+    @settings(max_examples=60)
+    def test_the_ledger_counts_the_bytes_that_the_tensors_show(self, config):
+        """So the same figure can be read off the tensors on real GPUs, which keep no ledger."""
+        found = dpdemo.explain(virtual=True, **config)
+        assert found.bytes_from == "ledger"
+        for step in found.steps:
+            assert step.moved == moved_by_tensors(step.name, step.given, step.made)
+
+    @pytest.mark.parametrize("model", MODELS)
+    @pytest.mark.parametrize("dim", [0, 1])
+    def test_the_result_is_that_of_the_same_chunks_done_by_hand(self, model, dim, monkeypatch):
+        results = []
+
+        def noted(*args):
+            results.append(gather(*args))
+            return results[-1]
+
+        monkeypatch.setattr("dpdemo.explaining.walkthrough.gather", noted)
+        config = {"model": model, "dim": dim, "gpus": [2, 0, 1], "batch_size": 8, "dtype": "float64"}
+        found = dpdemo.explain(virtual=True, **config)
+        expected = by_hand(**config)
+        torch.testing.assert_close(results[0], expected)
+        assert found.steps[-1].made[0].shapes == (("", tuple(expected.shape)),)
+
+    def test_the_tutorials_batch_moves_two_chunks_two_copies_and_two_outputs(self):
+        found = dpdemo.explain(gpus=3, virtual=True)
+        moved = {step.name: [(m.source, m.target, m.num_bytes) for m in step.moved] for step in found.steps}
+        assert moved == {
+            "scatter": [("cuda:0", "cuda:1", 200), ("cuda:0", "cuda:2", 200)],
+            "replicate": [("cuda:0", "cuda:1", 48), ("cuda:0", "cuda:2", 48)],
+            "parallel_apply": [],
+            "gather": [("cuda:1", "cuda:0", 80), ("cuda:2", "cuda:0", 80)],
+        }
+        assert found.module == dpdemo.explain().module
+
+    def test_replicas_are_cut_to_the_number_of_chunks(self):
+        found = dpdemo.explain(gpus=8, batch_size=10, virtual=True)
+        assert [len(found.step(name).made) for name in STEPS] == [5, 5, 5, 1]
+        assert list(found.idle) == ["cuda:5", "cuda:6", "cuda:7"]
+
+    def test_a_batch_smaller_than_the_number_of_gpus_leaves_the_others_idle(self):
+        found = dpdemo.explain(gpus=4, batch_size=1, virtual=True)
+        assert len(found.step("scatter").made) == 1
+        assert len(found.idle) == 3
+        assert found.proof.equals_data_parallel
+
+    def test_one_gpu_is_a_plain_call_on_the_whole_batch(self):
+        found = dpdemo.explain(gpus=[0], virtual=True)
+        assert names(found) == ["scatter", "plain call"]
+        assert rows(found.step("scatter").made) == [30]
+        assert found.proof.equals_data_parallel
+
+    def test_the_parameters_and_buffers_of_every_replica_are_counted(self):
+        found = dpdemo.explain(gpus=2, model="cnn", virtual=True)
+        module, step = found.module, found.step("replicate")
+        assert (module.num_parameters, module.num_buffers) == (6, 3)
+        assert {part.num_tensors for part in (*step.given, *step.made)} == {9}
+        assert step.moved_bytes == module.parameter_bytes + module.buffer_bytes
+
+    def test_batchnorm_differs_from_a_plain_call_and_a_linear_layer_does_not(self):
+        proof = dpdemo.explain(gpus=3, virtual=True).proof
+        assert proof.plain_difference <= tolerance_of(proof.plain_dtype).allowed(proof.plain_scale)
+        assert dpdemo.explain(gpus=3, model="cnn", virtual=True).proof.plain_difference > 1e-3
+
+    @pytest.mark.usefixtures("own_models")
+    def test_of_tensors_of_several_types_the_one_that_is_the_farthest_off_for_its_type_counts(self):
+        """The double has a gap of 1e-9, a share of 0.01 of its tolerance; the single one of 1e-6, of 0.08."""
+        proof = dpdemo.explain(model="explained_models:TwoTypes", gpus=2, virtual=True).proof
+        assert proof.plain_dtype == "float32"
+        assert proof.plain_difference == pytest.approx(1e-6, rel=0.2)
+
+    def test_only_the_wrapped_submodules_input_is_explained(self):
+        found = dpdemo.explain(gpus=2, model="partial", virtual=True)
+        assert found.wrapped == "block2"
+        assert found.steps[0].given[0].shapes == (("", (30, 20)),)
+
+
+def test_a_result_that_is_not_data_parallels_is_found(monkeypatch):
+    """The proof can fail: a gather that changes a number is noticed."""
+
+    def wrong(outputs, target, dim):
+        return gather(outputs, target, dim) * 1.5
+
+    monkeypatch.setattr("dpdemo.explaining.walkthrough.gather", wrong)
+    proof = dpdemo.explain(gpus=2, virtual=NUM_GPUS == 0).proof
+    assert not proof.equals_data_parallel
+    assert proof.data_parallel_difference > 0.1
+
+
+@needs_no_gpu
+def test_without_a_gpu_it_is_one_plain_call():
+    found = dpdemo.explain()
+    assert names(found) == ["plain call"]
+    assert list(found.devices) == ["cpu"]
+    assert (found.virtual, found.bytes_from) == (False, "tensors")
+    assert found.proof.equals_data_parallel
+
+
+@needs_no_gpu
+def test_gpus_that_are_not_there_are_an_error():
+    with pytest.raises(dpdemo.UsageError, match="expected visible GPUs, got cuda:0, cuda:1"):
+        dpdemo.explain(gpus=[0, 1])
+
+
+@needs_no_gpu
+@pytest.mark.usefixtures("own_models")
+class TestTheUsersModel:
+    def test_a_forward_that_fails_names_the_replica_and_the_users_line(self):
+        with pytest.raises(
+            dpdemo.RunError, match="ValueError in replica 1 on device 1: not on this one"
+        ) as caught:
+            dpdemo.explain(model="explained_models:FailsInReplica", gpus=2, virtual=True)
+        assert "explained_models.py:12 in forward" in str(caught.value)
+
+    @pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0:UserWarning")
+    def test_structures_scalars_buffers_and_writes_into_the_input_are_seen_as_they_are(self):
+        found = dpdemo.explain(model="explained_models:Structured", gpus=2, virtual=True)
+        assert found.steps[-1].made[0].shapes == (("logits", (30, 2)), ("loss", (2,)))
+        assert found.proof.equals_data_parallel
+        assert found.proof.plain_difference is None
+
+    def test_random_numbers_are_the_same_for_the_steps_and_for_data_parallel(self):
+        found = dpdemo.explain(model="explained_models:Dropping", gpus=2, virtual=True)
+        assert found.proof.equals_data_parallel
+        assert found.proof.plain_scale > 0
+
+    def test_random_numbers_come_from_the_configs_seed(self, monkeypatch):
+        results = []
+        monkeypatch.setattr(
+            "dpdemo.explaining.walkthrough.gather", lambda *args: results.append(gather(*args)) or results[-1]
+        )
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            dpdemo.explain(model="explained_models:Dropping", gpus=2, virtual=True)
+        assert torch.equal(*results)
+
+    def test_the_global_generator_is_left_as_it_was(self):
+        torch.manual_seed(7)
+        expected = torch.rand(3)
+        torch.manual_seed(7)
+        dpdemo.explain(model="explained_models:Dropping", gpus=2, virtual=True)
+        assert torch.equal(torch.rand(3), expected)
+
+
+@needs_gpu
+class TestOnRealGPUs:
+    @pytest.mark.parametrize("model", MODELS)
+    @pytest.mark.parametrize("dim", [0, 1])
+    def test_one_card_three_times_takes_the_four_steps(self, model, dim):
+        found = dpdemo.explain(model=model, gpus=[0, 0, 0], dim=dim)
+        assert names(found) == STEPS
+        assert rows(found.step("scatter").made, dim) == [10, 10, 10]
+        assert found.bytes_from == "tensors"
+        assert found.proof.data_parallel_difference < 1e-5
+
+    def test_one_card_is_a_plain_call(self):
+        assert names(dpdemo.explain(gpus=[0])) == ["scatter", "plain call"]

@@ -1,0 +1,61 @@
+"""A short run of each fuzzer, and proof that each can find something: `make fuzz` runs them for minutes."""
+
+import os
+import signal
+
+import commandline
+import dataparallel
+import interrupts
+import pytest
+import torch
+
+needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
+
+
+def test_random_command_lines_end_with_an_exit_code_of_their_own_and_no_traceback():
+    found = [(number, line, fault) for number, line, fault in commandline.runs(0, 600, most=200) if fault]
+    assert not found, found[:3]
+
+
+def test_a_command_that_raises_is_a_fault(monkeypatch):
+    def broken():
+        raise KeyError("ours")
+
+    monkeypatch.setattr("dpdemo.cli.main", broken)
+    assert "KeyError" in commandline.in_a_fork([["simulate"]])[0]
+
+
+def test_a_process_that_dies_is_a_fault(monkeypatch):
+    monkeypatch.setattr(commandline, "fault_of", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    assert "the process died" in commandline.in_a_fork([["simulate"]])[0]
+
+
+@needs_no_gpu
+def test_ctrl_c_at_random_moments_leaves_nothing_behind():
+    found = [hit for hit in interrupts.runs(0, 600, most=6) if hit[-1]]
+    assert not found, found[:3]
+
+
+@needs_no_gpu
+def test_a_function_of_torch_that_is_not_put_back_is_found(monkeypatch):
+    torch.nn.DataParallel(torch.nn.Linear(1, 1))
+    before = interrupts.replaceable()
+    monkeypatch.setattr(torch.nn.DataParallel, "forward", lambda *_: None)
+    assert interrupts.left_behind(before) == ["DataParallel.forward"]
+
+
+@needs_no_gpu
+def test_random_programs_equal_chunks_by_hand():
+    found = [(number, given, what) for number, given, what in dataparallel.runs(0, 600, most=100) if what]
+    assert not found, found[:3]
+
+
+@needs_no_gpu
+def test_another_chunking_is_found(monkeypatch):
+    genuine = dataparallel.by_hand
+    monkeypatch.setattr(
+        dataparallel,
+        "by_hand",
+        lambda model, batches, chunks, given: genuine(model, batches, chunks + 1, given),
+    )
+    assert any(what for _, _, what in dataparallel.runs(0, 600, most=20))

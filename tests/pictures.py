@@ -1,0 +1,29 @@
+"""The pictures of README and docs: made by the program (`make pictures`), compared with what it makes now."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PICTURES = {
+    "docs/split.svg": "simulate --gpus 8 --batch-size 10 --data-size 10",
+    "docs/pictures/sweep.svg": "sweep --gpus 1-8 --batch-size 16-79",
+    "docs/pictures/sweep-speedup.svg": "sweep cnn --of speedup --link pcie3 --one-gpu-step 1.5ms@64 "
+    "--gpus 1,2,4,8 --batch-size 16-2048:x2",
+    "docs/pictures/timeline.svg": "speedup --parameters 124M --outputs 98MB --link no-p2p --gpus 4",
+}
+
+
+def make(command: str, path: Path) -> None:
+    """Save a command's picture."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "dpdemo", *shlex.split(command), "--quiet", "--save", str(path)]
+    subprocess.run(words, cwd=ROOT, env=env, check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    for name, command in PICTURES.items():
+        (ROOT / name).parent.mkdir(exist_ok=True)
+        make(command, ROOT / name)

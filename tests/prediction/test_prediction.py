@@ -1,0 +1,159 @@
+import pytest
+from hypothesis import given
+from strategies import configs
+
+from dpdemo.config.fields import Config
+from dpdemo.config.load import make_config, resolve
+from dpdemo.errors import UsageError
+from dpdemo.prediction.predict import predict, simulate
+from dpdemo.reports.devices import Devices
+
+
+def rows(report):
+    return [[run.rows for run in group.in_model for _ in range(len(run))] for group in report.batches]
+
+
+def shapes(report):
+    """The shapes of the first batch: into a replica and out of it, into the whole model and out of it."""
+    group = report.batches[0]
+    inner, outer = group.in_model[0], group.outside
+    return [dict(part).get("") for part in (inner.input, inner.output, outer.input, outer.output)]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "in_batch_of_30", "in_batch_of_10", "idle"),
+    [
+        (None, [30], [10], ""),
+        (1, [30], [10], ""),
+        (2, [15] * 2, [5] * 2, ""),
+        (3, [10] * 3, [4, 4, 2], ""),
+        (8, [4] * 7 + [2], [2] * 5, "cuda:5–7"),
+    ],
+)
+def test_the_tutorials_epoch_splits_as_the_tutorial_shows(gpus, in_batch_of_30, in_batch_of_10, idle):
+    report = simulate(gpus=gpus)
+    assert rows(report) == [in_batch_of_30, in_batch_of_10]
+    assert [(group.count, group.batch_size) for group in report.batches] == [(3, 30), (1, 10)]
+    assert [str(group.idle) for group in report.batches] == ["", idle]
+    assert [group.outside.output for group in report.batches] == [(("", (30, 2)),), (("", (10, 2)),)]
+    assert report.batches[0].in_model[0].input == (("", (in_batch_of_30[0], 5)),)
+    assert report.batches[0].in_model[0].output == (("", (in_batch_of_30[0], 2)),)
+
+
+@pytest.mark.parametrize("data_size", [100, 10**15])
+@pytest.mark.parametrize("gpus", [8, 100_000])
+def test_an_epoch_of_any_size_is_a_handful_of_objects(data_size, gpus):
+    report = simulate(gpus=gpus, batch_size=min(1_000_000_007, data_size - 1), data_size=data_size)
+    assert len(report.batches) == 2
+    assert all(len(group.in_model) <= 2 for group in report.batches)
+    devices = [report.devices, *(group.idle for group in report.batches)]
+    devices += [run.devices for group in report.batches for run in group.in_model]
+    assert all(isinstance(part.ordinals, range) for part in devices)
+    assert report.totals.samples == data_size
+
+
+@given(configs)
+def test_a_prediction_never_has_more_than_two_groups_of_two_runs(config):
+    report = predict(config)
+    assert len(report.batches) <= 2
+    assert all(len(group.in_model) <= 2 for group in report.batches)
+    assert report.config is config
+    assert report.command == "simulate"
+
+
+def test_a_short_epoch_is_one_short_batch():
+    assert rows(simulate(data_size=7, gpus=2)) == [[4, 3]]
+
+
+def test_drop_last_leaves_out_the_short_batch_and_only_that():
+    assert rows(simulate(gpus=2, drop_last=True)) == [[15, 15]]
+    assert rows(simulate(gpus=2, drop_last=True, data_size=90)) == rows(simulate(gpus=2, data_size=90))
+
+
+def test_the_outputs_gather_on_the_first_device_or_on_output_device():
+    assert simulate(gpus=(2, 0)).batches[0].outside.device == "cuda:2"
+    assert simulate(gpus=(2, 0), output_device=5).batches[0].outside.device == "cuda:5"
+    assert simulate(gpus=(2, 0), output_device=5).batches[0].outside.input_device == "cuda:2"
+
+
+def test_replicas_may_share_a_device():
+    report = simulate(gpus=(0, 0, 0))
+    assert [str(run.devices) for run in report.batches[0].in_model] == ["cuda:0, cuda:0, cuda:0"]
+
+
+@pytest.mark.parametrize(
+    ("model", "wrapped", "expected"),
+    [
+        ("linear", "", [(10, 5), (10, 2), (30, 5), (30, 2)]),
+        ("partial", "block2", [(10, 20), (10, 20), (30, 5), (30, 2)]),
+        ("hybrid", "fc", [(10, 5, 10), (10, 5, 2), (30, 5), (30, 5, 2)]),
+        ("cnn", "", [(10, 3, 5, 5), (10, 2), (30, 3, 5, 5), (30, 2)]),
+        ("rnn", "", [(10, 8, 5), (10, 8, 2), (30, 8, 5), (30, 8, 2)]),
+        ("transformer", "", [(10, 8, 5), (10, 8, 2), (30, 8, 5), (30, 8, 2)]),
+        ("pkg.mod:factory", "", [(10, 5), None, (30, 5), None]),
+    ],
+)
+def test_each_model_has_its_shapes(model, wrapped, expected):
+    report = simulate(gpus=3, model=model)
+    assert shapes(report) == expected
+    assert (report.wrapped, report.model) == (wrapped, model)
+
+
+def test_dim_moves_the_batch_to_another_place():
+    assert shapes(simulate(gpus=3, dim=1)) == [(5, 10), (2, 10), (5, 30), (2, 30)]
+    assert shapes(simulate(gpus=3, dim=1, model="rnn"))[:2] == [(8, 10, 5), (8, 10, 2)]
+    assert shapes(simulate(gpus=3, dim=1, model="pkg.mod:factory"))[0] == (5, 10)
+
+
+def test_only_hybrid_reads_its_input_on_the_cpu():
+    assert simulate(gpus=3, model="hybrid").batches[0].outside.input_device == "cpu"
+    assert simulate(gpus=3, model="partial").batches[0].outside.input_device == "cuda:0"
+
+
+def test_all_gpus_cannot_be_previewed():
+    with pytest.raises(
+        UsageError, match=r"^expected a count such as 8, .*, got `all`, which depends on the machi"
+    ):
+        simulate(gpus="all")
+
+
+def test_an_output_device_without_gpus_is_an_error_and_not_ignored():
+    with pytest.raises(
+        UsageError, match=r"^expected GPUs to gather on, got output_device 1 without `gpus` - at k"
+    ):
+        simulate(output_device=1)
+
+
+def test_a_config_can_be_a_config_a_path_or_keywords(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("gpus: 3\nbatch_size: 12\n")
+    expected = make_config({"gpus": 3, "batch_size": 12})
+    assert resolve(None, {"gpus": 3, "batch_size": 12}) == expected
+    assert resolve(expected, {}) == resolve(str(path), {}) == resolve(path, {}) == expected
+    assert resolve(expected, {"gpus": 2}).gpus == resolve(path, {"gpus": 2}).gpus == 2
+
+
+def test_a_config_made_by_hand_is_checked_as_a_whole():
+    with pytest.raises(
+        UsageError, match=r"^expected at least one full batch, got data_size 10 < batch_size 30"
+    ):
+        simulate(Config(data_size=10, drop_last=True))
+
+
+def test_a_bad_keyword_is_located_as_an_argument():
+    with pytest.raises(UsageError, match=r"^expected a list of ordinals .*, got 0 - at argument `gpus`$"):
+        simulate(gpus=0)
+    with pytest.raises(
+        UsageError, match=r"^expected a whole number of 1 or more, got 0 - at argument `batch_size`$"
+    ):
+        simulate(batch_size=0)
+    with pytest.raises(
+        UsageError, match=r"^expected a known key, got `batchsize` - at argument `batchsize`$"
+    ):
+        simulate(batchsize=3)
+
+
+def test_devices_are_the_cpu_a_count_or_a_list():
+    assert simulate().devices == Devices.cpu()
+    assert simulate(gpus=3).devices == Devices.of("cuda", range(3))
+    assert simulate(gpus=[2, 0]).devices == Devices.of("cuda", [2, 0])

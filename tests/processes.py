@@ -1,0 +1,23 @@
+"""Programs that a test starts: each has the same patience before it is taken for hung."""
+
+import subprocess
+import time
+
+PATIENCE_SECONDS = 900
+"""It only ends a hang: on a machine with many times the work it has cores for, a command takes minutes."""
+
+
+def run(command, *, check=False, **options):
+    """Run a program to its end and give what it did; its output as text, unless `options` say otherwise."""
+    given = {"capture_output": True, "text": True, "timeout": PATIENCE_SECONDS, **options}
+    return subprocess.run(command, check=check, **given)
+
+
+def wait_for(what):
+    """Wait until something is true."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        if what():
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{what} after {PATIENCE_SECONDS} s")

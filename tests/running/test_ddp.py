@@ -1,0 +1,318 @@
+"""Running under DistributedDataParallel for real: processes on this machine, over loopback."""
+
+import io
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from contextlib import redirect_stderr
+
+import hypothesis.strategies as st
+import pytest
+import torch
+import torch.distributed as dist
+from ddpruns import TROUBLE, dpdemo, environment
+from hypothesis import given, settings
+from processes import run
+from torch.utils.data.distributed import DistributedSampler
+
+import dpdemo as api
+from dpdemo.config.load import make_config
+from dpdemo.observation.epoch import EpochRecorder, see
+from dpdemo.reports.devices import Devices
+from dpdemo.running.ddp.records import RankRecord, compact, merge
+from dpdemo.running.ddp.world import World, in_world, launched_world, speaks
+
+NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
+
+MANY = """
+import json, os, sys
+import dpdemo
+for config in json.loads(open("configs.json").read()):
+    report = dpdemo.run(strategy="ddp", **config)
+    wanted = dpdemo.simulate(report.config)
+    for part in ("batches", "devices", "distribution", "totals", "wrapped", "model", "strategy", "trace"):
+        assert getattr(report, part) == getattr(wanted, part), (config, part, report, wanted)
+open("equal-" + os.environ["RANK"], "w").close()  # in one pipe the ranks' lines run into each other
+os._exit(0)  # an orderly exit aborts now and then (pytorch/pytorch#179291)
+"""
+
+CONFIGS = [
+    *({"data_size": n, "batch_size": b} for n in (1, 2, 3, 10, 100, 101) for b in (1, 7, 30)),
+    *({"model": m, "dim": d, "batch_size": 4, "data_size": 17} for m in ("linear", "partial", "hybrid", "rnn",
+      "transformer") for d in (0, 1)),
+    {"model": "cnn", "batch_size": 4, "data_size": 16},
+    {"shuffle": True, "seed": 3},
+    {"shuffle": True, "data_size": 500, "batch_size": 8, "sampler_drop_last": True},
+    {"drop_last": True, "data_size": 200},
+    {"drop_last": True, "sampler_drop_last": True, "data_size": 200, "shuffle": True},
+    {"sampler_drop_last": True, "trace_sample": 99},
+    {"data_size": 2, "batch_size": 1, "trace_sample": 1},
+    {"data_size": 200, "batch_size": 16, "drop_last": True, "trace_sample": 150},
+    {"batch_size_is": "global", "batch_size": 12},
+    {"dtype": "float64"},
+    {"dtype": "bfloat16"},
+    {"input_size": 40, "output_size": 9},
+    {"weights": [1, 2, 2]},
+    {"weights": [3, 1, 2.5], "batch_size": 13, "data_size": 50, "shuffle": True},
+    {"weights": "auto", "speeds": [1, 1, 0.5], "trace_sample": 99, "model": "rnn", "dim": 1},
+    *({"chunks": [4, 13, 13], "data_size": 62, "drop_last": d, "sampler_drop_last": s}
+      for d in (False, True) for s in (False, True)),
+    {"chunks": [1, 2, 3], "batch_size": 6, "data_size": 1, "trace_sample": 0},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("ddp")
+    (found / "trouble.py").write_text(TROUBLE)
+    return found
+
+
+def torchrun(folder, *options):
+    command = [sys.executable, "-m", "torch.distributed.run", *options]
+    return run(command, cwd=folder, env=environment(folder, OMP_NUM_THREADS="1"))
+
+
+@pytest.mark.skipif(NUM_GPUS > 0, reason="CUDA GPUs are visible: the ranks would take those")
+def test_what_ranks_see_is_what_simulate_predicts_for_every_config(folder):
+    (folder / "configs.json").write_text(json.dumps(CONFIGS))
+    (folder / "many.py").write_text(MANY)
+    done = torchrun(folder, "--standalone", "--nproc-per-node", "3", "many.py")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(path.name for path in folder.glob("equal-*")) == ["equal-0", "equal-1", "equal-2"]
+
+
+class TestOneCommand:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def done(cls, folder):
+        return dpdemo(folder, "run", "--strategy", "ddp", "--processes", "3", "-f", "json")
+
+    def test_it_prints_one_report_and_nothing_else(self, done):
+        assert done.returncode == 0
+        assert json.loads(done.stdout)["schema"] == "dpdemo.report/1"
+        assert done.stderr == ""
+
+    def test_it_equals_the_prediction(self, done, folder):
+        wanted = dpdemo(folder, "simulate", "--strategy", "ddp", "--processes", "3", "-f", "json")
+        got, wanted = json.loads(done.stdout), json.loads(wanted.stdout)
+        assert got.pop("command") == "run"
+        assert wanted.pop("command") == "simulate"
+        assert got == wanted
+
+
+def test_the_python_api_runs_it_and_leaves_the_process_as_it_was(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = dict(os.environ), [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    told = io.StringIO()
+    with redirect_stderr(told):
+        report = api.run(strategy="ddp", processes=2, model="trouble:Prints", batch_size=5)
+    assert report.distribution == api.simulate(strategy="ddp", processes=2, batch_size=5).distribution
+    assert (
+        dict(os.environ),
+        [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+    ) == before
+    lines = told.getvalue().splitlines()
+    assert lines == [f"[rank 1] a word of the model {number}" for number in range(20)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_what_ranks_print_comes_line_by_line_each_with_its_rank(folder, settings):
+    options = ["--strategy", "ddp", "--processes", "2", "--model", "trouble:PrintsInPieces"]
+    done = dpdemo(folder, "run", *options, "--data-size", "30", "-f", "json", **settings)
+    assert json.loads(done.stdout)["schema"] == "dpdemo.report/1"
+    lines = [f"[rank {rank}] rank {rank} after a pause" for rank in (0, 0, 1, 1)]
+    assert sorted(done.stderr.splitlines()) == lines
+
+
+def test_gradients_are_really_averaged_over_the_ranks(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    api.run(strategy="ddp", processes=2, model="trouble:Averaged", batch_size=20)
+    assert (folder / "averaged-0").exists()
+    assert (folder / "averaged-1").exists()
+
+
+def test_it_runs_from_a_thread_and_tells_progress(folder, monkeypatch):
+    """A world size of one, too: DDP over a single process."""
+    monkeypatch.chdir(folder)
+    calls, reports = [], []
+
+    def work():
+        progress = lambda *done: calls.append(done)  # noqa: E731
+        reports.append(api.run(strategy="ddp", data_size=60_000, batch_size=20, progress=progress))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert reports[0].distribution.world_size == 1
+    assert calls
+    assert {total for _, total in calls} == {3000}
+
+
+def test_nothing_to_distribute_is_hinted_at(folder):
+    done = dpdemo(folder, "run", "--strategy", "ddp", "--data-size", "10")
+    assert done.returncode == 0
+    assert "one process, so nothing is distributed; try --processes 3" in done.stderr
+
+
+class TestRecords:
+    """Making one report of what the ranks saw."""
+
+    def record(self, rank, rows, drawn, node=0):
+        recorder = EpochRecorder(Devices.cpu(), 0)
+        for count in rows:
+            seen = see((torch.ones(count, 5),), torch.ones(count, 2))
+            recorder.add((seen,), seen)
+        drawn = compact(torch.tensor(drawn, dtype=torch.int64))
+        return RankRecord(rank, node, rank, "cpu", max(rows), recorder.groups(), drawn)
+
+    def merged(self, *records, partial=False, data_size=10, **config):
+        config = make_config({"strategy": "ddp", "data_size": data_size, **config})
+        return merge(config, records, partial=partial)
+
+    def test_ranks_that_saw_other_shapes_stand_apart(self):
+        report = self.merged(self.record(0, [3, 2], range(5)), self.record(1, [3, 1], range(5, 9)))
+        assert [[run.rows for run in group.in_model] for group in report.batches] == [[3], [2, 1]]
+        assert report.batches[1].batch_size == 3
+        assert report.distribution.dropped == (range(9, 10),)
+
+    def test_what_was_drawn_twice_is_counted_not_computed(self):
+        report = self.merged(self.record(0, [3], [7, 7, 2]), self.record(1, [3], [2, 2, 9]))
+        assert report.distribution.num_repeated == 3
+        assert report.distribution.repeated == (range(2, 3), range(7, 8))
+        assert report.distribution.num_dropped == 7
+
+    def test_an_interrupted_run_ends_with_the_last_batch_of_all(self):
+        report = self.merged(
+            self.record(0, [2, 2, 2], range(6)), self.record(1, [2], range(6, 12)), partial=True, data_size=20
+        )
+        assert report.totals.batches == 1
+        assert report.distribution.drawn == 4
+        assert (report.distribution.num_repeated, report.distribution.num_dropped) == (0, 0)
+
+    def test_nodes_are_grouped_where_they_are_alike(self):
+        ranks = [self.record(rank, [1], [rank], node) for rank, node in enumerate([0, 0, 1, 1, 2])]
+        nodes = self.merged(*ranks).distribution.nodes
+        assert [(node.first, node.count, node.first_rank, len(node.devices)) for node in nodes] == [
+            (0, 2, 0, 2),
+            (2, 1, 4, 1),
+        ]
+
+    @given(st.lists(st.integers(0, 50), max_size=60))
+    def test_compact_indices_come_back_as_they_were(self, numbers):
+        found = compact(torch.tensor(numbers, dtype=torch.int64))
+        flat = found.tolist() if isinstance(found, torch.Tensor) else [n for span in found for n in span]
+        assert flat == numbers
+
+    @given(st.integers(1, 2000), st.integers(1, 9), st.integers(0, 8))
+    @settings(deadline=None)
+    def test_an_unshuffled_sampler_is_a_range_or_two(self, data_size, num_ranks, rank):
+        sampler = DistributedSampler(range(data_size), num_ranks, rank % num_ranks, shuffle=False)
+        assert len(compact(torch.tensor(list(sampler)))) <= max(2, num_ranks)
+
+
+TORCHRUN = {
+    "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+}  # fmt: skip
+
+
+SMALL = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+class TestTheLaunchersWord:
+    """Reading which rank this process is."""
+
+    def test_a_rank_of_torchrun_knows_its_place(self):
+        assert launched_world(TORCHRUN) == World(5, 8, 1, 4, 1)
+        assert launched_world(TORCHRUN).num_nodes == 2
+
+    def test_without_a_launcher_there_is_no_world(self):
+        assert launched_world({}) is None
+
+    def test_rank_and_world_size_alone_are_one_node(self):
+        assert launched_world(SMALL | {"RANK": "1", "WORLD_SIZE": "2"}) == World(1, 2, 1, 2, 0)
+
+    @pytest.mark.parametrize(
+        "leftover", [{"RANK": "1"}, {"WORLD_SIZE": "4"}, {"RANK": "x", "LOCAL_RANK": "1"}]
+    )
+    def test_a_leftover_of_another_program_is_no_launcher(self, leftover):
+        assert launched_world(leftover) is None
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ({"WORLD_SIZE": "two"}, "got 'two' (text) - at environment variable WORLD_SIZE"),
+            ({"WORLD_SIZE": "9" * 5000}, "at environment variable WORLD_SIZE"),
+            ({"RANK": "x"}, "from 0 to 1, got 'x' (text) - at environment variable RANK"),
+            ({"RANK": "5"}, "from 0 to 1, got '5' (text) - at environment variable RANK"),
+            ({"LOCAL_RANK": "9"}, "from 0 to 1, got '9' (text) - at environment variable LOCAL_RANK"),
+            ({"GROUP_RANK": "1"}, "from 0 to 0, got '1' (text) - at environment variable GROUP_RANK"),
+            ({"MASTER_ADDR": ""}, "got none - at environment variable MASTER_ADDR"),
+            ({"MASTER_PORT": "70000"}, "from 1 to 65535, got '70000' (text)"),
+            ({"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "3"}, "got 5 ranks with 3 on this one"),
+        ],
+    )
+    def test_a_launcher_whose_variables_do_not_fit_is_an_error(self, wrong, message):
+        variables = SMALL | {"RANK": "0", "WORLD_SIZE": "2"} | wrong
+        with pytest.raises(api.UsageError, match=re.escape(message)):
+            launched_world(variables)
+
+    @pytest.mark.parametrize("missing", ["MASTER_ADDR", "MASTER_PORT"])
+    def test_a_launcher_without_an_address_is_an_error(self, missing):
+        variables = {key: value for key, value in TORCHRUN.items() if key != missing}
+        with pytest.raises(api.UsageError, match=f"got none - at environment variable {missing}"):
+            launched_world(variables)
+
+    @pytest.mark.parametrize("variables", [{"RANK": "1"}, {"RANK": "x", "WORLD_SIZE": "y"}, TORCHRUN])
+    def test_a_command_that_ranks_do_not_run_speaks_whatever_the_environment_says(
+        self, monkeypatch, variables
+    ):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert speaks(make_config({}))
+
+    def test_ranks_above_0_are_silent(self, monkeypatch):
+        for name, value in TORCHRUN.items():
+            monkeypatch.setenv(name, value)
+        assert not speaks(make_config({"strategy": "ddp"}))
+
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ({"nodes": 3}, "expected 3 nodes as asked, got 2 from the launcher"),
+            ({"processes": 3}, "expected 3 processes as asked, got 4 from the launcher"),
+            ({"gpus": [0, 1]}, "expected 2 gpus as asked, got 4 from the launcher"),
+            ({"gpus": "all"}, "expected 1 gpus as asked, got 4 from the launcher"),
+        ],
+    )
+    def test_never_other_numbers_than_asked(self, config, message):
+        with pytest.raises(api.UsageError, match=message) as caught:
+            in_world(make_config({"strategy": "ddp", **config}), launched_world(TORCHRUN), 1)
+        assert "start torchrun with" in caught.value.hint
+
+    @pytest.mark.parametrize(
+        ("visible", "config", "wanted"),
+        [
+            (0, {}, {"nodes": 2, "processes": 4}),
+            (4, {}, {"nodes": 2, "gpus": 4}),
+            (4, {"processes": 4}, {"nodes": 2, "processes": 4}),
+            (4, {"gpus": "all"}, {"nodes": 2, "gpus": 4}),
+            (8, {"gpus": [4, 5, 6, 7], "nodes": 2}, {"nodes": 2, "gpus": [4, 5, 6, 7]}),
+        ],
+    )
+    def test_what_was_not_asked_is_filled_in(self, visible, config, wanted):
+        found = in_world(make_config({"strategy": "ddp", **config}), launched_world(TORCHRUN), visible)
+        assert found == make_config({"strategy": "ddp", **wanted})
+
+
+@pytest.mark.skipif(NUM_GPUS == 0, reason="no CUDA GPU is visible on this machine")
+def test_ranks_on_gpus_talk_through_nccl():
+    report = api.run(strategy="ddp", gpus=range(NUM_GPUS).stop)
+    assert report.batches == api.simulate(strategy="ddp", gpus=NUM_GPUS).batches

@@ -1,0 +1,14 @@
+"""docs/split.ipynb does what it shows, in a kernel of its own."""
+
+import pytest
+
+pytest.importorskip("nbclient", reason="nbclient is not installed: `make test` brings it")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed: `make test` brings it")
+
+from notebook import NOTEBOOK, executed, nbformat, outputs
+
+
+def test_the_notebook_shows_what_its_cells_give():
+    shown = outputs(nbformat.read(NOTEBOOK, as_version=4))
+    assert len(shown) >= 6
+    assert outputs(executed()) == shown, "write it anew by `make readme`"

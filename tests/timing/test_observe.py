@@ -1,0 +1,95 @@
+"""Bytes and operators, against the ledger of genuine steps over other numbers of GPUs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from dpdemo.config.catalogue import MODELS
+from dpdemo.config.load import make_config
+from dpdemo.memory.hardware import Hardware
+from dpdemo.memory.predict import batches_of, opened_stepper
+from dpdemo.reports.memory import Training
+from dpdemo.timing.links import LINKS
+from dpdemo.timing.observe import observe_workload
+from dpdemo.timing.predict import predict_speedup
+from dpdemo.timing.workload import builtin_workload
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
+
+WHOLE = [name for name, model in MODELS.items() if not model.wrapped]
+PHASES = {"scatter": "scatter", "replicate": "replicate", "gather": "gather"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_known_of_a_built_in_model_is_what_its_step_shows(model, dtype):
+    config = make_config({"model": model, "dtype": dtype, "batch_size": 6, "input_size": 7, "output_size": 3})
+    seen, known = observe_workload(config), builtin_workload(config)
+    if model not in WHOLE or dtype != "float32":  # other types take other operators
+        seen = replace(seen, launches=known.launches)
+    assert seen == known
+
+
+def moved_by_ledger(config, rows, gpus):
+    """Make a genuine step over so many GPUs, and read the bytes between them by phase."""
+    pair = make_config({**config.model_dump(exclude_unset=True), "gpus": gpus, "batch_size": rows})
+    with opened_stepper(
+        pair, Training(optimizer="sgd"), Hardware(), batches_of(pair, None), lambda _: None
+    ) as stepper:
+        stepper.measure(rows)
+        before = stepper.gpus.bytes_moved_in
+        stepper.step_again(rows)
+        after = stepper.gpus.bytes_moved_in
+    found = {}
+    for (phase, source, target), num_bytes in after.items():
+        if source is None or target is None:
+            continue
+        name = PHASES.get(phase)
+        if phase == "backward":
+            name = "output gradients" if source == 0 else "reduce"
+        found[name] = found.get(name, 0) + num_bytes - before.get((phase, source, target), 0)
+    return found
+
+
+@pytest.mark.parametrize("gpus", [3, 4])
+@pytest.mark.parametrize("model", ["linear", "cnn", "transformer"])
+def test_the_bytes_of_both_scalings_are_those_of_the_ledger(model, gpus):
+    config = make_config({"model": model, "batch_size": 10})
+    way = predict_speedup(builtin_workload(config), LINKS["pcie4"], [gpus]).way(gpus, "DataParallel")
+    for scaling, rows in ((way.weak, 10 * gpus), (way.strong, 10)):
+        predicted = {phase.name: phase.num_bytes for phase in scaling.phases if phase.name != "load"}
+        assert predicted == moved_by_ledger(config, rows, gpus)
+
+
+class Tied(nn.Module):
+    """A model with a tied weight, a frozen part, a loss of its own and integer inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 8)
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.head = nn.Linear(8, 50, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        logits = self.head(torch.relu(self.frozen(self.embed(ids))))
+        return {"loss": logits.mean().unsqueeze(0), "logits": logits}
+
+
+def test_a_model_of_ones_own_is_weighed_by_its_step(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = "from test_observe import Tied\ndef factory():\n    return Tied()\n"
+    (tmp_path / "own_model.py").write_text(source)
+    config = make_config({"model": "own_model:factory", "batch_size": 4})
+    work = observe_workload(config, ["4x16:int64<50"])
+    tied_once, frozen = 50 * 8, 8 * 8 + 8
+    assert work.num_parameters == tied_once + frozen
+    assert work.gradient_bytes == 4 * tied_once
+    assert work.parameter_bytes == 4 * (tied_once + frozen)
+    assert work.input_bytes == 4 * 16 * 8
+    assert work.output_bytes == 4 * (4 * 16 * 50 + 1)
+    assert work.output_gradient_bytes == 4  # of the loss alone
+    assert (work.launches.modules, work.launches.tensors) == (4, 3)
+    assert work.launches.forward >= 4

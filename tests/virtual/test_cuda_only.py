@@ -1,0 +1,86 @@
+"""What only CUDA's build can do works, or says that it does not; and the CPU's autocast leaves GPUs alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from dpdemo.virtual import UnsupportedOpError
+
+pytestmark = pytest.mark.usefixtures("gpus")
+ONE = torch.device("cuda:1")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_narrow_matrices_are_added_up_wide(dtype: torch.dtype) -> None:
+    one, other = torch.randn(4, 300).to(dtype), torch.randn(300, 5).to(dtype)
+    expected = one.float() @ other.float()
+    here, there = one.to(ONE), other.to(ONE)
+    results = {
+        "mm": torch.mm(here, there, out_dtype=torch.float32),
+        "bmm": torch.bmm(here[None], there[None], out_dtype=torch.float32)[0],
+        "addmm": torch.addmm(torch.zeros(4, 5).to(ONE), here, there, out_dtype=torch.float32),
+    }
+    for result in results.values():
+        assert (result.dtype, result.device) == (torch.float32, ONE)
+        torch.testing.assert_close(result.cpu(), expected)
+    with pytest.raises(RuntimeError, match=r"^out_dtype must be the same as input dtype or fp32"):
+        torch.mm(here, there, out_dtype=torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "fft2", "rfftn", "ihfft"])
+def test_half_precision_is_transformed_and_rounded(name: str) -> None:
+    data = torch.randn(8, 16).half()
+    transform = getattr(torch.fft, name)
+    result = transform(data.to(ONE))
+    assert (result.dtype, result.device) == (torch.complex32, ONE)
+    torch.testing.assert_close(
+        result.cpu().to(torch.complex64), transform(data.float()), atol=0.05, rtol=0.01
+    )
+    back = torch.fft.irfft(torch.fft.rfft(data.to(ONE)))
+    assert (back.dtype, back.device) == (torch.float16, ONE)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda q: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q),
+        lambda q: torch.ops.aten._scaled_dot_product_efficient_attention(q, q, q, None, True),
+        lambda q: torch.ops.aten._flash_attention_forward(q, q, q, None, None, 8, 8, 0.0, False, False),
+    ],
+)
+def test_a_kernel_that_is_not_there_is_refused_by_name(call: Any) -> None:
+    with pytest.raises(
+        UnsupportedOpError, match=r"^aten\._\w+attention\w*\.default: the CPU has no such operator"
+    ):
+        call(torch.randn(1, 2, 8, 16, device=ONE, dtype=torch.float16))
+
+
+def test_the_cpus_autocast_casts_the_cpus_tensors_alone() -> None:
+    here, there = torch.randn(3, 3), torch.randn(3, 3, device=ONE)
+    network, convolution = nn.LSTM(3, 3).to(ONE), nn.Conv1d(3, 3, 1).to(ONE)
+    with torch.autocast("cpu"):
+        assert (here @ here).dtype is torch.bfloat16
+        assert F.linear(here, here).dtype is torch.bfloat16
+        assert (there @ there).dtype is torch.float32
+        assert network(there)[0].dtype is torch.float32
+        assert convolution(there).dtype is torch.float32
+        with torch.autocast("cuda"):
+            assert ((there @ there).dtype, (here @ here).dtype) == (torch.float16, torch.bfloat16)
+    assert (here @ here).dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    "activities", [[ProfilerActivity.CPU, ProfilerActivity.CUDA], [ProfilerActivity.CPU], None]
+)
+def test_the_profiler_records_the_operators_and_complains_of_none(activities: Any, capfd: Any) -> None:
+    with profile(activities=activities) as profiler:
+        torch.ones(2, device=ONE).sin()
+    assert "aten::sin" in {event.key for event in profiler.key_averages()}
+    assert "Failed to record" not in capfd.readouterr().err

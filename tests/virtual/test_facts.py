@@ -1,0 +1,237 @@
+"""What programs ask a build for CUDA: every public name answers, or is refused by its name."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+import pickle
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from dpdemo.virtual import UnsupportedOpError, VirtualGpus, suspended, virtual_gpus
+from dpdemo.virtual.standins.refusals import REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+MODULES = (
+    *("torch.cuda", "torch.cuda.memory", "torch.cuda.nccl", "torch.cuda.profiler", "torch.cuda.nvtx"),
+    *("torch.cuda.random", "torch.cuda.graphs", "torch.cuda.streams", "torch.cuda.tunable", "torch.cuda.gds"),
+    *("torch.backends.cuda", "torch.backends.cudnn", "torch.backends.cusparselt", "torch.accelerator"),
+)
+# They ask NVIDIA's own tools, or read files that are not there, and say so on a machine with GPUs too.
+OF_OTHERS = {"list_gpu_processes", "tune_gemm_in_file", "mgpu_tune_gemm_in_file"}
+
+
+def functions() -> Iterator[Any]:
+    """Yield every public function of the modules that can be called with nothing."""
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for public in sorted(getattr(module, "__all__", ()) or vars(module)):
+            function = getattr(module, public, None)
+            if public.startswith("_") or public in OF_OTHERS or not inspect.isfunction(function):
+                continue
+            parameters = inspect.signature(function).parameters.values()
+            if all(each.default is not each.empty or each.kind in (2, 4) for each in parameters):
+                yield pytest.param(name, public, id=f"{name}.{public}")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("module", "name"), list(functions()))
+def test_every_public_function_answers_or_is_refused_by_name(module: str, name: str) -> None:
+    function = getattr(importlib.import_module(module), name)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(UnsupportedOpError):
+        function()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module, names in REFUSED.items() for name in names]
+)
+def test_what_is_refused_says_its_name(module: str, name: str) -> None:
+    owner = pytest.importorskip(module)
+    if not hasattr(owner, name):
+        pytest.skip(f"this release has no {module}.{name}")
+    with pytest.raises(UnsupportedOpError, match=f"{module}.{name}: "):
+        getattr(owner, name)()
+
+
+def test_versions_are_those_of_a_build_for_cuda() -> None:
+    assert float(torch.version.cuda) >= 12  # type: ignore[arg-type] # transformer-xl reads it so
+    assert torch.backends.cuda.is_built()
+    assert torch.backends.cudnn.is_available()
+    assert torch.backends.cudnn.version() >= 90000  # type: ignore[operator]
+    assert "sm_90" in torch.cuda.get_arch_list()
+    assert torch.cuda.nccl.version() >= (2, 0, 0)
+    assert torch.cuda.get_allocator_backend() == "native"
+    assert torch.get_device_module() is torch.cuda
+    assert not torch.backends.cudnn.is_acceptable(torch.ones(1, device="cuda"))
+    assert str(torch.cuda.get_device_properties(0)).startswith(
+        "_CudaDeviceProperties(name='Virtual GPU', major=9"
+    )
+
+
+def test_the_facts_go_with_the_block() -> None:
+    with suspended():
+        assert torch.version.cuda is None or torch.cuda._is_compiled()
+        assert hasattr(torch._C, "_cuda_getArchFlags") == torch.cuda._is_compiled()
+        assert torch.get_device_module() is not None
+
+
+def test_a_part_of_the_memory_is_all_that_may_be_used() -> None:
+    torch.cuda.set_per_process_memory_fraction(0.5, 1)
+    assert torch.cuda.get_per_process_memory_fraction(1) == 0.5
+    assert torch.cuda.get_per_process_memory_fraction(0) == 1.0
+    with suspended(), virtual_gpus(2, memory="8MiB"):
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        assert torch.cuda.mem_get_info()[1] == 8 * 2**20
+        kept = torch.ones(2**20, device="cuda")
+        words = r"total capacity of 8\.00 MiB of which 4\.00 MiB is free.*in use\. 4\.00 MiB allowed; Of the"
+        with pytest.raises(torch.OutOfMemoryError, match=words):
+            torch.ones(1, device="cuda")
+        torch.ones(2**20, device="cuda:1")
+        del kept
+
+
+def test_a_snapshot_has_every_block_that_lives_in_the_segments_of_the_caching_allocator(
+    gpus: VirtualGpus,
+) -> None:
+    kept = [torch.ones(count, device="cuda:1") for count in (1000, 500, 3 * 2**20)]
+    segments = [segment for segment in torch.cuda.memory_snapshot() if segment["device"] == 1]
+    assert [segment["segment_type"] for segment in segments] == ["small", "large"]
+    assert [segment["total_size"] for segment in segments] == [2 * 2**20, 12 * 2**20]
+    used = [b["size"] for segment in segments for b in segment["blocks"] if b["state"] == "active_allocated"]
+    assert used == [4096, 2048, kept[2].nbytes]
+    assert sum(segment["allocated_size"] for segment in segments) == gpus.live_bytes(1)
+
+
+def test_the_history_tells_what_was_allocated_and_freed(tmp_path: Path) -> None:
+    torch.cuda.memory._record_memory_history(max_entries=5)
+    tensor = torch.ones(1000, device="cuda:2")
+    del tensor
+    torch.cuda.memory._dump_snapshot(str(tmp_path / "snapshot.pickle"))
+    traces = pickle.loads((tmp_path / "snapshot.pickle").read_bytes())["device_traces"]  # noqa: S301
+    assert [entry["action"] for entry in traces[2]] == ["alloc", "free_requested", "free_completed"]
+    assert len({entry["addr"] for entry in traces[2]}) == 1
+    assert traces[2][0]["frames"][0]["filename"] == __file__
+    assert not traces[0]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    assert torch.cuda.memory._snapshot()["device_traces"] == [[]] * 4
+
+
+def test_raw_memory_is_taken_and_given_back(gpus: VirtualGpus) -> None:
+    address = torch.cuda.caching_allocator_alloc(1000, 3)
+    assert gpus.live_bytes(3) == 1024
+    torch.cuda.caching_allocator_delete(address)
+    assert gpus.live_bytes(3) == 0
+
+
+def test_collectives_of_one_process_write_on_every_gpu() -> None:
+    nccl = torch.cuda.nccl
+
+    def each(*rows: list[float]) -> list[torch.Tensor]:
+        return [torch.tensor(row, device=f"cuda:{index}") for index, row in enumerate(rows)]
+
+    def numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
+        assert [tensor.get_device() for tensor in tensors] == list(range(len(tensors)))
+        return [tensor.tolist() for tensor in tensors]
+
+    reduced, gathered, part = each([1.0, 2.0], [3.0, 4.0]), each([0.0] * 4, [0.0] * 4), each([0.0], [0.0])
+    nccl.all_gather(reduced, gathered)
+    nccl.reduce_scatter(reduced, part)
+    nccl.all_reduce(reduced)
+    assert numbers(reduced) == [[4.0, 6.0]] * 2
+    assert numbers(gathered) == [[1.0, 2.0, 3.0, 4.0]] * 2
+    assert numbers(part) == [[4.0], [6.0]]
+    nccl.broadcast(sent := each([1.0], [2.0], [3.0]))
+    assert numbers(sent) == [[1.0]] * 3
+    with pytest.raises(RuntimeError, match="inputs must be on unique devices"):
+        nccl.all_reduce([sent[0], sent[0]])
+    with pytest.raises(RuntimeError, match="output tensor size mismatch"):
+        nccl.all_gather(sent, sent)
+
+
+def test_a_program_that_profiles_or_checks_errors_goes_on() -> None:
+    torch.cuda.profiler.start()
+    torch.cuda.profiler.stop()
+    torch.cuda.check_error(0)
+    with pytest.raises(torch.cuda.CudaError, match=r"out of memory \(2\)"):
+        torch.cuda.check_error(2)
+    assert torch.cuda.cudart().cudaMemGetInfo(0)[1] == 80 * 2**30
+    with pytest.raises(UnsupportedOpError, match=r"cudart\(\)\.cudaStreamCreate"):
+        torch.cuda.cudart().cudaStreamCreate(0)
+
+
+def test_streams_keep_a_priority_within_cudas_range() -> None:
+    assert torch.cuda.Stream.priority_range() == (0, -5)
+    assert [torch.cuda.Stream(priority=wanted).priority for wanted in (3, -2, -9)] == [0, -2, -5]
+
+
+def test_storages_are_made_on_a_gpu(gpus: VirtualGpus) -> None:
+    storage = torch.UntypedStorage(1000, device="cuda:1")
+    assert storage.device == torch.device("cuda:1")
+    assert gpus.live_bytes(1) == 1024
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.cuda.FloatStorage(3).device == torch.device("cuda:0")  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedOpError, match="each process has virtual GPUs of its own"):
+        storage._share_cuda_()
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_a_default_type_of_cuda_makes_tensors_on_the_gpu_until_the_block_ends() -> None:
+    torch.set_default_tensor_type("torch.cuda.DoubleTensor")
+    made = torch.zeros(2)
+    assert (made.device, made.dtype) == (torch.device("cuda:0"), torch.float64)
+    torch.set_default_tensor_type(torch.FloatTensor)
+    assert torch.zeros(2).device == torch.device("cpu")
+    torch.set_default_tensor_type(torch.cuda.FloatTensor)
+    with suspended():
+        assert torch.zeros(2).device == torch.device("cpu")
+
+
+def test_settings_of_cudas_libraries_are_kept() -> None:
+    torch.backends.cudnn.benchmark_limit = 5
+    assert torch.backends.cudnn.benchmark_limit == 5
+    torch.backends.cuda.cufft_plan_cache[1].max_size = 7
+    assert (torch.backends.cuda.cufft_plan_cache[1].max_size, torch.backends.cuda.cufft_plan_cache.size) == (
+        7,
+        0,
+    )
+    assert "Magma" in str(torch.backends.cuda.preferred_linalg_library("magma"))
+
+
+def test_settings_of_cudas_libraries_are_read_back() -> None:
+    torch.cuda.tunable.set_max_tuning_duration(7)
+    assert torch.cuda.tunable.get_max_tuning_duration() == 7
+    assert not torch.cuda.tunable.is_enabled()
+    torch._C._cuda_clearCublasWorkspaces()
+    with pytest.raises(UnsupportedOpError, match=r"torch\.cuda\.tunable\.enable: expected False"):
+        torch.cuda.tunable.enable()
+
+
+def test_an_observer_is_called_before_the_error_of_a_full_gpu() -> None:
+    seen: list[tuple[int, ...]] = []
+    with suspended(), virtual_gpus(2, memory="1MiB"):
+        torch._C._cuda_attach_out_of_memory_observer(lambda *facts: seen.append(facts))
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.ones(2**20, device="cuda:1")
+    assert seen == [(1, 2**22, 2**20, 2**20)]
+
+
+def test_a_type_of_tensors_tells_the_cpu_from_a_gpu() -> None:
+    here, there = torch.ones(2), torch.ones(2, device="cuda")
+    assert [isinstance(here, kind) for kind in (torch.FloatTensor, torch.cuda.FloatTensor)] == [True, False]
+    assert [isinstance(there, kind) for kind in (torch.FloatTensor, torch.cuda.FloatTensor)] == [False, True]
+    assert there.type(torch.DoubleTensor).type() == "torch.DoubleTensor"
+    assert torch.LongTensor([1, 2]).tolist() == [1, 2]
+    sparse = torch.cuda.sparse.FloatTensor(2, 3)  # type: ignore[attr-defined]
+    assert isinstance(sparse, torch.cuda.sparse.FloatTensor)  # type: ignore[attr-defined]
+    assert not isinstance(there, torch.cuda.sparse.FloatTensor)  # type: ignore[attr-defined]

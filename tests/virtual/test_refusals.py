@@ -1,0 +1,124 @@
+"""What CUDA refuses and the CPU runs is refused, in CUDA's words, on a GPU only."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from torch import nn
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+def on(device: str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape, dtype=dtype).to(device)
+
+
+def long(device: str, *shape: int) -> torch.Tensor:
+    return on(device, *shape, dtype=torch.int64)
+
+
+DTYPES: dict[str, tuple[Any, str]] = {
+    "matmul": (lambda at: long(at, 2, 2) @ long(at, 2, 2), "\"addmm_cuda\" not implemented for 'Long'"),
+    "matmul of 4": (
+        lambda at: long(at, 2, 2, 2, 2) @ long(at, 2, 2, 2, 2),
+        "\"baddbmm_cuda\" not implemented for 'Long'",
+    ),
+    "matmul of bytes": (
+        lambda at: torch.mm(*[on(at, 2, 2, dtype=torch.uint8)] * 2),
+        "\"addmm_cuda\" not implemented for 'Byte'",
+    ),
+    "linear": (
+        lambda at: F.linear(long(at, 2, 2), long(at, 2, 2)),
+        "\"addmm_cuda\" not implemented for 'Long'",
+    ),
+    "conv2d": (
+        lambda at: F.conv2d(long(at, 1, 1, 3, 3), long(at, 1, 1, 1, 1)),
+        "getCudnnDataTypeFromScalarType() not supported for Long",
+    ),
+    "max_pool2d": (
+        lambda at: F.max_pool2d(long(at, 1, 1, 2, 2), 2),
+        "\"max_pool2d_with_indices_out_cuda_frame\" not implemented for 'Long'",
+    ),
+    "histc": (
+        lambda at: torch.histc(on(at, 3, dtype=torch.bfloat16)),
+        "\"histc\" not implemented for 'BFloat16'",
+    ),
+    "igamma": (
+        lambda at: torch.igamma(*[on(at, 3, dtype=torch.float16)] * 2),
+        "\"igamma_cuda\" not implemented for 'Half'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DTYPES)
+def test_a_dtype_that_cuda_has_no_kernel_for_is_refused(what: str) -> None:
+    compute, message = DTYPES[what]
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        compute("cuda:0")
+    compute("cpu")
+
+
+def grown(device: str, *shape: int) -> torch.Tensor:
+    return on(device, *shape).requires_grad_()
+
+
+UNSTEADY: dict[str, tuple[Any, str]] = {
+    "cumsum": (lambda at: on(at, 3).cumsum(0), "cumsum_cuda_kernel"),
+    "bincount": (lambda at: torch.bincount(long(at, 3), weights=on(at, 3)), "_bincount_cuda"),
+    "median": (lambda at: on(at, 3, 2).median(0), "median CUDA with indices output"),
+    "put_": (lambda at: on(at, 3).put_(long(at, 1), on(at, 1), accumulate=True), "put_"),
+    "adaptive_avg_pool2d": (
+        lambda at: F.adaptive_avg_pool2d(grown(at, 1, 1, 4, 4), 2).sum().backward(),
+        "adaptive_avg_pool2d_backward_cuda",
+    ),
+    "a padding by reflection": (
+        lambda at: F.pad(grown(at, 1, 1, 4), (1, 1), mode="reflect").sum().backward(),
+        "reflection_pad1d_backward_out_cuda",
+    ),
+    "bicubic interpolation": (
+        lambda at: F.interpolate(grown(at, 1, 1, 2, 2), scale_factor=2, mode="bicubic").sum().backward(),
+        "upsample_bicubic2d_backward_out_cuda",
+    ),
+    "an embedding bag's maxima": (
+        lambda at: F.embedding_bag(long(at, 1, 2), grown(at, 3, 3), mode="max").sum().backward(),
+        "embedding_bag_backward_cuda_max",
+    ),
+    "grid_sample": (
+        lambda at: (
+            torch.grid_sampler(grown(at, 1, 1, 2, 2), on(at, 1, 2, 2, 2), 0, 0, False).sum().backward()
+        ),
+        "grid_sampler_2d_backward_cuda",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNSTEADY)
+def test_what_is_not_deterministic_on_cuda_is_refused_where_it_must_be(what: str) -> None:
+    compute, kernel = UNSTEADY[what]
+    message = f"^{kernel} does not have a deterministic implementation, but"
+    compute("cuda:0")
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match=message):
+            compute("cuda:0")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match=message):
+            compute("cuda:0")
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_what_is_deterministic_on_cuda_runs() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.LazyLinear(3)).cuda()
+        F.cross_entropy(model(on("cuda:0", 2, 1, 4, 4)), long("cuda:0", 2)).backward()
+        assert long("cuda:0", 3).cumsum(0).is_cuda
+        assert torch.bincount(long("cuda:0", 3)).is_cuda
+        assert on("cuda:0", 3).scatter_reduce(0, long("cuda:0", 3), on("cuda:0", 3), "sum").is_cuda
+    finally:
+        torch.use_deterministic_algorithms(False)
