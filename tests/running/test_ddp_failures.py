@@ -4,14 +4,19 @@ import os
 import re
 import signal
 import socket
+from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
 from ddpruns import TROUBLE, dpdemo, environment, processes_of, start
 from processes import PATIENCE_SECONDS, wait_for
 
 import dpdemo as api
+from dpdemo.config.load import make_config
 from dpdemo.errors import PeerFailedError
+from dpdemo.running.ddp.rank import PeerLostError, Rank, run_rank
+from dpdemo.running.ddp.world import World
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
 
@@ -191,6 +196,48 @@ def test_a_rank_that_stops_because_of_another_is_silent(monkeypatch, capsys):
         main()
     assert ended.value.code == 1
     assert capsys.readouterr() == ("", "")
+
+
+class TestALostConnection:
+    """Ctrl-C reaches one rank after the other; those that it has yet to reach see the first ones leave."""
+
+    LOST = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
+
+    @staticmethod
+    def stop(store, error, before=lambda: None):
+        """Run the only rank of a world of one, whose work raises."""
+
+        def work(*_):
+            before()
+            raise error
+
+        rank = Rank(World(0, 1, 0, 1, 0), torch.device("cpu"), store, timedelta(seconds=60))
+        try:
+            run_rank(make_config({}), rank, work=work)
+        finally:
+            dist.destroy_process_group()
+
+    @pytest.fixture(autouse=True)
+    def loopback(self, monkeypatch):
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+    def test_is_said_where_no_rank_has_stopped_before(self):
+        with pytest.raises(PeerLostError, match="got a lost connection: Connection closed by peer"):
+            self.stop(dist.HashStore(), self.LOST)
+
+    def test_is_no_news_after_ctrl_c_at_another_rank(self):
+        store = dist.HashStore()
+        with pytest.raises(KeyboardInterrupt):
+            self.stop(store, KeyboardInterrupt())
+        with pytest.raises(PeerFailedError):
+            self.stop(store, self.LOST)
+
+    def test_waits_for_a_ctrl_c_of_its_own_where_the_store_is_gone_too(self, monkeypatch):
+        monkeypatch.setattr("time.sleep", lambda _: os.kill(os.getpid(), signal.SIGINT))
+        holder = [dist.TCPStore("127.0.0.1", 0, is_master=True)]
+        store = dist.TCPStore("127.0.0.1", holder[0].port)
+        with pytest.raises(KeyboardInterrupt):
+            self.stop(store, self.LOST, before=holder.clear)
 
 
 def test_the_environment_of_these_tests_is_loopback(tmp_path):

@@ -6,6 +6,7 @@ the store that all ranks share; what then happens to the others, whose all-reduc
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,6 +36,7 @@ from dpdemo.running.epoch import Progress, Watch, make_dataset, run_epoch
 from dpdemo.running.interrupts import EpochInterrupted, RankInterrupted
 
 _CLAIM = "dpdemo/failed"
+_CTRL_C_SECONDS = 1.0
 
 
 class PeerLostError(RunError):
@@ -160,6 +162,9 @@ def _claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
     except DpdemoError as error:
         _claim(rank, error)
         raise _placed(error, rank) from error
+    except KeyboardInterrupt:
+        _count_claim(rank)  # the ranks that lose their connection to this one learn that it is no news
+        raise
     except Exception as error:
         _claim(rank, error)
         if is_of_a_peer(error):
@@ -170,13 +175,22 @@ def _claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
 
 
 def _claim(rank: Rank, error: BaseException) -> None:
+    number = _count_claim(rank)
+    if number is None:
+        # The store went down with whoever held it: by Ctrl-C, perhaps, which reaches one rank after the other
+        time.sleep(_CTRL_C_SECONDS)
+    elif number > 1:
+        raise PeerFailedError(f"{rank.place} stopped: another rank failed first") from error
+
+
+def _count_claim(rank: Rank) -> int | None:
+    """Return how many ranks have stopped before the end, this one included; None where the store is gone."""
     try:
         rank.store.set_timeout(timedelta(seconds=5))
-        number = rank.store.add(_CLAIM, 1)
-    except Exception:  # noqa: BLE001 - the store went down with whoever held it: nobody else can tell
-        number = 1
-    if number > 1:
-        raise PeerFailedError(f"{rank.place} stopped: another rank failed first") from error
+        number: int = rank.store.add(_CLAIM, 1)
+    except Exception:  # noqa: BLE001 - what it raises depends on the kind of store, and says nothing more
+        return None
+    return number
 
 
 def _placed(error: DpdemoError, rank: Rank) -> DpdemoError:
