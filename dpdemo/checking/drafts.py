@@ -10,6 +10,7 @@ from dpdemo.checking.evidence import Call, Raised, Replica, Stage
 from dpdemo.checking.inside import Watch
 from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
 from dpdemo.checking.places import functions_in, places_in
+from dpdemo.models.failure import Stopped
 from dpdemo.models.inputs import pictures_in
 from dpdemo.observation.tree import flatten
 from dpdemo.weighting import WeightedDataParallel
@@ -18,8 +19,9 @@ from dpdemo.weighting import WeightedDataParallel
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:
     """Take an exception apart."""
     trace = error.__traceback__
+    leaves = isinstance(error, Stopped)
     return Raised(
-        stage, type(error).__name__, str(error), replica, places_in(trace), functions_in(trace)[-8:]
+        stage, type(error).__name__, str(error), replica, places_in(trace), functions_in(trace)[-8:], leaves
     )
 
 

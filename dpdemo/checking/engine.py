@@ -229,6 +229,9 @@ def _probe_all(
             elif batch is planned[0]:
                 raise _does_not_run(probe.single.raised, name, evidence, is_copy=prober.runner.source.copies)
             continue
+        error = probe.comparison.single_backward_raised
+        if error is not None and error.leaves:
+            raise _leaves_backward(error, name)
         yield probe
         yield from prober.probe_again(batch, probe)
 
@@ -239,8 +242,19 @@ def _are_gradients_known(probe: Probe) -> bool:
     return is_telling and (probe.comparison.gradients_equal is not None or probe.comparison.loss is not None)
 
 
+def _leaves_backward(error: Raised, name: str) -> UsageError:
+    return UsageError(
+        f"expected {name} to go backward on one GPU, got {error.type}: {first_line(error.message)}"
+        f"{_frames(error)}",
+        hint="this is not about DataParallel: raise an exception that says what is wrong",
+    )
+
+
+def _frames(error: Raised) -> str:
+    return "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
+
+
 def _does_not_run(error: Raised, name: str, evidence: Evidence, *, is_copy: bool) -> UsageError:
-    places = "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
     plain = [held.path for held in evidence.scan.of_kind("tensor") if "on cpu" in held.detail]
     hint = "this is not about DataParallel: a plain call on one GPU fails; give inputs that the model takes"
     if is_copy:
@@ -250,7 +264,7 @@ def _does_not_run(error: Raised, name: str, evidence: Evidence, *, is_copy: bool
     return UsageError(
         f"expected {name} to run with these inputs on one GPU, got {error.type}: "
         f"{first_line(error.message)} - "
-        f"at the first plain call, without DataParallel{places}",
+        f"at the first plain call, without DataParallel{_frames(error)}",
         hint=hint,
     )
 
@@ -278,7 +292,7 @@ def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] =
 def _notes(evidence: Evidence) -> Iterator[str]:
     """Say of what was not compared, and why."""
     for probe in evidence.probes:
-        error = probe.comparison.backward_raised
+        error = probe.comparison.single_backward_raised
         if error is not None:
             place = "".join(f" at {place}" for place in error.places[-1:])
             yield (

@@ -68,6 +68,8 @@ class Raised:
     replica: int | None = None
     places: tuple[Place, ...] = ()
     functions: tuple[str, ...] = ()
+    leaves: bool = False
+    """Whether it is no Exception, but sys.exit() or its like."""
 
     @property
     def place(self) -> Place | None:
@@ -259,8 +261,10 @@ class Comparison:
     single_finite: bool = True
     loss: LossGradients | None = None
     loss_path: str | None = None
+    single_backward_raised: Raised | None = None
+    """What going backward raised where DataParallel is not to blame, so that no gradients were compared."""
     backward_raised: Raised | None = None
-    """What going backward raised, so that no gradients were compared."""
+    """What going backward raised under DataParallel, though it did not on one GPU."""
     heaviest: str = ""
     """Which sample or token counts most under `.mean()`, and how much."""
     better_dim: int | None = None

@@ -267,13 +267,9 @@ class Judge:
         path = compare.scalar_path(single.result[0], parallel.result[0])
         if path is None and comparison.values_equal is not True:
             return comparison
-        try:
-            with users_code(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a model's warnings were heard in its forward
-                compare.backward(single.result[0], path)
-                compare.backward(parallel.result[0], path)
-        except Exception as error:  # noqa: BLE001 - such as a forward that went backward itself
-            return replace(comparison, backward_raised=raised("backward", error))
+        error = _go_backward(single.result[0], path) or _go_backward(parallel.result[0], path)
+        if error is not None:
+            return self._with_blame(comparison, error, path)
         core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
         gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(single.result[0]))
         if path is None:
@@ -292,6 +288,19 @@ class Judge:
             heaviest=self._heaviest() if loss is not None and loss.error(loss.mean) > UNEQUAL else "",
         )
 
+    def _with_blame(self, comparison: Comparison, error: Raised, path: str | None) -> Comparison:
+        """Say where backward raises: each run is made anew, for one may write over what the other left."""
+        runner, mode = self.runner, self.planned.mode
+        alone, _ = runner.run_alone(mode, self.single.untouched)
+        raised_alone = _go_backward(alone.result[0], path) if alone.result else error
+        if raised_alone is not None:
+            return replace(comparison, single_backward_raised=raised_alone)
+        split = runner.run(runner.parallel_model(mode), self.parallel.untouched)
+        raised_split = _go_backward(split.result[0], path) if split.result else None
+        if raised_split is None:
+            return replace(comparison, single_backward_raised=error)
+        return replace(comparison, backward_raised=raised_split)
+
     def _are_rounding(self, gradients: compare.Gradients) -> bool:
         if self.draft is None or not gradients.finite:
             return False
@@ -306,6 +315,17 @@ class Judge:
         except Exception:  # noqa: BLE001 - the user's model in another type may raise anything
             return ""
         return "" if report.is_even else report.verdict
+
+
+def _go_backward(result: object, path: str | None) -> Raised | None:
+    """Go backward from a result, and return what was raised on the way."""
+    try:
+        with users_code(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a model's warnings were heard in its forward
+            compare.backward(result, path)
+    except Exception as error:  # noqa: BLE001 - such as a forward that went backward itself
+        return raised("backward", error)
+    return None
 
 
 def _is_finite(value: object, path: str) -> bool:

@@ -94,14 +94,14 @@ def paying(report: SpeedupReport, more: str) -> Answer:
 
 
 def next_step(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Answer:
-    """Say what to do first: mend what is wrong, make it fit, choose another batch, or go on to DDP."""
+    """Say what to do first: fix what is wrong, make it fit, choose another batch, or go on to DDP."""
     return Answer(NEXT, "good", next(_steps(answers, batch_size, num_gpus)))
 
 
 def _steps(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Iterator[str]:
     marks = {answer.question: answer for answer in answers}
     if RIGHT in marks and marks[RIGHT].mark == "bad":
-        yield f"mend what is not right: {marks[RIGHT].more} shows how"
+        yield f"fix what is not right: {marks[RIGHT].more} shows how"
     if FITS in marks and marks[FITS].mark == "bad":
         yield f"find the largest batch that fits: {marks[FITS].more} --fit"
     if EVEN in marks and marks[EVEN].mark == "look" and batch_size is not None:

@@ -361,6 +361,50 @@ def a_global_tensor_is_moved():
     return Model(), x()
 
 
+class ScaleOfAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ScaleOfAll.saved = x, scale
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, scale = ScaleOfAll.saved
+        return grad * scale, (grad * x).sum(0)
+
+
+class ScaleOfOne(ScaleOfAll):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, scale = ctx.saved_tensors
+        return grad * scale, (grad * x).sum(0)
+
+
+class Scaled(Net):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.function.apply(self.fc(x), self.scale)
+
+
+@trigger("DP392", "backward raises RuntimeError", "two devices", "not on one GPU")
+def a_function_keeps_what_backward_needs_on_its_class():
+    return Scaled(ScaleOfAll), x()
+
+
+@twin("DP392")
+def a_function_keeps_what_backward_needs_in_its_context():
+    return Scaled(ScaleOfOne), x()
+
+
 # ---- what failed has another name in the line that failed ----
 
 

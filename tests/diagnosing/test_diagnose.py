@@ -68,7 +68,7 @@ def test_a_pitfall_is_named_and_comes_first_in_what_to_do():
     report = diagnose(Case("doctored.py:Counts", num_gpus=4))
     assert report.answers[1].mark == "bad"
     assert report.answers[1].text.startswith("DP301 lost-state: `steps`")
-    assert "mend what is not right: dpdemo check doctored.py:Counts --gpus 4" in report.answers[-1].text
+    assert "fix what is not right: dpdemo check doctored.py:Counts --gpus 4" in report.answers[-1].text
     assert not report.ok
 
 

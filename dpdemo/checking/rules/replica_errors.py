@@ -1,4 +1,4 @@
-"""What a replica raises for a reason that no other rule knows: DP390, DP391."""
+"""What a replica raises for a reason that no other rule knows, forward or backward: DP390 to DP392."""
 
 import re
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ _KNOWN = (
     "cannot be empty|requires non-empty inputs|Broadcast(Backward)? is a view and|"
     "batch_sizes should always|hx should|1D CPU int64"
 )
+_AGAIN = "backward through the graph a second time"
+"""What the two runs of a check share, such as a cached tensor, would raise again on one GPU too."""
 
 
 @rule("DP390", "replica-raised", "error",
@@ -70,3 +72,24 @@ def two_devices(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             str(error.place), f"replica {error.replica}: {error}", error.place, probe, None, code, after
         )
+
+
+@rule("DP392", "backward-raised", "error")
+def backward_raised(evidence: Evidence) -> Iterator[Found]:
+    """Backward fails under DataParallel and not on one GPU.
+
+    What happens: forward runs, and `loss.backward()` raises; mixed devices, as a rule.
+    Why: what backward reads is shared by all replicas, and the last one to write it wins.
+    Before: Scale.saved = x                # in the forward of an autograd.Function
+    After: ctx.save_for_backward(x)       # and in backward: x, = ctx.saved_tensors
+    Seen by: an exception of backward under DataParallel, where that of one GPU has none.
+    References: torch/autograd/function.py
+    """
+    for probe in evidence.probes:
+        error = probe.comparison.backward_raised
+        if error is None or _AGAIN in error.message:
+            continue
+        code = error.place.code if error.place else ""
+        after = "...   # of what forward left on `ctx` or in its graph, its replica's own" if code else ""
+        what = f"backward raises {error}, and not on one GPU"
+        yield Found(str(error.place), what, error.place, probe, None, code, after)
