@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,30 +10,46 @@ import typer
 
 from dpdemo.cli.capacity import GpuMemory, read_gpu_memory
 from dpdemo.cli.check import failing_apart
-from dpdemo.cli.completion import models
+from dpdemo.cli.completion import cards, links, models
 from dpdemo.cli.group import command_app
 from dpdemo.cli.help import Command
 from dpdemo.cli.output import save_and_write
 from dpdemo.cli.progress import status_line
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
+from dpdemo.config.cards import card_named
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
 from dpdemo.reports.diagnosis import Diagnosis
 from dpdemo.saving import check_save_path, endings
+from dpdemo.timing.anchors import read_anchor
+from dpdemo.timing.links import find_link
 
 app = command_app()
 
 DEFAULT_GPUS = 4
+DEFAULT_LINK = "pcie4"
 _FORMS = ("table", "json", "csv", "markdown")
 _HELP = {
     "target": "model.py:Net, model.py or pkg.mod:Net, a built-in model, or a script with its ARGS.",
     "gpus": "How many GPUs. [default: 4]",
     "input": "[NAME=]SHAPE[:TYPE[<N]], once for each argument; worked out from the first layer if left out.",
     "batch": "The batch, if no input says it.",
+    "gpu": "The card that the GPUs are: A100-80GB, T4, RTX3090.",
+    "link": "How the GPUs are joined, as for dpdemo speedup. [default: pcie4]",
+    "step": "A measured step of one GPU: 49ms, 49ms@8. With it, whether more GPUs pay is told.",
     "save": "Save it, too, several times if need be: .svg .html .txt .json .csv .md",
 }
 _TARGET = typer.Argument(metavar="TARGET [ARGS]...", help=_HELP["target"], autocompletion=models)
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The virtual GPUs of a script: how many, what each holds, which card they are."""
+
+    number: int
+    memory: list[int] | None
+    card: str | None
 
 
 class _Doctor(Command):
@@ -57,7 +74,16 @@ def doctor(  # noqa: PLR0913, PLR0917 - an option each
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", metavar="N", min=1, help=_HELP["batch"])
     ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="CARD", help=_HELP["gpu"], autocompletion=cards)
+    ] = None,
     gpu_memory: GpuMemory = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="NAME", help=_HELP["link"], autocompletion=links)
+    ] = None,
+    one_gpu_step: Annotated[
+        list[str] | None, typer.Option("--one-gpu-step", metavar="TIME[@ROWS]", help=_HELP["step"])
+    ] = None,
     form: Annotated[
         Literal["table", "json", "csv", "markdown"],
         typer.Option("--format", "-f", help="Form of the answers."),
@@ -73,18 +99,36 @@ def doctor(  # noqa: PLR0913, PLR0917 - an option each
     """
     num_gpus = DEFAULT_GPUS if gpus is None else parse_num_virtual(gpus)
     memory = read_gpu_memory(gpu_memory, num_gpus)
+    if gpu is not None:
+        card_named(gpu)
+    if link is not None:
+        find_link(link)
+    for text in one_gpu_step or ():
+        read_anchor(text)
     for path in save or ():
         check_save_path(path, endings(_FORMS))
     name, arguments = target[0], target[1:]
     if looks_like_script(name):
-        _run_script(name, arguments, num_gpus, memory)
+        _refuse_for_script(
+            {
+                "--input": input,
+                "--batch-size": batch_size,
+                "--link": link,
+                "--one-gpu-step": one_gpu_step,
+                "--format": form != "table",
+                "--save": save,
+            }
+        )
+        _run_script(name, arguments, Gpus(num_gpus, memory, gpu))
     if arguments:
         raise UsageError(
             f"expected one model, got {len(target)} words - at argument TARGET",
             hint="ARGS are a script's: name one model",
         )
+    steps = tuple(one_gpu_step or ())
+    case = (name, num_gpus, batch_size, tuple(input or ()), gpu_memory, gpu, link or DEFAULT_LINK, steps)
     with failing_apart():
-        report = _diagnosed((name, num_gpus, batch_size, tuple(input or ()), memory), quiet=quiet)
+        report = _diagnosed(case, quiet=quiet)
     save_and_write(report, form, save or (), quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)
@@ -102,7 +146,17 @@ def _diagnosed(given: tuple[Any, ...], *, quiet: bool) -> Diagnosis:
         return diagnose(Case(*given), say)
 
 
-def _run_script(name: str, arguments: list[str], num_gpus: int, memory: list[int] | None) -> None:
+def _refuse_for_script(given: dict[str, object]) -> None:
+    """Refuse options that ask something of a model, where the target is a script."""
+    wrong = [option for option, value in given.items() if value]
+    if wrong:
+        raise UsageError(
+            f"expected a model for it, got a script - at option `{wrong[0]}`",
+            hint="options of the script stand behind it; `dpdemo exec --report FILE` keeps what was seen",
+        )
+
+
+def _run_script(name: str, arguments: list[str], gpus: Gpus) -> None:
     """Run a script as `exec --check` does, and end as it does."""
     from dpdemo.cli.execoutput import shower
     from dpdemo.diagnosing.answers import of_program
@@ -114,4 +168,6 @@ def _run_script(name: str, arguments: list[str], num_gpus: int, memory: list[int
         from dpdemo.checking.program import CallCheck
         from dpdemo.executing.execute import Hardware, execute
 
-    raise SystemExit(execute(found, Hardware(num_gpus, memory), shower(of_program), CallCheck()))
+    raise SystemExit(
+        execute(found, Hardware(gpus.number, gpus.memory, card=gpus.card), shower(of_program), CallCheck())
+    )

@@ -6,10 +6,11 @@ from dpdemo.arithmetic.chunk import even_batch_sizes_near
 from dpdemo.bytesize import size
 from dpdemo.reports.advice import find
 from dpdemo.reports.check import CheckReport
-from dpdemo.reports.diagnosis import Answer, Diagnosis
+from dpdemo.reports.diagnosis import Answer, Diagnosis, Mark
 from dpdemo.reports.execution import ExecReport
+from dpdemo.reports.memory import Answer as MemoryAnswer
 from dpdemo.reports.memory import MemoryReport
-from dpdemo.reports.speedup import SpeedupReport
+from dpdemo.reports.speedup import Scaling, SpeedupReport, Verdict
 from dpdemo.reports.split import BatchGroup, SplitReport
 from dpdemo.wording import counted
 
@@ -20,6 +21,12 @@ EVEN, RIGHT, FITS, PAYS, NEXT = (
     "Does it pay?",
     "What next?",
 )
+_FITS: dict[MemoryAnswer, tuple[Mark, str]] = {
+    "fits": ("good", "yes"),
+    "tight": ("look", "tightly"),
+    "does not fit": ("bad", "no"),
+}
+_PAYS: dict[Verdict | None, Mark] = {"pays": "good", "does not pay": "look"}
 
 
 def evenness(report: SplitReport, more: str) -> Answer:
@@ -58,24 +65,29 @@ def evenness_of_program(report: ExecReport, more: str) -> Answer:
 
 
 def rightness(report: CheckReport, more: str) -> Answer:
-    """Say what the check found."""
+    """Say what the check found, and whether it could look at everything."""
+    if not report.findings and report.notes:
+        rest = f" (and {len(report.notes) - 1} more)" if len(report.notes) > 1 else ""
+        return Answer(
+            RIGHT, "unknown", f"no pitfalls in what could be looked at: {report.notes[0]}{rest}", more
+        )
     if not report.findings:
         return Answer(RIGHT, "good", "yes: equal to one GPU in all that was tried", more)
     first = report.findings[0]
-    rest = len(report.findings) - 1
-    text = f"{first.code} {first.name}: {first.message}" + (f" (and {rest} more)" if rest else "")
+    rest = f" (and {len(report.findings) - 1} more)" if len(report.findings) > 1 else ""
+    text = f"{first.code} {first.name}: {first.message}{rest}"
     return Answer(RIGHT, "bad" if not report.ok else "look", text, more)
 
 
 def fitting(report: MemoryReport, more: str) -> Answer:
-    """Return whether the fullest GPU has room."""
-    fullest = max(report.gpus, key=lambda gpu: gpu.peak_bytes / (gpu.capacity_bytes or 1))
-    held = f"{fullest.device} holds {size(fullest.peak_bytes)} at its fullest"
+    """Say whether the GPU with the least room has enough, by all that its process takes."""
+    fullest = report.fullest
     if fullest.capacity_bytes is None:
-        return Answer(FITS, "unknown", f"{held}; name a card with --gpu-memory to compare", more)
-    fits = fullest.peak_bytes <= fullest.capacity_bytes
-    text = f"{'yes' if fits else 'no'}: {held}, of {size(fullest.capacity_bytes)}"
-    return Answer(FITS, "good" if fits else "bad", text, more)
+        held = f"{fullest.device} holds {size(fullest.peak_bytes)} at its fullest"
+        return Answer(FITS, "unknown", f"{held}; name a card with --gpu or --gpu-memory to compare", more)
+    mark, said = _FITS[report.answer]
+    needed = f"{fullest.device} needs {size(fullest.needed_bytes)} of {size(fullest.capacity_bytes)}"
+    return Answer(FITS, mark, f"{said}: {needed}, the CUDA context included", more)
 
 
 def fitting_of_program(report: ExecReport) -> Answer:
@@ -84,13 +96,31 @@ def fitting_of_program(report: ExecReport) -> Answer:
     index = report.peak_bytes.index(peak) if report.peak_bytes else 0
     held = f"cuda:{index} held {size(peak)} at its fullest"
     if report.capacity_bytes is None:
-        return Answer(FITS, "unknown", f"{held}; name a card with --gpu-memory to compare")
+        return Answer(FITS, "unknown", f"{held}; name a card with --gpu or --gpu-memory to compare")
     return Answer(FITS, "good", f"yes: {held}, of {size(report.capacity_bytes[index])}")
 
 
 def paying(report: SpeedupReport, more: str) -> Answer:
-    """Say from which step of one GPU on more GPUs pay."""
-    return Answer(PAYS, "unknown", report.summary, more)
+    """Say what more GPUs gain where a step of one was measured, else from which step on they pay.
+
+    A user's batch is shared by the GPUs (strong scaling); what they gain if each gets as many rows as the one
+    GPU had (weak scaling) is said beside it.
+    """
+    if not report.anchors:
+        return Answer(PAYS, "unknown", report.summary, more)
+    shared = [f"{way.strategy} {_times(way.strong)}: {way.strong.verdict}" for way in report.ways]
+    weak = " and ".join(_times(way.weak) for way in report.ways)
+    text = (
+        f"{counted(report.ways[0].num_gpus, 'GPU')} over {report.link.name} that share the batch: "
+        f"{'; '.join(shared)}; that each get one like it: {weak}"
+    )
+    verdict = report.ways[0].strong.verdict
+    return Answer(PAYS, _PAYS.get(verdict, "unknown"), text, more)
+
+
+def _times(scaling: Scaling) -> str:
+    gained = scaling.speedup
+    return "" if gained is None else f"×{gained.point:.2f} ({gained.low:.2f}–{gained.high:.2f})"
 
 
 def next_step(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Answer:
@@ -102,7 +132,7 @@ def _steps(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> 
     marks = {answer.question: answer for answer in answers}
     if RIGHT in marks and marks[RIGHT].mark == "bad":
         yield f"fix what is not right: {marks[RIGHT].more} shows how"
-    if FITS in marks and marks[FITS].mark == "bad":
+    if FITS in marks and marks[FITS].mark in {"bad", "look"}:
         yield f"find the largest batch that fits: {marks[FITS].more} --fit"
     if EVEN in marks and marks[EVEN].mark == "look" and batch_size is not None:
         near = even_batch_sizes_near(batch_size, num_gpus)

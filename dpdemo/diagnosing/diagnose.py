@@ -1,7 +1,8 @@
 """`diagnose`: simulate, check, memory and speedup for one model, and what a person should know of each."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 from dpdemo.checking.engine import check
@@ -15,25 +16,32 @@ from dpdemo.models.targets import find_model, work_out_input
 from dpdemo.prediction.predict import predict
 from dpdemo.reports.diagnosis import Answer, Diagnosis
 from dpdemo.timing import predict_speedup
-from dpdemo.timing.links import LINKS
+from dpdemo.timing.anchors import check_anchors, read_anchor
+from dpdemo.timing.links import find_link
 from dpdemo.timing.observe import observe_workload
 
 DEFAULT_GPUS = 4
 DEFAULT_BATCH_SIZE = 32
-_LINK = "pcie4"
 _WHERE = "argument TARGET"
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is diagnosed: a target, over how many GPUs, with which batch, inputs and memory."""
+    """What is diagnosed: a target, over how many GPUs, with which batch and inputs.
+
+    `gpu` is the name of the GPUs' card, `gpu_memory` what each can hold (`24GiB`, or a list with commas);
+    `link` joins them, and `steps` are measured ones of one GPU (`49ms@8`).
+    """
 
     target: str
     num_gpus: int = DEFAULT_GPUS
     batch_size: int | None = None
     inputs: tuple[str, ...] = ()
-    gpu_memory: str | Sequence[int] | None = None
+    gpu_memory: str | None = None
+    gpu: str | None = None
+    link: str = "pcie4"
+    steps: tuple[str, ...] = ()
 
     @property
     def config(self) -> Config:
@@ -44,10 +52,23 @@ class Case:
             {"model": _WHERE},
         )
 
+    @property
+    def sizes(self) -> list[str] | str | None:
+        """What the GPUs can hold: one size for all, or one for each."""
+        return self.gpu_memory.split(",") if self.gpu_memory and "," in self.gpu_memory else self.gpu_memory
+
+    def hardware(self) -> Iterator[str]:
+        """Write the options of `dpdemo memory` that name the GPUs."""
+        if self.gpu is not None:
+            yield f"--gpu {quote(self.gpu)}"
+        if self.gpu_memory is not None:
+            yield f"--gpu-memory {quote(self.gpu_memory)}"
+
     def command(self, name: str, *more: str) -> str:
         """Write the command that tells more."""
-        model = [self.target] if name in {"check", "speedup"} else ["--model", self.target]
-        inputs = [] if name == "simulate" else [f"--input {text}" for text in self.inputs]
+        target = quote(self.target)
+        model = [target] if name in {"check", "speedup"} else ["--model", target]
+        inputs = [] if name == "simulate" else [f"--input {quote(text)}" for text in self.inputs]
         return " ".join(["dpdemo", name, *model, f"--gpus {self.num_gpus}", *inputs, *more])
 
 
@@ -74,13 +95,16 @@ def _questions(case: Case) -> Iterator[tuple[str, Callable[[], Answer]]]:
     size = f"--batch-size {config.batch_size}"
 
     def fits() -> Answer:
-        report = predict_memory(config, inputs=given, gpu_memory=case.gpu_memory)
-        return answers.fitting(report, case.command("memory", size))
+        report = predict_memory(config, inputs=given, gpu_memory=case.sizes, gpu=case.gpu)
+        return answers.fitting(report, case.command("memory", size, *case.hardware()))
 
     def pays() -> Answer:
         workload = observe_workload(config, given)
-        report = predict_speedup(workload, LINKS[_LINK], (case.num_gpus,))
-        return answers.paying(report, case.command("speedup", "--one-gpu-step 49ms"))
+        anchors = [read_anchor(text) for text in case.steps]
+        check_anchors(anchors, workload)
+        report = predict_speedup(workload, find_link(case.link), (case.num_gpus,), anchors)
+        steps = [f"--one-gpu-step {text}" for text in case.steps or ("49ms",)]
+        return answers.paying(report, case.command("speedup", f"--link {case.link}", *steps))
 
     yield "splitting", lambda: answers.evenness(predict(config), case.command("simulate", size))
     yield "checking", lambda: answers.rightness(_checked(case), case.command("check"))

@@ -1,6 +1,7 @@
 """`dpdemo doctor`, and a target without any command."""
 
 import json
+import shlex
 
 import pytest
 import torch
@@ -56,6 +57,15 @@ class TestAModel:
     def test_the_exit_code_says_that_something_is_wrong(self, program):
         assert program("doctor", "--gpus", "2", "--gpu-memory", "1MiB", "linear").code == 1
 
+    def test_every_command_that_it_names_runs(self, program):
+        done = program(
+            "doctor", "--gpus", "2", "--gpu", "T4", "--one-gpu-step", "9ms@4", "--format", "json", "model.py:Net"
+        )
+        named = [answer["more"] for answer in json.loads(done.out)["answers"]]
+        assert [line.split()[1] for line in filter(None, named)] == ["simulate", "check", "memory", "speedup"]
+        for line in filter(None, named):
+            assert program(*shlex.split(line)[1:]).code == 0, line
+
     def test_json_keeps_to_its_schema(self, program):
         done = program("doctor", "--gpus", "2", "--format", "json", "model.py:Net")
         assert keeps_to("doctor", done.out)["ok"] is True
@@ -74,6 +84,12 @@ class TestAScript:
         assert (done.code, done.out) == (0, "['--lr', '3'] torch.Size([10, 2])\n")
         assert "Doctor: train.py over 4 GPUs" in done.err
         assert "not always: a batch of 10 gives 1 to 3 rows per GPU" in done.err
+
+    @pytest.mark.parametrize("option", [("--input", "8x4"), ("--save", "d.svg"), ("--one-gpu-step", "9ms")])
+    def test_what_is_asked_of_models_is_refused(self, program, option):
+        done = program("doctor", *option, "train.py")
+        assert done.code == 2
+        assert f"expected a model for it, got a script - at option `{option[0]}`" in done.err
 
     def test_without_a_command_it_is_the_same(self, program):
         done = program("train.py", "x")

@@ -7,6 +7,7 @@ import torch
 
 from dpdemo.diagnosing.diagnose import Case, diagnose
 from dpdemo.errors import UsageError
+from dpdemo.memory import predict_memory
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 
@@ -28,6 +29,16 @@ class Counts(Clean):
     def forward(self, x):
         self.steps += 1
         return super().forward(x)
+
+
+class Frozen(Clean):
+    def forward(self, x):
+        y = super().forward(x)
+        y.register_hook(self.refuse)
+        return y
+
+    def refuse(self, grad):
+        raise ValueError("no gradients here")
 
 
 class TwoInputs(nn.Linear):
@@ -80,11 +91,36 @@ def test_an_uneven_batch_is_worth_a_look_and_its_even_neighbours_are_named():
     assert "8 GPUs share evenly: 16" in report.answers[-1].text
 
 
-@pytest.mark.parametrize(("memory", "mark"), [("80GiB", "good"), ("1MiB", "bad")])
+@pytest.mark.parametrize(("memory", "mark"), [("80GiB", "good"), ("80GiB,24GiB", "good"), ("1MiB", "bad")])
 def test_a_card_that_is_named_is_compared(memory, mark):
     report = diagnose(Case("linear", num_gpus=2, gpu_memory=memory))
     assert report.answers[2].mark == mark
     assert report.ok == (mark == "good")
+    assert report.answers[2].more.endswith(f"--gpu-memory {memory}")
+
+
+def test_what_fits_tightly_is_worth_a_look_as_memory_says():
+    """The tensors alone have room, but not what PyTorch keeps beside them."""
+    (gpu, *_) = predict_memory(model="linear", gpus=2, batch_size=32).gpus
+    between = (gpu.least_bytes + gpu.needed_bytes) // 2**21
+    case = Case("linear", num_gpus=2, gpu_memory=f"{between}MiB")
+    assert predict_memory(model="linear", gpus=2, batch_size=32, gpu_memory=f"{between}MiB").answer == "tight"
+    report = diagnose(case)
+    assert (report.answers[2].mark, report.ok) == ("look", True)
+    assert report.answers[2].text.startswith("tightly: cuda:0 needs ")
+
+
+def test_a_measured_step_tells_whether_it_pays():
+    slow, fast = (diagnose(Case("linear", num_gpus=2, steps=(step,))).answers[3] for step in ("1s", "1us"))
+    assert (slow.mark, fast.mark) == ("good", "look")
+    assert "that share the batch: DataParallel ×2.00 (" in slow.text
+    assert "does not pay" in fast.text
+
+
+def test_what_could_not_be_looked_at_is_no_clean_bill():
+    report = diagnose(Case("doctored.py:Frozen", num_gpus=2, inputs=("8x12",)))
+    assert report.answers[1].mark == "unknown"
+    assert "no pitfalls in what could be looked at: Frozen: gradients were not" in report.answers[1].text
 
 
 def test_inputs_that_come_with_the_model_are_taken():
