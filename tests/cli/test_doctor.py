@@ -59,7 +59,16 @@ class TestAModel:
 
     def test_every_command_that_it_names_runs(self, program):
         done = program(
-            "doctor", "--gpus", "2", "--gpu", "T4", "--one-gpu-step", "9ms@4", "--format", "json", "model.py:Net"
+            "doctor",
+            "--gpus",
+            "2",
+            "--gpu",
+            "T4",
+            "--one-gpu-step",
+            "9ms@4",
+            "--format",
+            "json",
+            "model.py:Net",
         )
         named = [answer["more"] for answer in json.loads(done.out)["answers"]]
         assert [line.split()[1] for line in filter(None, named)] == ["simulate", "check", "memory", "speedup"]
