@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.virtual.patches import Patch, applied
+from dpdemo.virtual.patches.applying import Patch, applied
 
 Around = Callable[..., Any]
 """Called in place of a step, with `proceed` before the step's own arguments: `proceed` makes the step."""

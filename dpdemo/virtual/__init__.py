@@ -48,7 +48,7 @@ How it is made, one mechanism a file, in the order to read them:
     replicas.py  replicas take turns in device order, and never hang
     threads.py   new threads see the GPUs too
     needs.py     the private names of PyTorch that all this calls
-    patches.py   everything that is replaced in PyTorch, as one table
+    patches/     everything that is replaced in PyTorch, as tables
     lazy_init.py the one trace in C++, taken back
     block.py     `virtual_gpus(n)`, over state.py, which says what block is open
 """
