@@ -41,7 +41,6 @@ class Leaf:
     length: int | None = None
     text: str = ""
     tensors_inside: tuple[str, ...] = ()
-    mutable: bool = False
     is_mapping: bool = False
     repeated: bool = False
     """Whether it is one number, over and over: what a program makes that means one for each GPU."""

@@ -224,7 +224,7 @@ def _dp_ways(config: Config, samples: range, num_gpus: int) -> Iterator[_Way]:
         "DataParallel, loss of the gathered outputs",
         [(chunk, 1 / rows) for chunk in chunks],
         "",
-        on_data_parallel(config, samples, num_gpus, "mean", loss_inside=False),
+        on_data_parallel(config, samples, num_gpus, loss_inside=False),
     )
     if config.is_builtin and MODELS[config.model].wrapped:
         return  # a replica there sees neither the model's output nor a loss
@@ -232,7 +232,7 @@ def _dp_ways(config: Config, samples: range, num_gpus: int) -> Iterator[_Way]:
         "DataParallel, loss inside each replica",
         [(chunk, 1 / (len(chunks) * len(chunk))) for chunk in chunks],
         f"samples of the short chunk of {len(chunks[-1])}",
-        on_data_parallel(config, samples, num_gpus, "mean", loss_inside=True),
+        on_data_parallel(config, samples, num_gpus, loss_inside=True),
     )
 
 
