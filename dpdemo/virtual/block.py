@@ -98,7 +98,7 @@ class VirtualGpus:
 
     @property
     def phase(self) -> str:
-        """What the program is at, in words of your own: the ledger notes it beside each peak."""
+        """What the program is doing, in words of your own: the ledger notes it beside each peak."""
         return self._ledger.phase
 
     @phase.setter

@@ -51,7 +51,7 @@ def synchronize(index: int | None = None) -> None:
 
 
 def can_access_peer(device: int, peer: int) -> bool:
-    """Whether the two GPUs reach each other's memory: yes, as on one board."""
+    """Return whether the two GPUs reach each other's memory: yes, as on one board."""
     return the_session().check_ordinal(device) != the_session().check_ordinal(peer)
 
 
@@ -94,7 +94,7 @@ def reset_peak_stats(index: int) -> None:
 
 
 def reset_accumulated_stats(index: int) -> None:
-    """Reset the running totals, of which none is kept."""
+    """Reset the running totals; none are kept."""
     the_session().check_ordinal(index)
 
 
@@ -108,7 +108,7 @@ def memory_info(index: int | None = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Give cached memory back, of which none is kept."""
+    """Give cached memory back; none is kept."""
 
 
 def get_current_stream(index: int) -> tuple[int, int, int]:
@@ -136,7 +136,7 @@ def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
 
 
 def is_in_bad_fork() -> bool:
-    """Whether this is a forked child of the process that opened the block: CUDA cannot be used there."""
+    """Return whether this is a forked child of the block's process: CUDA cannot be used there."""
     return os.getpid() != the_session().pid
 
 
@@ -163,17 +163,17 @@ def accelerator_stream(index: int) -> streams.VirtualStream:
 
 
 def no_device_flag() -> bool:
-    """Tell C++'s allocator questions that it is ready."""
+    """Return whether the allocator is ready: always, in a block."""
     return state.session is not None
 
 
 def not_capturing() -> bool:
-    """Whether a CUDA graph is being captured: never."""
+    """Return whether a CUDA graph is being captured: never."""
     return False
 
 
 def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
-    """Whether cuDNN takes this tensor: no, the CPU's kernels do."""
+    """Return whether cuDNN takes this tensor: no, the CPU's kernels do."""
     return False
 
 
