@@ -1,6 +1,6 @@
 """One batch's gradients, really computed: by one device, by DataParallel, and by ranks of DDP.
 
-All start from the same seed and the same samples. The loss is one number a sample, the mean square of its
+All start from the same seed and the same samples. The loss is one number per sample, the mean square of its
 outputs, so that a sample can be weighed.
 """
 
@@ -86,7 +86,7 @@ def on_ranks(config: Config, num_ranks: int, timeout: timedelta) -> dict[Reducti
 
 
 def gradients_of_rank(config: Config, rank: Rank, progress: Progress | None) -> dict[Reduction, Gradients]:
-    """Be one rank: all that its sampler gives it is its batch."""
+    """Compute one rank's gradients: all that its sampler gives it is one batch."""
     del progress
     samples = drawn_by(config, rank.world)
     return {

@@ -1,4 +1,4 @@
-"""An epoch's first batches under DataParallel, forward and backward, each tensor on the way recorded."""
+"""An epoch's first batches under DataParallel, forward and backward, with each tensor on the way recorded."""
 
 import os
 from collections.abc import Generator, Iterator
