@@ -221,7 +221,7 @@ class CallCheck:
 
 
 def _is_replica(draft: Draft) -> bool:
-    """Whether this is a DataParallel in another, which DP106 tells of: a new object at each call."""
+    """Return whether this is a DataParallel in another, which DP106 tells of: a new object at each call."""
     return bool(getattr(draft.wrapper, "_is_replica", False))
 
 
@@ -247,7 +247,7 @@ def _scan(splitter: nn.DataParallel[Any] | Splitter) -> Scan:
 
 
 def _can_be_rehearsed(draft: Draft, scan: Scan) -> bool:
-    """Whether there is anything to rehearse; a replica's calls are part of the one around them."""
+    """Return whether there is anything to rehearse; a replica's calls are part of the one around them."""
     return here.replica is None and len(draft.wrapper.device_ids) > 1 and scan.can_be_copied
 
 
@@ -290,6 +290,6 @@ def _outcome(call: Call) -> object:
 
 
 def _fails_anyway(call: Call, rehearsed: Rehearsed) -> bool:
-    """Whether a call fails on one GPU in the very same way: then it is not DataParallel's doing."""
+    """Return whether a call fails on one GPU in the very same way: then it is not DataParallel's doing."""
     alone, here = rehearsed.raised, call.raised
     return alone is not None and here is not None and (alone.type, alone.place) == (here.type, here.place)

@@ -150,7 +150,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
     for probe, call in gathered_calls(evidence):
         yield from _in_another_order(probe, evidence)
         alone = {leaf.path: leaf.shape for leaf in probe.single.output}
-        pairs = {path for path, _ in all_pairs(probe)}  # DP502 tells that story
+        pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
         for path, shapes in _shapes(call).items():
             whole = alone.get(path)
             if whole is None or len(whole) != len(shapes[0]) or call.rows < 2:
@@ -305,5 +305,5 @@ def gather_failed(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, _, error in gather_failures(evidence):
         if any(all_pairs(probe)):
-            continue  # DP502 tells that story
+            continue  # that is DP502
         yield Found(error.message, f"the results cannot be gathered: {error}", forward_place(evidence), probe)

@@ -77,7 +77,7 @@ def _whole_repair(leaf: Leaf, call: Call, probe: Probe, *, is_graph: bool = Fals
 
 
 def _is_graph(leaf: Leaf) -> bool:
-    """Whether a tensor looks like the edges of a graph: two rows of node numbers."""
+    """Return whether a tensor looks like the edges of a graph: two rows of node numbers."""
     return leaf.shape is not None and len(leaf.shape) == 2 and leaf.shape[0] == 2 and leaf.dtype == "int64"
 
 
