@@ -1,6 +1,6 @@
 """What the offline page is made of: the case that it opens with, a model's bytes, and golden cases.
 
-The page computes for itself, in the browser; the golden cases are what it is held against when it opens.
+The page computes for itself, in the browser; the golden cases are what it is compared with when it opens.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """One step as lanes, blocks and arrows: who works, what is copied, and who waits for whom.
 
-With a measured step the axis is time, all ranges in their middles. Without one it is no time: copies get one
+With a measured step the axis is time, all ranges in their middles. Without one it is not time: copies get one
 half of it, each as long as its bytes, and work the other half, as long as its operators.
 """
 
