@@ -1,7 +1,7 @@
 """Checking DataParallel's calls as a program of the user's makes them: what `dpdemo exec --check` builds on.
 
 Every call is watched. The first one of each kind is rehearsed as well, just before it is made: on copies, on
-one GPU and under DataParallel, so that what goes wrong without a word is seen too (`rehearsal.py`).
+one GPU and under DataParallel, so that what goes wrong silently is seen too (`rehearsal.py`).
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class _Subject:
     reductions: dict[_Kind, set[Reduction]] = field(default_factory=dict)
 
     def take_rehearsal(self, kind: _Kind) -> Rehearsed:
-        """Hand out what the rehearsal of a kind saw, once: it is told with one call."""
+        """Hand out what the rehearsal of a kind saw, once: it is reported with one call."""
         if not self.has_news(kind):
             return Rehearsed()
         self.told.add(kind)
@@ -140,7 +140,7 @@ class CallCheck:
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
-        """Note what goes wrong in looking at a call, which the script is none the wiser of."""
+        """Note what goes wrong in looking at a call; the script does not notice."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - arguments and results are the user's own, and may raise anything
@@ -229,7 +229,7 @@ def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
     """Put together what was seen of a call and of its rehearsal."""
     planned = planned_call(draft)
     if _fails_anyway(call, rehearsed):
-        return  # a note tells it
+        return  # a note says so
     if not rehearsed.probes:
         yield Probe(planned.size, _mode(draft), True, Single(), (call,), call.raised)
         return

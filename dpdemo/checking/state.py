@@ -186,7 +186,7 @@ class _Statement(TypedDict):
 
 
 def _statement(owner: type, name: str) -> _Statement:
-    """Say which statement of a class writes to an attribute, and whether it can stand outside of forward."""
+    """Return the statement that writes to an attribute, and whether it can stand outside of forward."""
     found = writing(owner, name)
     if found is None:
         return {"written": "", "needs_self_only": False}

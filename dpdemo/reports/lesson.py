@@ -23,7 +23,7 @@ Answer = tuple[tuple[Group, ...], Sums, Stop | None]
 class ModelBytes:
     """What DataParallel copies of a model: bytes of a sample's input and output, and of a replica.
 
-    A number is None where nobody has counted it; `source` says where they are from.
+    A number is None where it was not counted; `source` says where they are from.
     """
 
     name: str

@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a GPU held at one moment of the step, and at what the program was."""
+    """What a GPU held at one moment of the step, and what the program was doing."""
 
     phase: str
     live_bytes: int

@@ -38,7 +38,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
             if replica.structure == first or per_sample(probe, call) is not None:
                 continue
             if "None" in replica.structure + first:
-                continue  # DP404 tells that story
+                continue  # that is DP404
             yield Found(
                 "structure",
                 f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
@@ -263,7 +263,7 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
             if math.prod(whole) < 2 or set(shapes) != {whole} or len(shapes) != len(call.replicas):
                 continue  # one number is DP401's, and of none there is nothing to join
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
-                continue  # DP408 tells that story, or DP590
+                continue  # that is DP408, or DP590
             dim = _from_the_start(call.dim, len(whole))
             if dim >= len(whole) or whole[dim] == call.rows:
                 continue

@@ -166,7 +166,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if comparison.values_equal is not False or not comparison.equals_chunkwise or comparison.blamed:
             continue
         if comparison.reordered:
-            continue  # DP409 tells that story
+            continue  # that is DP409
         if probe.mode == "train" and probe.norms_batches:
             continue
         yield Found(

@@ -48,7 +48,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         if change.single == "True" and any(one.kind == "hooks" for one in probe.changes):
             continue  # it says that the hooks are there: that is DP317
         if change.kind == "parameter" and _asks_for_parameters(probe):
-            continue  # DP308 tells that story
+            continue  # that is DP308
         if change.harmless:
             harmless.setdefault(change.path, (probe, change))
             continue
