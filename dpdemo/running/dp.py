@@ -15,7 +15,7 @@ from dpdemo.reports.split import SplitReport
 from dpdemo.reports.tracing import trace_batches
 from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
-from dpdemo.running.opening import opened_devices
+from dpdemo.running.opening import opened
 from dpdemo.running.speeds import with_measured_speeds
 from dpdemo.weighting import WeightedDataParallel
 
@@ -29,7 +29,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
         RunInterrupted: on Ctrl-C, with the report of the batches done so far.
 
     """
-    with opened_devices(config, virtual=virtual) as devices:
+    with opened(config, virtual=virtual) as (devices, _):
         if not virtual:  # a virtual GPU has no speed of its own
             config = with_measured_speeds(config, devices)
         report = SplitReport("run", config, devices, (), wrapped=_wrapped(config), virtual=virtual)

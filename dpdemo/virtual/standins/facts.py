@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.standins.runtime import memory_info
 from dpdemo.virtual.state import the_session
 
 CUDA_VERSION = "12.8"
@@ -193,12 +194,7 @@ class CudaRuntime:
         """Unpin memory of the host."""
         return CudaError.success
 
-    @staticmethod
-    def cudaMemGetInfo(index: int) -> tuple[int, int]:  # noqa: N802
-        """Return the free and the total bytes of GPU `index`."""
-        session = the_session()
-        total = session.total_bytes(index)
-        return max(0, total - session.ledger.live[index]), total
+    cudaMemGetInfo = staticmethod(memory_info)  # noqa: N815
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedOpError(f"torch.cuda.cudart().{name}: a virtual GPU has no CUDA runtime")

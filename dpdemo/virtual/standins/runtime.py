@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,9 +16,6 @@ from dpdemo.virtual import state
 from dpdemo.virtual.standins import streams
 from dpdemo.virtual.standins.properties import DeviceProperties, properties_of
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from dpdemo.virtual.ledger import Ledger
 
 
 def device_count() -> int:
@@ -102,9 +99,8 @@ def memory_info(index: int | None = None) -> tuple[int, int]:
     """Return the free and the total bytes of GPU `index`."""
     session = the_session()
     index = session.current.index if index is None else session.check_ordinal(index)
-    ledger: Ledger = session.ledger
-    total = the_session().total_bytes(index)
-    return max(0, total - ledger.live[index]), total
+    total = session.total_bytes(index)
+    return max(0, total - session.ledger.live[index]), total
 
 
 def empty_cache() -> None:
