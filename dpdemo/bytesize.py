@@ -1,7 +1,7 @@
 """Sizes of memory as people write them, read and written: "24GiB", "24GB", "24G", "24"; "600 B", "1.17 KiB".
 
-Memory is sold in units of 1024, so a letter is one of 1024 whatever stands behind it, and a number alone
-counts GiB: a card of 24 GB has 24 GiB.
+Memory is sold in units of 1024, so a letter stands for 1024 whatever follows it, and a number alone counts
+GiB: a card of 24 GB has 24 GiB.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse_size(size: str | int) -> int:
 
 
 def exact_size(size: str) -> str:
-    """Write a size that can be read in the one way that leaves no doubt: `24GB` is `24GiB`."""
+    """Write a readable size in the one way that leaves no doubt: `24GB` is `24GiB`."""
     read = _SIZE.fullmatch(size)
     return size if read is None else f"{read[1]}{(read[2] or 'G').upper()}iB"
 

@@ -1,4 +1,4 @@
-"""Files that are read: whole, of a bounded size, and without waiting for ever."""
+"""Files that are read: whole, of a bounded size, and without waiting forever."""
 
 import errno
 import json

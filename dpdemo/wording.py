@@ -11,7 +11,7 @@ Where = Mapping[str, str]
 
 
 def show(value: object) -> str:
-    """Write a value as its user did, in at most a line, and say what it is where the text may mislead."""
+    """Write a value as its user did, in at most a line, with its type where the text may mislead."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,6 +1,7 @@
 """Programs that a test starts: each has the same patience before it is taken for hung."""
 
 import subprocess
+import sys
 import time
 
 PATIENCE_SECONDS = 900
@@ -11,6 +12,20 @@ def run(command, *, check=False, **options):
     """Run a program to its end and give what it did; its output as text, unless `options` say otherwise."""
     given = {"capture_output": True, "text": True, "timeout": PATIENCE_SECONDS, **options}
     return subprocess.run(command, check=check, **given)
+
+
+def loaded_by(*words):
+    """Run a command that fails early; give its exit code, and whether torch and rich were imported."""
+    code = f"""
+import sys
+sys.argv = ["dpdemo", *{words!r}]
+from dpdemo.cli import main
+try:
+    main()
+except SystemExit as stop:
+    print(stop.code, "torch" in sys.modules, "rich" in sys.modules)
+"""
+    return run([sys.executable, "-c", code], check=True).stdout.split()
 
 
 def wait_for(what):

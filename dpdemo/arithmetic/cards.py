@@ -15,7 +15,7 @@ from dataclasses import dataclass
 CONTEXT_BYTES = 600 * 2**20
 """What a process takes of a GPU beside what PyTorch reserves: the CUDA context and the libraries' kernels.
 
-Nobody can ask without a GPU. Public reports name 0.3 to 1.4 GB, by card, driver and libraries; this is a
+Without a GPU it cannot be asked. Public reports name 0.3 to 1.4 GB, by card, driver and libraries; this is a
 value between, and `--reserve` sets another.
 """
 
@@ -117,7 +117,7 @@ CARDS = (
 # fmt: on
 
 VIRTUAL = Card("virtual", 80, 80.0, (9, 0), 132, 2048, 50, "Virtual GPU")
-"""What virtual GPUs are if no card is named: as an H100, which has bfloat16 and its like."""
+"""What virtual GPUs are if no card is named: like an H100, which has bfloat16 and the like."""
 
 
 def find_card(text: str) -> Card:

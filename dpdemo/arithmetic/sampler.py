@@ -15,7 +15,7 @@ from dpdemo.arithmetic.chunk import Run, Split
 
 
 class Visit(NamedTuple):
-    """One time that a sample is drawn: by which rank, in which batch (1-based), as which row of it."""
+    """One draw of a sample: by which rank, in which batch (1-based), as which row of it."""
 
     rank: int
     batch: int

@@ -1,7 +1,7 @@
 """How far apart two results may be and still be equal to round-off, by the type of their numbers.
 
 The figures are torch.testing.assert_close's defaults (`torch/testing/_comparison.py`, `_DTYPE_PRECISIONS`); a
-test holds them against torch's. A number is measured by the largest of its tensor: a small one is often the
+test compares them with torch's. A number is measured by the largest of its tensor: a small one is often the
 difference of large ones, and its round-off is theirs.
 """
 

@@ -1,9 +1,9 @@
 """The rule of unequal splits: each device gets rows in proportion to its weight, by the largest remainder.
 
 A device with weight w of the sum W is due batch_size · w / W rows. It gets the whole part of that, and the
-rows that are then left go one by one to the devices whose fractions are largest, of equal ones to the lower
-device (Hamilton's method, as seats are shared out after an election). So no device is ever a whole row away
-from its due, a device of weight 0 gets nothing, and a batch that the weights divide is cut exactly.
+rows that are left then go one by one to the devices with the largest fractions, and of equal ones to the
+lower device (Hamilton's method, as seats are shared out after an election). So no device is ever a whole row
+away from its due, a device of weight 0 gets nothing, and a batch that the weights divide is cut exactly.
 
 Equal weights are not torch.chunk's rule: they cut 10 rows over 3 devices into 4, 3, 3, and torch.chunk into
 4, 4, 2. The two agree where all chunks are equal.

@@ -20,7 +20,7 @@ def nothing_stays(_: torch.Tensor) -> bool:
 
 
 def could_be_lengths(tensor: torch.Tensor) -> bool:
-    """Whether a tensor looks like one that PyTorch wants on the CPU, as it does the lengths of sequences."""
+    """Return whether a tensor looks like one that PyTorch wants on the CPU, as lengths of sequences."""
     return tensor.device.type == "cpu" and tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
 
 

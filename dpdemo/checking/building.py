@@ -55,7 +55,7 @@ def _make(factory: Any) -> tuple[nn.Module, Any]:
 
 
 def _is_dataparallels(error: BaseException) -> bool:
-    """Whether DataParallel raised an exception, or its wrapper was taken for the model."""
+    """Return whether DataParallel raised an exception, or its wrapper was taken for the model."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.endswith("torch/nn/parallel/data_parallel.py"):

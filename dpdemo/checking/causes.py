@@ -87,7 +87,7 @@ class Causes:
         given = list(tensors_in((self._draft.args, self._draft.kwargs)))
         now = self._draft.wrapper.dim
         if now == 0 and self._is_right_expanded(given):
-            return None  # a row for each sample is all that it lacks: DP201 tells that story
+            return None  # a row for each sample is all that it lacks: that is DP201
         for dim in (0, 1):
             if dim == now or not given or any(one.dim() <= dim or one.size(dim) < 2 for one in given):
                 continue
@@ -140,7 +140,7 @@ class Causes:
         return tuple(found)
 
     def _is_right_expanded(self, given: list[torch.Tensor]) -> bool:
-        """Whether chunks have one device's results once each tensor of one row has a row for each sample."""
+        """Return whether chunks have one device's results once tensors of one row have one per sample."""
         rows = {one.size(0) for one in given if one.dim() and one.size(0) > 1}
         if len(rows) != 1 or not any(one.dim() and one.size(0) == 1 for one in given):
             return False

@@ -15,7 +15,7 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its numbers lie in memory as those of any CPU tensor do, as on a virtual GPU.
+    """Return whether its numbers lie in memory as those of any CPU tensor do, as on a virtual GPU.
 
     Other classes dispatch operators for themselves.
     """

@@ -186,7 +186,7 @@ class Gradients:
 
 
 def is_coarse(value: object) -> bool:
-    """Whether a result has numbers of half precision, and so gradients that rounding makes differ."""
+    """Return whether a result has numbers of half precision, and so gradients that rounding makes differ."""
     return any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors_in(value))
 
 
@@ -210,7 +210,7 @@ def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = 
 
 
 def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path: str) -> LossGradients | None:
-    """Take the gradients of each replica's loss, and hold them against those of one GPU.
+    """Take the gradients of each replica's loss, and compare them with those of one GPU.
 
     Args:
         single: the model that ran on one GPU, after its backward.

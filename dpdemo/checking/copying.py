@@ -17,7 +17,7 @@ from torch import nn
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
 from dpdemo.observation.tree import tensors_in
-from dpdemo.virtual.patches import Patch, applied
+from dpdemo.virtual.patches.applying import Patch, applied
 
 
 class ModelSource:

@@ -1,7 +1,7 @@
 """Explaining an error that a DataParallel run raised, from its text alone: `dpdemo check --traceback`.
 
-Each rule's messages are those that its triggers provoke on virtual GPUs; a test holds every pattern here
-against them. What a message leaves open, such as which attribute it was, the user's own line says.
+Each rule's messages are those that its triggers provoke on virtual GPUs; a test compares every pattern here
+with them. What a message leaves open, such as which attribute it was, is in the user's own line.
 """
 
 import linecache
@@ -84,7 +84,7 @@ PATTERNS = (
     Pattern("DP207", r"Expected input batch_size \(\d+\) to match target batch_size"),
     Pattern("DP490", r"", step="gather"),
 )
-"""The first one that fits is told."""
+"""The first one that fits is reported."""
 
 
 def diagnose(text: str) -> CheckReport:

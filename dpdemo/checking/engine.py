@@ -237,7 +237,7 @@ def _probe_all(
 
 
 def _are_gradients_known(probe: Probe) -> bool:
-    """Whether training has shown its gradients: those of evaluation would only say so again."""
+    """Return whether training has shown its gradients: those of evaluation would only say so again."""
     is_telling = probe.mode == "train" and not probe.norms_batches and not probe.single.used_random
     return is_telling and (probe.comparison.gradients_equal is not None or probe.comparison.loss is not None)
 

@@ -41,7 +41,6 @@ class Leaf:
     length: int | None = None
     text: str = ""
     tensors_inside: tuple[str, ...] = ()
-    mutable: bool = False
     is_mapping: bool = False
     repeated: bool = False
     """Whether it is one number, over and over: what a program makes that means one for each GPU."""
@@ -167,7 +166,7 @@ class Call:
         return likely_rows([leaf.size(self.dim) or 0 for leaf in of_batch or self.tensor_arguments])
 
     def is_for_each_gpu(self, leaf: Leaf) -> bool:
-        """Whether an argument is one number for each GPU."""
+        """Return whether an argument is one number for each GPU."""
         return is_for_each_gpu(leaf.size(self.dim), self.num_gpus, repeated=leaf.repeated)
 
     @property
@@ -208,7 +207,7 @@ UNEQUAL = 2e-3
 class LossGradients:
     """The parameters' gradients g of a loss on one GPU, and g_i of each replica's number, by dot products.
 
-    So the gradients of any weighted sum of the replicas' losses can be held against those of one GPU:
+    So the gradients of any weighted sum of the replicas' losses can be compared with those of one GPU:
     |Σ w_i g_i - g|² = Σ w_i w_j g_i·g_j - 2 Σ w_i g_i·g + g·g.
     """
 

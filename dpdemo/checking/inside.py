@@ -1,4 +1,4 @@
-"""Noting what the user's code does inside replicas and what leaves no other trace there."""
+"""Noting what the user's code does inside replicas, where that leaves no other trace."""
 
 import contextlib
 import sys
@@ -34,7 +34,7 @@ class Watch:
 
 
 class _Here(threading.local):
-    """What this thread does: which replica it runs and where, for whose watch, and whether for our ends."""
+    """What this thread does: which replica it runs and where, for whose watch, and whether for ours."""
 
     replica: int | None = None
     device: int | None = None
@@ -131,7 +131,7 @@ def _on_backward(name: str, genuine: Callable[..., object]) -> Callable[..., obj
 
 
 class _NotedWarning:
-    """Notes what is warned of; it is shown, or not, as ever."""
+    """Notes warnings; they are shown, or not, as usual."""
 
     def __init__(self, genuine: Callable[..., object]) -> None:
         self._genuine = genuine

@@ -115,7 +115,7 @@ class Judge:
         )
 
     def _agrees(self) -> bool:
-        """Whether replicas gave what the model gives for their chunks, and the gradients are right."""
+        """Return whether replicas gave what the model gives for their chunks, and the gradients are right."""
         comparison = self.comparison
         if comparison.values_equal is True:
             return comparison.gradients_equal is not False
@@ -307,7 +307,7 @@ class Judge:
         return self._causes(self.draft).are_gradients_rounding()
 
     def _heaviest(self) -> str:
-        """Say which sample counts most when the losses are averaged; "" where that cannot be told."""
+        """Say which sample counts most when the losses are averaged; "" where that is not known."""
         if self.draft is None:
             return ""
         try:

@@ -47,7 +47,6 @@ def describe(path: str, value: object) -> Leaf:
         kind,
         length=length_of(value),
         tensors_inside=_tensors_inside(value),
-        mutable=not callable(value),
         is_mapping=isinstance(value, Mapping),
     )
 

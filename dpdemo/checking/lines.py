@@ -1,4 +1,4 @@
-"""The user's own statements: finding the one that a finding is about, and writing it anew."""
+"""The user's own statements: finding the one that a finding is about, and rewriting it."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ from dpdemo.models.frames import is_users
 from dpdemo.reports.check import Place
 
 Rewrite = Callable[[ast.expr, str], str | None]
-"""Writes an expression anew, given its tree and its source; None where it does not know how."""
+"""Rewrites an expression, given its tree and its source; None where it cannot."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MUTATORS = frozenset(
@@ -168,12 +168,12 @@ def _begins(node: ast.ClassDef, line: int) -> bool:
 
 
 def returned(forward: Place | None, path: str, rewrite: Rewrite) -> Own | None:
-    """Write the part of forward's result at a path anew, where it stands: in `return`, or a line before it.
+    """Rewrite the part of forward's result at a path, where it stands: in `return`, or a line before it.
 
     Args:
         forward: where forward is defined.
         path: as `[0]['boxes']` or `.field`; "" is the whole result.
-        rewrite: writes the part anew.
+        rewrite: rewrites the part.
 
     """
     function = function_at(forward)

@@ -23,7 +23,7 @@ def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
 
 
 def gather_failures(evidence: Evidence) -> Iterator[tuple[Probe, Call, Raised]]:
-    """List what gather refused, in earnest or in rehearsal."""
+    """List what gather refused, in a run or in a rehearsal."""
     for probe, error in failures(evidence):
         if error.stage == "gather" and probe.call is not None:
             yield probe, probe.call, error
@@ -86,18 +86,18 @@ def delivered_rows(call: Call) -> int:
 
 
 def reaches_all(path: str, call: Call) -> bool:
-    """Whether every replica got what stands at a path, which a wrapper with its own scatter may have cut."""
+    """Return whether every replica got what is at a path; a wrapper with its own scatter may have cut it."""
     return all(any(leaf.path.startswith(path) for leaf in replica.inputs) for replica in call.replicas)
 
 
 def is_hidden_state(leaf: Leaf, call: Call) -> bool:
-    """Whether a tensor looks like an RNN's state, with the batch on dimension 1."""
+    """Return whether a tensor looks like an RNN's state, with the batch on dimension 1."""
     shape = leaf.shape or ()
     return len(shape) == 3 and shape[1] == call.rows != shape[0]
 
 
 def two_devices(error: Raised) -> bool:
-    """Whether an exception is about operands on two devices."""
+    """Return whether an exception is about operands on two devices."""
     return "same device" in error.message or "Expected all tensors to be on" in error.message
 
 

@@ -9,14 +9,14 @@ from dpdemo.checking.registry import Rule, rule_of
 from dpdemo.reports.check import SEVERITIES, Finding
 
 _EXPLAINED = {"DP401": "DP501"}
-"""Rules that only repeat what another one tells of the same subject: a loss that is a vector."""
+"""Rules that only repeat what another one says about the same subject: a loss that is a vector."""
 
 _CRASHES = ("DP302", "DP303", "DP304", "DP391", "DP390")
-"""Rules that tell of a replica that raised, the likeliest first."""
+"""Rules about a replica that raised, the likeliest first."""
 
 
 def with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Rule, ...]) -> list[Finding]:
-    """See to it that a run which raised in a replica, and not on one GPU, has an error to its name."""
+    """Make sure that a run which raised in a replica, and not on one GPU, has an error."""
     raised = [
         (probe, error)
         for probe, error in failures(evidence)

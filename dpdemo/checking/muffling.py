@@ -1,4 +1,4 @@
-"""Dropping what user code prints, logs and warns of while it is run for our own ends."""
+"""Dropping what user code prints, logs and warns of while it is run for our own purposes."""
 
 import contextlib
 import logging
@@ -14,7 +14,7 @@ from dpdemo.observation.steps import replaced
 class Muffled:
     """Stands in for a stream: drops what a thread and its replicas write aside, and hands on all the rest.
 
-    Whoever keeps it, as a handler of `logging` made meanwhile does, has the plain stream after `ends`.
+    Code that keeps it, such as a handler of `logging` made meanwhile, has the plain stream after `ends`.
     """
 
     def __init__(self, stream: Any) -> None:

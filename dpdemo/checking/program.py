@@ -1,7 +1,7 @@
 """Checking DataParallel's calls as a program of the user's makes them: what `dpdemo exec --check` builds on.
 
 Every call is watched. The first one of each kind is rehearsed as well, just before it is made: on copies, on
-one GPU and under DataParallel, so that what goes wrong without a word is seen too (`rehearsal.py`).
+one GPU and under DataParallel, so that what goes wrong silently is seen too (`rehearsal.py`).
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class _Subject:
     reductions: dict[_Kind, set[Reduction]] = field(default_factory=dict)
 
     def take_rehearsal(self, kind: _Kind) -> Rehearsed:
-        """Hand out what the rehearsal of a kind saw, once: it is told with one call."""
+        """Hand out what the rehearsal of a kind saw, once: it is reported with one call."""
         if not self.has_news(kind):
             return Rehearsed()
         self.told.add(kind)
@@ -140,7 +140,7 @@ class CallCheck:
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
-        """Note what goes wrong in looking at a call, which the script is none the wiser of."""
+        """Note what goes wrong in looking at a call; the script does not notice."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - arguments and results are the user's own, and may raise anything
@@ -221,7 +221,7 @@ class CallCheck:
 
 
 def _is_replica(draft: Draft) -> bool:
-    """Whether this is a DataParallel in another, which DP106 tells of: a new object at each call."""
+    """Return whether this is a DataParallel in another, which DP106 tells of: a new object at each call."""
     return bool(getattr(draft.wrapper, "_is_replica", False))
 
 
@@ -229,7 +229,7 @@ def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
     """Put together what was seen of a call and of its rehearsal."""
     planned = planned_call(draft)
     if _fails_anyway(call, rehearsed):
-        return  # a note tells it
+        return  # a note says so
     if not rehearsed.probes:
         yield Probe(planned.size, _mode(draft), True, Single(), (call,), call.raised)
         return
@@ -247,7 +247,7 @@ def _scan(splitter: nn.DataParallel[Any] | Splitter) -> Scan:
 
 
 def _can_be_rehearsed(draft: Draft, scan: Scan) -> bool:
-    """Whether there is anything to rehearse; a replica's calls are part of the one around them."""
+    """Return whether there is anything to rehearse; a replica's calls are part of the one around them."""
     return here.replica is None and len(draft.wrapper.device_ids) > 1 and scan.can_be_copied
 
 
@@ -290,6 +290,6 @@ def _outcome(call: Call) -> object:
 
 
 def _fails_anyway(call: Call, rehearsed: Rehearsed) -> bool:
-    """Whether a call fails on one GPU in the very same way: then it is not DataParallel's doing."""
+    """Return whether a call fails on one GPU in the very same way: then it is not DataParallel's doing."""
     alone, here = rehearsed.raised, call.raised
     return alone is not None and here is not None and (alone.type, alone.place) == (here.type, here.place)

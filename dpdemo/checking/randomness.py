@@ -33,7 +33,7 @@ def states() -> States:
 
 
 def same(one: States, other: States) -> bool:
-    """Whether nothing was drawn between the one and the other."""
+    """Return whether nothing was drawn between the one and the other."""
     return (
         all(map(torch.equal, (one.cpu, *one.gpus), (other.cpu, *other.gpus)))
         and one.python == other.python

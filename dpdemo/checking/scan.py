@@ -137,7 +137,7 @@ def _unwrapped(hook: object) -> object:
 
 
 def is_users_hook(hook: object) -> bool:
-    """Whether a hook is neither PyTorch's own, as of weight norm, nor ours."""
+    """Return whether a hook is neither PyTorch's own, as of weight norm, nor ours."""
     hook = _unwrapped(hook)
     function = getattr(hook, "__func__", hook)
     code = getattr(function, "__code__", None) or getattr(type(hook).__call__, "__code__", None)
@@ -169,7 +169,7 @@ def _words(code: types.CodeType) -> set[str]:
 
 
 def _mentions(core: nn.Module, name: str) -> bool:
-    """Whether the forward of any class of the model calls a method of this name."""
+    """Return whether the forward of any class of the model calls a method of this name."""
     for module in core.modules():
         code = getattr(getattr(type(module), "forward", None), "__code__", None)
         if code is not None and is_users(code.co_filename) and name in _words(code):

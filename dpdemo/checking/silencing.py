@@ -10,7 +10,7 @@ _COMMENT = re.compile(r"#\s*dpdemo:\s*ignore(?P<list>\[(?P<names>[^\]]*)\])?")
 
 
 def is_silenced(finding: Finding) -> bool:
-    """Return whether the line that a finding points to asks not to be told.
+    """Return whether the line that a finding points to asks for silence.
 
     A comment without brackets silences every rule; one with brackets those that it names, by code, by the
     beginning of a code, or by name, as `--ignore` does.

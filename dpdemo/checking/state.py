@@ -57,7 +57,7 @@ def snapshot(model: nn.Module) -> Snapshot:
 
 
 def is_pytorchs(name: str, module: nn.Module) -> bool:
-    """Whether an attribute belongs to PyTorch's own machinery, which knows of replicas."""
+    """Return whether an attribute belongs to PyTorch's own machinery, which knows of replicas."""
     if name == "_flat_weights":
         return isinstance(module, nn.RNNBase)
     return (
@@ -176,7 +176,7 @@ def _kind_of_all(known: list[Held]) -> Kind:
 
 
 def _is_inside_new(path: str, found: list[StateChange]) -> bool:
-    """Whether it belongs to a module that is new itself."""
+    """Return whether it belongs to a module that is new itself."""
     return any(one.kind == "module" and path.startswith(f"{one.path}.") for one in found)
 
 
@@ -186,7 +186,7 @@ class _Statement(TypedDict):
 
 
 def _statement(owner: type, name: str) -> _Statement:
-    """Say which statement of a class writes to an attribute, and whether it can stand outside of forward."""
+    """Return the statement that writes to an attribute, and whether it can stand outside of forward."""
     found = writing(owner, name)
     if found is None:
         return {"written": "", "needs_self_only": False}

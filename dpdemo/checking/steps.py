@@ -90,7 +90,7 @@ class _Scattered:
     chunks: Any
 
     def is_source_of(self, inputs: Any) -> bool:
-        """Whether these inputs of replicas are the chunks."""
+        """Return whether these inputs of replicas are the chunks."""
         mine, others = ([id(tensor) for tensor in tensors_in(value)] for value in (self.chunks, list(inputs)))
         return bool(mine) and mine == others
 

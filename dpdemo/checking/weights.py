@@ -70,7 +70,7 @@ def sample_weights(
         return weigh(runner, given, reduction)
 
 
-def weigh(runner: Runner, given: Arguments, reduction: Reduction, mode: str = "eval") -> WeightsReport:
+def weigh(runner: Runner, given: Arguments, reduction: Reduction) -> WeightsReport:
     """Weigh the samples of a batch, where virtual GPUs are open.
 
     Raises:
@@ -79,8 +79,8 @@ def weigh(runner: Runner, given: Arguments, reduction: Reduction, mode: str = "e
 
     """
     number, rows = len(runner.device_ids), rows_of(*given, runner.dim, len(runner.device_ids))
-    name, alone = _gradients(runner, runner.single_model(mode).to(_DOUBLE), given, torch.sum)
-    _, split = _gradients(runner, runner.parallel_model(mode).to(_DOUBLE), given, reduction, name)
+    name, alone = _gradients(runner, runner.single_model("eval").to(_DOUBLE), given, torch.sum)
+    _, split = _gradients(runner, runner.parallel_model("eval").to(_DOUBLE), given, reduction, name)
     single = _by_row(torch.cat(list(alone.values())), rows)
     parallel = _by_row(torch.cat([split[device].to(single.device) for device in sorted(split)]), rows)
     if single is None or parallel is None or single.shape != parallel.shape:

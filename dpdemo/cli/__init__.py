@@ -1,4 +1,4 @@
-"""The command line: a file a command, each loaded only when it is the one that was asked for."""
+"""The command line: a file per command, each loaded only when it is the one that was asked for."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Give the streams that were closed by whoever started us (`>&-`) a place to lead to: nowhere."""
+    """Let the streams that were closed by the shell (`>&-`) lead nowhere."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as we live

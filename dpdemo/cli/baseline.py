@@ -1,4 +1,4 @@
-"""A file of findings that are known: they are silent, and new ones are not."""
+"""A file of findings that are known: they are silenced, and new ones are not."""
 
 import json
 from dataclasses import replace

@@ -232,7 +232,7 @@ def _chosen(select: str, ignore: str, defaults: "Defaults") -> dict[str, tuple[s
     }
     in_file = f"{defaults.file}, `tool.dpdemo`"
     where = ("option `--select`" if select else in_file, "option `--ignore`" if ignore else in_file)
-    choose(chosen["select"], chosen["ignore"], where=where)  # a wrong code is told before anything is built
+    choose(chosen["select"], chosen["ignore"], where=where)  # a wrong code is reported first
     return chosen
 
 

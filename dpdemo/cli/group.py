@@ -29,7 +29,7 @@ _ELSEWHERE = {
     "benchmark": ["speedup"],
     "mem": ["memory"],
 }
-"""What a command may be called by who does not know its name."""
+"""What a command may be called by people who do not know its name."""
 COMMANDS = {
     "doctor": "Answer on one screen: is the split even, is it right, does it fit, does it pay, what next.",
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",

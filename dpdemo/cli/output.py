@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def show(report: Report, settings: Settings, **options: bool) -> None:
     """Save the report under every path of `--save`, then write it to stdout.
 
-    The files come first: whoever reads stdout may leave before the end, and wants the files all the same.
+    The files come first: the reader of stdout may leave before the end, and wants the files all the same.
     """
     save_and_write(report, settings.format, settings.save, quiet=settings.quiet, **options)
 

@@ -21,11 +21,6 @@ from dpdemo.saving import replacing
 ENDING = ".page.html"
 
 
-def is_page(path: Path) -> bool:
-    """Return whether a file's name asks for the page."""
-    return path.name.lower().endswith(ENDING)
-
-
 def has_page(report: Report) -> bool:
     """Return whether there is a page of a report."""
     return isinstance(report, SplitReport | Explanation | MemoryReport | SweepReport)

@@ -21,7 +21,7 @@ _BAR = 30
 def status_line(*, quiet: bool, doing: str = "checking") -> Iterator[Callable[[Said], None] | None]:
     """Give a function to call with what is under way, or None where nobody would see it.
 
-    `doing` says what the command is doing all the while.
+    `doing` says what the command is doing throughout.
     """
     if quiet or not sys.stderr.isatty():
         yield None

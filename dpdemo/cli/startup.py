@@ -35,7 +35,7 @@ def _interrupts_end_the_program() -> Iterator[None]:
     """Exit at once on Ctrl-C: raised inside an import, a KeyboardInterrupt may be swallowed there."""
     try:
         before = signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    except ValueError:  # not in the main thread: whoever runs us there sees to its signals
+    except ValueError:  # not in the main thread: the program that runs us there handles its own signals
         yield
         return
     try:

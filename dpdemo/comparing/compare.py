@@ -1,7 +1,7 @@
 """DataParallel against DistributedDataParallel for one config: what differs, and the gradients of both.
 
 The facts are predictions, the gradients are really computed, and what is said of a difference is checked: a
-single device that weighs its samples as a strategy does must come to the same gradients.
+single device that weighs its samples as a strategy does must arrive at the same gradients.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,8 +35,8 @@ from dpdemo.timing.predict import predict_speedup
 from dpdemo.timing.workload import builtin_workload
 
 TOLERANCE = 1e-4
-"""Relative: float32 sums in another order differ by less, and any two weightings by far more. Types with less
-digits have more round-off: their own tolerance."""
+"""Relative: float32 sums in another order differ by less, and any two weightings by far more. Types with
+fewer digits have more round-off, and a tolerance of their own."""
 DEFAULT_GPUS = 4
 _BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -53,7 +53,7 @@ class _Sizes:
 
 @dataclass(frozen=True)
 class _Way:
-    """A way to come to gradients: the parts it takes the samples in, and which samples weigh more."""
+    """A way to compute gradients: the parts it takes the samples in, and which samples weigh more."""
 
     name: str
     parts: Sequence[Part]
@@ -224,7 +224,7 @@ def _dp_ways(config: Config, samples: range, num_gpus: int) -> Iterator[_Way]:
         "DataParallel, loss of the gathered outputs",
         [(chunk, 1 / rows) for chunk in chunks],
         "",
-        on_data_parallel(config, samples, num_gpus, "mean", loss_inside=False),
+        on_data_parallel(config, samples, num_gpus, loss_inside=False),
     )
     if config.is_builtin and MODELS[config.model].wrapped:
         return  # a replica there sees neither the model's output nor a loss
@@ -232,7 +232,7 @@ def _dp_ways(config: Config, samples: range, num_gpus: int) -> Iterator[_Way]:
         "DataParallel, loss inside each replica",
         [(chunk, 1 / (len(chunks) * len(chunk))) for chunk in chunks],
         f"samples of the short chunk of {len(chunks[-1])}",
-        on_data_parallel(config, samples, num_gpus, "mean", loss_inside=True),
+        on_data_parallel(config, samples, num_gpus, loss_inside=True),
     )
 
 
@@ -271,7 +271,7 @@ def _difference(found: Gradients, single: Gradients) -> float:
 
 
 def _why(config: Config, single: Gradients, way: _Way, sizes: _Sizes) -> str:
-    """Find which way of going through the samples on one device comes to the same gradients."""
+    """Find which way of going through the samples on one device gives the same gradients."""
     apart, tolerance = _difference(way.found, single), max(TOLERANCE, tolerance_of(config.dtype).relative)
     if apart < TOLERANCE:
         return "the same as on one device"
@@ -289,7 +289,7 @@ def _why(config: Config, single: Gradients, way: _Way, sizes: _Sizes) -> str:
 
 
 def _weights(parts: Sequence[Part]) -> list[float]:
-    """Add up how often its fair share each sample counts, over all the times that it is drawn."""
+    """Add up how many times its fair share each sample counts, over all the times that it is drawn."""
     num_samples = 1 + max(max(samples) for samples, _ in parts)
     weights = [0.0] * num_samples
     for samples, weight in parts:

@@ -1,6 +1,6 @@
 """One batch's gradients, really computed: by one device, by DataParallel, and by ranks of DDP.
 
-All start from the same seed and the same samples. The loss is one number a sample, the mean square of its
+All start from the same seed and the same samples. The loss is one number per sample, the mean square of its
 outputs, so that a sample can be weighed.
 """
 
@@ -29,6 +29,7 @@ Reduction = Literal["mean", "sum"]
 Gradients = dict[str, torch.Tensor]
 Reducer = Callable[[torch.Tensor], torch.Tensor]
 """Makes one loss of the losses of all samples."""
+_REDUCERS: dict[Reduction, Reducer] = {"mean": torch.mean, "sum": torch.sum}
 Part = tuple[Sequence[int], float]
 """Samples that go through the model together, and the weight of each one's loss."""
 
@@ -60,23 +61,21 @@ def on_one_device(config: Config, parts: Sequence[Part]) -> Gradients:
 
 
 def on_data_parallel(
-    config: Config, samples: Sequence[int], num_gpus: int, reduction: Reduction, *, loss_inside: bool
+    config: Config, samples: Sequence[int], num_gpus: int, *, loss_inside: bool
 ) -> Gradients:
     """Compute the gradients under genuine DataParallel over virtual GPUs.
 
-    With `loss_inside` each replica reduces its own losses, and the results are averaged or summed.
+    The loss is the mean over the gathered outputs, or with `loss_inside` the mean of the replicas' own means.
     """
     with virtual_gpus(num_gpus):
         devices = Devices.of("cuda", range(num_gpus))
         if not loss_inside:
             built = build(config, place(config, devices))
-            return _gradients(config, built, _indices(samples), _reducer(reduction))
+            return _gradients(config, built, _indices(samples), torch.mean)
         plain = build(config, place(config, Devices.cpu())).split.to("cuda:0")
-        wrapper = nn.DataParallel(
-            _LossInside(plain, config.dim, reduction), list(range(num_gpus)), dim=config.dim
-        )
+        wrapper = nn.DataParallel(_LossInside(plain, config.dim), list(range(num_gpus)), dim=config.dim)
         built = BuiltModel(wrapper, plain, wrapper, torch.device("cuda", 0))
-        return _gradients(config, built, _indices(samples), _reducer(reduction), inside=True)
+        return _gradients(config, built, _indices(samples), torch.mean, inside=True)
 
 
 def on_ranks(config: Config, num_ranks: int, timeout: timedelta) -> dict[Reduction, Gradients]:
@@ -87,35 +86,30 @@ def on_ranks(config: Config, num_ranks: int, timeout: timedelta) -> dict[Reducti
 
 
 def gradients_of_rank(config: Config, rank: Rank, progress: Progress | None) -> dict[Reduction, Gradients]:
-    """Be one rank: all that its sampler gives it is its batch."""
+    """Compute one rank's gradients: all that its sampler gives it is one batch."""
     del progress
     samples = drawn_by(config, rank.world)
     return {
-        reduction: _gradients(config, build(config, placement(rank.device)), samples, _reducer(reduction))
-        for reduction in ("mean", "sum")
+        reduction: _gradients(config, build(config, placement(rank.device)), samples, reducer)
+        for reduction, reducer in _REDUCERS.items()
     }
 
 
 class _LossInside(nn.Module):
     """A model that returns its loss, as one number per replica: a common way to save memory on device 0."""
 
-    def __init__(self, module: nn.Module, dim: int, reduction: Reduction) -> None:
+    def __init__(self, module: nn.Module, dim: int) -> None:
         super().__init__()
         self.module = module
         self.dim = dim
-        self.reduce = _reducer(reduction)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.reduce(losses_of(self.module(x), self.dim)).reshape(1)
+        return losses_of(self.module(x), self.dim).mean().reshape(1)
 
 
 def _weighing(weight: float) -> Reducer:
     """Make the sum of losses, each with the same weight."""
     return lambda losses: losses.sum() * weight
-
-
-def _reducer(reduction: Reduction) -> Reducer:
-    return torch.mean if reduction == "mean" else torch.sum
 
 
 def _gradients(

@@ -1,6 +1,6 @@
 """The built-in models by their shapes alone: what a prediction must know of them, without torch.
 
-`models.py` builds the modules themselves; a test holds the two against each other.
+`models/modules.py` builds the modules themselves; a test compares the two.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What no key of a config can tell alone: keys that must fit each other."""
+"""What no key of a config can be checked for alone: keys that must fit each other."""
 
 import difflib
 
@@ -14,7 +14,7 @@ from dpdemo.wording import Where, at, show
 
 
 def check_together(config: Config, where: Where) -> None:
-    """Check what no key can tell alone."""
+    """Check that the keys fit each other."""
     if config.gpus == ():
         raise UsageError(
             f"expected at least one GPU, got an empty list - {at('gpus', where)}",
@@ -122,7 +122,7 @@ def _check_batch(config: Config, num_ranks: int, where: Where) -> None:
     samples = samples_per_rank(config.data_size, num_ranks, sampler_drop_last=config.sampler_drop_last)
     if samples == 0:
         raise UsageError(
-            f"expected at least one sample a rank, got data_size {config.data_size} for {num_ranks} ranks "
+            f"expected at least one sample per rank, got data_size {config.data_size} for {num_ranks} ranks "
             f"with sampler_drop_last, which leaves none - {at('sampler_drop_last', where)}",
             hint="leave sampler_drop_last out to repeat samples, or choose fewer ranks",
         )

@@ -1,4 +1,4 @@
-"""The config's keys as keyword arguments: for a type checker, an editor, and whoever asks for a signature."""
+"""The config's keys as keyword arguments: for type checkers, editors and whatever reads signatures."""
 
 import inspect
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a config that cannot be is answered with: expected, got, where and the next step, for each key."""
+"""The answers to a config that is not valid: expected, got, where and the next step, for each key."""
 
 import difflib
 import re

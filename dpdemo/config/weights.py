@@ -14,7 +14,7 @@ OF_WEIGHTS = ("weights", "chunks", "speeds")
 
 
 def is_weighted(config: Config) -> bool:
-    """Whether a config cuts batches otherwise than torch does."""
+    """Return whether a config cuts batches otherwise than torch does."""
     return config.weights is not None or config.chunks is not None
 
 

@@ -20,7 +20,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 Finish = Callable[[ExecReport, CheckReport | None], None]
-"""Called once the program is over, with what was seen, and with the findings where a check was asked for."""
+"""Called once the program has ended, with what was seen, and the findings if a check was asked for."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
 
     The GPUs stay until Python has ended the program's threads and called its atexit functions, which come
     before ours since they were registered later. Then `finish` gets the report, also when the program failed.
-    `check` judges every DataParallel call on the way. Past what a GPU can hold the program gets its
+    `check` judges every DataParallel call on the way. Beyond what a GPU can hold the program gets its
     torch.OutOfMemoryError.
 
     Raises:
@@ -65,7 +65,7 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     process = os.getpid()
 
     def close() -> None:
-        if os.getpid() != process:  # a child that was forked, and came here too
+        if os.getpid() != process:  # a forked child, which comes here too
             return
         now = os.environ.get(VISIBLE)
         findings = None if check is None else check.report()

@@ -1,9 +1,9 @@
-"""What lies where at one point of a batch's way, and which bytes were copied to get there.
+"""Which tensors are where at one point of a batch's way, and which bytes were copied to get there.
 
 Bytes moved are those copied from one device to another, as the ledger of virtual GPUs counts them
 (`virtual/ledger.py`): a chunk that is on its device already moves none, and so does a copy within one device.
-Real GPUs keep no ledger; there the same bytes are read off the tensors before and after a step. A test holds
-the two against each other.
+Real GPUs keep no ledger; there the same bytes are read off the tensors before and after a step. A test
+compares the two.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,8 @@
 """One batch through scatter, replicate, parallel_apply and gather, one public primitive of torch at a time.
 
 The four calls are those of `DataParallel.forward` (`torch/nn/parallel/data_parallel.py`), on the same module
-with the same arguments; between them everything is looked at. That the steps are DataParallel is then not
-claimed but shown: the genuine one gets the same batch, and so does the module alone on one device.
+with the same arguments; between them everything is looked at. To prove that the steps are DataParallel's, the
+genuine one gets the same batch, and so does the module alone on one device.
 """
 
 import math
@@ -197,7 +197,7 @@ class _Walk:
         return self._gather(outputs, made)
 
     def _scatter(self, args: Any, kwargs: Any) -> tuple[list[int], Any, Any]:
-        """Cut the arguments as the wrapper does, and say which GPUs get a chunk."""
+        """Cut the arguments as the wrapper does, and return which GPUs get a chunk."""
         wrapper = self._wrapper
         if isinstance(wrapper, WeightedDataParallel):
             found = scatter_by(wrapper.split, args, kwargs, self._ids, wrapper.dim)
@@ -239,7 +239,7 @@ class _Walk:
 
 
 def _lone(args: Any, kwargs: Any) -> object:
-    """Name a lone argument by nothing, several by their places and keywords."""
+    """Leave a lone argument without a name; name several by their places and keywords."""
     if len(args) == 1 and not kwargs:
         return args[0]
     return {**{str(i): value for i, value in enumerate(args)}, **kwargs}

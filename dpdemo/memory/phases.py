@@ -1,4 +1,4 @@
-"""Which of DataParallel's steps a program is at, noted beside each peak of the ledger."""
+"""Which of DataParallel's steps a program is in, noted beside each peak of the ledger."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _STEPS: dict[str, Phase] = {
 
 @contextmanager
 def phase(gpus: VirtualGpus, name: Phase) -> Iterator[None]:
-    """Note that the program is at this phase, for the length of a `with` block."""
+    """Note that the program is in this phase, for the length of a `with` block."""
     before, gpus.phase = gpus.phase, name
     try:
         yield

@@ -1,8 +1,8 @@
-"""Finding the largest number that fits, where tries are dear and the room left falls nearly along a line.
+"""Finding the largest number that fits, where a try is expensive and the room left falls nearly linearly.
 
 Regula falsi with a guard: the line through the two ends of the bracket says where to try next; when that
-does not halve the bracket twice in a row, its middle is tried. Nothing but a try decides: the answer was
-tried, and so was its successor.
+does not halve the bracket twice in a row, its middle is tried. Only a try decides: the answer was tried, and
+so was its successor.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def _bracket(left: Room, first: int) -> tuple[int, int]:
 
 
 def _beyond(low: int, high: int, left: Room) -> int:
-    """Return a number a little past where the line through two numbers that fit comes to nothing."""
+    """Return a number a little past where the line through two numbers that fit reaches zero."""
     fall = left(low) - left(high)
     if fall <= 0:
         return high * 8
@@ -69,8 +69,8 @@ def _beyond(low: int, high: int, left: Room) -> int:
 
 
 def _between(low: int, high: int, tried: dict[int, int]) -> int:
-    """Return a number inside the bracket, near where the line through its ends comes to nothing."""
-    if low not in tried:  # 0, which nobody tries
+    """Return a number inside the bracket, near where the line through its ends reaches zero."""
+    if low not in tried:  # 0, which is never tried
         return (low + high) // 2
     reach = (high - low) * tried[low] // max(tried[low] - tried[high], 1)
     return min(max(low + reach, low + 1), high - 1)

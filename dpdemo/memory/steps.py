@@ -226,7 +226,7 @@ class Stepper:
 
 @contextlib.contextmanager
 def _without_fast_path() -> Iterator[None]:
-    """Run a transformer's layers one by one in evaluation too: nobody sees what the one operator holds."""
+    """Run a transformer's layers one by one in evaluation too: what the one operator holds cannot be seen."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -236,7 +236,7 @@ def _without_fast_path() -> Iterator[None]:
 
 
 def _lacks_numbers(error: BaseException) -> bool:
-    """Return whether an operator needed numbers, also where DataParallel raised its error anew."""
+    """Return whether an operator needed numbers, also where DataParallel raised its error again."""
     return isinstance(error, UnsupportedOpError) or UnsupportedOpError.__name__ in str(error)
 
 

@@ -1,8 +1,8 @@
-"""`--weights auto` by memory: chunks with which the GPUs are full alike, each of them tried.
+"""`--weights auto` by memory: chunks with which the GPUs are equally full, each of them tried.
 
 What a GPU holds grows nearly along a line with its own rows, and on the first one with the whole batch as
-well. So a step tells how many rows more or fewer each GPU should have, and the next step how far that holds.
-Lines only propose: a result has been predicted by a step of its own.
+well. So a step shows how many rows more or fewer each GPU should have, and the next step how far that holds.
+The lines only propose: each result has been predicted by a step of its own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from dpdemo.weighting import WeightedDataParallel
 Chunks = tuple[int, ...]
 _MOST_ROUNDS = 12
 SEGMENTS = 40 * 2**20
-"""Of two sizes the larger may need so much less: two of the segments that small requests share."""
+"""The larger of two sizes may need this much less: two of the segments that small requests share."""
 _MOST_NEIGHBOURS = 48
 
 

@@ -1,4 +1,4 @@
-"""What cuBLAS allocates beside the tensors: a constant of the card, since nobody can ask without a GPU.
+"""What cuBLAS allocates beside the tensors: a constant of the card, since without a GPU it cannot be asked.
 
 PyTorch gives each cuBLAS handle a workspace from its own allocator, and keeps it: 32 MiB on Hopper and
 Blackwell, 8.125 MiB on other GPUs (`parseChosenWorkspaceSize`, aten/src/ATen/cuda/CublasHandlePool.cpp).

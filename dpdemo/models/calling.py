@@ -1,4 +1,4 @@
-"""Calling the user's model, under DataParallel or alone, so that whatever it raises can be told.
+"""Calling the user's model, under DataParallel or alone, so that whatever it raises can be reported.
 
 A replica runs in a thread. `parallel_apply` hands an Exception on to the caller, but nothing else: after
 `sys.exit()` in a replica the caller gets a bare `KeyError: 0` (torch/nn/parallel/parallel_apply.py).

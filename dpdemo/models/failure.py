@@ -21,7 +21,7 @@ _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<funct
 
 
 class Stopped(Exception):  # noqa: N818 - what it stands for is no error by its name either
-    """Stands for what is no Exception, such as SystemExit, under its name and with its traceback."""
+    """Stands for what is not an Exception, such as SystemExit, under its name and with its traceback."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def users_code() -> Iterator[None]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Turn what is no Exception into one of the same name, message and traceback."""
+    """Turn what is not an Exception into one of the same name, message and traceback."""
     kind = type(type(error).__name__, (Stopped,), {"__module__": type(error).__module__})
     stands_for: Exception = kind(str(error))
     return stands_for.with_traceback(error.__traceback__)
@@ -106,7 +106,7 @@ def memory_told(what: str) -> Iterator[None]:
 
 
 def out_of_memory(error: Exception, what: str) -> RunError | None:
-    """Say that there was too little memory for something; None where an exception says anything else."""
+    """Return an error that says that there was too little memory; None for any other exception."""
     if not _is_out_of_memory(error):
         return None
     return RunError(

@@ -1,6 +1,6 @@
 """Working out the input of a model that came without one: only where its first layer says it, and it runs.
 
-The guess is held against the model itself: a copy is called with it. A model whose forward wants several
+The guess is tried on the model itself: a copy is called with it. A model whose forward wants several
 arguments, or whose first layer does not fix the shape, is not guessed.
 """
 
@@ -44,7 +44,7 @@ def _num_required(model: nn.Module) -> int:
 
 
 def _candidates(model: nn.Module) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Yield shapes without the batch, and the type as `--input` writes it, by the first layer that tells."""
+    """Yield shapes without the batch, and the type as `--input` writes it, by the first telling layer."""
     for layer in model.modules():
         match layer:
             case nn.Embedding() | nn.EmbeddingBag():

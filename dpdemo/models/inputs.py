@@ -151,7 +151,7 @@ def _length(value: object) -> int:
     return length_of(value) or 0
 
 
-def resize(value: object, whole: int, size: int, dim: int) -> object:  # noqa: PLR0911 - a case a line
+def resize(value: object, whole: int, size: int, dim: int) -> object:  # noqa: PLR0911 - a line per case
     """Cut or repeat to `size` rows whatever has `whole` of them."""
     if size == whole:
         return value
@@ -201,7 +201,7 @@ def is_repeated(tensor: torch.Tensor) -> bool:
 
 
 def length_of(value: Any) -> int | None:
-    """Ask a value for its length; None where it has none to tell."""
+    """Ask a value for its length; None where it has none."""
     try:
         return len(value)
     except Exception:  # noqa: BLE001 - a user's own __len__

@@ -1,7 +1,7 @@
 """The built-in models, whose shapes stand in `catalogue.py`.
 
 A model here knows nothing of DataParallel: it hands the submodule that is to be split to `wrap`, which
-returns what to call in its place, and puts what comes before and after where it is told.
+returns what to call in its place, and puts what comes before and after where it is asked to.
 """
 
 from collections.abc import Callable

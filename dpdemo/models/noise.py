@@ -65,7 +65,7 @@ def epoch_order(data_size: int, seed: int, *, shuffle: bool) -> torch.Tensor | N
     """Give the order in which an epoch visits its samples: None when it is simply 0, 1, 2 and so on.
 
     A shuffled epoch draws torch.randperm from the seed, as torch.utils.data's samplers do, and costs what it
-    costs there: 8 bytes a sample.
+    costs there: 8 bytes per sample.
     """
     if not shuffle:
         return None

@@ -1,6 +1,6 @@
 """The built-in models as source text, for a script that has nothing but torch.
 
-`modules.py` builds the same models; a test holds the two against each other.
+`modules.py` builds the same models; a test compares the two.
 """
 
 from dpdemo.config.catalogue import BLOCK, CHANNELS, EMBEDDING, MODELS, VOCABULARY

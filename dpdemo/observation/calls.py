@@ -34,7 +34,7 @@ _NOTHING = Seen((), None, (), None)
 
 @dataclass(slots=True)
 class _Call:
-    """A call under way: what its replicas saw, once `parallel_apply` is through."""
+    """A call under way: what its replicas saw, once `parallel_apply` has finished."""
 
     replicas: tuple[Seen, ...] | None = None
 
@@ -77,7 +77,7 @@ class _Record:
 
 
 class Watch:
-    """Collects the calls; `uses` tells of them. object thread may call.
+    """Collects the calls, of any thread; `uses` lists them.
 
     Args:
         is_aside: says of the calling thread whether what it does is not the program's own, and is left out.
@@ -94,7 +94,7 @@ class Watch:
         self._local = threading.local()
 
     def uses(self) -> tuple[Use, ...]:
-        """Tell what was seen so far, in the order of construction."""
+        """List what was seen so far, in the order of construction."""
         with self._lock:
             return tuple(_use(record) for record in self._records)
 
@@ -140,7 +140,7 @@ class Watch:
             self._record_of(wrapper).num_failed += 1
 
     def replicas_seen(self, replicas: tuple[Seen, ...]) -> bool:
-        """Hand over what replicas saw; tells whether a call was waiting for it."""
+        """Hand over what replicas saw; return whether a call was waiting for it."""
         if self._is_aside():
             return True
         call: _Call | None = getattr(self._local, "call", None)
@@ -169,7 +169,7 @@ class Watch:
         return record
 
     def _records_of(self, module: nn.Module | None) -> dict[tuple[object, ...], _Record]:
-        """Find the records of a module, by its identity: what it is equal to is its own affair."""
+        """Find the records of a module, by its identity: a module may define equality as it likes."""
         if module is None:
             return {}
         known = self._by_module.get(id(module))
@@ -299,7 +299,7 @@ def _classes(wrapper: nn.Module) -> tuple[str, str]:
 
 
 def _kind(wrapper: nn.Module) -> tuple[object, ...]:
-    """Say what two objects around one module have to have in common to split it alike."""
+    """Return what two objects around one module must have in common to split it alike."""
     return type(wrapper), _ids(wrapper), getattr(wrapper, "dim", 0)
 
 
@@ -308,7 +308,7 @@ def _ids(wrapper: nn.Module) -> tuple[int, ...]:
 
 
 def _replicas(call: _Call, device_ids: Sequence[int], outside: Seen) -> tuple[Seen, ...]:
-    """Tell what the replicas saw; with one GPU there is no `parallel_apply`, and the chunk is the batch."""
+    """Return what the replicas saw; with one GPU there is no `parallel_apply`, and the chunk is the batch."""
     if call.replicas is not None:
         return call.replicas
     if len(device_ids) != 1:

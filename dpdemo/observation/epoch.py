@@ -1,8 +1,8 @@
 """Watching what DataParallel really did with a batch, by hooks; nothing here knows the split rule.
 
 Replicas share their module's hooks (`nn.Module._replicate_for_data_parallel` copies `__dict__`), so one
-forward hook sees the input and the output of each replica, in its own thread. Which replica it was is told by
-the list that `replicate` returned.
+forward hook sees the input and the output of each replica, in its own thread. The list that `replicate`
+returned says which replica it was.
 """
 
 import threading

@@ -1,11 +1,11 @@
-"""The one seam on DataParallel's steps: what looks at them, or changes one, stands around them here.
+"""The one seam on DataParallel's steps: whatever watches or changes a step does it here.
 
-Every way of splitting a batch leads through six functions of `torch.nn.parallel`: `DataParallel.forward`
+Every way of splitting a batch goes through six functions of `torch.nn.parallel`: `DataParallel.forward`
 calls `scatter_kwargs`, `replicate`, `parallel_apply` and `gather` (torch/nn/parallel/data_parallel.py); so do
 `data_parallel`, subclasses with a forward of their own, and programs that call the functions by hand. A
-program may have imported their names long before, so a name is not what is replaced: the function itself is
-given other code, and its own back. `DataParallel.__init__` and `.__call__` tell when a wrapper is built and
-called.
+program may have imported their names long before, so it is not the name that is replaced: the function itself
+gets other code, and later its own back. `DataParallel.__init__` and `.__call__` show when a wrapper is built
+and called.
 
     with around(replicate=look): ...     # def look(proceed, *args, **kwargs): return proceed(*args, **kwargs)
 """
@@ -20,10 +20,10 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.virtual.patches import Patch, applied
+from dpdemo.virtual.patches.applying import Patch, applied
 
 Around = Callable[..., Any]
-"""Called in place of a step, with `proceed` before the step's own arguments: `proceed` makes the step."""
+"""Called in place of a step, with `proceed` before the step's own arguments: `proceed` runs the step."""
 
 _HOMES = {
     "scatter": "scatter_gather",
@@ -43,7 +43,7 @@ _local = threading.local()
 
 
 class WhileAny:
-    """Holds a context open while anyone is in it: those of several threads would be undone out of order."""
+    """Holds one context open while any thread is in it: several would be undone out of order."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
         self._make = make
@@ -97,7 +97,7 @@ def replaced(owner: object, name: str, make: Callable[[str, Around], Around]) ->
 
 
 def _through(step: str, genuine: Around, /, *args: object, **kwargs: object) -> object:
-    """Make a step through everything that stands around it."""
+    """Run a step through everything that stands around it."""
     if step == "scatter" and getattr(_local, "in_scatter_kwargs", False):
         return genuine(*args, **kwargs)  # which is the step that was asked for
     proceed = genuine if step != "scatter_kwargs" else partial(_scatter_kwargs, genuine)
@@ -116,7 +116,7 @@ def _scatter_kwargs(genuine: Around, /, *args: object, **kwargs: object) -> obje
 
 
 def _route(*args: object, _through: Around, **kwargs: object) -> object:
-    """Be the code of a function that leads through the seam; `_through` is a default that it is given."""
+    """Lead through the seam: a function's code is replaced by this, with `_through` as a default."""
     return _through(*args, **kwargs)
 
 

@@ -80,7 +80,7 @@ def _written(weight: Weight) -> str:
 
 
 def _bytes_of(config: Config) -> ModelBytes:
-    """Count what the shapes tell of a built-in model; only of the linear one they tell all."""
+    """Count what the shapes say about a built-in model; only for the linear one they say all."""
     if not config.is_builtin:
         return ModelBytes(config.model, None, None, None, f"see dpdemo explain --model {config.model}")
     shapes = MODELS[config.model]

@@ -42,7 +42,7 @@ def predict(config: Config) -> SplitReport:
     """Predict the split for a checked config.
 
     Raises:
-        UsageError: if `gpus` is `all`, or a sample of a shuffled epoch shall be traced.
+        UsageError: if `gpus` is `all`, or a sample of a shuffled epoch is to be traced.
 
     """
     if config.trace_sample is not None and config.shuffle:

@@ -1,7 +1,7 @@
-"""Timelines in Chrome's trace format, which Perfetto opens: a process a timeline, a thread a lane.
+"""Timelines in Chrome's trace format, which Perfetto opens: a process per timeline, a thread per lane.
 
-The format counts in microseconds. Where a timeline is no time, its unit is one millisecond there, and its
-process says so.
+The format counts in microseconds. Where a timeline's axis is not time, its unit is one millisecond there, and
+its process says so.
 """
 
 import json
@@ -14,7 +14,7 @@ from dpdemo.saving import replacing
 
 _MICROSECONDS = 1000.0
 TRACE_ENDING = "trace.json"
-"""How the name of a file ends that is to be a trace: `trace.json`, `step.trace.json`."""
+"""How the name of a file that is to be a trace ends: `trace.json`, `step.trace.json`."""
 
 
 def is_trace(path: PurePath) -> bool:

@@ -67,7 +67,7 @@ def title(comparison: Comparison) -> str:
 
 
 def facts(comparison: Comparison) -> Iterator[Row]:
-    """Set the numbers of both sides against each other."""
+    """Set the numbers of both sides beside each other."""
     dp, ddp = comparison.dp, comparison.ddp
     yield "Processes", str(dp.processes), str(ddp.processes)
     yield "Rows per device", _rows(dp), _rows(ddp)

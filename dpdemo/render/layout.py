@@ -30,7 +30,7 @@ class Cells:
         return f"{', '.join(self.input)} {self.arrow} {', '.join(self.output)}" if self.input else ""
 
     def on_lines(self) -> tuple[str, ...]:
-        """Write a line a tensor, an arrow before the first that comes out."""
+        """Write a line per tensor, with an arrow before the first that comes out."""
         if not self.input:
             return ()
         first, *others = self.output

@@ -1,4 +1,4 @@
-"""A tensor as a record: the hash of its bytes, and a few numbers that tell how far off another one is."""
+"""A tensor as a record: the hash of its bytes, and a few numbers that show how far off another one is."""
 
 import ctypes
 import hashlib
@@ -33,7 +33,7 @@ def record_tensor(what: str, tensor: torch.Tensor) -> TensorRecord:
 
 
 def number(value: float) -> Number:
-    """Write what is no finite number as a word."""
+    """Write a number that is not finite as a word."""
     if math.isfinite(value):
         return value
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

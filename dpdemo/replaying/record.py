@@ -1,4 +1,4 @@
-"""An epoch's first batches under DataParallel, forward and backward, each tensor on the way recorded."""
+"""An epoch's first batches under DataParallel, forward and backward, with each tensor on the way recorded."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -23,7 +23,7 @@ from dpdemo.reports.devices import Devices
 from dpdemo.reports.recording import DEFAULT_BATCHES, RecordedBatch, Recording, TensorRecord
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for
-from dpdemo.running.opening import opened_devices
+from dpdemo.running.opening import opened
 
 
 @showing_keys
@@ -55,7 +55,7 @@ def record(
             f"expected 1 or more batches, got {batches} - at `batches`", hint="leave it out to get 4"
         )
     checked = resolve(config, overrides)
-    with opened_devices(checked, virtual=virtual) as devices:
+    with opened(checked, virtual=virtual) as (devices, _):
         gpus = list(devices.ordinals) if devices.kind == "cuda" else None
         weights, *done = observed(checked, devices, batches)
         return Recording(

@@ -16,7 +16,7 @@ from dpdemo.replaying.verdict import compare
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.recording import Recording, TensorRecord, load_recording
 from dpdemo.reports.replay import Difference, Replay
-from dpdemo.running.opening import opened_devices
+from dpdemo.running.opening import opened
 from dpdemo.running.visible import num_visible
 from dpdemo.wording import show_key
 
@@ -58,7 +58,7 @@ def replay(
         virtual if virtual is not None else not visible and (recorded.gpus is not None or gpus is not None)
     )
     config = _placed(recorded, gpus, visible, where, on_virtual=on_virtual)
-    with opened_devices(config, virtual=on_virtual) as devices:
+    with opened(config, virtual=on_virtual) as (devices, _):
         was = _recorded_devices(recorded)
         comparison = _Comparison(_renaming(recorded, config, was, devices))
         with closing(observed(config, devices, len(found.batches))) as records:

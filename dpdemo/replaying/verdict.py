@@ -57,7 +57,7 @@ class _Pair(NamedTuple):
 def _pairs(expected: TensorRecord, got: TensorRecord, tolerance: Tolerance) -> Iterator[_Pair]:
     """Pair up the numbers: a value is allowed the round-off of the tensor's largest, a sum that of its terms.
 
-    For a small value is often the difference of large ones: its round-off is theirs.
+    A small value is often the difference of large ones, and has their round-off.
     """
     largest = float(expected.max_abs)
     scale = largest if math.isfinite(largest) else 0.0

@@ -54,7 +54,7 @@ def parse_kinds(text: str) -> tuple[Kind, ...]:
     """Read the value of `--fail-on`: kinds of finding, separated by commas.
 
     Raises:
-        UsageError: for a word that is no kind.
+        UsageError: for a word that is not a kind.
 
     """
     words = [word.strip() for word in text.split(",")]

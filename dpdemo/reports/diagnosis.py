@@ -1,4 +1,4 @@
-"""What `dpdemo doctor` answers: a person's questions about a model on several GPUs, a line each."""
+"""What `dpdemo doctor` answers: the questions that people have about a model on several GPUs, a line each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from dpdemo.reports.base import Report, Row, computed
 
 Mark = Literal["good", "look", "bad", "unknown"]
-"""How an answer turned out: `look` is no fault but worth a look, `unknown` was not asked or cannot be."""
+"""How an answer turned out: `look` is not a fault but worth a look, `unknown` was not asked or cannot be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Where one rank runs, in torchrun's words."""
+    """Where one rank runs, in torchrun's terms."""
 
     rank: int
     node: int

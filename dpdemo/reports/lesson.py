@@ -1,6 +1,6 @@
 """What the offline page is made of: the case that it opens with, a model's bytes, and golden cases.
 
-The page computes for itself, in the browser; the golden cases are what it is held against when it opens.
+The page computes for itself, in the browser; the golden cases are what it is compared with when it opens.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Answer = tuple[tuple[Group, ...], Sums, Stop | None]
 class ModelBytes:
     """What DataParallel copies of a model: bytes of a sample's input and output, and of a replica.
 
-    A number is None where nobody has counted it; `source` says where they are from.
+    A number is None where it was not counted; `source` says where they are from.
     """
 
     name: str

@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a GPU held at one moment of the step, and at what the program was."""
+    """What a GPU held at one moment of the step, and what the program was doing."""
 
     phase: str
     live_bytes: int
@@ -123,7 +123,7 @@ class GpuMemory:
 
     @computed
     def fits(self) -> bool:
-        """Whether the step runs, be it tightly."""
+        """Whether the step runs, even if tightly."""
         return self.answer != "does not fit"
 
 
@@ -200,7 +200,7 @@ class MemoryReport(Report):
 
     @computed
     def fits(self) -> bool:
-        """Whether the step runs on every GPU, be it tightly."""
+        """Whether the step runs on every GPU, even if tightly."""
         return all(gpu.fits for gpu in self.gpus)
 
     @computed

@@ -25,7 +25,7 @@ DEFAULT_BATCHES = 4
 """Batches recorded unless said otherwise: the tutorial's whole epoch, in some twenty kilobytes."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)] | Literal["nan", "inf", "-inf"]
-"""JSON has no word for what is no finite number."""
+"""JSON has no word for a number that is not finite."""
 
 
 class _Frozen(pydantic.BaseModel):
@@ -100,7 +100,7 @@ class RecordingFile(Recording):
 
 
 def _pieces(recording: Recording) -> Iterator[str]:
-    """Yield the JSON, a tensor a line, so that two recordings can be compared by `diff` too."""
+    """Yield the JSON, a tensor per line, so that two recordings can be compared by `diff` too."""
     whole = recording.model_dump(mode="json")
     batches, weights = whole.pop("batches"), whole.pop("weights")
     yield "{\n" + f' "schema": {json.dumps(SCHEMA)},\n'

@@ -84,7 +84,7 @@ class Workload:
 
     Gradients of the outputs travel where the loss is computed on what was gathered, those of the inputs where
     something before the split part is trained.
-    `rows` is None where only the bytes are known; `launches` where nobody counted them.
+    `rows` is None where only the bytes are known; `launches` where they were not counted.
     """
 
     name: str

@@ -228,7 +228,7 @@ class SweepReport(Report):
         )
 
     def largest(self, line: Line) -> int | None:
-        """Return the largest batch size of a line that fits, be it tightly; None where none does."""
+        """Return the largest batch size of a line that fits, even if tightly; None where none does."""
         runs = (place for place in reversed(range(len(self.batch_sizes))) if line.answer(place) in _RUNS)
         place = next(runs, None)
         return None if place is None else self.batch_sizes[place]

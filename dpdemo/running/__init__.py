@@ -1,4 +1,4 @@
-"""Running an epoch for real and reporting what was seen: a file a strategy.
+"""Running an epoch for real and reporting what was seen: a file per strategy.
 
 `dp.py` wraps the model in torch.nn.DataParallel, on the devices that `place.py` opens or `visible.py` finds.
 `ddp.py` launches ranks (`launching.py` readies this process for it), each a process of `ddp_worker.py` that

@@ -1,4 +1,4 @@
-"""The strategy of torch.nn.DataParallel: one process, one replica a GPU."""
+"""The strategy of torch.nn.DataParallel: one process, one replica per GPU."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from dpdemo.reports.split import SplitReport
 from dpdemo.reports.tracing import trace_batches
 from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
-from dpdemo.running.opening import opened_devices
+from dpdemo.running.opening import opened
 from dpdemo.running.speeds import with_measured_speeds
 from dpdemo.weighting import WeightedDataParallel
 
@@ -29,7 +29,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
         RunInterrupted: on Ctrl-C, with the report of the batches done so far.
 
     """
-    with opened_devices(config, virtual=virtual) as devices:
+    with opened(config, virtual=virtual) as (devices, _):
         if not virtual:  # a virtual GPU has no speed of its own
             config = with_measured_speeds(config, devices)
         report = SplitReport("run", config, devices, (), wrapped=_wrapped(config), virtual=virtual)
@@ -44,7 +44,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
 
 
 def place(config: Config, devices: Devices) -> Placement:
-    """Say how DataParallel splits a module over the devices, and where its neighbours go."""
+    """Describe how DataParallel splits a module over the devices, and where its neighbours go."""
     if devices.kind == "cpu":
         cpu = torch.device("cpu")
         return Placement(lambda module: nn.DataParallel(module, dim=config.dim), cpu, cpu)
@@ -76,7 +76,7 @@ def wrap_in_data_parallel(module: nn.Module, config: Config, device_ids: list[in
 
 
 def _traced(report: SplitReport, order: torch.Tensor | None) -> SplitReport:
-    """Add the way of the sample that the config names, from what was seen."""
+    """Trace the sample that the config names, from what was seen."""
     sample = report.config.trace_sample
     if sample is None:
         return report

@@ -30,7 +30,7 @@ _SMALL_BATCH_NUMBERS = 1 << 15
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told of an epoch as it runs: `learn` takes each output of the model, for DDP's backward."""
+    """What is told of an epoch as it runs: `learn` takes each output of the model, for DDP's backward."""
 
     progress: Progress | None = None
     learn: Callable[[object], None] | None = None

@@ -27,18 +27,6 @@ class Opened(NamedTuple):
 
 
 @contextmanager
-def opened_devices(config: Config, *, virtual: bool) -> Iterator[Devices]:
-    """Give the devices of a run for the length of a `with` block.
-
-    Raises:
-        UsageError: if a GPU is asked for that is not there, or virtual ones cannot be made.
-
-    """
-    with opened(config, virtual=virtual) as place:
-        yield place.devices
-
-
-@contextmanager
 def opened(config: Config, *, virtual: bool) -> Iterator[Opened]:
     """Give the devices of a run, with the ledger of virtual ones, for the length of a `with` block.
 

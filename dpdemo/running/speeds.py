@@ -19,7 +19,7 @@ _ALIKE = 0.05
 
 
 def with_measured_speeds(config: Config, devices: Devices) -> Config:
-    """Measure the speeds that `weights: auto` follows, unless they were said; a config needs none else."""
+    """Measure the speeds that `weights: auto` follows, unless they are given; other configs need none."""
     if config.weights != "auto" or config.speeds is not None:
         return config
     seconds = {ordinal: _seconds(_calls(config, ordinal, len(devices))) for ordinal in set(devices.ordinals)}
@@ -28,13 +28,13 @@ def with_measured_speeds(config: Config, devices: Devices) -> Config:
 
 
 def relative_speeds(seconds: list[float]) -> tuple[float, ...]:
-    """Turn the time of equal work on each GPU into its speed: 1 is the fastest, to two digits."""
+    """Turn each GPU's time for equal work into its speed: 1 is the fastest, to two digits."""
     fastest = min(seconds)
     return tuple(1.0 if fastest / one > 1 - _ALIKE else max(0.01, round(fastest / one, 2)) for one in seconds)
 
 
 def _calls(config: Config, ordinal: int, num_gpus: int) -> Callable[[], object]:
-    """Make a function that runs forward with an equal share of a batch on one GPU, and waits for its end."""
+    """Make a function that runs forward with an equal share of a batch on one GPU, and waits for it."""
     plain = config.model_copy(update={"weights": None})
     device = torch.device("cuda", ordinal)
     wrap = Placement(lambda module: nn.DataParallel(module, [ordinal], dim=config.dim), device, device)
@@ -52,7 +52,7 @@ def _calls(config: Config, ordinal: int, num_gpus: int) -> Callable[[], object]:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Time a call: the median of some, after one that warms up."""
+    """Time a call: the median of several, after one that warms up."""
     call()
     times = []
     for _ in range(_ROUNDS):

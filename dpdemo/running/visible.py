@@ -20,7 +20,7 @@ def chosen_devices(config: Config) -> Devices:
     """Choose the devices of a run: those asked for, else all visible GPUs, else the CPU.
 
     Raises:
-        UsageError: if a GPU is asked for that is not visible; never are fewer devices used than asked.
+        UsageError: if a GPU is asked for that is not visible; fewer devices than asked are never used.
 
     """
     visible = num_visible()
@@ -70,7 +70,7 @@ def _describe(ordinal: int) -> VisibleDevice:
 
 
 def why_no_gpu() -> str:
-    """Say why torch sees no GPU."""
+    """Explain why torch sees no GPU."""
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} is built without CUDA"
     return f"torch {torch.__version__} is built with CUDA, but finds no driver or GPU (is it hidden?)"

@@ -1,8 +1,9 @@
 """Predictions that are kept from one sweep to the next, so that the same ones are made once.
 
 Each question about a model has a file in the user's cache folder. A wrong prediction would be worse than
-none: it counts only while all holds that it was made from (`sources.py`), and a file that cannot be read or
-written is no error, only no help. What a model takes from a clock, a network or another program is not seen.
+none: it counts only while everything that it was made from is unchanged (`sources.py`), and a file that
+cannot be read or written is not an error; it just does not help. What a model takes from a clock, a network
+or another program is not seen.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ SCHEMA = "dpdemo.predictions/1"
 MOST_FILES = 64
 """How many are kept: the oldest go."""
 _OF_THE_TERMINAL = {"_", "COLUMNS", "LINES", "OLDPWD", "SHLVL", "WINDOWID", "TERM", "COLORTERM", "NO_COLOR"}
-"""Of the environment, what changes from call to call and decides nothing about a model."""
+"""What changes from call to call in the environment, and decides nothing about a model."""
 
 
 def cache_folder() -> Path:

@@ -102,7 +102,7 @@ def _cells(
 
 
 def _fitting(split: Line, need: Callable[[int], Need | Failure], capacity_bytes: int) -> _Cells:
-    """Find where a line stops fitting, by halves; all that lies between two equal answers answers so too."""
+    """Find where a line stops fitting, by halves; what lies between two equal answers has that answer too."""
     known: dict[int, Need | Failure] = {}
 
     def answer(place: int) -> str:
@@ -121,7 +121,7 @@ def _fitting(split: Line, need: Callable[[int], Need | Failure], capacity_bytes:
 
 
 def _halved(places: Sequence[int], answer: Callable[[int], str]) -> dict[int, str]:
-    """Ask for both ends, and between two that differ for the middle, until neighbours differ."""
+    """Ask for both ends, and for the middle between two that differ, until neighbours differ."""
     found: dict[int, str] = {}
 
     def fill(low: int, high: int) -> None:

@@ -81,7 +81,7 @@ class Predictions:
         return self._found[name]
 
     def _made(self, name: str, make: Callable[["OpenedModel"], Found]) -> Found:
-        """Make it, or say why the model cannot run the batch: other batches may do."""
+        """Make it, or note why the model cannot run the batch: other batches may work."""
         try:
             found = make(self._opened())
         except RunError as error:

@@ -43,7 +43,7 @@ class Question:
     anchors: tuple[Anchor, ...] = ()
 
     def check(self, of: Predicted) -> None:
-        """Check that all is there that a prediction needs.
+        """Check that everything is there that a prediction needs.
 
         Raises:
             UsageError: it is not, or the batch is not cut as torch does.
@@ -74,7 +74,7 @@ class Question:
         check_rows([anchor.rows for anchor in self.anchors])
 
     def assumed(self, of: Predicted) -> dict[str, str]:
-        """Name what a prediction stands on, for its readers."""
+        """Name what a prediction assumes, for its readers."""
         loss = self.training.loss
         told = {"inputs": self._shapes, "loss": "" if loss == "auto" else loss}
         if of == "speedup":

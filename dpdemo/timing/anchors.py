@@ -53,7 +53,7 @@ def check_anchors(anchors: Sequence[Anchor], workload: Workload) -> None:
 
 
 def check_rows(rows: Sequence[int | None]) -> None:
-    """Check that measured steps have different rows: two with the same tell nothing of any others.
+    """Check that measured steps have different rows: two with the same say nothing about any others.
 
     Raises:
         UsageError: they do not.

@@ -18,7 +18,7 @@ the module and its Python code around it some 20 µs.
 """
 
 REPLICA_MS: Final = Cost(0.008, 0.025)
-"""To copy one module, or to hang one tensor into its copy, in `torch.nn.parallel.replicate`: Python alone.
+"""To copy one module, or to attach one tensor to its copy, in `torch.nn.parallel.replicate`: Python alone.
 
 Measured on CPUs with the broadcast left out; docs/speed-up.md has the command.
 """

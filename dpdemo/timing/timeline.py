@@ -1,6 +1,6 @@
 """One step as lanes, blocks and arrows: who works, what is copied, and who waits for whom.
 
-With a measured step the axis is time, all ranges in their middles. Without one it is no time: copies get one
+With a measured step the axis is time, all ranges in their middles. Without one it is not time: copies get one
 half of it, each as long as its bytes, and work the other half, as long as its operators.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dpdemo.reports.speedup import PhaseCost, SpeedupReport, Strategy, Way
-from dpdemo.reports.timeline import Arrow, Block, Timeline, Work
+from dpdemo.reports.timeline import Arrow, Block, Timeline
 from dpdemo.timing.costs import DDP_SHARE, FORWARD_SHARE
 from dpdemo.timing.steps import MIDDLE
 
@@ -28,9 +28,9 @@ class _Drawn:
     blocks: list[Block] = field(default_factory=list)
     arrows: list[Arrow] = field(default_factory=list)
 
-    def work(self, lanes: Iterable[str], name: str, length: float, kind: Work = "compute") -> None:
+    def work(self, lanes: Iterable[str], name: str, length: float) -> None:
         for lane in lanes:
-            self.blocks.append(Block(lane=lane, name=name, start=self.now, length=length, work=kind))
+            self.blocks.append(Block(lane=lane, name=name, start=self.now, length=length, work="compute"))
         self.now += length
 
     def copy(

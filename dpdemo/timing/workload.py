@@ -1,7 +1,7 @@
 """What one GPU's share of a step weighs, where that is known without torch.
 
-Those are the built-in models, whose sizes follow from the config, and models of which the user says the
-bytes. A test holds the built-in ones against the genuine modules.
+Those are the built-in models, whose sizes follow from the config, and models of which the user gives the
+bytes. A test compares the built-in ones with the genuine modules.
 """
 
 from collections.abc import Callable

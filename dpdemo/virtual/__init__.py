@@ -9,19 +9,19 @@ ordinary CPU tensor whose storage carries a label that says which; Python sees t
 tensor. So genuine, unmodified `torch.nn.DataParallel` runs, with real numbers, real gradients and CUDA's own
 errors.
 
-How it is made, one mechanism a file, in the order to read them:
+How it is made, one mechanism per file, in the order to read them:
 
     labels.py    where a tensor lives: a label on its storage
     ledger.py    what each GPU holds, of which kind, and what was moved
     caching.py   what the caching allocator would have reserved; recorder.py: event by event;
                  snapshot.py: in the format of PyTorch's viewer
-    kinds.py     how it comes to light what a storage is for
+    kinds.py     what a storage is for, and how that comes to light
     dispatch.py  every operator: find the GPU of its operands, run it, label what came out
     direct.py    functions that are quicker to call than their operators
     placing.py   on which GPU an operator's operands are
     mismatch.py  operands on two devices: who may mix, and CUDA's error for those who may not, from
                  cuda_kernels.py, which lists CUDA's kernels, and clashes.py, in their own words
-    provenance.py whose a CPU tensor is: a user's, or one that C++ made
+    provenance.py who made a CPU tensor: the user, or C++
     refusals.py  dtypes that CUDA refuses, and what is not deterministic there
     cuda_only.py operators that only CUDA has
     rules.py     the operators that need more, each with the reason why
@@ -48,7 +48,7 @@ How it is made, one mechanism a file, in the order to read them:
     replicas.py  replicas take turns in device order, and never hang
     threads.py   new threads see the GPUs too
     needs.py     the private names of PyTorch that all this calls
-    patches.py   everything that is replaced in PyTorch, as one table
+    patches/     everything that is replaced in PyTorch, as tables
     lazy_init.py the one trace in C++, taken back
     block.py     `virtual_gpus(n)`, over state.py, which says what block is open
 """

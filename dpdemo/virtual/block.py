@@ -19,6 +19,7 @@ from dpdemo.virtual.ledger import KIND_NAMES, BytesMoved, Ledger
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.casting import Autocast
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
+from dpdemo.virtual.patches.applying import applied
 from dpdemo.virtual.recorder import Recorder
 from dpdemo.virtual.standins.generators import on_gpu
 from dpdemo.virtual.standins.lazy_init import forget_initialisation
@@ -97,7 +98,7 @@ class VirtualGpus:
 
     @property
     def phase(self) -> str:
-        """What the program is at, in words of your own: the ledger notes it beside each peak."""
+        """What the program is doing, in words of your own: the ledger notes it beside each peak."""
         return self._ledger.phase
 
     @phase.setter
@@ -192,7 +193,7 @@ def _enter(session: state.Session) -> None:
     with contextlib.ExitStack() as stack:
         autocast = Autocast()
         stack.callback(autocast.close)
-        stack.enter_context(patches.applied(patches.table(session, autocast)))
+        stack.enter_context(applied(patches.table(session, autocast)))
         stack.enter_context(guarded())
         stack.enter_context(questions_given_back())
         stack.enter_context(optimizers_watched())

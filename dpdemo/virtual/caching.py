@@ -39,7 +39,7 @@ class Block:
     following: Block | None = None
     is_free: bool = True
     requested: int = 0
-    frames: tuple[tuple[str, int, str], ...] = ()  # file, line and function of whoever asked
+    frames: tuple[tuple[str, int, str], ...] = ()  # file, line and function of the code that asked
 
 
 @dataclass(eq=False, slots=True)

@@ -35,7 +35,7 @@ _register_parameter: Any = nn.Module.register_parameter
 
 
 def mark(tensor: object, kind: Kind) -> bool:
-    """Say what a tensor's storage is for, and whether it is on a GPU at all."""
+    """Note what a tensor's storage is for; return whether it is on a GPU at all."""
     label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None
     if label is None:
         return False
@@ -44,7 +44,7 @@ def mark(tensor: object, kind: Kind) -> bool:
 
 
 def mark_all(tensors: Iterable[object], kind: Kind) -> bool:
-    """Say of each tensor what its storage is for, and whether any is on a GPU."""
+    """Note what the storage of each tensor is for; return whether any is on a GPU."""
     marked = [mark(tensor, kind) for tensor in tensors]  # all of them: `any` would stop at the first
     return any(marked)
 

@@ -2,15 +2,15 @@
 
 Bytes are counted by storage: views and aliases of one storage count once, and the storage's bytes come back
 the moment it dies. Each storage carries its own `Allocation` (see `labels.py`); when the storage goes, Python
-drops the allocation and its `__del__` gives the bytes back. No weak references, no registry to keep in step.
+drops the allocation and its `__del__` gives the bytes back. There are no weak references, and no registry to
+keep in step.
 
 Note [What the peak was made of]
 What a storage is for comes to light after it was made: a result is an activation once `backward` begins and
 it is still there, a gradient once it is accumulated. So its kind may change as long as it lives, and the
-composition of the peak must be told in retrospect. Three sums a GPU do that without a log. `held` is what
-lives now; `young` the part of it that was born after the peak; `gone` what lived at the peak and has died
-since. At the peak there was held - young + gone. Both of the latter start at nothing whenever there is a new
-peak.
+composition of the peak must be worked out in retrospect. Three sums per GPU do that without a log. `held` is
+what lives now; `young` the part of it that was born after the peak; `gone` what lived at the peak and has
+died since. At the peak there was held - young + gone. The last two start again from zero at every new peak.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class _Gpu:
 class Ledger:
     """Live and peak bytes of each GPU by kind, and the bytes moved; one for each `virtual_gpus` block.
 
-    `limits` has the capacity of each GPU, or None where there is none. `phase` is what the program is at, in
-    the words of whoever sets it.
+    `limits` has the capacity of each GPU, or None where there is none. `phase` is what the program is doing,
+    in the words of the code that sets it.
     """
 
     num_gpus: int

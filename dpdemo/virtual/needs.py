@@ -1,6 +1,6 @@
 """Every private name of PyTorch that the emulation calls, and what for: a new release fails here, by name.
 
-What is *replaced* stands in `patches.py`; this is what must be there for it to work. Both are read before
+What is *replaced* stands in `patches/`; this is what must be there for it to work. Both are read before
 anything else of the emulation is imported.
 """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpdemo.virtual.caching import Block
 
 Frames = tuple[tuple[str, int, str], ...]
-"""Whoever asked for memory, the innermost first: file, line and function."""
+"""Who asked for memory, innermost first: file, line and function."""
 
 _MOST_FRAMES = 12
 _OWN = ("dpdemo.", "torch.", "threading", "contextlib", "typer", "click")
@@ -28,8 +28,8 @@ _OWN = ("dpdemo.", "torch.", "threading", "contextlib", "typer", "click")
 class Event(NamedTuple):
     """A block taken ("alloc"), given back ("free") or refused ("oom").
 
-    Beside where and of which size: what was live after it, what the program was at, and who asked. Events of
-    all GPUs are numbered in one row.
+    Besides its place and size it has what was live after it, what the program was doing, and who asked. The
+    events of all GPUs are numbered together.
     """
 
     number: int
@@ -110,7 +110,7 @@ class Recorder:
         self.allocators[index].allocate(num_bytes)
 
     def forget_events(self) -> None:
-        """Drop the events so far: those of a step that was only to warm up."""
+        """Drop the events so far: those of a step that only warmed up."""
         self.events = [deque(maxlen=self.max_events) for _ in range(self.num_gpus)]
 
     def _note(self, action: str, index: int, block: Block, phase: str) -> None:

@@ -37,7 +37,7 @@ class CurrentDevice(threading.local):
     index = 0
     keeps_graph = False  # whether the backward pass that runs may be run again (`retain_graph`)
     uncounted = False  # whether what is made here takes no bytes (see `fused.py`)
-    is_beneath = False  # whether PyTorch's own Python kernels run, which take GPU tensors for what they are
+    is_beneath = False  # whether PyTorch's own Python kernels run, which see tensors as C++ does
     is_moving = False  # whether a module is between two devices, and its gradients not yet where it is
     names_host = False  # whether "cpu" in a conversion means the host (a wrapper of tensors moves there)
     inside = False  # whether a `VirtualGpuMode` was entered in this thread
@@ -64,7 +64,7 @@ class Session:
     current: CurrentDevice = field(default_factory=CurrentDevice)
     pid: int = field(default_factory=os.getpid)
     host_key: str = field(init=False)  # the same for storages of the host that are the user's
-    settings: dict[str, Any] = field(default_factory=dict)  # what a program sets that changes nothing here
+    settings: dict[str, Any] = field(default_factory=dict)  # settings of the program that change nothing here
     entered: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # what leaving takes back
     modules: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)  # those with parts on a GPU
 

@@ -65,13 +65,13 @@ def device_index(tensor: torch.Tensor) -> int | None:
 
 
 def _own_index(tensor: torch.Tensor) -> int | None:
-    """Return the GPU that C++ itself says, as it does of fake tensors."""
+    """Return the GPU that C++ itself names, as it does for fake tensors."""
     own: torch.device = _device.__get__(tensor)
     return own.index if own.type == "cuda" else None
 
 
 def has_operators_of_its_own(kind: Any) -> bool:
-    """Return whether operators on tensors of a class are the class's own (`__torch_dispatch__`)."""
+    """Return whether a class of tensors has operators of its own (`__torch_dispatch__`)."""
     return kind.__torch_dispatch__ is not _plain_dispatch
 
 
@@ -105,7 +105,7 @@ def _copy_parts(
 
 
 def _copied(tensor: torch.Tensor, target: int | None, options: dict[str, Any]) -> torch.Tensor:
-    """Copy the numbers of `tensor`, if it has any; what is known of them goes with a copy that has none."""
+    """Copy the numbers of `tensor`, if it has any; a copy that has none takes over what is known of them."""
     options = {**options, "copy": True}
     if not the_session().is_meta:
         return _original_to(tensor, **options)

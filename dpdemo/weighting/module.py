@@ -96,7 +96,7 @@ class WeightedDataParallel(nn.DataParallel[Module]):
         return f"weights={self.weights}" if self.chunks is None else f"chunks={self.chunks}"
 
     def forward(self, *inputs: object, **kwargs: object) -> object:
-        """Call DataParallel's forward, whose steps are told which GPUs have a chunk."""
+        """Call DataParallel's forward, with steps that know which GPUs have a chunk."""
         outer, _call.used = _call.used, []
         try:
             return super().forward(*inputs, **kwargs)

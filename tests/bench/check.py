@@ -7,12 +7,12 @@ DataParallel, and nothing else. One run, taking turns, medians of the processor'
 """
 
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+from ratios import NUM_GPUS, seconds
 from torch import nn
 
 from dpdemo.checking import check
@@ -22,7 +22,6 @@ from dpdemo.virtual import virtual_gpus
 
 ROUNDS = 9
 STEPS = 30
-NUM_GPUS = 4
 BATCH_SIZE = 32
 
 
@@ -145,13 +144,6 @@ def check_small_models(goal: float) -> None:
     print(f"{len(SMALL)} small models: a check takes {took * 1000:.0f} ms of the processor")
     verdict = "met" if ratio <= goal else "MISSED"
     print(f"check ÷ one plain forward and backward {ratio:>8.0f}   (at most {goal:.0f}) {verdict}")
-
-
-def seconds(work: Callable[[], None]) -> float:
-    """Give the processor's time for one piece of work."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def compare(name: str, baseline: Callable[[], None], work: Callable[[], None], goal: float) -> None:

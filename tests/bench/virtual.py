@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import statistics
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import torch
+from ratios import NUM_GPUS, encoder, report, seconds, step
 from torch import nn
 
 from dpdemo.virtual import virtual_gpus
@@ -21,20 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUNDS = 5
-NUM_GPUS = 4
 CALLS = 5000
-
-
-def encoder() -> nn.Module:
-    """Build a 4-layer transformer encoder of width 256."""
-    layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
-    return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
-
-
-def step(model: nn.Module, batch: torch.Tensor) -> None:
-    """Run forward and backward once."""
-    model(batch).square().mean().backward()
-    model.zero_grad()
 
 
 def chunks_by_hand(model: nn.Module, batch: torch.Tensor) -> None:
@@ -44,13 +31,6 @@ def chunks_by_hand(model: nn.Module, batch: torch.Tensor) -> None:
     torch.cat(outputs).square().mean().backward()
     for parameters in zip(*(one.parameters() for one in copies), strict=True):
         sum(parameter.grad for parameter in parameters)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return the processor's time for one call."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def one_round(model: nn.Module, batch: torch.Tensor) -> list[float]:
@@ -86,18 +66,11 @@ def medians(measure: Callable[[], list[float]]) -> list[float]:
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 
-def report(what: str, value: float, bound: float) -> bool:
-    """Print one figure and tell whether it keeps its bound."""
-    held = value <= bound
-    print(f"{what:<74} {value:6.2f}  (at most {bound:g}){'' if held else '  NOT HELD'}")
-    return held
-
-
 def main() -> int:
     """Measure and report."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model, batch = encoder(), torch.randn(32, 64, 256)
+    model, batch = encoder(4, 256), torch.randn(32, 64, 256)
     plain, virtual = medians(microseconds_an_op)
     cpu, gpu, hand, dp = medians(lambda: one_round(model, batch))
     print(f"torch {torch.__version__}, one thread, medians of {ROUNDS} rounds")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import statistics
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import torch
+from ratios import NUM_GPUS, encoder, report, seconds, step
 from torch import nn
 
 import dpdemo
@@ -23,28 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUNDS = 15
-NUM_GPUS = 4
 MANY = 100_000
-
-
-def encoder() -> nn.Module:
-    """Build a 2-layer transformer encoder of width 128."""
-    layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-
-def step(model: nn.Module, batch: torch.Tensor) -> None:
-    """Run forward and backward once."""
-    model(batch).square().mean().backward()
-    model.zero_grad()
-
-
-def seconds(work: Callable[[], object], times: int) -> float:
-    """Return the processor's time for so many calls."""
-    began = time.process_time()
-    for _ in range(times):
-        work()
-    return time.process_time() - began
 
 
 def ratio(one: Callable[[], object], other: Callable[[], object], times: int = 1) -> float:
@@ -70,13 +49,6 @@ def of_previews() -> float:
     return seconds(lambda: predict(many), 20) / 20 - seconds(lambda: predict(eight), 20) / 20
 
 
-def report(what: str, value: float, bound: float) -> bool:
-    """Print one figure and tell whether it keeps its bound."""
-    held = value <= bound
-    print(f"{what:<84} {value:6.3f}  (at most {bound:g}){'' if held else '  NOT HELD'}")
-    return held
-
-
 def main() -> int:
     """Measure and report."""
     torch.manual_seed(0)
@@ -86,7 +58,7 @@ def main() -> int:
     held = [
         report(
             "transformer encoder, WeightedDataParallel ÷ DataParallel",
-            of_calls(encoder(), torch.randn(16, 32, 128), 1),
+            of_calls(encoder(2, 128), torch.randn(16, 32, 128), 1),
             1.05,
         ),
         report(

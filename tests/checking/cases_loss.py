@@ -154,14 +154,16 @@ def sums_and_counts_are_returned():
     return Model(), tokens()
 
 
+class Towers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.image = nn.Linear(4, 3)
+        self.text = nn.Linear(4, 3)
+
+
 @trigger("DP502", "compares each sample with every other")
 def all_pairs_are_compared_in_forward():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.image = nn.Linear(4, 3)
-            self.text = nn.Linear(4, 3)
-
+    class Model(Towers):
         def forward(self, a, b):
             return self.image(a) @ self.text(b).T
 
@@ -170,12 +172,7 @@ def all_pairs_are_compared_in_forward():
 
 @twin("DP502")
 def pairs_are_compared_outside():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.image = nn.Linear(4, 3)
-            self.text = nn.Linear(4, 3)
-
+    class Model(Towers):
         def forward(self, a, b):
             return self.image(a), self.text(b)
 

@@ -383,17 +383,21 @@ def lengths_are_brought_back_to_the_cpu():
 # ---- what is cut, and must not be, or along another dimension ----
 
 
+class Attentive(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x, mask):
+        return self.attention(x, x, x, attn_mask=mask)[0]
+
+
 @trigger("DP205", "`mask` is cut into chunks with the batch", "they run when each gets it whole")
 def a_mask_as_long_as_the_batch_is_cut():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-
-        def forward(self, x, mask):
-            return self.attention(x, x, x, attn_mask=mask)[0]
-
-    return Model(), (torch.randn(8, 8, 4, generator=torch.Generator().manual_seed(1)), torch.zeros(8, 8))
+    return Attentive(), (
+        torch.randn(8, 8, 4, generator=torch.Generator().manual_seed(1)),
+        torch.zeros(8, 8),
+    )
 
 
 @trigger("DP201", "`edge_index` has 2 of 8 rows")
@@ -522,15 +526,10 @@ def two_masks_as_long_as_the_batch_are_cut():
 
 @trigger("DP205", "`mask` is cut into chunks")
 def a_mask_shorter_than_the_batch_is_told_once():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-
-        def forward(self, x, mask):
-            return self.attention(x, x, x, attn_mask=mask)[0]
-
-    return Model(), (torch.randn(8, 5, 4, generator=torch.Generator().manual_seed(1)), torch.zeros(5, 5))
+    return Attentive(), (
+        torch.randn(8, 5, 4, generator=torch.Generator().manual_seed(1)),
+        torch.zeros(5, 5),
+    )
 
 
 @trigger("DP205", "`adjacency` of shape (8, 8) relates each row of the batch to every other")

@@ -1,23 +1,14 @@
 """Rules of state and of chunks in replicas: DP301 to DP316."""
 
 import torch
-from casetable import Net, Recurrent, steps, trigger, twin, with_batchnorm, x
+from casetable import Counting, Net, Recurrent, steps, trigger, twin, with_batchnorm, x
 from torch import nn
 from torch.nn import functional
 
 
 @trigger("DP301", "`steps` goes from 0 to 1", "stays 0")
 def a_counter_never_counts():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.steps = 0
-
-        def forward(self, x):
-            self.steps += 1
-            return self.fc(x)
-
-    return Model(), x()
+    return Counting(), x()
 
 
 @trigger("DP301", "`features` is set in forward and lost")
@@ -287,15 +278,6 @@ def a_meter_on_self_is_updated():
 
 @trigger("DP301", "`0.steps` goes from 0 to 1")
 def a_counter_counts_behind_dropout():
-    class Counting(Net):
-        def __init__(self):
-            super().__init__()
-            self.steps = 0
-
-        def forward(self, x):
-            self.steps += 1
-            return self.fc(x)
-
     return nn.Sequential(Counting(), nn.Dropout(0.2)), x()
 
 

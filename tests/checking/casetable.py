@@ -55,6 +55,18 @@ class Linear(Net):
         return self.fc(x)
 
 
+class Counting(Net):
+    """A model that counts its calls, which a replica does in vain."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, x):
+        self.steps += 1
+        return self.fc(x)
+
+
 class Head(nn.Module):
     """A model of which one part is in DataParallel."""
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cases_loss import Classifier, PerToken, tokens
-from casetable import Linear, Net, x
+from casetable import Counting, Linear, Net, x
 from test_watching import codes, report_on
 from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
@@ -72,16 +72,6 @@ def test_losses_divided_by_the_count_of_the_whole_batch_are_right_when_they_are_
 
 
 # ---- around DataParallel's own forward ----
-
-
-class Counting(Net):
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-
-    def forward(self, x):
-        self.steps += 1
-        return self.fc(x)
 
 
 class Balanced(nn.DataParallel):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from cases import TRIGGERS, TWINS
 from cases_scatter import Lengths
-from casetable import Linear, Net, steps, x
+from casetable import Counting, Linear, Net, steps, x
 from torch import nn
 
 from dpdemo.checking import program
@@ -578,15 +578,6 @@ def test_two_models_of_a_script_are_judged_each_by_itself():
         def forward(self, x):
             return self.fc(x).sum()
 
-    class Counting(Net):
-        def __init__(self):
-            super().__init__()
-            self.steps = 0
-
-        def forward(self, x):
-            self.steps += 1
-            return self.fc(x)
-
     def script():
         nn.DataParallel(Linear().cuda())(x(16).cuda())
         nn.DataParallel(Summing().cuda())(x(8).cuda()).sum().backward()
@@ -603,15 +594,6 @@ def test_state_is_lost_behind_a_scatter_of_the_users_own_too():
     class Uneven(nn.DataParallel):
         def scatter(self, inputs, kwargs, device_ids):
             return [(inputs[0][:2].to("cuda:0"),), (inputs[0][2:].to("cuda:1"),)], [{}, {}]
-
-    class Counting(Net):
-        def __init__(self):
-            super().__init__()
-            self.steps = 0
-
-        def forward(self, x):
-            self.steps += 1
-            return self.fc(x)
 
     assert codes(report_on(lambda: Uneven(Counting().cuda())(x(8).cuda()))) == {"DP301"}
 

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 import torch
 from jsonforms import keeps_to
-from processes import PATIENCE_SECONDS, run
+from processes import PATIENCE_SECONDS, loaded_by
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
 pytestmark = needs_no_gpu
@@ -289,17 +289,7 @@ def test_bad_usage_is_said_with_exit_code_2_before_anything_runs(dpdemo, options
 
 
 def test_bad_usage_loads_no_torch():
-    code = """
-import sys
-sys.argv = ["dpdemo", "exec", "--gpus", "2", "no/such.py"]
-from dpdemo.cli import main
-try:
-    main()
-except SystemExit as stop:
-    print(stop.code, "torch" in sys.modules, "rich" in sys.modules)
-"""
-    done = run([sys.executable, "-c", code], check=True)
-    assert done.stdout == "2 False False\n"
+    assert loaded_by("exec", "--gpus", "2", "no/such.py") == ["2", "False", "False"]
 
 
 SHORT_TENSOR = """

@@ -6,7 +6,6 @@ Each runs in a forked process, with bounded memory and time, in a folder with a 
 is printed; with the same seed and number the same line is run again: --seed 7 --only 123.
 """
 
-import argparse
 import gc
 import io
 import os
@@ -19,6 +18,8 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+
+from hunting import hunt
 
 MEMORY_BYTES = 12 << 30  # of addresses: torch alone maps some
 PATIENCE_SECONDS = 600  # it ends a hang and measures nothing
@@ -312,23 +313,10 @@ def runs(seed, seconds, only=None, most=None):
         start = numbers.stop
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
-    parser.add_argument("--only", type=int)
-    parser.add_argument("--most", type=int)
-    chosen = parser.parse_args()
-    print(f"seed {chosen.seed}", flush=True)
-    faults = number = 0
-    for number, line, fault in runs(chosen.seed, chosen.seconds, chosen.only, chosen.most):
-        if fault:
-            faults += 1
-            short = [word if len(word) < 60 else f"{word[:20]}…({len(word)})" for word in line]
-            print(f"\n#{number}: dpdemo {shlex.join(short)!a}\n{fault}", flush=True)
-    print(f"{number + 1} command lines, {faults} with a fault (seed {chosen.seed})")
-    sys.exit(faults > 0)
+def shown(line):
+    short = [word if len(word) < 60 else f"{word[:20]}…({len(word)})" for word in line]
+    return f"dpdemo {shlex.join(short)!a}"
 
 
 if __name__ == "__main__":
-    main()
+    hunt(__doc__, "command lines", runs, shown, options=("only", "most"))

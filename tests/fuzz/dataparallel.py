@@ -8,13 +8,12 @@ kernels see the same shapes), gradients and parameters to the last digits of flo
 buffers as those of chunk 0.
 """
 
-import argparse
 import copy
 import random
-import sys
 import time
 
 import torch
+from hunting import hunt
 from torch import nn
 
 from dpdemo.arithmetic.tolerance import tolerance_of
@@ -232,20 +231,5 @@ def runs(seed, seconds, most=None):
         number += 1
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
-    chosen = parser.parse_args()
-    print(f"seed {chosen.seed}", flush=True)
-    differing = number = 0
-    for number, given, found in runs(chosen.seed, chosen.seconds):
-        if found:
-            differing += 1
-            print(f"#{number}: {found}\n{given}", flush=True)
-    print(f"{number + 1} programs, {differing} differ from chunks by hand (seed {chosen.seed})")
-    sys.exit(differing > 0)
-
-
 if __name__ == "__main__":
-    main()
+    hunt(__doc__, "programs that were held against chunks by hand", runs, str)

@@ -6,7 +6,6 @@ What must not be left: a traceback, a partial or temporary file, a replaced func
 command runs in a forked process; the moment is drawn from the time that it takes when it is left alone.
 """
 
-import argparse
 import atexit
 import importlib
 import json
@@ -22,6 +21,7 @@ import types
 from pathlib import Path
 
 from commandline import Sink, furnish, prepared
+from hunting import hunt
 
 COMMANDS = (
     "run --virtual --gpus 3 --save r.json",
@@ -206,20 +206,5 @@ def _recording():
         return (Path(name) / "r.json").read_text()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
-    chosen = parser.parse_args()
-    print(f"seed {chosen.seed}", flush=True)
-    faults = number = 0
-    for number, line, delay, fault in runs(chosen.seed, chosen.seconds):
-        if fault:
-            faults += 1
-            print(f"#{number}: dpdemo {line}, Ctrl-C after {delay} s\n{fault}", flush=True)
-    print(f"{number + 1} interrupts, {faults} with a fault (seed {chosen.seed})")
-    sys.exit(faults > 0)
-
-
 if __name__ == "__main__":
-    main()
+    hunt(__doc__, "interrupts", runs, lambda line, delay: f"dpdemo {line}, Ctrl-C after {delay} s")

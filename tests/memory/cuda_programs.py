@@ -1,4 +1,4 @@
-"""Training programs whose memory is foretold here, and measured on a real GPU by `against_cuda.py`."""
+"""Training programs whose memory is predicted here, and measured on a real GPU by `against_cuda.py`."""
 
 import itertools
 from collections.abc import Callable

@@ -102,7 +102,7 @@ def test_no_torch_is_imported():
         ({"gpus": 2, "processes": 3}, "as many processes as GPUs, got 3 and 2", "leave `processes` out"),
         ({"gpus": 4, "batch_size_is": "global"}, "that the 4 ranks divide, got 30", "choose 28 or 32"),
         ({"gpus": 40, "batch_size_is": "global"}, "that the 40 ranks divide, got 30", "choose 40, or"),
-        ({"gpus": 200, "sampler_drop_last": True}, "at least one sample a rank", "fewer ranks"),
+        ({"gpus": 200, "sampler_drop_last": True}, "at least one sample per rank", "fewer ranks"),
         ({"gpus": 20, "drop_last": True}, "< 30 per batch with drop_last", "smaller batch"),
         ({"gpus": 2, "output_device": 1}, "expected no output device under ddp, got 1", "gathers nothing"),
     ],

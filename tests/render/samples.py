@@ -9,6 +9,7 @@ from rich.console import Console
 
 import dpdemo
 from dpdemo.render import write
+from dpdemo.reports.base import Report
 from dpdemo.reports.split import Outside, ReplicaRun, SplitReport
 
 INT64_MAX = 2**63 - 1
@@ -50,7 +51,7 @@ def interrupted() -> SplitReport:
 
 
 def drawn(
-    report: SplitReport, form: str = "table", *, width: int = 80, encoding: str = "utf-8", **options: Any
+    report: Report, form: str = "table", *, width: int = 80, encoding: str = "utf-8", **options: Any
 ) -> str:
     """Write a report as a pipe would receive it."""
     raw = io.BytesIO()

@@ -1,17 +1,16 @@
 """The picture of an explanation, its sentences and its JSON."""
 
 import dataclasses
-import io
 import math
 
 import pytest
 from jsonforms import keeps_to
-from rich.console import Console
+from samples import drawn
 
 from dpdemo.bytesize import size
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.render import save, write
+from dpdemo.render import save
 from dpdemo.render.explanation import same_as_data_parallel, same_as_plain
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.explanation import Explanation, ModuleSize, Move, Part, Proof, Step
@@ -57,14 +56,6 @@ def explanation(rows, *, devices=None, out=0, **proof):
             proof=Proof(**{**shown, **proof}),
         )
     )
-
-
-def drawn(found, *, width=80, encoding="utf-8", form="table"):
-    raw = io.BytesIO()
-    with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
-        write(found, form, Console(file=file, width=width, _environ={}))
-        file.flush()
-        return raw.getvalue().decode(encoding)
 
 
 @pytest.mark.parametrize("width", [80, 50])

@@ -1,13 +1,11 @@
 """The verdict of a replay in words and in JSON."""
 
-import io
 import math
 
 import pytest
 from jsonforms import keeps_to
-from rich.console import Console
+from samples import drawn
 
-from dpdemo.render import write
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.replay import Difference, Replay
 
@@ -23,14 +21,6 @@ def replay(verdict="identical", **changes):
         "num_batches": 4, "num_tensors": 46, "num_inexact": 0, "largest": None, "first": None,
     }  # fmt: skip
     return Replay(verdict, **{**values, **changes})
-
-
-def drawn(found, *, width=80, encoding="utf-8", form="table"):
-    raw = io.BytesIO()
-    with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
-        write(found, form, Console(file=file, width=width, _environ={}))
-        file.flush()
-        return raw.getvalue().decode(encoding)
 
 
 def test_identical_is_one_line_and_both_sides():

@@ -15,11 +15,11 @@ from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import DeviceCheckType, DispatchKey, NativeFunctionsGroup
 
 TARGET = Path(__file__).parents[2] / "dpdemo" / "virtual" / "ops" / "cuda_kernels.py"
-HEADER = '''"""Which operators have a kernel for CUDA, and which of those compare devices: torch {version}.
+HEADER = '''"""Which kernels for CUDA compare the devices of all operands before they run: torch {version}.
 
 Written by tests/virtual/cuda_kernels.py from native_functions.yaml; do not edit. The name of an operator's
-overload follows a dot. STRUCTURED and PLAIN kernels compare all operands before they run, and name themselves
-in two ways; those of UNCHECKED leave it to TensorIterator, or to themselves.
+overload follows a dot. STRUCTURED and PLAIN kernels name themselves in two ways. All others leave the
+comparison to TensorIterator, or make it themselves.
 """
 
 # ruff: noqa: SIM905 - a thousand names are easier to read, and to compare, as text
@@ -28,21 +28,19 @@ in two ways; those of UNCHECKED leave it to TensorIterator, or to themselves.
 
 
 def kernels() -> dict[str, set[str]]:
-    """Return the names of operators with a kernel for CUDA, by kind."""
+    """Return the names of operators whose kernel for CUDA compares devices, by kind."""
     root = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
     parsed = parse_native_yaml(str(root / "native_functions.yaml"), str(root / "tags.yaml"))
     cuda = parsed.backend_indices[DispatchKey.CUDA]
-    found: dict[str, set[str]] = {"STRUCTURED": set(), "PLAIN": set(), "UNCHECKED": set()}
+    found: dict[str, set[str]] = {"STRUCTURED": set(), "PLAIN": set()}
     for group in get_grouped_native_functions(parsed.native_functions):
         is_group = isinstance(group, NativeFunctionsGroup)
         is_structured = is_group and group.structured and cuda.has_kernel(group)
         for function in group.functions() if is_group else [group]:
             if not is_structured and cuda.get_kernel(function) is None:
                 continue
-            kind = "STRUCTURED" if is_structured else "PLAIN"
-            if function.device_check is DeviceCheckType.NoCheck:
-                kind = "UNCHECKED"
-            found[kind].add(str(function.func.name))
+            if function.device_check is not DeviceCheckType.NoCheck:
+                found["STRUCTURED" if is_structured else "PLAIN"].add(str(function.func.name))
     return found
 
 

@@ -20,7 +20,7 @@ from dpdemo.virtual import virtual_gpus
 
 
 class Verdicts(unittest.TextTestResult):
-    """Prints one line a test."""
+    """Prints one line per test."""
 
     def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().addSuccess(test)

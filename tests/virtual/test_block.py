@@ -14,6 +14,7 @@ from dpdemo.arithmetic.cards import VIRTUAL
 from dpdemo.virtual import VirtualGpuError, is_active, patches, state, virtual_gpus
 from dpdemo.virtual.block import _open
 from dpdemo.virtual.ops.casting import Autocast
+from dpdemo.virtual.patches.applying import Patch, attributes
 
 ABSENT = object()
 
@@ -25,17 +26,13 @@ def snapshot() -> list[tuple[Any, str, Any]]:
         table = patches.table(session, Autocast())
     finally:
         state.session = None
-    return [
-        (patch.owner, patch.name, patches.attributes(patch.owner).get(patch.name, ABSENT)) for patch in table
-    ]
+    return [(patch.owner, patch.name, attributes(patch.owner).get(patch.name, ABSENT)) for patch in table]
 
 
 def changed(before: list[tuple[Any, str, Any]]) -> list[str]:
     """Name the attributes that are no longer what they were."""
     return [
-        f"{owner}.{name}"
-        for owner, name, value in before
-        if patches.attributes(owner).get(name, ABSENT) is not value
+        f"{owner}.{name}" for owner, name, value in before if attributes(owner).get(name, ABSENT) is not value
     ]
 
 
@@ -58,8 +55,8 @@ def test_an_exception_while_patching_puts_back_what_was_replaced(monkeypatch: py
     before = snapshot()
     table = patches.table
 
-    def broken(*given: Any) -> list[patches.Patch]:
-        return [*table(*given), patches.Patch(object(), "nothing", 1, "cannot be set")]
+    def broken(*given: Any) -> list[Patch]:
+        return [*table(*given), Patch(object(), "nothing", 1, "cannot be set")]
 
     monkeypatch.setattr(patches, "table", broken)
     with pytest.raises(TypeError, match="__dict__"), virtual_gpus(2):

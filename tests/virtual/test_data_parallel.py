@@ -58,7 +58,7 @@ def network(kind: str) -> nn.Module:
 
 
 def by_hand(model: nn.Module, batch: torch.Tensor, num_gpus: int) -> dict[str, Any]:
-    """Do what DataParallel documents, on the CPU: a copy a chunk, gradients added, buffers of chunk 0.
+    """Do what DataParallel documents, on the CPU: a copy per chunk, gradients added, buffers of chunk 0.
 
     Each chunk lies in memory of its own, as on its GPU: a kernel may look at where its operands begin.
     """

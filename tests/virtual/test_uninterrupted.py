@@ -7,29 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from test_block import changed, snapshot
 
-from dpdemo.virtual import block, is_active, patches, state, virtual_gpus
-from dpdemo.virtual.ops.casting import Autocast
+from dpdemo.virtual import block, is_active, virtual_gpus
 from dpdemo.virtual.uninterrupted import uninterrupted
 
 PLACE = str(Path(block.__file__).parent)
-ABSENT = object()
-
-
-def snapshot() -> list[tuple[Any, Any, Any]]:
-    with virtual_gpus(2):
-        table = patches.table(state.the_session(), Autocast())
-    return [
-        (patch.owner, patch.name, patches.attributes(patch.owner).get(patch.name, ABSENT)) for patch in table
-    ]
-
-
-def changed(before: list[tuple[Any, Any, Any]]) -> list[str]:
-    return [
-        f"{owner}.{name}"
-        for owner, name, value in before
-        if patches.attributes(owner).get(name, ABSENT) is not value
-    ]
 
 
 def interrupted_at(number: int) -> int:

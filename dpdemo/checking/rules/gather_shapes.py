@@ -38,7 +38,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
             if replica.structure == first or per_sample(probe, call) is not None:
                 continue
             if "None" in replica.structure + first:
-                continue  # DP404 tells that story
+                continue  # that is DP404
             yield Found(
                 "structure",
                 f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
@@ -150,7 +150,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
     for probe, call in gathered_calls(evidence):
         yield from _in_another_order(probe, evidence)
         alone = {leaf.path: leaf.shape for leaf in probe.single.output}
-        pairs = {path for path, _ in all_pairs(probe)}  # DP502 tells that story
+        pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
         for path, shapes in _shapes(call).items():
             whole = alone.get(path)
             if whole is None or len(whole) != len(shapes[0]) or call.rows < 2:
@@ -263,7 +263,7 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
             if math.prod(whole) < 2 or set(shapes) != {whole} or len(shapes) != len(call.replicas):
                 continue  # one number is DP401's, and of none there is nothing to join
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
-                continue  # DP408 tells that story, or DP590
+                continue  # that is DP408, or DP590
             dim = _from_the_start(call.dim, len(whole))
             if dim >= len(whole) or whole[dim] == call.rows:
                 continue
@@ -305,5 +305,5 @@ def gather_failed(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, _, error in gather_failures(evidence):
         if any(all_pairs(probe)):
-            continue  # DP502 tells that story
+            continue  # that is DP502
         yield Found(error.message, f"the results cannot be gathered: {error}", forward_place(evidence), probe)

@@ -65,7 +65,7 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
 
 
 def _is_reduced(probe: Probe) -> bool:
-    """Whether a program has been seen to make one number of its replicas' losses, or wants no gradients."""
+    """Return whether a program was seen to reduce its replicas' losses, or wants no gradients."""
     return probe.is_programs
 
 

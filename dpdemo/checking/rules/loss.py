@@ -92,7 +92,7 @@ def _why_uneven(sizes: list[int]) -> str:
 
 
 def _is_faithful(probe: Probe) -> bool:
-    """Whether the losses are what the chunks give: neither another model's nor BatchNorm's doing."""
+    """Return whether the losses are what the chunks give: neither another model's nor BatchNorm's doing."""
     comparison = probe.comparison
     return comparison.equals_chunkwise is not False and not (probe.mode == "train" and probe.norms_batches)
 
@@ -166,7 +166,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if comparison.values_equal is not False or not comparison.equals_chunkwise or comparison.blamed:
             continue
         if comparison.reordered:
-            continue  # DP409 tells that story
+            continue  # that is DP409
         if probe.mode == "train" and probe.norms_batches:
             continue
         yield Found(
@@ -184,7 +184,7 @@ def _result(path: str | None) -> str:
 
 
 def _has_another_shape(probe: Probe) -> bool:
-    """Whether a result has another shape, other than a number that became a vector: DP401 tells of it."""
+    """Return whether a result has another shape, except a number that became a vector (that is DP401)."""
     comparison, call = probe.comparison, probe.call
     if comparison.differing is None or comparison.loss_path is not None:
         return False

@@ -75,7 +75,7 @@ def _parameter_repair(place: Place | None, evidence: Evidence) -> tuple[str, str
 
 
 def _is_off(probe: Probe) -> bool:
-    """Whether numbers differ for another reason than chunks."""
+    """Return whether numbers differ for another reason than chunks."""
     comparison = probe.comparison
     if comparison.values_equal is False and comparison.equals_chunkwise is False:
         return True

@@ -21,7 +21,7 @@ def _changes(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateChan
 
 
 def _ran(probe: Probe) -> bool:
-    """Whether any replica came to run forward: a call that failed before says nothing about state."""
+    """Return whether any replica came to run forward: a call that failed before says nothing about state."""
     call = probe.call
     return call is not None and any(replica.output is not None or replica.raised for replica in call.replicas)
 
@@ -46,9 +46,9 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         if change.kind == "mode" and _is_below(change, probe):
             continue
         if change.single == "True" and any(one.kind == "hooks" for one in probe.changes):
-            continue  # it says that the hooks are there: DP317 tells that story
+            continue  # it says that the hooks are there: that is DP317
         if change.kind == "parameter" and _asks_for_parameters(probe):
-            continue  # DP308 tells that story
+            continue  # that is DP308
         if change.harmless:
             harmless.setdefault(change.path, (probe, change))
             continue
@@ -70,12 +70,12 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
 
 
 def _asks_for_parameters(probe: Probe) -> bool:
-    """Whether forward went through parameters(), of which replicas have none."""
+    """Return whether forward went through parameters(), of which replicas have none."""
     return any(event.kind == "named_parameters" for call in probe.calls for event in call.events)
 
 
 def _is_below(change: StateChange, probe: Probe) -> bool:
-    """Whether a module around this one changes its mode too, which is then what forward has called."""
+    """Return whether a module around this one changes its mode too, which is then what forward has called."""
     path = change.path.rpartition(".")[0]
     others = [one.path.rpartition(".")[0] for one in probe.changes if one.kind == "mode"]
     return any(path != other and (not other or path.startswith(f"{other}.")) for other in others)

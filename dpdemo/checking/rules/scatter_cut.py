@@ -77,7 +77,7 @@ def _whole_repair(leaf: Leaf, call: Call, probe: Probe, *, is_graph: bool = Fals
 
 
 def _is_graph(leaf: Leaf) -> bool:
-    """Whether a tensor looks like the edges of a graph: two rows of node numbers."""
+    """Return whether a tensor looks like the edges of a graph: two rows of node numbers."""
     return leaf.shape is not None and len(leaf.shape) == 2 and leaf.shape[0] == 2 and leaf.dtype == "int64"
 
 
@@ -212,7 +212,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
     """
     whole = must_stay_whole(evidence)
     if any(probe.comparison.batch_dims for probe in evidence.probes):
-        return  # DP216 tells that story
+        return  # that is DP216
     for probe, call in evidence.calls:
         names = [leaf.path for leaf in call.tensor_arguments if leaf.path in whole]
         if names and (probe.comparison.blamed or probe.comparison.needed_whole):
@@ -247,7 +247,7 @@ def _of_other_sizes(probe: Probe, call: Call) -> Iterator[tuple[Leaf, str]]:
     is_hidden = any("Expected hidden" in str(replica.raised) for replica in call.replicas)
     graph = next((leaf for leaf in call.tensor_arguments if _is_graph(leaf)), None)
     if any("PackedSequence(" in text for _, text in call.argument_structures):
-        return  # DP214 tells that story
+        return  # that is DP214
     if call.raised is not None and "kwargs_tup" in call.raised.message:
         return  # and DP204 that one
     if call.pictures or probe.comparison.is_along_another:
@@ -257,9 +257,9 @@ def _of_other_sizes(probe: Probe, call: Call) -> Iterator[tuple[Leaf, str]]:
         if size is None or size == call.rows or not _is_harmful(call, probe.comparison.values_equal):
             continue
         if is_hidden and is_hidden_state(leaf, call):
-            continue  # DP212 tells that story
+            continue  # that is DP212
         if call.replicas and leaf in short_arguments(call) and delivered_rows(call) < call.rows:
-            continue  # DP201 tells that story
+            continue  # that is DP201
         if call.is_for_each_gpu(leaf) or (graph is not None and leaf is not graph):
             continue  # what belongs to a graph's edges is told with them
         yield leaf, f"has {size} rows and the batch {call.rows}"

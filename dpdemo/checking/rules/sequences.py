@@ -197,7 +197,7 @@ def other_dimension(evidence: Evidence) -> Iterator[Found]:
 
 
 def _is_about_a_state(call: Call) -> bool:
-    """Whether a replica refused an RNN's state: DP212 tells that story."""
+    """Return whether a replica refused an RNN's state: that is DP212."""
     return any(re.search(_STATE_REFUSED, str(replica.raised)) for replica in call.replicas)
 
 

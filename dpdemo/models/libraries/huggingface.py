@@ -60,7 +60,7 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
 
 
 def _of_text(config: Any) -> Any:
-    """Return the part of a configuration that tells of texts: of an encoder and a decoder, the latter's."""
+    """Return the part of a configuration that describes texts; the decoder's, if it has one."""
     try:
         return config.get_text_config()
     except ValueError:

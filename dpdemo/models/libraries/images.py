@@ -44,7 +44,7 @@ def make_image_model(library: str, name: str, sizes: InputSizes, where: str) -> 
 
 
 def _library(library: str) -> tuple[list[str], Any, Any]:
-    """Return the names of a library's models, what builds one, and what tells the shape of its images."""
+    """Return the names of a library's models, what builds one, and what gives the shape of its images."""
     if library == "timm":
         import timm
 

@@ -51,10 +51,10 @@ def _vit(width: int, layers: int, patch: int) -> Sized:
     return Sized("vit", sizes | {"intermediate_size": 4 * width, "patch_size": patch})
 
 
-def _whisper(width: int, layers: int, mels: int = 80, decoder: int | None = None) -> Sized:
+def _whisper(width: int, layers: int, mels: int = 80) -> Sized:
     heads = width // 64
     return Sized("whisper", {
-        "d_model": width, "encoder_layers": layers, "decoder_layers": decoder or layers,
+        "d_model": width, "encoder_layers": layers, "decoder_layers": layers,
         "encoder_attention_heads": heads, "decoder_attention_heads": heads, "encoder_ffn_dim": 4 * width,
         "decoder_ffn_dim": 4 * width, "num_mel_bins": mels, "vocab_size": 51866 if mels == 128 else 51865,
     })  # fmt: skip

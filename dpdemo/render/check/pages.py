@@ -1,4 +1,4 @@
-"""The pages of rules, and the list of all: what `--explain` and `--list` print, and docs/rules.md."""
+"""The pages of rules, and the list of all: what `--explain` and `--list` print."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -43,12 +43,3 @@ def print_list(rules: Iterable[RulePage], console: Console) -> None:
         for rule in members:
             rows.add_row(f"  {rule.code}", Text(rule.severity, "dim"), canvas.text(rule.title))
         console.print(Trimmed(rows))
-
-
-def rules_table(rules: Iterable[RulePage]) -> str:
-    """Write all rules as a Markdown table: code, name, severity, what is found, and how."""
-    lines = ["| rule | name | severity | finds | how it is detected |", "|---|---|---|---|---|"]
-    for rule in rules:
-        seen = " ".join(rule.section("Seen by").split()).replace("|", "\\|")
-        lines.append(f"| {rule.code} | {rule.name} | {rule.severity} | {rule.title} | {seen} |")
-    return "\n".join(lines) + "\n"

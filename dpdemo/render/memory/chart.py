@@ -1,4 +1,4 @@
-"""A GPU's memory over a step: a column for each span of moments, and below them what the program was at.
+"""A GPU's memory over a step: a column for each span of moments, and below them what the program was doing.
 
 The columns are eight rows high. The line at the top is the peak, the dashes below are the phases, each with
 its name where there is room, so that the picture can be read without colour.

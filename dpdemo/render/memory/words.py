@@ -130,7 +130,7 @@ def row_names(report: MemoryReport) -> list[str]:
 
 
 def _is_followed(report: MemoryReport) -> bool:
-    """Return whether it was told what PyTorch would reserve."""
+    """Return whether it is known what PyTorch would reserve."""
     return any(gpu.reserved_bytes for gpu in report.gpus)
 
 

@@ -1,4 +1,4 @@
-"""The tables for people: a row a fact, a column a way, DataParallel and DDP beside each other."""
+"""The tables for people: a row per fact, a column per way, DataParallel and DDP beside each other."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -29,7 +29,7 @@ def launching(num_ranks: int) -> Iterator[None]:
 def _environment(num_ranks: int) -> Iterator[None]:
     """Set what the ranks inherit; what the user has set is kept.
 
-    Each rank gets its share of the cores, as otherwise each would start a thread a core.
+    Each rank gets its share of the cores, as otherwise each would start a thread per core.
     """
     before = dict(os.environ)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -47,7 +47,7 @@ def _environment(num_ranks: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Put the handlers back that the agent replaces (`PContext.start`), and start ranks deaf to Ctrl-C.
+    """Put the handlers back that the agent replaces (`PContext.start`), and start ranks with Ctrl-C blocked.
 
     The agent passes Ctrl-C on to its ranks, and one whose interpreter is just starting would print a
     traceback. So ranks inherit a mask that blocks SIGINT, and take it off themselves. This process hears
@@ -73,7 +73,7 @@ def _signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the agent's own log from the terminal: what matters of it comes as an exception."""
+    """Keep the agent's own log off the terminal: what matters in it comes as an exception."""
     names = [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed")]
     levels = {name: logging.getLogger(name).level for name in names}
     for name in names:

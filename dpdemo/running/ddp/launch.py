@@ -1,7 +1,7 @@
-"""The strategy of DistributedDataParallel: a process a rank, launched by torch's elastic agent.
+"""The strategy of DistributedDataParallel: a process per rank, launched by torch's elastic agent.
 
-Under a launcher such as torchrun this process is one rank already. Else it starts the ranks itself, on this
-machine, through `torch.distributed.launcher.launch_agent`, which is what torchrun does
+Under a launcher such as torchrun this process is one rank already. Otherwise it starts the ranks itself, on
+this machine, through `torch.distributed.launcher.launch_agent`, which is what torchrun does
 (`torch/distributed/run.py`). All of them meet in a folder: nothing here listens on a network but loopback.
 """
 
@@ -61,7 +61,7 @@ def run_ddp(
     """Run the epoch of a checked config under DistributedDataParallel.
 
     Raises:
-        UsageError: if it cannot be run here as asked: never are fewer processes started.
+        UsageError: if it cannot be run here as asked: fewer processes are never started.
         RunError: if a rank fails; all others are stopped.
         RunInterrupted: on Ctrl-C, with the report of the batches that every rank had done.
 
@@ -134,7 +134,7 @@ def _command(folder: Path) -> tuple[str, list[str]]:
 
 def _launch_config(folder: Path, job: Job) -> LaunchConfig:
     seconds = max(1, round(job.timeout.total_seconds()))
-    # newer torch alone knows it (pytorch/pytorch#172596); without it a rank has 30 seconds
+    # only newer torch knows it (pytorch/pytorch#172596); without it a rank has 30 seconds
     optional: dict[str, Any] = {"shutdown_timeout": _SHUTDOWN_SECONDS}
     known = {field.name for field in fields(LaunchConfig)}
     return LaunchConfig(

@@ -38,7 +38,7 @@ def broadcast(value: Value | None, device: torch.device) -> Value:
     """Hand the value of rank 0 to all ranks.
 
     Args:
-        value: what rank 0 hands over; of the others nothing is read.
+        value: what rank 0 hands over; that of other ranks is not read.
         device: as for `gather`.
 
     """

@@ -1,7 +1,7 @@
 """One rank of DistributedDataParallel: genuine sampler and wrapper, forward, backward, and the gathering.
 
 It is the same in a process of ours and in one of torchrun's. The first rank that fails claims the failure in
-the store that all ranks share; what then happens to the others, whose all-reduce breaks, is not news.
+the store that all ranks share; the broken all-reduces of the others are not reported.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _CTRL_C_SECONDS = 1.0
 
 
 class PeerLostError(RunError):
-    """Raised in the first rank that loses its connection to another one, which itself said nothing."""
+    """Raised in the first rank that loses its connection to another one, which reported nothing."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _sampler(config: Config, num_ranks: int, rank: int) -> "DistributedSampler[i
 
 
 def placement(device: torch.device) -> Placement:
-    """Say how DDP wraps a module on a rank's device."""
+    """Describe how DDP wraps a module on a rank's device."""
 
     def wrap(module: nn.Module) -> nn.Module:
         device_ids = [device.index] if device.type == "cuda" else None
@@ -155,7 +155,7 @@ def _report(config: Config, record: RankRecord, device: torch.device) -> SplitRe
 
 @contextlib.contextmanager
 def _claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
-    """Turn whatever goes wrong into the one failure that a user shall see, or into silence."""
+    """Turn whatever goes wrong into the one failure that a user should see, or into silence."""
     try:
         with users_code():
             yield
@@ -163,7 +163,7 @@ def _claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
         _claim(rank, error)
         raise _placed(error, rank) from error
     except KeyboardInterrupt:
-        _count_claim(rank)  # the ranks that lose their connection to this one learn that it is no news
+        _count_claim(rank)  # ranks that lose their connection to this one then need not report it
         raise
     except Exception as error:
         _claim(rank, error)
@@ -177,7 +177,7 @@ def _claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
 def _claim(rank: Rank, error: BaseException) -> None:
     number = _count_claim(rank)
     if number is None:
-        # The store went down with whoever held it: by Ctrl-C, perhaps, which reaches one rank after the other
+        # The store went down with its rank: by Ctrl-C, perhaps, which reaches one rank after the other
         time.sleep(_CTRL_C_SECONDS)
     elif number > 1:
         raise PeerFailedError(f"{rank.place} stopped: another rank failed first") from error

@@ -15,7 +15,7 @@ from dpdemo.reports.split import BatchGroup, ReplicaRun, SplitReport
 from dpdemo.reports.tracing import trace_visits
 
 MANY_RANGES = 16
-"""More strides than this, and a list of indices is stored as it is."""
+"""With more strides than this a list of indices is stored as it is."""
 
 Drawn = tuple[range, ...] | torch.Tensor
 
@@ -135,7 +135,7 @@ def _distribution(
         )
         drawn += rows
         _count(times, record.drawn, rows)
-    # of an interrupted epoch nobody knows what it would still have drawn
+    # what an interrupted epoch would still have drawn is not known
     missed = times.new_zeros(config.data_size) if partial else times == 0
     return Distribution(
         nodes=tuple(_nodes(records)),

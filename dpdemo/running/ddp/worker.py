@@ -1,8 +1,8 @@
-"""The process of one rank that `ddp.py` launches: it reads its job from a folder, leaves the outcome there.
+"""The process of one rank that `ddp.py` launches: it reads a job from a folder and leaves the outcome.
 
 What it leaves: `result` (rank 0), `failure` (the rank that failed first), `record-N` (rank N, interrupted),
 `progress` (rank 0). Its standard output goes where its errors go: stdout is for the report alone. It writes
-whole lines, which the agent then puts the rank before.
+whole lines, which the agent then prefixes with the rank.
 """
 
 import os
@@ -31,7 +31,7 @@ from dpdemo.running.interrupts import RankInterrupted
 
 @dataclass(frozen=True)
 class Job:
-    """What all ranks of a run are told; `devices` is one a local rank."""
+    """What all ranks of a run are told; `devices` has one per local rank."""
 
     config: Config
     devices: tuple[str, ...]
@@ -55,10 +55,10 @@ def take(path: Path) -> Any:
 
 
 def main(folder: Path) -> None:
-    """Be the rank that the environment names, and exit with its code."""
+    """Run the rank that the environment names, and exit with its code."""
     signal.signal(signal.SIGINT, _interrupt_once)
     os.dup2(2, 1)
-    for stream in (sys.stdout, sys.stderr):  # a line that comes in pieces would run into another rank's
+    for stream in (sys.stdout, sys.stderr):  # a line written in pieces would run into another rank's
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     job: Job = take(folder / "job")
     _end_with(job.parent)
@@ -101,7 +101,7 @@ def _interrupt_once(number: int, frame: FrameType | None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the one that launched it is gone, however that came about."""
+    """End this process when the one that launched it is gone, for whatever reason."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -13,7 +13,7 @@ from dpdemo.wording import show
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The place of this process among the ranks, in torchrun's words; `node` is its GROUP_RANK."""
+    """The place of this process among the ranks, in torchrun's terms; `node` is its GROUP_RANK."""
 
     rank: int
     size: int
@@ -23,7 +23,7 @@ class World:
 
     @property
     def num_nodes(self) -> int:
-        """Machines in all."""
+        """How many machines there are."""
         return self.size // self.ranks_per_node
 
 

@@ -79,7 +79,7 @@ def _like(tensor: Tensor, given: Given | None = None) -> Tensor:
 
 
 def _new(given: Given, *, default: torch.dtype | None = None) -> Tensor:
-    """Make what is to be filled: like a tensor, or of a size."""
+    """Make the tensor to be filled: like another, or of a size."""
     if "self" in given:
         return _like(given["self"], given)
     out = given.get("out")

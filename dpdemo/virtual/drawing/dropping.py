@@ -94,7 +94,7 @@ def _neighbours(place: Place, calls: range, threads: tuple[int, int], vector: in
 
 
 def _exchanged(*tensors: Tensor) -> list[int]:
-    """Return the dimensions as `rearrangeDims` exchanges them: memory in order for all, where one gains."""
+    """Return the dimensions in the order of `rearrangeDims`: swapped where a tensor gains."""
     order = list(range(tensors[0].dim()))
     wide = [dim for dim in order if tensors[0].size(dim) != 1]
     for at, place in enumerate(wide):

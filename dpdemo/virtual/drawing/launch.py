@@ -78,13 +78,13 @@ class Drawing(NamedTuple):
         return min(-(-numel // BLOCK), self.card.num_blocks) * BLOCK
 
     def launch(self, numel: int, unroll: int) -> tuple[Place, int]:
-        """Take the numbers of a kernel that makes `unroll` a call; return where it begins and its threads."""
+        """Take a kernel's numbers, `unroll` per call; return where they begin, and its threads."""
         threads = self.num_threads(numel)
         return self.stream.take(-(-numel // (threads * unroll)) * 4), threads
 
 
 def as_dtype(numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return `numbers` as `dtype`, themselves if they are that."""
+    """Return `numbers` as `dtype`, unchanged if they are that already."""
     if numbers.dtype is dtype:
         return numbers
     result: Tensor = _aten._to_copy.default(numbers, dtype=dtype)

@@ -26,7 +26,7 @@ ROUNDS = 10
 LOW = 2**32 - 1
 _FIRST_FACTOR, _SECOND_FACTOR = 0xD2511F53, 0xCD9E8D57
 _FIRST_STEP, _SECOND_STEP = 0x9E3779B9, 0xBB67AE85  # the golden ratio, and the square root of 3 less 1
-_ROUNDS_OF_NUMBERS = 3  # so many rounds it takes until no word is the same for all
+_ROUNDS_OF_NUMBERS = 3  # it takes this many rounds until no word is the same for all
 _tensor: Any = torch.tensor  # taken before it is replaced
 
 
@@ -53,7 +53,7 @@ def scrambled(counter: State, key: int) -> State:
 
 
 def _scrambled_numbers(counter: State, key: int) -> State:
-    """Scramble plain numbers, all in one place: a small tensor draws so, and calls would cost the most."""
+    """Scramble plain numbers, all in one place: for a small tensor calls would cost the most."""
     first, second, third, fourth = counter
     for one, other in _round_keys(key):
         left, right = first * _FIRST_FACTOR, third * _SECOND_FACTOR

@@ -1,9 +1,9 @@
 """`scaled_dot_product_attention` as CUDA runs it: which bytes it keeps.
 
 CUDA's fused kernels never hold the attention weights: they keep the log-sum-exp of each row, and make the
-weights again in the backward pass. The CPU does so only without dropout. Which calls CUDA fuses is told by
+weights again in the backward pass. The CPU does so only without dropout. Which calls CUDA fuses stands in
 aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (2.13; `can_use_flash_attention` and
-`can_use_mem_efficient_attention`), what is kept by attention.cu and attention_backward.cu beside it.
+`can_use_mem_efficient_attention`), what they keep, in attention.cu and attention_backward.cu beside it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
 
 
 def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn a mask of truths into numbers to add (`convert_boolean_attn_mask`)."""
+    """Turn a boolean mask into numbers to add (`convert_boolean_attn_mask`)."""
     if mask.dtype is not torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask.logical_not(), float("-inf"))
@@ -150,7 +150,7 @@ def _kernel(run: Any, query: Tensor, *, flash: bool, is_random: bool) -> Kernel:
     batch, heads, rows, width = query.shape
     gradient_like = _like_operand if flash else _rows_first
     kept = rows if flash else -(-rows // _ROWS) * _ROWS
-    scratch = batch * heads * kept  # the dot products of gradient and result, one a row
+    scratch = batch * heads * kept  # the dot products of gradient and result, one per row
     if query.dtype in _HALF:
         scratch += batch * heads * rows * width  # the gradient of q, added up in float32
     return Kernel(run, _like, batch * heads * kept * 4, scratch * 4, is_random, gradient_like)

@@ -1,4 +1,4 @@
-"""`torch.autocast("cpu")`: CPU tensors are cast as ever; those on GPUs, which C++ takes for the CPU's, not.
+"""`torch.autocast("cpu")`: CPU tensors are cast as usual, and those on GPUs are left alone.
 
 C++'s kernels for the dispatch key `AutocastCPU` do the casting. Each is overridden by one that asks first
 where the operands are; that is done when autocast is first turned on for "cpu" in a block.
@@ -24,7 +24,7 @@ _KEYSET: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
 def spare_gpus(find: Callable[[str], Any]) -> torch.library.Library:
-    """Let `torch.autocast("cpu")` cast as ever, but operators on GPUs, which C++ takes for the CPU's."""
+    """Let `torch.autocast("cpu")` cast as usual, but not on GPUs, which C++ takes for the CPU."""
     library = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel of C++ is overridden, which is the point

@@ -1,8 +1,8 @@
-"""Which operators have a kernel for CUDA, and which of those compare devices: torch 2.13.0.
+"""Which kernels for CUDA compare the devices of all operands before they run: torch 2.13.0.
 
 Written by tests/virtual/cuda_kernels.py from native_functions.yaml; do not edit. The name of an operator's
-overload follows a dot. STRUCTURED and PLAIN kernels compare all operands before they run, and name themselves
-in two ways; those of UNCHECKED leave it to TensorIterator, or to themselves.
+overload follows a dot. STRUCTURED and PLAIN kernels name themselves in two ways. All others leave the
+comparison to TensorIterator, or make it themselves.
 """
 
 # ruff: noqa: SIM905 - a thousand names are easier to read, and to compare, as text
@@ -161,97 +161,5 @@ PLAIN = frozenset(
     slow_conv_transpose3d slow_conv_transpose3d.out smooth_l1_loss_backward.grad_input
     split_with_sizes_copy.out sspaddmm.out take take.out trace tril_indices triu_indices unfold_backward
     unique_consecutive unique_dim unique_dim_consecutive vdot view_as_complex view_as_real
-    """.split()
-)
-UNCHECKED = frozenset(
-    """
-    __ilshift__.Scalar __ilshift__.Tensor __irshift__.Scalar __irshift__.Tensor __lshift__.Scalar
-    __lshift__.Tensor __rshift__.Scalar __rshift__.Tensor _cudnn_ctc_loss _cudnn_ctc_loss.Tensor _cudnn_rnn
-    _efficient_attention_backward _flash_attention_backward _foreach_abs _foreach_abs_ _foreach_acos
-    _foreach_acos_ _foreach_add.List _foreach_add.Scalar _foreach_add.ScalarList _foreach_add.Tensor
-    _foreach_add_.List _foreach_add_.Scalar _foreach_add_.ScalarList _foreach_add_.Tensor
-    _foreach_addcdiv.Scalar _foreach_addcdiv.ScalarList _foreach_addcdiv.Tensor _foreach_addcdiv_.Scalar
-    _foreach_addcdiv_.ScalarList _foreach_addcdiv_.Tensor _foreach_addcmul.Scalar _foreach_addcmul.ScalarList
-    _foreach_addcmul.Tensor _foreach_addcmul_.Scalar _foreach_addcmul_.ScalarList _foreach_addcmul_.Tensor
-    _foreach_asin _foreach_asin_ _foreach_atan _foreach_atan_ _foreach_ceil _foreach_ceil_
-    _foreach_clamp_max.List _foreach_clamp_max.Scalar _foreach_clamp_max.ScalarList _foreach_clamp_max_.List
-    _foreach_clamp_max_.Scalar _foreach_clamp_max_.ScalarList _foreach_clamp_min.List
-    _foreach_clamp_min.Scalar _foreach_clamp_min.ScalarList _foreach_clamp_min_.List
-    _foreach_clamp_min_.Scalar _foreach_clamp_min_.ScalarList _foreach_clone _foreach_copy_ _foreach_cos
-    _foreach_cos_ _foreach_cosh _foreach_cosh_ _foreach_div.List _foreach_div.Scalar _foreach_div.ScalarList
-    _foreach_div.Tensor _foreach_div_.List _foreach_div_.Scalar _foreach_div_.ScalarList _foreach_div_.Tensor
-    _foreach_erf _foreach_erf_ _foreach_erfc _foreach_erfc_ _foreach_exp _foreach_exp_ _foreach_expm1
-    _foreach_expm1_ _foreach_floor _foreach_floor_ _foreach_frac _foreach_frac_ _foreach_lerp.List
-    _foreach_lerp.Scalar _foreach_lerp.ScalarList _foreach_lerp_.List _foreach_lerp_.Scalar
-    _foreach_lerp_.ScalarList _foreach_lgamma _foreach_lgamma_ _foreach_log _foreach_log10 _foreach_log10_
-    _foreach_log1p _foreach_log1p_ _foreach_log2 _foreach_log2_ _foreach_log_ _foreach_max
-    _foreach_maximum.List _foreach_maximum.Scalar _foreach_maximum.ScalarList _foreach_maximum_.List
-    _foreach_maximum_.Scalar _foreach_maximum_.ScalarList _foreach_minimum.List _foreach_minimum.Scalar
-    _foreach_minimum.ScalarList _foreach_minimum_.List _foreach_minimum_.Scalar _foreach_minimum_.ScalarList
-    _foreach_mul.List _foreach_mul.Scalar _foreach_mul.ScalarList _foreach_mul.Tensor _foreach_mul_.List
-    _foreach_mul_.Scalar _foreach_mul_.ScalarList _foreach_mul_.Tensor _foreach_neg _foreach_neg_
-    _foreach_norm.Scalar _foreach_pow.List _foreach_pow.Scalar _foreach_pow.ScalarAndTensor
-    _foreach_pow.ScalarList _foreach_pow_.List _foreach_pow_.Scalar _foreach_pow_.ScalarList
-    _foreach_powsum.Scalar _foreach_reciprocal _foreach_reciprocal_ _foreach_round _foreach_round_
-    _foreach_rsqrt _foreach_rsqrt_ _foreach_sigmoid _foreach_sigmoid_ _foreach_sign _foreach_sign_
-    _foreach_sin _foreach_sin_ _foreach_sinh _foreach_sinh_ _foreach_sqrt _foreach_sqrt_ _foreach_sub.List
-    _foreach_sub.Scalar _foreach_sub.ScalarList _foreach_sub_.List _foreach_sub_.Scalar
-    _foreach_sub_.ScalarList _foreach_tan _foreach_tan_ _foreach_tanh _foreach_tanh_ _foreach_trunc
-    _foreach_trunc_ _foreach_zero_ _fused_adagrad_.tensor_lr _fused_adam_.tensor_lr _fused_adamw_.tensor_lr
-    _fused_sgd_.tensor_lr _index_put_impl_ _nested_compute_contiguous_strides_offsets _nested_from_padded
-    _nested_view_from_buffer _reshape_alias _scaled_dot_product_efficient_attention_backward
-    _scaled_dot_product_flash_attention_backward _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor
-    _use_miopen_ctc_loss _use_miopen_ctc_loss.Tensor _validate_compressed_sparse_indices abs.out acos acos.out
-    acos_ add.Tensor add.out add_.Tensor addcdiv addcdiv.out addcdiv_ addcmul addcmul.out addcmul_ all
-    all.all_out all.dim all.dims all.dims_out all.out aminmax aminmax.out angle angle.out any any.all_out
-    any.dim any.dims any.dims_out any.out argmax argmin as_strided asin asin.out asin_ atan atan.out atan2
-    atan2.out atan2_ atan_ bernoulli.out bernoulli_.Tensor bernoulli_.float binary_cross_entropy
-    binary_cross_entropy.out binomial bitwise_and.Tensor bitwise_and.Tensor_out bitwise_and_.Tensor
-    bitwise_left_shift.Tensor bitwise_left_shift.Tensor_out bitwise_left_shift_.Tensor bitwise_not
-    bitwise_not.out bitwise_not_ bitwise_or.Tensor bitwise_or.Tensor_out bitwise_or_.Tensor
-    bitwise_right_shift.Tensor bitwise_right_shift.Tensor_out bitwise_right_shift_.Tensor bitwise_xor.Tensor
-    bitwise_xor.Tensor_out bitwise_xor_.Tensor cauchy_ ceil ceil.out ceil_ clamp clamp.Tensor_out clamp.out
-    clamp_ clamp_max clamp_max.Tensor_out clamp_max.out clamp_max_ clamp_min clamp_min.Tensor_out
-    clamp_min.out clamp_min_ copysign.Tensor copysign.out copysign_.Tensor cos cos.out cos_ cosh cosh.out
-    cosh_ cumprod cumprod.out cumsum cumsum.out digamma digamma.out digamma_ div.Tensor div.Tensor_mode
-    div.out div.out_mode div_.Tensor div_.Tensor_mode elu elu.out elu_ eq.Scalar eq.Scalar_out eq.Tensor
-    eq.Tensor_out eq_.Scalar eq_.Tensor erf erf.out erf_ erfc erfc.out erfc_ erfinv erfinv.out erfinv_ exp
-    exp.out exp_ expm1 expm1.out expm1_ exponential_ fill_.Scalar fill_.Tensor floor floor.out floor_
-    floor_divide floor_divide.out floor_divide_.Tensor fmax fmax.out fmin fmin.out fmod.Tensor fmod.Tensor_out
-    fmod_.Tensor frac frac.out frac_ ge.Scalar ge.Scalar_out ge.Tensor ge.Tensor_out ge_.Scalar ge_.Tensor
-    gelu gelu.out gelu_ geometric_ glu gt.Scalar gt.Scalar_out gt.Tensor gt.Tensor_out gt_.Scalar gt_.Tensor
-    hardshrink hardshrink.out hardsigmoid hardsigmoid.out hardsigmoid_ hardswish hardswish.out hardswish_
-    hardtanh hardtanh.out hardtanh_ heaviside heaviside.out heaviside_ hypot hypot.out hypot_ index.Tensor
-    index.Tensor_out index_fill_.int_Scalar index_fill_.int_Tensor is_set_to isnan le.Scalar le.Scalar_out
-    le.Tensor le.Tensor_out le_.Scalar le_.Tensor leaky_relu leaky_relu.out leaky_relu_ lerp.Scalar
-    lerp.Scalar_out lerp.Tensor lerp.Tensor_out lerp_.Scalar lerp_.Tensor lgamma lgamma.out lgamma_ log
-    log.out log10 log10.out log10_ log1p log1p.out log1p_ log2 log2.out log2_ log_ log_normal_
-    log_sigmoid_forward log_sigmoid_forward.output logical_and.out logical_not.out logical_or.out
-    logical_xor.out lt.Scalar lt.Scalar_out lt.Tensor lt.Tensor_out lt_.Scalar lt_.Tensor masked_fill_.Scalar
-    masked_fill_.Tensor max max.dim max.dim_max max.unary_out maximum maximum.out mean.dim mean.out min
-    min.dim min.dim_min min.unary_out minimum minimum.out miopen_ctc_loss miopen_ctc_loss.Tensor mse_loss
-    mse_loss.out mul.Tensor mul.out mul_.Tensor ne.Scalar ne.Scalar_out ne.Tensor ne.Tensor_out ne_.Scalar
-    ne_.Tensor neg neg.out neg_ norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype norm.dtype_out norm.out normal_
-    poisson polygamma polygamma.out pow.Scalar pow.Scalar_out pow.Tensor_Scalar pow.Tensor_Scalar_out
-    pow.Tensor_Tensor pow.Tensor_Tensor_out pow_.Scalar pow_.Tensor prod prod.dim_int prod.int_out random_
-    random_.from random_.to reciprocal reciprocal.out reciprocal_ relu relu_ remainder.Scalar_Tensor
-    remainder.Tensor remainder.Tensor_out remainder_.Tensor renorm renorm.out renorm_ resize_ round
-    round.decimals round.decimals_out round.out round_ round_.decimals rsqrt rsqrt.out rsqrt_ rsub.Tensor
-    set_.source_Storage set_.source_Storage_storage_offset set_.source_Tensor sigmoid sigmoid.out sigmoid_
-    sign sign.out sign_ sin sin.out sin_ sinh sinh.out sinh_ smooth_l1_loss smooth_l1_loss.out softplus
-    softplus.out softshrink softshrink.out special_chebyshev_polynomial_t special_chebyshev_polynomial_t.out
-    special_chebyshev_polynomial_u special_chebyshev_polynomial_u.out special_chebyshev_polynomial_v
-    special_chebyshev_polynomial_v.out special_chebyshev_polynomial_w special_chebyshev_polynomial_w.out
-    special_hermite_polynomial_h special_hermite_polynomial_h.out special_hermite_polynomial_he
-    special_hermite_polynomial_he.out special_laguerre_polynomial_l special_laguerre_polynomial_l.out
-    special_legendre_polynomial_p special_legendre_polynomial_p.out special_shifted_chebyshev_polynomial_t
-    special_shifted_chebyshev_polynomial_t.out special_shifted_chebyshev_polynomial_u
-    special_shifted_chebyshev_polynomial_u.out special_shifted_chebyshev_polynomial_v
-    special_shifted_chebyshev_polynomial_v.out special_shifted_chebyshev_polynomial_w
-    special_shifted_chebyshev_polynomial_w.out special_xlog1py special_xlog1py.out special_zeta
-    special_zeta.out sqrt sqrt.out sqrt_ std.correction std.correction_out std_mean.correction sub.Tensor
-    sub.out sub_.Tensor sum.IntList_out sum.dim_IntList tan tan.out tan_ tanh tanh.out tanh_ threshold
-    threshold.out threshold_ trunc trunc.out trunc_ unfold uniform_ var.correction var.correction_out
-    var_mean.correction view where.self where.self_out xlogy.OutTensor xlogy.Tensor xlogy_.Tensor zero_
     """.split()
 )

@@ -1,9 +1,9 @@
 """Every operator passes here: find the one GPU its operands are on, run it on the CPU, label what came out.
 
-One `VirtualGpuMode` a thread (PyTorch's dispatch modes are thread-local; `threads.py` enters one in each new
-thread). A mode is called below autograd and autocast with the operators that remain when composite ones are
-taken apart, in the forward pass and in the backward pass alike. What an operator needs beyond the rule above
-stands in `rules.py`.
+One `VirtualGpuMode` per thread (PyTorch's dispatch modes are thread-local; `threads.py` enters one in each
+new thread). A mode is called below autograd and autocast with the operators that remain when composite ones
+are taken apart, in the forward pass and in the backward pass alike. What an operator needs beyond the rule
+above stands in `rules.py`.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def run_with_scratch(session: Session, func: Any, args: tuple[Any, ...], kwargs:
 
 
 def _is_composite(name: str) -> bool:
-    """Return whether an operator is only made of others (`aten::dim` the dispatcher does not know)."""
+    """Return whether an operator is only made of others (the dispatcher does not know `aten::dim`)."""
     has: Any = torch._C._dispatch_has_kernel_for_dispatch_key
     known = torch._C._dispatch_has_kernel(name)
     return known and has(name, "CompositeImplicitAutograd") and not has(name, "CPU")

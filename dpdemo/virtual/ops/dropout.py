@@ -1,4 +1,4 @@
-"""`dropout` as CUDA runs it: it keeps a mask of one byte an element, the CPU a number for each.
+"""`dropout` as CUDA runs it: it keeps a mask of one byte per element, where the CPU keeps a number.
 
 The CPU has CUDA's operator too (`native_dropout`), and it draws the same numbers.
 """

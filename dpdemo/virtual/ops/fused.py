@@ -1,7 +1,7 @@
 """Operators that are one kernel on CUDA and many on the CPU: they must hold what CUDA's kernel holds.
 
-The numbers are those of the CPU's operators. But what these make on the way is no part of what a GPU would
-hold: attention's weights, the states of each time step. So they run uncounted, and with a record of their own
+The numbers are those of the CPU's operators. But a GPU would not hold what these make on the way, such as
+attention's weights and the states of each time step. So they run uncounted, and with a record of their own
 for autograd: what `Fused` keeps, and counts, are its operands, its first result and the bytes that CUDA's
 kernel keeps beside them (its *reserve*). Where there is no such record (it is used up, or hooks on saved
 tensors would see it), `backward` runs the operators again to differentiate them.
@@ -117,7 +117,7 @@ class Fused(torch.autograd.Function):
 
 
 def _can_record() -> bool:
-    """Return whether nobody would see the tensors that the operators save: no hooks, and numbers to save."""
+    """Return whether nothing would see the tensors that the operators save: no hooks, and numbers to save."""
     hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks
     return not the_session().is_meta and hooks(True) is None
 
@@ -135,7 +135,7 @@ def _record(kernel: Kernel, tensors: Sequence[Tensor | None], needed: Sequence[b
 
 @contextlib.contextmanager
 def _quietly(kernel: Kernel) -> Iterator[None]:
-    """Run a kernel's operators without passing through `dispatch.py`, where nobody would see them.
+    """Run a kernel's operators without passing through `dispatch.py`, where nothing would see them.
 
     They are on one GPU, and nothing of theirs is counted; what they return is labelled afterwards. Random
     ones must pass: their numbers are the GPU's.

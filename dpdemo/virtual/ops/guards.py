@@ -1,8 +1,9 @@
-"""Numbers that are read where none are known, and only to check or to scale: these need not be refused.
+"""Numbers that are read only to check or to scale: where none are known, these need not be refused.
 
-Two readers are told from the user's own decisions. A *check* is an `if` that does nothing but raise, or an
-`assert`: it is taken to pass, as it does in a step that goes well. And what an optimizer reads in its step
-(Adafactor the size of an update) scales that update, whose shape is known: there a 1 will do.
+Two kinds of reader are recognised, apart from the user's own decisions. A *check* is an `if` that does
+nothing but raise, or an `assert`: it is taken to pass, as it does in a step that goes well. And what an
+optimizer reads in its step (Adafactor the size of an update) scales that update, whose shape is known: a 1
+will do there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def answer_of_check() -> bool | None:
-    """Return the truth with which the check that asks for it passes, or None if it is no check that asks."""
+    """Return the truth value with which the check that asks passes, or None if no check asks."""
     frame = _outer_frame()
     if frame is None:
         return None
@@ -39,7 +40,7 @@ def in_optimizer_step() -> bool:
 
 
 def _outer_frame() -> FrameType | None:
-    """Return the frame of whoever uses a tensor: the first outside this package's `virtual` room."""
+    """Return the frame of the code that uses a tensor: the first outside this package's `virtual` room."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("dpdemo.virtual"):
         frame = frame.f_back

@@ -185,7 +185,7 @@ def remember(tensor: torch.Tensor) -> None:
 
 
 def make_writable(tensor: torch.Tensor) -> bool:
-    """Give each element of a known storage a place of its own; tell whether it has one."""
+    """Give each element of a known storage a place of its own; return whether it has one."""
     if not _is_meta.__get__(tensor):
         return True
     storage = tensor.untyped_storage()

@@ -2,9 +2,9 @@
 
 A tensor on a GPU is then one of PyTorch's meta tensors with a label on its storage; everything that the
 ledger counts is the same. Tensors on the host are real, so that lengths, indices and random choices work as
-ever, with two exceptions, which are meta tensors without a label: parameters, since a module that moves keeps
-its parameters the same objects only if these can take over the moved data; and what was copied back from a
-GPU. A new tensor of the host of more than 256 MiB has none either, so that a large model can be built.
+usual, with two exceptions, which are meta tensors without a label: parameters, since a module that moves
+keeps its parameters the same objects only if these can take over the moved data; and what was copied back
+from a GPU. A new tensor of the host of more than 256 MiB has none either, so that a large model can be built.
 
 Where numbers are wanted there are none, and that is an error: a real tensor is never made from nothing.
 
@@ -145,7 +145,7 @@ def warm_up() -> None:
 
 @contextlib.contextmanager
 def beneath(session: Session) -> Iterator[None]:
-    """Let tensors be what they are to C++, for the length of a `with` block."""
+    """See tensors as C++ sees them, for the length of a `with` block."""
     before, session.current.is_beneath = session.current.is_beneath, True
     try:
         yield
@@ -203,7 +203,7 @@ def refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _answer(reader: str) -> bool | float | None:
-    """Return what will do for a reader who needs no number that is known, or None (see `guards.py`)."""
+    """Return a number that will do for a reader who only checks or scales, or None (see `guards.py`)."""
     if reader == "__bool__":
         return answer_of_check()
     return 1.0 if reader in {"item", "__float__"} and in_optimizer_step() else None
@@ -230,7 +230,7 @@ _format: Any = torch.Tensor.__format__
 
 
 def format_(self: torch.Tensor, spec: str) -> Any:
-    """Stand in for `Tensor.__format__`: without a format a tensor is printed as ever, without numbers."""
+    """Stand in for `Tensor.__format__`: without a format a tensor is printed as usual, without numbers."""
     if spec and ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
         return _format(known(self, "Tensor.__format__"), spec)
     return _format(self, spec)

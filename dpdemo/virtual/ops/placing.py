@@ -47,7 +47,7 @@ def survey(
 ) -> tuple[int | None, int]:
     """Return the GPU of the operands that are on one, and what is on the CPU: 0 for nothing, 1 for numbers.
 
-    (A number is a tensor without dimensions; Python's own come as such. Beside any other it is 2 or 3.)
+    (A number is a tensor without dimensions, as Python's own become. With any other tensor it is 2 or 3.)
     """
     key = session.key
     index = None
@@ -76,7 +76,7 @@ def survey(
 def _survey_list(
     session: Session, func: Any, items: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int | None, int]:
-    """Survey a list among the operands `args`, which an error tells of."""
+    """Survey a list among the operands `args`, which an error describes."""
     key = session.key
     index = None
     strangers = 0

@@ -1,13 +1,13 @@
-"""Whose a CPU tensor is: the user's, or one that C++ made inside a composite operator.
+"""Who made a CPU tensor: the user, or C++ inside a composite operator.
 
 C++ takes every tensor for a CPU tensor, so what it makes itself beside a tensor on a GPU ("an empty tensor
 like self", "the list of indices as a tensor") it makes on the CPU, where CUDA's build would make it on the
-GPU. Those must be let through beside operands on a GPU, and a user's own CPU tensor must not, nor anything
-that C++ derived from one (`F.linear` reshapes its input, `einsum` copies it).
+GPU. Beside operands on a GPU those must be let through; a user's own CPU tensor must not, nor anything that
+C++ derived from one (`F.linear` reshapes its input, `einsum` copies it).
 
-Two things tell. No Python variable ever held a tensor of C++'s own: its Python object was made for this very
-call, so nothing but the call's arguments refers to it, and its reference count is the smallest there can be.
-And what an operator makes from a user's CPU tensor is noted as the user's on its storage.
+Two things tell them apart. No Python variable ever held a tensor of C++'s own: its Python object was made for
+this very call, so nothing but the call's arguments refers to it, and its reference count is the smallest
+there can be. And what an operator makes from a user's CPU tensor is noted as the user's on its storage.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _least_references() -> dict[bool, int]:
 
 
 def made_by_cpp(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
-    """Tell, for each tensor operand in order, whether C++ made it, and not from a user's CPU tensor."""
+    """Return, for each tensor operand in order, whether C++ made it, and not from a user's CPU tensor."""
     least = _least_references()
     key = session.host_key
     unheld = [count <= least[in_list] for in_list, count in reference_counts(args, kwargs)]

@@ -1,7 +1,7 @@
 """Random operators: each virtual GPU draws CUDA's own numbers, from a stream of its own (see `drawing`).
 
 With `random="cpu"` a GPU draws the numbers that the CPU would draw from the same seed, from a generator like
-the CPU's: programs whose results on a GPU are held against a CPU's need that.
+the CPU's: programs that compare results on a GPU with a CPU's need that.
 """
 
 from __future__ import annotations

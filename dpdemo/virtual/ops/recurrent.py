@@ -2,10 +2,10 @@
 
 The check with which they begin (input, hidden state and weights on one device) stands in C++ before any
 operator is called (`check_attributes`, aten/src/ATen/native/RNN.cpp), and compares C++'s devices. A hidden
-state left on the CPU is the commonest mistake with recurrent networks, so it is made here too.
+state left on the CPU is the commonest mistake with recurrent networks, so the check is made here too.
 
-What cuDNN keeps for the backward pass, its reserve space, it does not tell beforehand without a GPU. Here it
-is taken for what the equations need: of each layer, direction and time step the gates, and for an LSTM the
+Without a GPU cuDNN does not say how much it keeps for the backward pass (its reserve space). Here that is
+taken to be what the equations need: for each layer, direction and time step the gates, and for an LSTM the
 cell. Weights that are not parts of one buffer (those of DataParallel's replicas) are copied into one in every
 call (`_cudnn_rnn`, aten/src/ATen/native/cudnn/RNN.cpp).
 """

@@ -62,10 +62,9 @@ def call(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Copy to the GPU that is named. The CPU is named by C++'s own conversions only, which mean "stay".
 
-    (Or "go where that other tensor is": `lengths.to(loss.options())`. So what comes of a user's tensor on
-    the CPU is one of C++'s own then. A user's move to the CPU comes through `Tensor.to`, which `transfer.py`
-    answers without this operator.
-    Without numbers C++ names "meta" in the same sense.)
+    (Or "go where that other tensor is": `lengths.to(loss.options())`. So the result counts as one of C++'s
+    own, even if it is made from a user's CPU tensor. A user's move to the CPU comes through `Tensor.to`,
+    which `transfer.py` answers without this operator. Without numbers C++ names "meta" in the same sense.)
     """
     source = where(session, args[0])
     device = kwargs.pop("device", None)

@@ -1,7 +1,7 @@
-"""Scratch memory that cuDNN's convolutions take for the length of a call: told from what its algorithms need.
+"""Scratch memory that cuDNN's convolutions take during a call, worked out from what its algorithms need.
 
-Which algorithm runs is cuDNN's choice, by heuristics that nobody can ask without a GPU. Two need scratch of
-any size, and the rest next to none:
+Which algorithm runs is cuDNN's choice, by heuristics that cannot be asked without a GPU. Two need scratch of
+a size that matters, and the rest next to none:
 
 - *Winograd, not fused*, for 3x3 kernels in float32 without tensor cores: input, kernel and output are
   transformed into tiles of 6x6 numbers for each 4x4 of the output (Lavin and Gray, "Fast Algorithms for

@@ -1,4 +1,4 @@
-"""Shapes that are told at once where PyTorch's own kernels without numbers, written in Python, take long.
+"""Shapes that are worked out at once where PyTorch's own kernels, written in Python, take long.
 
 Each shortcut takes the plain case (one dtype, one layout, shapes that fit) and leaves all else to PyTorch,
 errors above all. A step of a decoder spends half of its time in these few operators.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _FAST = "PyTorch's own takes a millisecond"
-# Of operands alike the result is alike too.
+# Where operands are alike, so is the result.
 _ALIKE = (
     *(aten.gelu.default, aten.gelu_backward.default, aten.silu.default, aten.silu_backward.default),
     *(aten.tanh_backward.default, aten.sigmoid_backward.default, aten.threshold_backward.default),
@@ -67,9 +67,9 @@ def _register_alike(op: Any) -> None:
 
 
 def _broadcast(left: Sequence[int], right: Sequence[int]) -> Sequence[int]:
-    """Return the shape of two operands together; PyTorch's error where they do not fit.
+    """Return the shape to which two operands broadcast; PyTorch's error where they do not.
 
-    Of shapes that fit this is `torch.broadcast_shapes`, which takes ten times as long.
+    It is `torch.broadcast_shapes`, which takes ten times as long.
     """
     if len(left) < len(right):
         left, right = right, left

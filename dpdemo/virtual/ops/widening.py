@@ -1,7 +1,7 @@
-"""Operators that CUDA has for a narrow dtype and the CPU has not: run in a wider one, and round the result.
+"""Operators that CUDA has for a narrow dtype and the CPU does not: run wider, and rounded.
 
 There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
-with every release. So the CPU's own refusal is what tells: "... not implemented for 'Half'".
+with every release. So the CPU's own refusal decides: "... not implemented for 'Half'".
 
 Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
 of what it is given.

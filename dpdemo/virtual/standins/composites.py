@@ -1,7 +1,7 @@
-"""Functions that C++ makes of other operators, and that compare devices before they begin.
+"""Functions that C++ composes from other operators, and that compare devices before they begin.
 
-To C++ all tensors are on the CPU, so these checks are made here, in its words. What the functions are made of
-is checked in `dispatch.py` like all else; these are the ones that would get past: they copy into `out=`, or
+To C++ all tensors are on the CPU, so these checks are made here, in its words. The operators in them are
+checked in `dispatch.py` like all others; the functions here would get past that: they copy into `out=`, or
 read their tensors one by one.
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.standins.runtime import memory_info
 from dpdemo.virtual.state import the_session
 
 CUDA_VERSION = "12.8"
@@ -38,7 +39,7 @@ def nccl_version() -> int:
 
 
 def nccl_version_suffix() -> bytes:
-    """Return what stands behind NCCL's version: nothing."""
+    """Return the suffix of NCCL's version: none."""
     return b""
 
 
@@ -62,7 +63,7 @@ def _setting(name: str, default: Any) -> Any:
 
 
 def get_caching() -> bool:
-    """Whether freed memory is kept for later; none is, and nothing depends on it."""
+    """Return whether freed memory is kept for later; none is, and nothing depends on it."""
     return bool(_setting("caching", default=True))
 
 
@@ -163,7 +164,7 @@ _ERROR_WORDS = {
 class CudaRuntime:
     """Stands in for `torch.cuda.cudart()`: the functions of the CUDA runtime that PyTorch hands out.
 
-    A profiler is started and stopped without a word: there is none that could listen.
+    Starting and stopping a profiler does nothing: there is none.
     """
 
     cudaError = CudaError  # noqa: N815
@@ -185,20 +186,15 @@ class CudaRuntime:
 
     @staticmethod
     def cudaHostRegister(address: int, size: int, flags: int) -> CudaError:  # noqa: ARG004, N802
-        """Pin memory of the host, which makes copies faster; there are none to be."""
+        """Pin memory of the host; nothing is done, since no copy would be faster."""
         return CudaError.success
 
     @staticmethod
     def cudaHostUnregister(address: int) -> CudaError:  # noqa: ARG004, N802
-        """Take it back."""
+        """Unpin memory of the host."""
         return CudaError.success
 
-    @staticmethod
-    def cudaMemGetInfo(index: int) -> tuple[int, int]:  # noqa: N802
-        """Return the free and the total bytes of GPU `index`."""
-        session = the_session()
-        total = session.total_bytes(index)
-        return max(0, total - session.ledger.live[index]), total
+    cudaMemGetInfo = staticmethod(memory_info)  # noqa: N815
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedOpError(f"torch.cuda.cudart().{name}: a virtual GPU has no CUDA runtime")

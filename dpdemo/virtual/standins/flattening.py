@@ -1,6 +1,6 @@
 """Many tensors in one, and taken apart again: what DataParallel's copies and sums of gradients go through.
 
-C++ makes two operators of each tensor (a view and a slice), hundreds in a step. Here they run at once, since
+C++ runs two operators per tensor (a view and a slice), hundreds in a step. Here they run at once, since
 nothing of theirs is counted or could fail: they are views of one storage, on one GPU.
 """
 
@@ -50,7 +50,7 @@ def unflatten(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _are_plain(tensors: Sequence[Tensor]) -> bool:
-    """Return whether views are all that is made of tensors, beside the one that they are put together in."""
+    """Return whether tensors can be put together and taken apart by views alone."""
     return is_seen_by_us_alone() and all(
         isinstance(tensor, torch.Tensor)
         and type(tensor).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl

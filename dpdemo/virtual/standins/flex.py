@@ -2,7 +2,7 @@
 
 PyTorch traces `score_mod` and its gradient with fake tensors where the query is. A backward pass over fake
 tensors of a GPU needs C++'s threads for that GPU, which are not there. What is traced names no device, unless
-the function itself does, so the same graph comes of tensors on the CPU.
+the function itself does, so tensors on the CPU give the same graph.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class VirtualGenerator(_Generator):  # type: ignore[misc]
         return self
 
     def seed(self) -> int:
-        """Begin again with a seed that nobody chose, and return it."""
+        """Begin again with a random seed, and return it."""
         seed: int = super().seed()
         self._begin(seed)
         return seed
@@ -58,7 +58,7 @@ class VirtualGenerator(_Generator):  # type: ignore[misc]
         return int(super().get_offset()) if self.draws_as_cpu else self.stream.offset
 
     def set_offset(self, offset: int) -> Self:
-        """Go to where `offset` of each thread's numbers are used up.
+        """Go to the place where `offset` of each thread's numbers are used up.
 
         Raises:
             RuntimeError: `offset` is not a multiple of 4, CUDA's numbers in one call.
@@ -83,7 +83,7 @@ class VirtualGenerator(_Generator):  # type: ignore[misc]
 
         Raises:
             TypeError: `state` is not a tensor of bytes on the CPU.
-            RuntimeError: it is none of CUDA's states.
+            RuntimeError: it is not one of CUDA's states.
 
         """
         if self.draws_as_cpu:

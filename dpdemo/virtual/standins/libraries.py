@@ -59,7 +59,7 @@ def stand_ins() -> dict[str, Any]:
 
 
 def do_nothing(*_: Any, **__: Any) -> None:
-    """Return at once: what is asked for is so already."""
+    """Return at once: nothing needs to be done."""
 
 
 def _setting(name: str, default: Any) -> tuple[Any, Any]:
@@ -117,7 +117,7 @@ def attach_observer(observer: Any) -> None:
 
 
 def tunes_nothing() -> bool:
-    """Whether operators are tuned, or blocks of memory annotated: no."""
+    """Return whether operators are tuned, or blocks of memory annotated: no."""
     return False
 
 

@@ -1,8 +1,8 @@
 """The replicas of one DataParallel call take turns, in device order.
 
-`torch.nn.parallel.parallel_apply` starts one thread a replica and joins them all. On two cores threads at
-once gain nothing, and lines printed by replicas would come in any order. So here `start()` returns when its
-replica is through, and the next one starts after it.
+`torch.nn.parallel.parallel_apply` starts one thread per replica and joins them all. Side by side they gain
+little on a CPU, and lines printed by replicas would come in any order. So here `start()` returns when its
+replica has finished, and the next one starts after it.
 
 A replica may wait for another that has not started (a queue or a barrier between replicas, as in synchronised
 batch normalisation). Then `start()` returns early and they run side by side from there on. Whether a replica
@@ -26,7 +26,7 @@ _POLL_S = 0.002
 _WAITING_S = 0.01  # this long on one instruction of a waiting function of the standard library: it waits
 _IDLE_S = 0.25  # over this long it hardly wanted the processor: it waits, on a bare lock or by sleeping
 _IDLE_SHARE = 0.2
-_PATIENCE_S = 10.0  # a replica that spins until another comes can only be told by its taking too long
+_PATIENCE_S = 10.0  # a replica that spins until another comes can only be recognised by taking too long
 
 _WAITING_FILES = {threading.__file__, queue.__file__}
 
@@ -41,7 +41,7 @@ class _Watch:
         self.busy_at_window = self.busy_at_move = _busy_seconds(thread)
 
     def is_waiting(self) -> bool:
-        """Look once; to be asked every few milliseconds."""
+        """Look once; call it every few milliseconds."""
         now = time.monotonic()
         return self._stands_in_waiting_function(now) or self._is_idle(now) or now - self.began >= _PATIENCE_S
 
@@ -70,18 +70,18 @@ class _Watch:
 def _place_of(thread: threading.Thread) -> tuple[CodeType, int] | None:
     """Return the function and the instruction that `thread` is at, and let its frame go again at once.
 
-    Whoever holds the frame of a function that returns meanwhile keeps its tensors alive: now and then a peak
-    would be too high.
+    A frame that is held while its function returns keeps the function's tensors alive, and now and then a
+    peak would be too high.
     """
     frame = sys._current_frames().get(thread.ident or 0)
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
 def _busy_seconds(thread: threading.Thread) -> float:
-    """Return how long `thread` has run or wanted to; NaN, with which it never looks idle, if nobody tells.
+    """Return how long `thread` has run or wanted to; NaN, which never looks idle, if that is not known.
 
-    Only Linux tells. The thread's own clock (pthread_getcpuclockid) is no substitute: asked of a thread that
-    is over, it crashes the process.
+    Only Linux knows. The thread's own clock (pthread_getcpuclockid) is no substitute: for a thread that has
+    ended it crashes the process.
     """
     try:
         ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
@@ -91,7 +91,7 @@ def _busy_seconds(thread: threading.Thread) -> float:
 
 
 class ReplicaThread(threading.Thread):
-    """One replica's thread, whose `start` returns when the replica is through or waits for another."""
+    """One replica's thread, whose `start` returns when the replica has finished or waits for another."""
 
     # thread ident → the replica it waits on, shared by all
     conductors: dict[int, ReplicaThread] = {}  # noqa: RUF012

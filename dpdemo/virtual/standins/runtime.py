@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,9 +16,6 @@ from dpdemo.virtual import state
 from dpdemo.virtual.standins import streams
 from dpdemo.virtual.standins.properties import DeviceProperties, properties_of
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from dpdemo.virtual.ledger import Ledger
 
 
 def device_count() -> int:
@@ -51,7 +48,7 @@ def synchronize(index: int | None = None) -> None:
 
 
 def can_access_peer(device: int, peer: int) -> bool:
-    """Whether the two GPUs reach each other's memory: yes, as on one board."""
+    """Return whether the two GPUs reach each other's memory: yes, as on one board."""
     return the_session().check_ordinal(device) != the_session().check_ordinal(peer)
 
 
@@ -94,7 +91,7 @@ def reset_peak_stats(index: int) -> None:
 
 
 def reset_accumulated_stats(index: int) -> None:
-    """Reset the running totals, of which none is kept."""
+    """Reset the running totals; none are kept."""
     the_session().check_ordinal(index)
 
 
@@ -102,13 +99,12 @@ def memory_info(index: int | None = None) -> tuple[int, int]:
     """Return the free and the total bytes of GPU `index`."""
     session = the_session()
     index = session.current.index if index is None else session.check_ordinal(index)
-    ledger: Ledger = session.ledger
-    total = the_session().total_bytes(index)
-    return max(0, total - ledger.live[index]), total
+    total = session.total_bytes(index)
+    return max(0, total - session.ledger.live[index]), total
 
 
 def empty_cache() -> None:
-    """Give cached memory back, of which none is kept."""
+    """Give cached memory back; none is kept."""
 
 
 def get_current_stream(index: int) -> tuple[int, int, int]:
@@ -136,7 +132,7 @@ def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
 
 
 def is_in_bad_fork() -> bool:
-    """Whether this is a forked child of the process that opened the block: CUDA cannot be used there."""
+    """Return whether this is a forked child of the block's process: CUDA cannot be used there."""
     return os.getpid() != the_session().pid
 
 
@@ -163,17 +159,17 @@ def accelerator_stream(index: int) -> streams.VirtualStream:
 
 
 def no_device_flag() -> bool:
-    """Tell C++'s allocator questions that it is ready."""
+    """Return whether the allocator is ready: always, in a block."""
     return state.session is not None
 
 
 def not_capturing() -> bool:
-    """Whether a CUDA graph is being captured: never."""
+    """Return whether a CUDA graph is being captured: never."""
     return False
 
 
 def no_cudnn(tensor: Any) -> bool:  # noqa: ARG001
-    """Whether cuDNN takes this tensor: no, the CPU's kernels do."""
+    """Return whether cuDNN takes this tensor: no, the CPU's kernels do."""
     return False
 
 

@@ -70,11 +70,11 @@ class VirtualStream:
         return 0, -5
 
     def query(self) -> bool:
-        """Whether all work is done: always."""
+        """Return whether all work is done: always."""
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is being captured: never."""
+        """Return whether a CUDA graph is being captured: never."""
         return False
 
     def synchronize(self) -> None:
@@ -136,7 +136,7 @@ class VirtualEvent:
         """Make `stream` wait for the event, which has happened."""
 
     def query(self) -> bool:
-        """Whether the event has happened: always."""
+        """Return whether the event has happened: always."""
         return True
 
     def synchronize(self) -> None:

@@ -62,12 +62,12 @@ def device(self: torch.Tensor) -> torch.device:
 
 
 def is_cuda(self: torch.Tensor) -> bool:
-    """Whether this tensor is on a GPU."""
+    """Return whether this tensor is on a GPU."""
     return device_index(self) is not None
 
 
 def is_cpu(self: torch.Tensor) -> bool:
-    """Whether this tensor is on the CPU."""
+    """Return whether this tensor is on the CPU."""
     return device(self).type == "cpu"
 
 
@@ -183,12 +183,12 @@ def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 def is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether `pin_memory` made this tensor's storage."""
+    """Return whether `pin_memory` made this tensor's storage."""
     return self.layout is torch.strided and _PINNED in self.untyped_storage().__dict__
 
 
 def record_stream(self: torch.Tensor, stream: Any) -> None:
-    """Stand in for `Tensor.record_stream`: copies are done when they return, nothing is to record."""
+    """Stand in for `Tensor.record_stream`: copies are done on return, so nothing is recorded."""
     if device_index(self) is None:
         raise RuntimeError(
             f"record_stream: expected a CUDA tensor, got one on {self.device} (stream {stream})"
@@ -213,7 +213,7 @@ def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Ten
 def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
     """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
     if isinstance(value, (int, float, complex)) and is_without_numbers() and self.is_meta:
-        value = torch.full((), value, dtype=self.dtype)  # C++ would make it of as many numbers as it fills
+        value = torch.full((), value, dtype=self.dtype)  # C++ would make as many numbers of it as it fills
     if _is_plain_index(index):  # else it is an `index_put_`, whose value must be where `self` is
         value = _beside(self, value)
     torch._C.TensorBase.__setitem__(self, index, value)
@@ -257,7 +257,7 @@ def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def no_dlpack(name: str, original: Any) -> Any:
-    """Build the stand-in for a function that hands memory out: what takes it would take it for the CPU's."""
+    """Build the stand-in for a function that hands memory out, which would pass for the CPU's."""
 
     @functools.wraps(original)
     def hand_out(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:

@@ -5,8 +5,8 @@ ask for a CUDA runtime. So to C++ it is on the CPU as all tensors here are, and 
 class's operators work on what it wraps, and those pass through `dispatch.py` one by one.
 
 Fake tensors (FakeTensorMode, `torch.export`, `make_fx`) do say "cuda" to C++, and must: it is what they are
-for. What C++ then asks for, a guard that makes that GPU the current one, is for as long as the block is open
-the one of the CPU, which does nothing.
+for. C++ then asks for a guard that makes that GPU the current one; while the block is open that is the CPU's
+guard, which does nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def avoid_device_init(_: object) -> bool:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Give C++ a guard for CUDA devices that does nothing; without any the process would be ended.
+    """Give C++ a guard for CUDA devices that does nothing; without one the process would abort.
 
     A build with CUDA has one, which PyTorch itself replaces where there is no GPU.
     """

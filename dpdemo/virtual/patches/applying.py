@@ -1,0 +1,65 @@
+"""A patch as data, and `applied`, which replaces attributes and puts every one back by identity."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Patch:
+    """An attribute of `owner` (an entry if that is a dict) that has another value while a block is open."""
+
+    owner: Any
+    name: Any
+    value: Any
+    why: str
+
+
+class Attribute(property):
+    """A property that torch._dynamo can inspect as it inspects the attributes that C++ defines."""
+
+    __objclass__ = torch._C.TensorBase
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.fget, "__name__", "")).removeprefix("get_")
+
+
+def group(owner: Any, why: str, **values: Any) -> list[Patch]:
+    """Return a patch for each attribute of `owner`, all with the same reason."""
+    return [Patch(owner, name, value, why) for name, value in values.items()]
+
+
+@contextlib.contextmanager
+def applied(patches: Iterable[Patch]) -> Iterator[None]:
+    """Apply `patches`, and put everything back on the way out, last first."""
+    with contextlib.ExitStack() as undo:
+        for patch in patches:
+            before = attributes(patch.owner).get(patch.name, _ABSENT)
+            _put(patch.owner, patch.name, patch.value)
+            undo.callback(_put, patch.owner, patch.name, before)
+        undo.callback(torch.accelerator.get_device_capability.cache_clear)
+        yield
+
+
+def attributes(owner: Any) -> Any:
+    """Return what `owner` itself has, by name."""
+    return owner if isinstance(owner, dict) else vars(owner)
+
+
+def _put(owner: Any, name: Any, value: Any) -> None:
+    if isinstance(owner, dict):
+        owner.pop(name, None) if value is _ABSENT else owner.__setitem__(name, value)
+    elif value is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
