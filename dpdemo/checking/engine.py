@@ -163,6 +163,11 @@ def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
     dim = wrapper.dim if wrapper is not None else dim
     inputs, assumed = _inputs_of(built, inputs, batch_size)
     batches = _batches(inputs, dim, batch_size)
+    if batches.size < 1:
+        raise UsageError(
+            f"expected a batch of 1 or more, got {batches.size} rows - at the first of `inputs`",
+            hint=f"dimension {dim} of the first tensor is the batch",
+        )
     found = scan(built.model, torch.device("cuda", device_ids[0]))
     evidence = Evidence(
         gpus, found, (), tuple(built.events),

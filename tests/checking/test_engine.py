@@ -45,6 +45,12 @@ def test_seven_faults_of_one_model_are_told_in_one_run():
     assert set(report.codes) == {"DP201", "DP301", "DP302", "DP305", "DP309", "DP402", "DP403"}
 
 
+@pytest.mark.parametrize("data_size", [None, 8])
+def test_a_batch_of_no_rows_is_an_error(data_size):
+    with pytest.raises(UsageError, match="expected a batch of 1 or more, got 0 rows"):
+        check(Net(), torch.zeros(0, 3), data_size=data_size)
+
+
 def test_a_call_that_fails_before_any_replica_runs_says_nothing_of_state():
     """A running average that DataParallel would keep is not lost because a call never came to it."""
 
