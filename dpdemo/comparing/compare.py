@@ -16,7 +16,6 @@ from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.sampler import distribute
 from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.comparing.gradients import Gradients, Part, on_data_parallel, on_one_device, on_ranks
-from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.ranks import TIMEOUT_SECONDS
@@ -226,7 +225,7 @@ def _dp_ways(config: Config, samples: range, num_gpus: int) -> Iterator[_Way]:
         "",
         on_data_parallel(config, samples, num_gpus, loss_inside=False),
     )
-    if config.is_builtin and MODELS[config.model].wrapped:
+    if config.wrapped:
         return  # a replica there sees neither the model's output nor a loss
     yield _Way(
         "DataParallel, loss inside each replica",

@@ -100,3 +100,8 @@ class Config(pydantic.BaseModel):
     def is_builtin(self) -> bool:
         """Whether the model is one of dpdemo's own."""
         return self.model in MODELS
+
+    @property
+    def wrapped(self) -> str:
+        """The path of the submodule that is split, "" for the whole model."""
+        return MODELS[self.model].wrapped if self.is_builtin else ""

@@ -17,7 +17,6 @@ from torch.nn.parallel import gather, parallel_apply, replicate
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
 from dpdemo.arithmetic.tolerance import tolerance_of
-from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.config.keys import Keys, showing_keys
 from dpdemo.config.load import resolve
@@ -96,7 +95,7 @@ def _explain(
     explanation = Explanation(
         config=config,
         devices=devices,
-        wrapped=MODELS[config.model].wrapped if config.is_builtin else "",
+        wrapped=config.wrapped,
         virtual=meter.is_ledger,
         batch_size=batch.shape[config.dim],
         module=_size(built.split),

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from dpdemo.arithmetic.chunk import Split
 from dpdemo.arithmetic.sampler import Epoch
-from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import distribute_epoch
 from dpdemo.prediction.shapes import outside_of, predicted_devices, replica_runs
@@ -39,7 +38,7 @@ def predict_ddp(config: Config) -> SplitReport:
         devices,
         tuple(groups),
         strategy="ddp",
-        wrapped=MODELS[config.model].wrapped if config.is_builtin else "",
+        wrapped=config.wrapped,
         distribution=_distribution(config, epoch, NodeRun(0, config.nodes, 0, node)),
     )
     if config.trace_sample is None:

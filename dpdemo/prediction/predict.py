@@ -8,7 +8,6 @@ import os
 from dataclasses import replace
 from typing import Unpack
 
-from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.config.keys import Keys, showing_keys
 from dpdemo.config.load import resolve
@@ -62,8 +61,7 @@ def predict(config: Config) -> SplitReport:
         groups.append(_group(config, devices, first=1, count=full, rows=config.batch_size))
     if rest and not config.drop_last:
         groups.append(_group(config, devices, first=full + 1, count=1, rows=rest))
-    wrapped = MODELS[config.model].wrapped if config.is_builtin else ""
-    report = SplitReport("simulate", config, devices, tuple(groups), wrapped=wrapped)
+    report = SplitReport("simulate", config, devices, tuple(groups), wrapped=config.wrapped)
     if config.trace_sample is None:
         return report
     return replace(report, trace=trace_batches(report, config.trace_sample, config.trace_sample))

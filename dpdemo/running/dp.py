@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.config.weights import expect_one_each, weights_of
 from dpdemo.models.modules import Placement, build
@@ -32,7 +31,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
     with opened(config, virtual=virtual) as (devices, _):
         if not virtual:  # a virtual GPU has no speed of its own
             config = with_measured_speeds(config, devices)
-        report = SplitReport("run", config, devices, (), wrapped=_wrapped(config), virtual=virtual)
+        report = SplitReport("run", config, devices, (), wrapped=config.wrapped, virtual=virtual)
         built = build(config, place(config, devices))
         loader = make_loader(config)
         try:
@@ -82,7 +81,3 @@ def _traced(report: SplitReport, order: torch.Tensor | None) -> SplitReport:
         return report
     position = sample if order is None else int((order == sample).nonzero())
     return replace(report, trace=trace_batches(report, sample, position))
-
-
-def _wrapped(config: Config) -> str:
-    return MODELS[config.model].wrapped if config.is_builtin else ""

@@ -50,8 +50,8 @@ Moved = tuple[PhaseName, int, float]
 
 
 @dataclass(frozen=True)
-class DataParallelStep:
-    """A step of DataParallel; `shares` has the rows of each GPU as parts of one GPU's batch."""
+class _Step:
+    """A step over GPUs; `shares` has the rows of each as parts of one GPU's batch."""
 
     workload: Workload
     link: Link
@@ -61,6 +61,10 @@ class DataParallelStep:
     def num_used(self) -> int:
         """How many GPUs have rows."""
         return len(self.shares)
+
+
+class DataParallelStep(_Step):
+    """A step of DataParallel."""
 
     def phases(self, case: Case) -> Iterator[Moved]:
         """List what is copied, in the order of a step."""
@@ -116,18 +120,8 @@ class DataParallelStep:
         return max(0.0, launching - max(FORWARD_SHARE * one_gpu_ms, launching / self.num_used))
 
 
-@dataclass(frozen=True)
-class DdpStep:
+class DdpStep(_Step):
     """A step of DistributedDataParallel: a process for each GPU, gradients averaged in a ring."""
-
-    workload: Workload
-    link: Link
-    shares: Sequence[float]
-
-    @property
-    def num_used(self) -> int:
-        """How many GPUs have rows: all."""
-        return len(self.shares)
 
     def phases(self, case: Case) -> Iterator[Moved]:
         """List what is copied: rank 0's buffers before the forward, each gradient twice less its own part."""

@@ -7,7 +7,6 @@ from itertools import pairwise
 import torch
 
 from dpdemo.arithmetic.sampler import Visit
-from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.distribution import Distribution, Indices, NodeRun
@@ -65,7 +64,7 @@ def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = Fals
         devices,
         tuple(_merged_batches(records, devices, num_batches)),
         strategy="ddp",
-        wrapped=MODELS[config.model].wrapped if config.is_builtin else "",
+        wrapped=config.wrapped,
         partial=partial,
         distribution=_distribution(config, records, num_batches, partial=partial),
     )
