@@ -16,6 +16,7 @@ from dpdemo.cli.completion import models
 from dpdemo.config.fields import Config
 from dpdemo.config.gpus import parse_gpus
 from dpdemo.config.load import make_config, read_values
+from dpdemo.config.numbers import any_number
 from dpdemo.config.ranks import OF_DDP_ALONE
 from dpdemo.config.weights import OF_WEIGHTS, is_weighted, parse_numbers
 from dpdemo.errors import UsageError
@@ -185,7 +186,7 @@ def _option_type(name: str) -> Any:
     if Config.model_fields[name].annotation is bool:
         return bool
     words = _words(name)
-    # numbers are read by `_number`, so that the config's own check speaks of them, as it does for a file
+    # numbers are read by `any_number`, so that the config's own check speaks of them, as it does for a file
     return Literal[words] if words else str
 
 
@@ -203,22 +204,14 @@ def _is_number(name: str) -> bool:
     return Config.model_fields[name].annotation is not bool and not is_text
 
 
-def _number(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def _value(name: str, text: Any) -> Any:
     """Read what an option was given, as far as that is not the config's own business."""
     if name == "gpus":
         return parse_gpus(text)
     if name in OF_WEIGHTS:
         return parse_numbers(text, name)
-    return _number(text) if _is_number(name) else text
+    number = any_number(text) if _is_number(name) else None
+    return text if number is None else number
 
 
 def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...]) -> Settings:

@@ -12,7 +12,7 @@ from dpdemo.config.targets import is_target
 from dpdemo.errors import UsageError
 from dpdemo.reports.speedup import Anchor, Launches, Link, Workload
 from dpdemo.timing.anchors import read_anchor
-from dpdemo.timing.links import LINKS, find_link, link_of_bandwidth
+from dpdemo.timing.links import chosen_link, missing_link
 from dpdemo.timing.workload import builtin_workload, given_workload
 from dpdemo.wording import at
 
@@ -74,16 +74,10 @@ def read_request(settings: Settings, given: Given) -> Request:
 
 
 def _link(given: Given) -> Link:
-    if given.link is not None and given.bandwidth is not None:
-        raise UsageError("expected one of them, got both - at options `--link` and `--bandwidth`")
-    if given.bandwidth is not None:
-        return link_of_bandwidth(given.bandwidth)
-    if given.link is None:
-        raise UsageError(
-            f"expected how the GPUs are joined, one of {', '.join(LINKS)}, got nothing - at option `--link`",
-            hint="`nvidia-smi topo -m` shows it; --bandwidth 20GB/s says what was measured",
-        )
-    return find_link(given.link)
+    link = chosen_link(given.link, given.bandwidth)
+    if link is None:
+        raise missing_link()
+    return link
 
 
 def _numbers(settings: Settings) -> tuple[int, ...]:

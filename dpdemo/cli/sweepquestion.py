@@ -12,7 +12,7 @@ from dpdemo.errors import UsageError
 from dpdemo.reports.memory import Optimizer
 from dpdemo.reports.sweep import Predicted
 from dpdemo.sweeping.questions import Question, make_question
-from dpdemo.timing.links import link_of_bandwidth
+from dpdemo.timing.links import chosen_link
 from dpdemo.wording import show
 
 
@@ -25,8 +25,7 @@ def read_question(of: Predicted, given: Given, file: str | None) -> Question:
     """
     if given.input and given.inputs is not None:
         raise UsageError("expected one of them, got both - at options `--input` and `--inputs`")
-    if given.link is not None and given.bandwidth is not None:
-        raise UsageError("expected one of them, got both - at options `--link` and `--bandwidth`")
+    link = chosen_link(given.link, given.bandwidth)
     if given.inputs is not None and not is_target(given.inputs):
         raise UsageError(f"expected `pkg.mod:function`, got {given.inputs[:60]!r} - at option `--inputs`")
     for text in given.input:
@@ -38,7 +37,7 @@ def read_question(of: Predicted, given: Given, file: str | None) -> Question:
         gpu_memory=given.gpu_memory,
         card=given.gpu,
         reserve=given.reserve,
-        link=given.link or "" if given.bandwidth is None else link_of_bandwidth(given.bandwidth),
+        link=link or "",
         steps=given.one_gpu_step,
         seq_len=given.seq_len,
         image_size=given.image_size,

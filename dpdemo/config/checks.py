@@ -5,7 +5,7 @@ import difflib
 from dpdemo.arithmetic.sampler import samples_per_rank
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
-from dpdemo.config.ranks import OF_DDP_ALONE, ranks_per_node, world_size
+from dpdemo.config.ranks import OF_DDP_ALONE, ranks_per_node, rows_per_rank, world_size
 from dpdemo.config.targets import FORMS, is_target
 from dpdemo.config.unequal import check_weights
 from dpdemo.config.weights import is_weighted
@@ -118,7 +118,7 @@ def _check_batch(config: Config, num_ranks: int, where: Where) -> None:
             f"{at('batch_size', where)}",
             hint=f"choose {sizes}, or give each rank its own: --batch-size-is per-rank",
         )
-    each = config.batch_size // num_ranks if config.batch_size_is == "global" else config.batch_size
+    each = rows_per_rank(config, num_ranks)
     samples = samples_per_rank(config.data_size, num_ranks, sampler_drop_last=config.sampler_drop_last)
     if samples == 0:
         raise UsageError(

@@ -33,6 +33,16 @@ def read_number(text: str, least: int, most: int, where: str, hint: str = "") ->
     return number
 
 
+def any_number(text: str) -> int | float | None:
+    """Return the number that a text writes, whole or not, or None if it writes none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
 def scaled_number(digits: str, unit: float, least: float, most: float) -> float | None:
     """Return a decimal number times its unit, or None if that is not from `least` to `most`."""
     number = float(digits) * unit  # hundreds of digits are infinity, which is past any bound

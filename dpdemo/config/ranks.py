@@ -30,6 +30,11 @@ def world_size(config: Config) -> int | None:
     return None if ranks is None else ranks * config.nodes
 
 
+def rows_per_rank(config: Config, num_ranks: int) -> int:
+    """Count the rows of a rank's full batch, where all ranks have the same."""
+    return config.batch_size // num_ranks if config.batch_size_is == "global" else config.batch_size
+
+
 def distribute_epoch(config: Config, num_ranks: int) -> Epoch:
     """Distribute the epoch of a DDP config over so many ranks.
 
@@ -44,7 +49,7 @@ def distribute_epoch(config: Config, num_ranks: int) -> Epoch:
     return distribute(
         config.data_size,
         num_ranks,
-        config.batch_size // num_ranks if config.batch_size_is == "global" else config.batch_size,
+        rows_per_rank(config, num_ranks),
         drop_last=config.drop_last,
         sampler_drop_last=config.sampler_drop_last,
     )

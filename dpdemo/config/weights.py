@@ -6,6 +6,7 @@ from typing import NoReturn
 from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.weights import Weight, short_list, split_by_chunks, split_by_weights
 from dpdemo.config.fields import Config
+from dpdemo.config.numbers import any_number
 from dpdemo.errors import UsageError
 from dpdemo.wording import Where, at, show
 
@@ -86,7 +87,7 @@ def parse_numbers(text: str, key: str) -> tuple[Weight, ...] | str:
     found: list[Weight] = []
     for part in text.split(","):
         number, _, times = part.strip().partition("x")
-        value, count = _number(number), _number(times or "1")
+        value, count = any_number(number), any_number(times or "1")
         if value is None or not isinstance(count, int) or not 0 < count <= _MOST:
             _refuse(text, key)
         found += [value] * count
@@ -94,15 +95,6 @@ def parse_numbers(text: str, key: str) -> tuple[Weight, ...] | str:
 
 
 _MOST = 1_000_000
-
-
-def _number(text: str) -> Weight | None:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
 
 
 def _refuse(text: str, key: str) -> NoReturn:

@@ -16,7 +16,7 @@ from dpdemo.reports.memory import Training
 from dpdemo.reports.speedup import Anchor, Link, Workload
 from dpdemo.reports.sweep import Predicted
 from dpdemo.timing.anchors import check_rows, read_anchor
-from dpdemo.timing.links import LINKS, find_link
+from dpdemo.timing.links import find_link, missing_link
 
 Inputs = list[str] | str | None
 """Shapes such as `["32x128"]`, or the name of a function of the batch size."""
@@ -61,11 +61,7 @@ class Question:
                 hint="give a size for all, --gpu-memory 24GiB, or a card, --gpu A100-80GB",
             )
         if of == "speedup" and self.link is None:
-            raise UsageError(
-                f"expected how the GPUs are joined, one of {', '.join(LINKS)}, got nothing - "
-                "at option `--link`",
-                hint="`nvidia-smi topo -m` shows it; --bandwidth 20GB/s says what was measured",
-            )
+            raise missing_link()
         if any(anchor.rows is None for anchor in self.anchors):
             raise UsageError(
                 "expected a time with its rows, such as 49ms@32, got it without - at option `--one-gpu-step`",

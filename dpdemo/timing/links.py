@@ -98,6 +98,28 @@ def find_link(name: str) -> Link:
     )
 
 
+def chosen_link(name: str | None, bandwidth: str | None) -> Link | None:
+    """Return the link of `--link` or of `--bandwidth`; None without either.
+
+    Raises:
+        UsageError: both are given, or one of them cannot be read.
+
+    """
+    if name is not None and bandwidth is not None:
+        raise UsageError("expected one of them, got both - at options `--link` and `--bandwidth`")
+    if bandwidth is not None:
+        return link_of_bandwidth(bandwidth)
+    return None if name is None else find_link(name)
+
+
+def missing_link() -> UsageError:
+    """Build the error of a prediction that needs a link and was given none."""
+    return UsageError(
+        f"expected how the GPUs are joined, one of {', '.join(LINKS)}, got nothing - at option `--link`",
+        hint="`nvidia-smi topo -m` shows it; --bandwidth 20GB/s says what was measured",
+    )
+
+
 def link_of_bandwidth(text: str) -> Link:
     """Return a link that carries just this, as its user measured it: `20GB/s`.
 

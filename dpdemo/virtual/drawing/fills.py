@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpdemo.virtual.drawing import curand
 from dpdemo.virtual.drawing.curand import in_parts
-from dpdemo.virtual.drawing.integers import remainder, span_of
+from dpdemo.virtual.drawing.integers import DIGITS, remainder, span_of
 from dpdemo.virtual.drawing.launch import as_dtype, computed_in, empty, fill, rounded
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _INTEGERS = (
     *(torch.uint16, torch.uint32, torch.uint64),
 )
 _LONG_RANGE = 2**28  # from here on integers are made of 64 bits
-_DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
 
 
 def uniform(target: Tensor, low: float, high: float, drawing: Drawing) -> None:
@@ -145,7 +144,7 @@ def _random_all(target: Tensor, drawing: Drawing) -> None:
     """`random_` without bounds (`uniform_int`): integers that the dtype holds exactly, and none below 0."""
     dtype = target.dtype
     _expect(target, "random_kernel_cuda", (*_FLOATS, *_INTEGERS[:6]))
-    span = 2 ** _DIGITS[dtype] + 1 if dtype in _DIGITS else _largest(dtype) + 1
+    span = 2 ** DIGITS[dtype] + 1 if dtype in DIGITS else _largest(dtype) + 1
     source = curand.LONG_BITS if dtype in (torch.int64, torch.float64) else curand.BITS
     fill(target, source, lambda bits: remainder(bits, span), drawing)
 

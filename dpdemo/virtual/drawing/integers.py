@@ -12,7 +12,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-_DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
+DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
@@ -24,9 +24,9 @@ def span_of(dtype: torch.dtype, low: int, high: int | None) -> tuple[int, int]:
     """
     if high is None and low == _SMALLEST:
         return 2**64, 0  # all 64 bits, as they are
-    if dtype in _DIGITS:
+    if dtype in DIGITS:
         low = _lowest(dtype, low)
-        high = 2 ** _DIGITS[dtype] + 1 if high is None else _highest(dtype, high)
+        high = 2 ** DIGITS[dtype] + 1 if high is None else _highest(dtype, high)
     elif high is None:
         high = 2 if dtype is torch.bool else min(torch.iinfo(dtype).max, _LARGEST) + 1
     return high - low, low
@@ -48,7 +48,7 @@ def _held(dtype: torch.dtype, value: int) -> int:
 
 def _gap(dtype: torch.dtype, value: int) -> int:
     """Return the distance of two neighbours of `dtype` around `value`."""
-    return 1 << max(abs(value).bit_length() - _DIGITS[dtype], 0)
+    return 1 << max(abs(value).bit_length() - DIGITS[dtype], 0)
 
 
 def remainder(bits: Tensor, span: int) -> Tensor:
