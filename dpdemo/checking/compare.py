@@ -176,11 +176,9 @@ def scalar_path(single: object, parallel: object) -> str | None:
 
 @dataclass(frozen=True)
 class Gradients:
-    """How two models' gradients relate: equal, or `factor` times (with `proportional`), or neither."""
+    """Whether two models' gradients are equal, and all numbers."""
 
     equal: bool
-    factor: float | None
-    proportional: bool
     finite: bool
     single_finite: bool
 
@@ -194,17 +192,11 @@ def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = 
     """Compare the parameters' gradients of two models that are alike."""
     pairs = list(zip(_gradients(single), _gradients(parallel), strict=True))
     size = sum(_dot(one, one) for one, _ in pairs)
-    size_parallel = sum(_dot(other, other) for _, other in pairs)
-    factor = sum(_dot(one, other) for one, other in pairs) / size if size > 0 else None
     difference = sum(_dot(other - one, other - one) for one, other in pairs)
-    scale = factor if factor is not None and math.isfinite(factor) else 0.0
-    left_over = sum(_dot(rest, rest) for rest in (other - scale * one for one, other in pairs))
     loose = _OF_GRADIENTS * whole_model_tolerance("bfloat16" if coarse else "float32").relative
     return Gradients(
         equal=math.sqrt(difference) <= loose * math.sqrt(size) + 1e-6 if math.isfinite(difference) else False,
-        factor=factor,
-        proportional=left_over <= loose**2 * (size_parallel + 1e-20),
-        finite=math.isfinite(size_parallel),
+        finite=math.isfinite(sum(_dot(other, other) for _, other in pairs)),
         single_finite=math.isfinite(size),
     )
 

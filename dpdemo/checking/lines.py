@@ -71,10 +71,6 @@ class Function:
         code = linecache.getline(self.file, statement.lineno).strip()
         return Own(Place(self.file, statement.lineno, self.node.name, code), before, after)
 
-    def whole(self, statement: ast.stmt, text: str) -> Own:
-        """Write another statement in the place of one."""
-        return self.own(statement, statement, text)
-
 
 def _within(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for one in body:
