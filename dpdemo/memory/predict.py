@@ -17,6 +17,7 @@ from dpdemo.errors import UsageError
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import BatchMaker, Given
 from dpdemo.memory.steps import Measured, Stepper, Watch, num_parameters
+from dpdemo.memory.uncompiled import not_compiling
 from dpdemo.memory.weighing import Weigher
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.modules import DTYPES, build
@@ -103,7 +104,11 @@ def opened_stepper(  # noqa: PLR0913, PLR0917 - all that a step depends on
     count = num_virtual(config)
     sizes = _capacities(config, hardware, count)
     say("building the model")
-    with torch.random.fork_rng(devices=[]), _virtual_gpus(count, has_numbers=batches.has_numbers) as gpus:
+    with (
+        not_compiling(),
+        torch.random.fork_rng(devices=[]),
+        _virtual_gpus(count, has_numbers=batches.has_numbers) as gpus,
+    ):
         gpus.recorder.keeps_frames = watch is not None and watch.snapshot
         placed = config
         if config.weights == "auto" and config.speeds is None:
