@@ -16,6 +16,7 @@ from dpdemo.config.weights import split_of
 from dpdemo.errors import UsageError
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import BatchMaker, Given
+from dpdemo.memory.leftovers import caches_emptied
 from dpdemo.memory.steps import Measured, Stepper, Watch, num_parameters
 from dpdemo.memory.uncompiled import not_compiling
 from dpdemo.memory.weighing import Weigher
@@ -106,6 +107,7 @@ def opened_stepper(  # noqa: PLR0913, PLR0917 - all that a step depends on
     say("building the model")
     with (
         not_compiling(),
+        caches_emptied(),
         torch.random.fork_rng(devices=[]),
         _virtual_gpus(count, has_numbers=batches.has_numbers) as gpus,
     ):

@@ -36,6 +36,15 @@ def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
         return _label_without_storage(tensor, key)
 
 
+def is_of_a_block(tensor: torch.Tensor) -> bool:
+    """Return whether `tensor` is, or was, on a GPU of any block, which may have been left."""
+    try:
+        attributes = tensor.untyped_storage().__dict__
+    except (NotImplementedError, RuntimeError, ValueError):
+        return False
+    return any(isinstance(value, Allocation) for value in attributes.values())
+
+
 def _label_without_storage(tensor: torch.Tensor, key: str) -> Allocation | None:
     """Find the label of a tensor that has no storage of its own, or does not show it."""
     if isinstance(tensor, UninitializedTensorMixin):
