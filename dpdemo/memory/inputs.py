@@ -18,6 +18,7 @@ from dpdemo.models.guessing import guess_input
 from dpdemo.models.inputs import Arguments, Batches, InputSpec
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
+from dpdemo.models.libraries.huggingface import install_hooks
 from dpdemo.models.user import load_with_inputs
 from dpdemo.observation.tree import named_tensors, rebuild
 from dpdemo.reports.split import Shape
@@ -46,6 +47,8 @@ class BatchMaker:
         self._example: Batches | None = None
         self.worked_out = ""
         """The input that nobody gave, and that the model's first layer tells; as `--input` takes it."""
+        self.has_new_hooks = False
+        """Whether transformers' hooks, which a first call puts into a model, were put in beforehand."""
 
     def load_model(self, target: str, config: Config) -> nn.Module:
         """Load the user's model; inputs that come with it are the example, unless others were given."""
@@ -63,7 +66,9 @@ class BatchMaker:
         parsed = parse_target(target, "key `model`")
         if parsed.library:
             return make_library_model(parsed.library, parsed.name, self._sizes, "key `model`")
-        return load_with_inputs(target, config)
+        model, inputs = load_with_inputs(target, config)
+        self.has_new_hooks = install_hooks(model)
+        return model, inputs
 
     @property
     def is_guessed(self) -> bool:

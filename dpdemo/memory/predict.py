@@ -199,6 +199,12 @@ def report_of(
 
 
 def _assumed(batches: BatchMaker) -> tuple[str, ...]:
-    if not batches.worked_out:
-        return ()
-    return (f"--input {batches.worked_out}, worked out from the first layer.",)
+    found = []
+    if batches.worked_out:
+        found.append(f"--input {batches.worked_out}, worked out from the first layer.")
+    if batches.has_new_hooks:
+        found.append(
+            "Taken as a model that was called before it was wrapped, as one of transformers must be: its "
+            "replicas would put in hooks that they share, and may fail (DP317)."
+        )
+    return tuple(found)

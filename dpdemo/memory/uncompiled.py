@@ -42,6 +42,10 @@ class _NotCompiling(ModuleType):
         """Break no graph, for there is none."""
 
     def __getattr__(self, name: str) -> Any:
+        if (
+            name.startswith("__") and name != "__path__"
+        ):  # `inspect` asks every module; a part of it, its parent
+            raise AttributeError(name)
         self.give_way()
         return getattr(importlib.import_module(_NAME), name)
 

@@ -32,9 +32,12 @@ assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() =
 """
 
 
-def test_the_compiler_is_not_loaded_and_is_itself_afterwards() -> None:
+@pytest.mark.parametrize(
+    "use", ["", " * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)"]
+)
+def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use: str) -> None:
     program = (
-        PREDICTS.format(use="") + 'assert predict() > 0\nassert "torch._dynamo" not in sys.modules\n' + KEPT
+        PREDICTS.format(use=use) + 'assert predict() > 0\nassert "torch._dynamo" not in sys.modules\n' + KEPT
     )
     run([sys.executable, "-c", program], check=True)
 

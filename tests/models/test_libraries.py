@@ -1,11 +1,14 @@
 """Models of libraries by name: they train under DataParallel without weights, and a wrong name is told."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import dpdemo
 from dpdemo.config.targets import parse_target
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
+from dpdemo.models.libraries.huggingface import _inputs
 from dpdemo.models.libraries.sizes import SIZES, find_sized
 
 
@@ -66,3 +69,51 @@ def test_a_library_that_is_not_installed_is_told(monkeypatch):
     with pytest.raises(dpdemo.UsageError, match="expected timm to be installed") as told:
         make_library_model("timm", "resnet18", InputSizes(), "argument TARGET")
     assert told.value.hint == "pip install timm"
+
+
+class _Compares:
+    """A model that holds texts against images, by its forward alone."""
+
+    main_input_name = "input_ids"
+
+    def forward(self, input_ids, pixel_values, attention_mask=None, return_loss=None):
+        raise NotImplementedError
+
+
+class _Sees:
+    main_input_name = "pixel_values_videos"
+
+    def forward(self, pixel_values_videos):
+        raise NotImplementedError
+
+
+def _shapes(config, model, sizes=None):
+    config.get_text_config = lambda **_: getattr(config, "text_config", config)
+    made = _inputs("any", config, model, sizes or InputSizes())(4)
+    return {name: value if isinstance(value, bool) else tuple(value.shape) for name, value in made.items()}
+
+
+def test_a_model_that_compares_gets_texts_and_images_and_gives_its_loss():
+    config = SimpleNamespace(
+        text_config=SimpleNamespace(vocab_size=99, max_position_embeddings=77),
+        vision_config=SimpleNamespace(image_size=64, num_channels=3),
+    )
+    both = {"input_ids": (4, 77), "attention_mask": (4, 77), "return_loss": True}
+    assert _shapes(config, _Compares()) == {**both, "pixel_values": (4, 3, 64, 64)}
+    config.vision_config.num_frames = 8
+    assert _shapes(config, _Compares())["pixel_values"] == (4, 8, 3, 64, 64)
+    config.image_token_id = 5  # then images stand in the text
+    assert "pixel_values" not in _shapes(config, _Compares())
+
+
+def test_a_model_of_films_gets_them_under_the_name_that_it_asks_for():
+    config = SimpleNamespace(frames_per_clip=16, crop_size=48, in_chans=3)
+    assert _shapes(config, _Sees()) == {"pixel_values_videos": (4, 16, 3, 48, 48)}
+    sized = _shapes(config, _Sees(), InputSizes(image_size=32))
+    assert sized == {"pixel_values_videos": (4, 16, 3, 32, 32)}
+
+
+@pytest.mark.usefixtures("_transformers")
+@pytest.mark.parametrize("name", ["clip", "siglip", "chinese_clip", "xclip", "videomae", "wav2vec2-bert"])
+def test_models_of_two_kinds_of_input_and_of_films_are_predicted(name):
+    assert predicted(f"transformers:{name}").gpus[1].peak_bytes > 0

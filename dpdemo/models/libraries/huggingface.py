@@ -1,7 +1,9 @@
 """Models of transformers by their configuration, without weights, and the inputs that training gives them."""
 
 import difflib
-from collections.abc import Callable
+import inspect
+import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from dpdemo.errors import UsageError
 from dpdemo.models.libraries import Inputs, InputSizes
 from dpdemo.models.libraries.sizes import SIZES, find_sized
 
+_Named = Callable[[int], dict[str, Any]]
 _SEQ_LEN, _SECONDS_OF_SOUND, _RATE = 512, 1, 16000
+_LETTERS = 32  # of a model that hears letters, as Wav2Vec2Config has it
 _WORD = 3  # past the ids of most special tokens
 _FAMILIES = (
     ("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
@@ -45,6 +49,8 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
             part.pad_token_id = 0
     if getattr(config, "decoder_start_token_id", 0) is None or not hasattr(config, "decoder_start_token_id"):
         config.decoder_start_token_id = 0
+    if family == "sound" and getattr(config, "vocab_size", 0) is None:
+        config.vocab_size = _LETTERS
     if config.is_encoder_decoder and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     try:
@@ -55,7 +61,7 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
             f"at {where}",
             hint="does its configuration leave values open? write them in a file: transformers:config.json",
         ) from error
-    _install_hooks(model)
+    install_hooks(model)
     return model, _inputs(family, config, model, sizes)
 
 
@@ -132,30 +138,62 @@ def _family_of(name: str, family: str) -> str:
     return next((kind for end, kind in ends.items() if name.endswith(end)), family)
 
 
-def _install_hooks(model: nn.Module) -> None:
-    """Let transformers put its hooks for outputs into the model now, as a first call of it alone does.
+def install_hooks(model: nn.Module) -> bool:
+    """Let transformers put its hooks for outputs into a model now, as the first call of it alone does.
 
     A model whose first call is under DataParallel gets them from each replica, in dicts that replicas share,
     and then sees each output several times: on real GPUs too.
+
+    Args:
+        model: any model; one that holds none of transformers' is left as it is.
+
+    Returns:
+        Whether there were hooks to put in.
+
     """
+    if "transformers" not in sys.modules:
+        return False
     try:
         from transformers.utils.output_capturing import maybe_install_capturing_hooks
     except ImportError:  # before transformers 5
-        return
-    for module in model.modules():
-        if hasattr(module, "_can_record_outputs"):
-            maybe_install_capturing_hooks(module)
+        return False
+    without = [
+        module
+        for module in model.modules()
+        if hasattr(module, "_can_record_outputs")
+        and not getattr(module, "_output_capturing_hooks_installed", False)
+    ]
+    for module in without:
+        maybe_install_capturing_hooks(module)
+    return bool(without)
 
 
 def _inputs(family: str, config: Any, model: Any, sizes: InputSizes) -> Inputs:
-    if family in {"image", "segmentation"} or getattr(model, "main_input_name", "") == "pixel_values":
-        return _of_images(family, config, sizes)
+    main = getattr(model, "main_input_name", "")
+    if family in {"image", "segmentation"} or main.startswith("pixel_values"):
+        return _of_images(family, config, main, sizes)
     if family in {"speech", "sound", "sound class"}:
         return _of_sounds(family, config, model)
+    asked = inspect.signature(model.forward).parameters
+    is_read_as_text = hasattr(config, "image_token_id") or hasattr(config, "image_token_index")
+    if "pixel_values" in asked and hasattr(config, "vision_config") and not is_read_as_text:
+        return _of_pairs(config, asked, sizes)
     return _of_texts(family, config, sizes)
 
 
-def _of_texts(family: str, config: object, sizes: InputSizes) -> Inputs:
+def _of_pairs(config: Any, asked: Collection[str], sizes: InputSizes) -> _Named:
+    """Make texts and images, which models like CLIP hold against each other: their loss is of all pairs."""
+    texts = _of_texts("any", config, sizes)
+    images = _of_images("any", config.vision_config, "pixel_values", sizes)
+
+    def make(rows: int) -> dict[str, object]:
+        both = {**texts(rows), **images(rows)}
+        return both | {"return_loss": True} if "return_loss" in asked else both
+
+    return make
+
+
+def _of_texts(family: str, config: object, sizes: InputSizes) -> _Named:
     text = _of_text(config)
     words = getattr(text, "vocab_size", None) or 100
     positions = getattr(text, "max_position_embeddings", None) or _SEQ_LEN
@@ -171,30 +209,37 @@ def _of_texts(family: str, config: object, sizes: InputSizes) -> Inputs:
     return make
 
 
-def _of_images(family: str, config: object, sizes: InputSizes) -> Inputs:
+def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> _Named:
+    """Make images, or films where the configuration says of how many images: under the name that is asked."""
     backbone = getattr(config, "backbone_config", None)
-    found: Any = (
-        sizes.image_size or getattr(config, "image_size", None) or getattr(backbone, "image_size", 224)
-    )
+    found: Any = sizes.image_size or _first(config, "image_size", "crop_size")
+    found = found or getattr(backbone, "image_size", None) or 224
     height, width = (found, found) if isinstance(found, int) else tuple(found)
-    channels = getattr(config, "num_channels", None) or 3
+    channels = _first(config, "num_channels", "in_chans") or 3
+    frames = _first(config, "num_frames", "frames_per_clip")
+    shape = (*((frames,) if frames else ()), channels, height, width)
 
     def make(rows: int) -> dict[str, torch.Tensor]:
         label = (rows, height, width) if family == "segmentation" else (rows,)
-        pixels = torch.empty(rows, channels, height, width, device="meta")
+        pixels = torch.empty(rows, *shape, device="meta")
         is_labelled = family in {"image", "segmentation"}  # boxes are lists of dicts, which nothing can split
-        return {"pixel_values": pixels} | (
+        return {name if name.startswith("pixel_values") else "pixel_values": pixels} | (
             {"labels": torch.zeros(label, dtype=torch.int64)} if is_labelled else {}
         )
 
     return make
 
 
-def _of_sounds(family: str, config: Any, model: Any) -> Inputs:
+def _first(config: object, *names: str) -> Any:
+    """Return the first value that a configuration, or that of its encoder, has under any of these names."""
+    parts = (config, getattr(config, "encoder_config", None))
+    found = [getattr(part, name, None) for part in parts for name in names]
+    return next((value for value in found if value), None)
+
+
+def _of_sounds(family: str, config: Any, model: Any) -> _Named:
     name = getattr(model, "main_input_name", "input_values")
-    bins = (
-        getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", None) or 80
-    )
+    bins = _first(config, "num_mel_bins", "feature_projection_input_dim", "input_dim") or 80
     if name == "input_values":
         shape: tuple[int, ...] = (_SECONDS_OF_SOUND * _RATE,)
         if config.model_type == "audio-spectrogram-transformer":
