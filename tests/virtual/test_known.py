@@ -266,19 +266,27 @@ def _checked_by_assert(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _checked_by_pytorch(x: torch.Tensor) -> torch.Tensor:
+    torch._check_tensor_all(x > 0, lambda: "not positive")
+    torch._check_tensor_all_with(ValueError, x > 0, lambda: "not positive")
+    return x
+
+
 def _decides(x: torch.Tensor) -> torch.Tensor:
     if x.sum() > 0:
         x = x * 2
     return x
 
 
-@pytest.mark.parametrize("program", [_checked_by_if, _checked_by_if_not, _checked_by_assert])
+@pytest.mark.parametrize(
+    "program", [_checked_by_if, _checked_by_if_not, _checked_by_assert, _checked_by_pytorch]
+)
 def test_a_check_that_can_only_raise_passes(
     gpus: VirtualGpus, program: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     assert len(gpus) == 2
     assert program(learned(3)).shape == (3,)
-    with pytest.raises((ValueError, AssertionError)):
+    with pytest.raises((ValueError, AssertionError, RuntimeError)):
         program(torch.tensor([-1, 200], device="cuda"))
 
 

@@ -226,3 +226,20 @@ def test_a_thread_from_before_the_block_is_told_that_it_does_not_see_the_gpus() 
                 ):
                     pool.submit(use).result()
         assert pool.submit(lambda: there.device.type).result() == "cpu"
+
+
+@pytest.mark.parametrize("storage", ["cpu", "meta"])
+def test_a_parameter_without_elements_is_on_its_replicas_gpu(storage) -> None:
+    """C++ makes an empty tensor of its own for it (torch/csrc/utils/tensor_flatten.h, unflatten)."""
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.word, self.registers = nn.Parameter(torch.ones(2, 8)), nn.Parameter(torch.empty(0, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert self.registers.device == x.device
+            return torch.cat([self.registers, self.word + x])
+
+    with virtual_gpus(2, storage=storage), torch.no_grad():
+        assert nn.DataParallel(Tokens().cuda())(torch.ones(4, 8)).shape == (4, 8)

@@ -170,21 +170,22 @@ def install_hooks(model: nn.Module) -> bool:
 
 def _inputs(family: str, config: Any, model: Any, sizes: InputSizes) -> Inputs:
     main = getattr(model, "main_input_name", "")
-    if family in {"image", "segmentation"} or main.startswith("pixel_values"):
+    asked = inspect.signature(model.forward).parameters
+    if main.startswith("pixel_values") or (family in {"image", "segmentation"} and main != "input_ids"):
         return _of_images(family, config, main, sizes)
     if family in {"speech", "sound", "sound class"}:
         return _of_sounds(family, config, model)
-    asked = inspect.signature(model.forward).parameters
     is_read_as_text = hasattr(config, "image_token_id") or hasattr(config, "image_token_index")
-    if "pixel_values" in asked and hasattr(config, "vision_config") and not is_read_as_text:
+    has_sizes = hasattr(config, "vision_config") or hasattr(config, "image_size")
+    if "pixel_values" in asked and has_sizes and not is_read_as_text:
         return _of_pairs(config, asked, sizes)
-    return _of_texts(family, config, sizes)
+    return _of_texts("text class" if family == "image" else family, config, sizes)
 
 
 def _of_pairs(config: Any, asked: Collection[str], sizes: InputSizes) -> _Named:
     """Make texts and images, which models like CLIP hold against each other: their loss is of all pairs."""
     texts = _of_texts("any", config, sizes)
-    images = _of_images("any", config.vision_config, "pixel_values", sizes)
+    images = _of_images("any", getattr(config, "vision_config", config), "pixel_values", sizes)
 
     def make(rows: int) -> dict[str, object]:
         both = {**texts(rows), **images(rows)}

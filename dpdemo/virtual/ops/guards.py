@@ -29,6 +29,12 @@ def answer_of_check() -> bool | None:
     return _passing(frame.f_code, frame.f_lineno)
 
 
+def in_check_of_tensors() -> bool:
+    """Return whether `torch._check_tensor_all` asks, which does nothing but raise unless all is true."""
+    frame = _outer_frame()
+    return frame is not None and frame.f_code is torch._check_tensor_all_with.__code__
+
+
 def in_optimizer_step() -> bool:
     """Return whether an optimizer's `step` asks."""
     frame = _outer_frame()

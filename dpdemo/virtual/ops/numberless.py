@@ -35,7 +35,7 @@ from dpdemo.virtual.ops.computed import (
     targets,
     write,
 )
-from dpdemo.virtual.ops.guards import answer_of_check, in_optimizer_step
+from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step
 from dpdemo.virtual.ops.known import META, is_forgotten, is_known, numbers_of
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.shapes import PARTLY_KNOWN, SHAPES
@@ -206,6 +206,8 @@ def _answer(reader: str) -> bool | float | None:
     """Return a number that will do for a reader who only checks or scales, or None (see `guards.py`)."""
     if reader == "__bool__":
         return answer_of_check()
+    if reader == "item" and in_check_of_tensors():
+        return True
     return 1.0 if reader in {"item", "__float__"} and in_optimizer_step() else None
 
 

@@ -132,6 +132,7 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
         stamp_all(flat, session, device)
         # `.data`: each copy has a version counter of its own (NOTE [ Version Counter in comm.*_coalesced ])
         copies = [copy.data for copy in unflatten_by_pytorch(flat, chunk)]
+        stamp_all([copy for copy in copies if not copy.numel()], session, device)  # these are no views of it
     know_parts(chunk, flat)
     mark(flat, Kind.REPLICA)
     session.ledger.transfer(source, device, num_bytes(flat))
