@@ -109,6 +109,25 @@ def _takes_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
     )
 
 
+def can_use_flash(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
+    """Stand in for `torch._C._can_use_flash_attention`."""
+    takes = _takes_flash(params.query, params.key, params.value, shares_keys=params.enable_gqa)
+    return _is_plain_on_gpu(params) and params.attn_mask is None and takes
+
+
+def can_use_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
+    """Stand in for `torch._C._can_use_mem_efficient_attention`."""
+    return _is_plain_on_gpu(params) and _takes_efficient(params.query, params.key, params.value)
+
+
+def _is_plain_on_gpu(params: Any) -> bool:
+    """Return whether the operands are on a GPU; nested tensors are run by the operators one by one here."""
+    tensors = (params.query, params.key, params.value)
+    return not any(
+        has_operators_of_its_own(type(tensor)) or device_index(tensor) is None for tensor in tensors
+    )
+
+
 def _may_be_unfused(query: Tensor) -> bool:
     """Return whether any other kernel may run: cuDNN's, for half precision, or the operators one by one."""
     switches: Any = torch.backends.cuda

@@ -8,6 +8,7 @@ above stands in `rules.py`.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.labels import label_of, stamp, stamp_all
+from dpdemo.virtual.labels import gpu_of, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation, Kind
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.cuda_only import COMPUTED
@@ -28,6 +29,7 @@ from dpdemo.virtual.ops.placing import WITHOUT_STORAGE, common_gpu, place, surve
 from dpdemo.virtual.ops.provenance import has_users, note_users
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.refusals import with_refusals
+from dpdemo.virtual.ops.registered import by_registration
 from dpdemo.virtual.ops.rules import RULES
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS, scratch_bytes
 from dpdemo.virtual.ops.widening import run_wider
@@ -35,7 +37,7 @@ from dpdemo.virtual.state import gpu_index
 from dpdemo.virtual.transfer import has_operators_of_its_own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dpdemo.virtual.state import Session
 
@@ -91,6 +93,20 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def find_rule(func: Any, kind: type) -> Any:
     """Stand in for `find_torch_dispatch_rule`, which costs half a microsecond."""
     return None if kind is VirtualGpuMode else _find_rule(func, kind)
+
+
+def forgetting_choices(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build the stand-in for a method of `Library`: what its operators take is looked up anew afterwards."""
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            for key in [key for key, (func, _) in _actions.items() if func.namespace == self.ns]:
+                del _actions[key]
+
+    return call
 
 
 def _is_faked() -> bool:
@@ -235,12 +251,36 @@ def _kind(func: Any) -> Any:
     """Choose what an operator without a rule takes."""
     if is_custom(func):
         return run_custom
+    if (registered := by_registration(func, VirtualGpuMode)) is not None:
+        return registered
     if func in CONVOLUTIONS:
         return run_with_scratch
     if _is_composite(func.name()):
         return run_parts
     takes_device = any(spec.name == "device" for spec in func._schema.arguments)
-    return run if takes_device or is_random(func) else _usual(func)
+    if takes_device or is_random(func):
+        return run
+    return _one_by_one_where_mixed(func) if func.name().startswith("aten::_foreach_") else _usual(func)
+
+
+def _one_by_one_where_mixed(func: Any) -> Any:
+    """Build what an operator on lists takes: tensors on several devices are gone through one by one.
+
+    CUDA does so too (`can_use_fast_route`, native/ForeachUtils.h); each must agree with its own operands.
+    """
+    together = _usual(func)
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return together(session, func, args, kwargs)
+        except RuntimeError:
+            homes = {gpu_of(session, tensor) for tensor in args[0]}
+            if len(homes) < 2 or session.is_meta:
+                raise
+        with VirtualGpuMode(session):
+            return func._op_dk(_AS_WRITTEN, *args, **kwargs)
+
+    return act
 
 
 def run_with_scratch(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
