@@ -79,6 +79,7 @@ NEEDED: dict[str, str] = {
     "torch._C._nn.unflatten_dense_tensors": "DataParallel's copies between GPUs",
     "torch._VF": "recurrent layers as one kernel",
     "torch.jit._recursive.create_script_module_impl": "where tensors are in TorchScript",
+    "torch._fused_sdp_choice": "attention as one kernel",
     "torch._library.custom_ops.OPDEFS": "operators that a program defines",
     "torch.jit._serialization": "where tensors are in TorchScript",
     "torch.jit._state": "where tensors are in TorchScript",
