@@ -315,14 +315,6 @@ def test_a_list_of_losses_on_two_devices_cannot_be_stacked() -> None:
         torch.stack([zero(3).sum(), torch.tensor(1.0)])
 
 
-def test_places_to_split_at_must_be_on_the_cpu() -> None:
-    message = "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on cuda:0"
-    with pytest.raises(RuntimeError, match=f"^{message}$"):
-        torch.tensor_split(zero(3), zero(1).long())
-    with pytest.raises(RuntimeError, match=f"^{message}$"):
-        zero(3).tensor_split(zero(1).long())
-
-
 @pytest.mark.parametrize(
     "make",
     [

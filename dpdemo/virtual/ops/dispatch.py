@@ -8,7 +8,6 @@ above stands in `rules.py`.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,12 +17,13 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.labels import gpu_of, label_of, stamp, stamp_all
+from dpdemo.virtual.labels import label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation, Kind
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.cuda_only import COMPUTED
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
+from dpdemo.virtual.ops.lists import is_on_lists, one_by_one_where_mixed
 from dpdemo.virtual.ops.mismatch import check_strangers, device_clash, takes_numbers
 from dpdemo.virtual.ops.placing import WITHOUT_STORAGE, common_gpu, place, survey
 from dpdemo.virtual.ops.provenance import has_users, note_users
@@ -37,7 +37,7 @@ from dpdemo.virtual.state import gpu_index
 from dpdemo.virtual.transfer import has_operators_of_its_own
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from dpdemo.virtual.state import Session
 
@@ -53,7 +53,7 @@ _find_rule: Any = simple_registry.find_torch_dispatch_rule
 _num_modes_beneath: Any = torch._C._len_torch_dispatch_stack
 # What each operator met so far takes, by its `id` (an operator's own hash is a function in Python); the
 # operator is kept with it, so that no other one gets its `id`.
-_actions: dict[int, tuple[Any, Any]] = {}
+actions: dict[int, tuple[Any, Any]] = {}
 
 
 class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -83,30 +83,16 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if any(map(has_operators_of_its_own, types)):
                 return NotImplemented  # a subclass with operators of its own: its parts pass here
         try:
-            action = _actions[id(func)][1]
+            action = actions[id(func)][1]
         except KeyError:
             action = _action_of(func)
-            _actions[id(func)] = func, action
+            actions[id(func)] = func, action
         return action(self.session, func, args, kwargs or {})
 
 
 def find_rule(func: Any, kind: type) -> Any:
     """Stand in for `find_torch_dispatch_rule`, which costs half a microsecond."""
     return None if kind is VirtualGpuMode else _find_rule(func, kind)
-
-
-def forgetting_choices(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build the stand-in for a method of `Library`: what its operators take is looked up anew afterwards."""
-
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            for key in [key for key, (func, _) in _actions.items() if func.namespace == self.ns]:
-                del _actions[key]
-
-    return call
 
 
 def _is_faked() -> bool:
@@ -175,13 +161,20 @@ def _usual(func: Any) -> Any:  # noqa: C901 - see below
         if strangers > tolerated:
             check_strangers(session, func, args, kwargs)
         try:
-            result = op(*args, **kwargs)
+            result = op(*args, **kwargs) if kwargs else op(*args)
         except RuntimeError as refusal:
             result = run_wider(func, args, kwargs, refusal)
         if type(result) is not _Tensor:
             stamp_all(result, session, index)
-        elif makes_new or strangers or result.layout is not _strided:  # sparse ones get other parts
+        elif result.layout is not _strided:  # sparse ones get other parts
             stamp(result, session, index)
+        elif makes_new or strangers:  # as `stamp` does, written out
+            storage = result.untyped_storage()
+            attributes = storage.__dict__
+            if session.key in attributes or session.num_uncounted:
+                stamp(result, session, index)
+            else:
+                attributes[session.key] = Allocation(session.ledger, index, storage.nbytes())
         return result
 
     return act
@@ -260,27 +253,8 @@ def _kind(func: Any) -> Any:
     takes_device = any(spec.name == "device" for spec in func._schema.arguments)
     if takes_device or is_random(func):
         return run
-    return _one_by_one_where_mixed(func) if func.name().startswith("aten::_foreach_") else _usual(func)
-
-
-def _one_by_one_where_mixed(func: Any) -> Any:
-    """Build what an operator on lists takes: tensors on several devices are gone through one by one.
-
-    CUDA does so too (`can_use_fast_route`, native/ForeachUtils.h); each must agree with its own operands.
-    """
-    together = _usual(func)
-
-    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            return together(session, func, args, kwargs)
-        except RuntimeError:
-            homes = {gpu_of(session, tensor) for tensor in args[0]}
-            if len(homes) < 2 or session.is_meta:
-                raise
-        with VirtualGpuMode(session):
-            return func._op_dk(_AS_WRITTEN, *args, **kwargs)
-
-    return act
+    usual = _usual(func)
+    return one_by_one_where_mixed(usual, VirtualGpuMode) if is_on_lists(func) else usual
 
 
 def run_with_scratch(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch._library import simple_registry
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dpdemo.virtual.ops import dispatch
+from dpdemo.virtual.ops import dispatch, registered
 from dpdemo.virtual.patches.applying import Patch, group
 from dpdemo.virtual.standins import compiling, flex, profiling, scripting, wrappers
 
@@ -81,6 +81,6 @@ def _registrations() -> list[Patch]:
     return group(
         library,
         "an operator that got code for CUDA takes another way from then on",
-        impl=dispatch.forgetting_choices(library.impl),
-        _destroy=dispatch.forgetting_choices(library._destroy),
+        impl=registered.forgetting_choices(library.impl, dispatch.actions),
+        _destroy=registered.forgetting_choices(library._destroy, dispatch.actions),
     )

@@ -87,14 +87,6 @@ def _meshgrid(args: tuple[Any, ...], _: dict[str, Any]) -> str | None:
     return "meshgrid expects all tensors to have the same device" if stray else None
 
 
-def _tensor_split(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """`tensor_split` (native/TensorShape.cpp), which reads its places on the host."""
-    places = args[1] if len(args) > 1 else kwargs.get("tensor_indices_or_sections")
-    if not isinstance(places, torch.Tensor) or device_index(places) is None:
-        return None
-    return f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {places.device}"
-
-
 _LINALG = ("cond", "matrix_norm", "matrix_power", "matrix_rank", "norm", "pinv", "tensorinv", "tensorsolve")
 _CHECKS: tuple[tuple[Any, str, Check], ...] = (
     *((torch.linalg, name, _linalg(name)) for name in _LINALG),
@@ -105,8 +97,6 @@ _CHECKS: tuple[tuple[Any, str, Check], ...] = (
     (torch.special, "ndtr", _ndtr),
     (torch, "tensordot", _tensordot),
     (torch, "inner", _inner),
-    (torch, "tensor_split", _tensor_split),
-    (torch.Tensor, "tensor_split", _tensor_split),
     (torch, "meshgrid", _meshgrid),
     (torch.functional, "meshgrid", _meshgrid),
 )
