@@ -34,7 +34,8 @@ How it is made, one mechanism per file, in the order to read them:
     wrappers.py  classes of tensors with operators of their own, and fake tensors; flex.py: `flex_attention`
     composites.py functions that compare devices in C++ before any operator runs; ctc.py: `ctc_loss`
     fused.py     operators that are one kernel on CUDA: attention.py, recurrent.py, dropout.py,
-                 norms.py; scratch.py: what cuDNN takes beside
+                 norms.py; flash.py: on the CPU too; scratch.py: what cuDNN takes beside
+    registered.py operators whose code a program wrote; lists.py: operators on lists of tensors
     numberless.py storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so;
                  known.py, computed.py: numbers that are known all the same; guards.py: readers who need none
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too

@@ -175,3 +175,12 @@ def _size(num_bytes: int) -> str:
         if num_bytes > unit:
             return f"{num_bytes / unit:.2f} {name}"
     return f"{num_bytes} bytes"
+
+
+def no_code_for_cuda(name: str) -> NotImplementedError:
+    """Return PyTorch's error for an operator that has code for the CPU only (its first sentences)."""
+    return NotImplementedError(
+        f"Could not run '{name}' with arguments from the 'CUDA' backend. "
+        "This could be because the operator doesn't exist for this backend, or was omitted during the "
+        "selective/custom build process (if using custom build)."
+    )

@@ -45,6 +45,12 @@ def is_of_a_block(tensor: torch.Tensor) -> bool:
     return any(isinstance(value, Allocation) for value in attributes.values())
 
 
+def gpu_of(session: Session, tensor: torch.Tensor) -> int | None:
+    """Return the GPU that `tensor` is on, or None."""
+    label = label_of(tensor, session.key)
+    return None if label is None else label.index
+
+
 def _label_without_storage(tensor: torch.Tensor, key: str) -> Allocation | None:
     """Find the label of a tensor that has no storage of its own, or does not show it."""
     if isinstance(tensor, UninitializedTensorMixin):
@@ -63,6 +69,12 @@ def _inside_functorch(tensor: torch.Tensor) -> torch.Tensor | None:
     """Unwrap one level of `torch.func` (vmap, grad), whose tensors have no storage."""
     functorch: Any = torch._C._functorch
     return functorch.get_unwrapped(tensor) if functorch.is_functorch_wrapped_tensor(tensor) else None
+
+
+def unwrapped(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensor with storage that the wrappers of `torch.func` hold, or `tensor` itself."""
+    inner = _inside_functorch(tensor)
+    return [tensor] if inner is None else unwrapped(inner)
 
 
 def sparse_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -104,7 +116,10 @@ def label_as_wrapper(tensor: torch.Tensor, session: Session, index: int) -> None
 
 def unstamp(tensor: torch.Tensor, session: Session) -> None:
     """Take the label off a tensor that was made on a GPU although the CPU was asked for."""
-    if tensor.layout is torch.strided:
+    inner = _inside_functorch(tensor)
+    if inner is not None:
+        unstamp(inner, session)
+    elif tensor.layout is torch.strided:
         tensor.untyped_storage().__dict__.pop(session.key, None)
     for part in sparse_parts(tensor):
         unstamp(part, session)

@@ -1,8 +1,9 @@
 """Run PyTorch's own operator samples on a virtual GPU against the plain CPU (run this file).
 
-Every operator of PyTorch's database (`op_db`, used in its own tests) is run in float32 on up to SAMPLES
-sample inputs: outputs, their devices, and gradients are compared. It prints one line for each operator that
-does not agree, and how many do. Arguments, if any, choose operators by name.
+Every operator of PyTorch's database (`op_db`, used in its own tests) is run in one dtype on up to SAMPLES
+sample inputs: outputs, their devices, and gradients are compared. Operators that the CPU or CUDA does not
+have in that dtype are left out. It prints one line for each operator that does not agree, and how many do.
+Arguments, if any, choose operators by name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SAMPLES = 3
+DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "bool", "complex64")
+# Sums of half precision are added up in float32 on CUDA where some of PyTorch's functions on the CPU round
+ROUNDING = {torch.float16: {"rtol": 1e-3, "atol": 1e-3}, torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2}}
 # What these return is whatever memory held: only shapes can be compared.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
@@ -76,19 +80,21 @@ def compare(what: str, ours: Any, theirs: Any, values: bool) -> None:
         assert one.shape == other.shape, f"{what}: {one.shape}, {other.shape} expected"
         assert one.layout == other.layout, f"{what}: {one.layout}, {other.layout} expected"
         if values:
-            torch.testing.assert_close(one.cpu(), other.cpu(), rtol=1e-4, atol=1e-5, equal_nan=True)
+            near = ROUNDING.get(one.dtype, {"rtol": 1e-4, "atol": 1e-5})
+            torch.testing.assert_close(one.cpu(), other.cpu(), **near, equal_nan=True)
 
 
-def check(op: Any, limit: int) -> None:
-    """Check one operator; raise what goes wrong on the virtual GPU only.
+def check(op: Any, limit: int, dtype: torch.dtype = torch.float32) -> None:
+    """Check one operator in one dtype; raise what goes wrong on the virtual GPU only.
 
     Raises:
         Unrunnable: no sample ran on the CPU, so that there is nothing to compare with.
 
     """
     num_compared = 0
-    grad = op.supports_autograd and torch.float32 in op.supported_backward_dtypes("cpu")
-    for number, sample in enumerate(op.sample_inputs("cpu", torch.float32, requires_grad=grad)):
+    with_gradient = op.supported_backward_dtypes("cpu") & op.supported_backward_dtypes("cuda")
+    grad = op.supports_autograd and dtype in with_gradient
+    for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=grad)):
         if number == limit:
             break
         try:
@@ -105,27 +111,30 @@ def check(op: Any, limit: int) -> None:
         raise Unrunnable("no sample ran on the CPU")
 
 
-def candidates(names: Iterable[str]) -> list[Any]:
-    """Return the operators that take float32 on the CPU, or those named; to be called inside a block."""
+def candidates(names: Iterable[str], dtype: torch.dtype = torch.float32) -> list[Any]:
+    """Return the operators that take `dtype`, or those named; to be called inside a block."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     wanted = set(names)
     return [
         op
         for op in op_db
-        if torch.float32 in op.supported_dtypes("cpu") and (not wanted or op.name in wanted)
+        if dtype in op.supported_dtypes("cpu") & op.supported_dtypes("cuda")
+        and (not wanted or op.name in wanted)
     ]
 
 
-def sweep(names: Iterable[str], limit: int = SAMPLES, every: int = 1) -> tuple[dict[str, str], int]:
+def sweep(
+    names: Iterable[str], limit: int = SAMPLES, every: int = 1, dtype: torch.dtype = torch.float32
+) -> tuple[dict[str, str], int]:
     """Check operators; return those that do not agree, with the reason, and how many could be compared."""
     wrong: dict[str, str] = {}
     num_compared = 0
-    for op in candidates(names)[::every]:
+    for op in candidates(names, dtype)[::every]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                check(op, limit)
+                check(op, limit, dtype)
         except Unrunnable as error:
             print(f"{op.formatted_name}: {error}")
             continue
@@ -140,14 +149,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many samples an operator")
     parser.add_argument("--every", type=int, default=1, help="take every so manyth operator only")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="what the samples are of")
     parser.add_argument("names", nargs="*", help="operators; all if none is named")
     options = parser.parse_args()
     with virtual_gpus(1, random="cpu"):
-        wrong, num_compared = sweep(options.names, options.samples, options.every)
+        wrong, num_compared = sweep(
+            options.names, options.samples, options.every, getattr(torch, options.dtype)
+        )
     for name, why in wrong.items():
         print(f"{name}: {' '.join(why.split())[:300]}")
     print(
-        f"torch {torch.__version__}, float32, forward and gradients, "
+        f"torch {torch.__version__}, {options.dtype}, forward and gradients, "
         f"up to {options.samples} samples an operator:"
     )
     print(f"{num_compared - len(wrong)} of {num_compared} operators agree")

@@ -26,6 +26,8 @@ def test_products_of_narrow_matrices_are_added_up_wide(dtype: torch.dtype) -> No
         "bmm": torch.bmm(here[None], there[None], out_dtype=torch.float32)[0],
         "addmm": torch.addmm(torch.zeros(4, 5).to(ONE), here, there, out_dtype=torch.float32),
     }
+    results["mm, out="] = torch.empty(4, 5, device=ONE)
+    torch.mm(here, there, out_dtype=torch.float32, out=results["mm, out="])
     for result in results.values():
         assert (result.dtype, result.device) == (torch.float32, ONE)
         torch.testing.assert_close(result.cpu(), expected)

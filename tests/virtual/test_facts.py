@@ -158,9 +158,43 @@ def test_collectives_of_one_process_write_on_every_gpu() -> None:
         nccl.all_gather(sent, sent)
 
 
+def test_which_attention_kernels_there_are_is_what_runs() -> None:
+    cuda = torch.backends.cuda
+
+    def parameters(like: torch.Tensor, mask: torch.Tensor | None = None) -> cuda.SDPAParams:
+        return cuda.SDPAParams(like, like, like, mask, 0.0, False, False)
+
+    half = torch.ones(1, 2, 8, 64, device="cuda", dtype=torch.float16)
+    assert cuda.is_flash_attention_available()
+    assert cuda.can_use_flash_attention(parameters(half))
+    assert cuda.can_use_efficient_attention(parameters(half))
+    assert not cuda.can_use_flash_attention(parameters(half.float()))
+    assert cuda.can_use_efficient_attention(parameters(half.float()))
+    assert not cuda.can_use_flash_attention(parameters(half, torch.zeros(8, 8, device="cuda")))
+    assert not cuda.can_use_flash_attention(parameters(half.cpu()))
+
+
+def test_settings_that_a_build_for_the_cpu_lacks_can_be_read_and_set() -> None:
+    assert torch.backends.cudnn.benchmark_limit == 10
+    torch.backends.cudnn.benchmark_limit = 5
+    assert torch.backends.cudnn.benchmark_limit == 5
+    assert torch.cuda.has_magma
+    assert torch.ones(1, device="cuda").is_shared()
+    assert not torch.ones(1).is_shared()
+
+
+def test_the_ways_into_a_refused_class_are_refused_too() -> None:
+    contexts: Any = pytest.importorskip("torch.cuda.green_contexts")
+    with pytest.raises(UnsupportedOpError, match="GreenContext: "):
+        contexts.GreenContext.create(num_sms=2, device_id=0)
+
+
 def test_a_program_that_profiles_or_checks_errors_goes_on() -> None:
     torch.cuda.profiler.start()
     torch.cuda.profiler.stop()
+    with torch.autograd.profiler.emit_nvtx():  # type: ignore[no-untyped-call]
+        torch.ones(1, device="cuda").add(1)
+    assert torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
     torch.cuda.check_error(0)
     with pytest.raises(torch.cuda.CudaError, match=r"out of memory \(2\)"):
         torch.cuda.check_error(2)

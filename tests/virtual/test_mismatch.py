@@ -298,6 +298,38 @@ def test_what_cuda_takes_from_the_cpu_is_taken() -> None:
     assert not nn.utils.rnn.pad_sequence([torch.ones(3), zero(2)]).is_cuda
     assert torch.repeat_interleave(zero(3), zero(3).long()).is_cuda
     assert torch.tensor_split(zero(3), torch.tensor([1]))[0].is_cuda
+    assert zero(3).resize_as_(torch.ones(2)).shape == (2,)
+
+
+def test_a_list_on_several_devices_is_gone_through_one_by_one() -> None:
+    first, second = torch._foreach_norm([zero(3), torch.ones(4)])
+    assert (first.device.type, second.device.type) == ("cuda", "cpu")
+    assert (first.item() ** 2, second.item()) == (pytest.approx(3), 2)
+    with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
+        torch._foreach_add([zero(3), torch.ones(3)], [zero(3), zero(3)])
+
+
+def test_a_list_of_losses_on_two_devices_cannot_be_stacked() -> None:
+    message = f"{BEGINNING}got tensors is on cpu, different from other tensors on cuda:0 "
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}"):
+        torch.stack([zero(3).sum(), torch.tensor(1.0)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.ones(3),
+        lambda: torch.ones(3, device="cpu"),
+        lambda: torch.tensor([1.0, 2.0, 3.0]),
+        lambda: torch.arange(6.0).view(2, 3)[1],
+    ],
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # PyTorch's own, when it loads its rules
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd])
+def test_a_tensor_made_inside_a_transform_must_be_on_the_gpu_too(transform: Any, make: Any) -> None:
+    with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
+        transform(lambda x: (x * make()).sum())(zero(3))
+    assert transform(lambda x: (x * make().cuda()).sum())(zero(3)).is_cuda
 
 
 def test_the_list_of_cudas_kernels_is_what_pytorch_was_generated_from() -> None:

@@ -28,13 +28,14 @@ def python(*arguments: str) -> str:
     return done.stdout + done.stderr[-2000:]
 
 
-def test_every_tenth_operator_agrees() -> None:
-    report = python(str(SWEEP), "--samples", "1", "--every", "10")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "complex64"])
+def test_every_tenth_operator_agrees(dtype: str) -> None:
+    report = python(str(SWEEP), "--samples", "1", "--every", "10", "--dtype", dtype)
     agreed, _, compared = (
         report.rpartition("\n")[0].rpartition("\n")[2].partition(" operators")[0].partition(" of ")
     )
     assert agreed == compared, report
-    assert int(compared) > 50, report
+    assert int(compared) > 30, report
 
 
 @pytest.mark.parametrize("under", ["grad", "no_grad", "inference_mode", "autocast"])
@@ -64,7 +65,7 @@ def test_the_sweep_can_fail() -> None:
         "def wrong(session, func, args, kwargs):\n"
         "    return args[0].clone() if args[0].is_cuda else func(*args, **kwargs)\n"
         "add = torch.ops.aten.add.Tensor\n"
-        "dispatch._actions[id(add)] = add, wrong\n"
+        "dispatch.actions[id(add)] = add, wrong\n"
         "with virtual_gpus(1): print(sorted(opinfo_sweep.sweep(['add', 'sub'], limit=1)[0]))\n"
     )
     assert python("-c", spoil).strip() == "['add']"

@@ -15,16 +15,16 @@ import torch
 
 from dpdemo.virtual.errors import attention_devices
 from dpdemo.virtual.ops.casting import cast_for_autocast
+from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
 from dpdemo.virtual.ops.fused import Kernel, is_plain, run_fused
+from dpdemo.virtual.state import is_seen_by_us_alone
 from dpdemo.virtual.transfer import device_index, has_operators_of_its_own
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ROWS = 32  # the efficient kernel keeps the log-sum-exp of a multiple of 32 rows (kAlignLSE)
 _MASK_COLUMNS = 16  # a mask's rows begin at a multiple of 16 numbers (`pad_bias`)
 _ALIGNED_BYTES = 16  # the efficient kernel reads rows of q, k and v so many bytes at a time
-_FLASH_HEAD = 256
 _HALF = (torch.float16, torch.bfloat16)
 _attention: Any = torch._C._nn.scaled_dot_product_attention
 
@@ -61,6 +61,9 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
         return _unfused(query, key, value, mask, options)
     if mask is not None:
         mask = _padded(mask)
+    if is_seen_by_us_alone() and is_whole_on_cpu(query, key, value, mask, options):
+        whole: Tensor = _attention(query, key, value, mask, **options)
+        return whole
     run = functools.partial(_run, options)
     return run_fused(_kernel(run, query, flash=flash, is_random=dropout_p > 0), query, key, value, mask)[0]
 
@@ -92,7 +95,7 @@ def _takes_flash(query: Tensor, key: Tensor, value: Tensor, *, shares_keys: bool
         switches.flash_sdp_enabled()
         and is_known
         and (query.size(1) == key.size(1) or (shares_keys and query.size(1) % key.size(1) == 0))
-        and query.size(-1) == value.size(-1) <= _FLASH_HEAD
+        and query.size(-1) == value.size(-1) <= FLASH_HEAD
     )
 
 
@@ -106,6 +109,25 @@ def _takes_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.size(1) == key.size(1)
         and not query.size(-1) % step
         and not value.size(-1) % step
+    )
+
+
+def can_use_flash(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
+    """Stand in for `torch._C._can_use_flash_attention`."""
+    takes = _takes_flash(params.query, params.key, params.value, shares_keys=params.enable_gqa)
+    return _is_plain_on_gpu(params) and params.attn_mask is None and takes
+
+
+def can_use_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
+    """Stand in for `torch._C._can_use_mem_efficient_attention`."""
+    return _is_plain_on_gpu(params) and _takes_efficient(params.query, params.key, params.value)
+
+
+def _is_plain_on_gpu(params: Any) -> bool:
+    """Return whether the operands are on a GPU; nested tensors are run by the operators one by one here."""
+    tensors = (params.query, params.key, params.value)
+    return not any(
+        has_operators_of_its_own(type(tensor)) or device_index(tensor) is None for tensor in tensors
     )
 
 
@@ -147,13 +169,8 @@ def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...
 
 
 def _kernel(run: Any, query: Tensor, *, flash: bool, is_random: bool) -> Kernel:
-    batch, heads, rows, width = query.shape
     gradient_like = _like_operand if flash else _rows_first
-    kept = rows if flash else -(-rows // _ROWS) * _ROWS
-    scratch = batch * heads * kept  # the dot products of gradient and result, one per row
-    if query.dtype in _HALF:
-        scratch += batch * heads * rows * width  # the gradient of q, added up in float32
-    return Kernel(run, _like, batch * heads * kept * 4, scratch * 4, is_random, gradient_like)
+    return Kernel(run, _like, *kept_and_scratch_bytes(query, flash=flash), is_random, gradient_like)
 
 
 def _like_operand(_: int, operand: Tensor) -> Tensor:

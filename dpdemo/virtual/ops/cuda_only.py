@@ -38,9 +38,10 @@ def _product(op: Any) -> Callable[..., Tensor]:
 
 
 COMPUTED: dict[Any, Callable[..., Tensor]] = {
-    getattr(_aten, name).dtype: _product(getattr(_aten, name).default)
-    for name in ("mm", "bmm", "addmm", "baddbmm")
-    if hasattr(getattr(_aten, name), "dtype")
+    getattr(packet, wide): _product(getattr(packet, plain))
+    for packet in (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm)
+    for wide, plain in (("dtype", "default"), ("dtype_out", "out"))
+    if hasattr(packet, wide)
 }
 
 

@@ -23,11 +23,13 @@ from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.cuda_only import COMPUTED
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
+from dpdemo.virtual.ops.lists import is_on_lists, one_by_one_where_mixed
 from dpdemo.virtual.ops.mismatch import check_strangers, device_clash, takes_numbers
 from dpdemo.virtual.ops.placing import WITHOUT_STORAGE, common_gpu, place, survey
 from dpdemo.virtual.ops.provenance import has_users, note_users
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.refusals import with_refusals
+from dpdemo.virtual.ops.registered import by_registration
 from dpdemo.virtual.ops.rules import RULES
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS, scratch_bytes
 from dpdemo.virtual.ops.widening import run_wider
@@ -51,7 +53,7 @@ _find_rule: Any = simple_registry.find_torch_dispatch_rule
 _num_modes_beneath: Any = torch._C._len_torch_dispatch_stack
 # What each operator met so far takes, by its `id` (an operator's own hash is a function in Python); the
 # operator is kept with it, so that no other one gets its `id`.
-_actions: dict[int, tuple[Any, Any]] = {}
+actions: dict[int, tuple[Any, Any]] = {}
 
 
 class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -81,10 +83,10 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if any(map(has_operators_of_its_own, types)):
                 return NotImplemented  # a subclass with operators of its own: its parts pass here
         try:
-            action = _actions[id(func)][1]
+            action = actions[id(func)][1]
         except KeyError:
             action = _action_of(func)
-            _actions[id(func)] = func, action
+            actions[id(func)] = func, action
         return action(self.session, func, args, kwargs or {})
 
 
@@ -159,13 +161,20 @@ def _usual(func: Any) -> Any:  # noqa: C901 - see below
         if strangers > tolerated:
             check_strangers(session, func, args, kwargs)
         try:
-            result = op(*args, **kwargs)
+            result = op(*args, **kwargs) if kwargs else op(*args)
         except RuntimeError as refusal:
             result = run_wider(func, args, kwargs, refusal)
         if type(result) is not _Tensor:
             stamp_all(result, session, index)
-        elif makes_new or strangers or result.layout is not _strided:  # sparse ones get other parts
+        elif result.layout is not _strided:  # sparse ones get other parts
             stamp(result, session, index)
+        elif makes_new or strangers:  # as `stamp` does, written out
+            storage = result.untyped_storage()
+            attributes = storage.__dict__
+            if session.key in attributes or session.num_uncounted:
+                stamp(result, session, index)
+            else:
+                attributes[session.key] = Allocation(session.ledger, index, storage.nbytes())
         return result
 
     return act
@@ -235,12 +244,17 @@ def _kind(func: Any) -> Any:
     """Choose what an operator without a rule takes."""
     if is_custom(func):
         return run_custom
+    if (registered := by_registration(func, VirtualGpuMode)) is not None:
+        return registered
     if func in CONVOLUTIONS:
         return run_with_scratch
     if _is_composite(func.name()):
         return run_parts
     takes_device = any(spec.name == "device" for spec in func._schema.arguments)
-    return run if takes_device or is_random(func) else _usual(func)
+    if takes_device or is_random(func):
+        return run
+    usual = _usual(func)
+    return one_by_one_where_mixed(usual, VirtualGpuMode) if is_on_lists(func) else usual
 
 
 def run_with_scratch(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -104,7 +104,7 @@ def takes_numbers(func: Any) -> bool:
 
 
 def _compares_all(func: Any) -> bool:
-    name = name_of(func)
+    name = name_of(_AS_ON_CUDA.get(func, (func,))[0])
     return name in STRUCTURED or name in PLAIN
 
 

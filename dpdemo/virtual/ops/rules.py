@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import VirtualGpuError, two_devices
-from dpdemo.virtual.labels import label_of, stamp, stamp_all
+from dpdemo.virtual.labels import gpu_of as where
+from dpdemo.virtual.labels import stamp, stamp_all
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.known import META, numbers_of
 from dpdemo.virtual.ops.mismatch import device_clash
@@ -41,12 +42,6 @@ def rule(*ops: Any, why: str) -> Callable[[Rule], Rule]:
         return function
 
     return register
-
-
-def where(session: Session, tensor: torch.Tensor) -> int | None:
-    """Return the GPU that `tensor` is on, or None."""
-    label = label_of(tensor, session.key)
-    return None if label is None else label.index
 
 
 def call(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -245,6 +240,15 @@ def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: 
     result = call(session, func, args, kwargs)
     if home is not None:
         stamp_all(result, session, home)
+    return result
+
+
+@rule(aten.resize_as_.default, why="of the other tensor only the shape is read, wherever it is")
+def _resize_as(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    home = where(session, args[0])
+    result = call(session, func, args, kwargs)
+    if home is not None:
+        stamp(result, session, home)
     return result
 
 

@@ -9,8 +9,10 @@ import torch.backends.cuda
 import torch.backends.cudnn
 import torch.cuda.sparse
 
+from dpdemo.virtual.ops import attention
 from dpdemo.virtual.patches.applying import Patch, group
 from dpdemo.virtual.standins import facts, legacy, libraries, nccl, refusals, runtime, snapshots
+from dpdemo.virtual.standins.properties import DeviceProperties
 
 _C: Any = torch._C
 _WHY = "only a build for CUDA has it"
@@ -37,13 +39,25 @@ def _facts() -> list[Patch]:
             _has_cuda=True,
             _has_cudnn=True,
             _cudart=runtime_library,
+            _has_magma=True,
+            _CudaDeviceProperties=DeviceProperties,
+            _is_flash_attention_available=facts.has_flash_attention,
+            _can_use_flash_attention=attention.can_use_flash,
+            _can_use_mem_efficient_attention=attention.can_use_efficient,
             _cuda_getArchFlags=facts.arch_flags,
             _cuda_getAllocatorBackend=facts.allocator_backend,
             _get_accelerator=runtime.accelerator,
             __getattr__=refusals.missing_function,
         ),
-        *group(torch.cuda, _WHY, _cudart=runtime_library, device_memory_used=facts.device_memory_used),
+        *group(
+            torch.cuda,
+            _WHY,
+            _cudart=runtime_library,
+            has_magma=True,
+            device_memory_used=facts.device_memory_used,
+        ),
         *group(torch.backends.cudnn, _WHY, version=facts.cudnn_version),
+        *group(type(torch.backends.cudnn), _WHY, benchmark_limit=facts.BENCHMARK_LIMIT),
     ]
 
 

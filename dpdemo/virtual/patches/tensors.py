@@ -89,6 +89,7 @@ def storage_methods() -> list[Patch]:
         cuda=storages.cuda,
         cpu=storages.cpu,
         clone=storages.clone,
+        is_shared=storages.is_shared,
         copy_=storages.copy_,
         __new__=storages.new,
         _share_cuda_=storages.share,

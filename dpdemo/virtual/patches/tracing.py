@@ -8,7 +8,7 @@ import torch
 from torch._library import simple_registry
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dpdemo.virtual.ops import dispatch
+from dpdemo.virtual.ops import dispatch, registered
 from dpdemo.virtual.patches.applying import Patch, group
 from dpdemo.virtual.standins import compiling, flex, profiling, scripting, wrappers
 
@@ -30,6 +30,10 @@ def torchscript(others: Sequence[Patch]) -> list[Patch]:
         *[Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None],
         *group(_C, asks, _jit_script_compile=scripting.compiling(_C._jit_script_compile)),
         *group(torch.jit._recursive, asks, create_script_module_impl=create),
+        *[
+            Patch(owner, "load", scripting.loading(owner.load), asks)
+            for owner in (torch.jit, torch.jit._serialization)
+        ],
         *[
             Patch(owner, name, scripting.saving(getattr(owner, name)), "any PyTorch must load the file")
             for owner in saving
@@ -56,10 +60,27 @@ def tracers() -> list[Patch]:
             torch.autograd.profiler,
             "without CUDA's activity it falls back on events of C++, which complain about each operator",
             _supported_activities=profiling.supported_activities,
+            emit_nvtx=profiling.EmitNvtx,
         ),
+        *group(
+            torch.autograd,
+            "torch.profiler asks it too",
+            _supported_activities=profiling.supported_activities,
+        ),
+        *_registrations(),
         *group(
             simple_registry,
             "C++ asks with every operator whether it has a rule for our mode; it has none",
             find_torch_dispatch_rule=dispatch.find_rule,
         ),
     ]
+
+
+def _registrations() -> list[Patch]:
+    library: Any = torch.library.Library
+    return group(
+        library,
+        "an operator that got code for CUDA takes another way from then on",
+        impl=registered.forgetting_choices(library.impl, dispatch.actions),
+        _destroy=registered.forgetting_choices(library._destroy, dispatch.actions),
+    )

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.kinds import mark_forward
-from dpdemo.virtual.labels import stamp, stamp_all, unstamp
+from dpdemo.virtual.labels import label_of, stamp, stamp_all, unstamp, unwrapped
 from dpdemo.virtual.ledger import Kind
+from dpdemo.virtual.ops.provenance import note_users
 from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import device_index, move
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _CPU = torch.device("cpu")
 _device = torch.device
+_transform_level: Any = torch._C._functorch.maybe_current_level
 # Functions of `torch` that take `device=`; those that copy data are below.
 PLAIN = (
     *(
@@ -59,11 +61,21 @@ def plain(original: Callable[..., Any]) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None:
             return make_on(original, args, kwargs)
-        if kwargs.pop("pin_memory", False):
-            return original(*args, **kwargs).pin_memory()
-        return original(*args, **kwargs)
+        pinned = kwargs.pop("pin_memory", False)
+        result = original(*args, **kwargs)
+        if _transform_level() is not None:
+            note_made_by_user(result)
+        return result.pin_memory() if pinned else result
 
     return make
+
+
+def note_made_by_user(result: torch.Tensor) -> None:
+    """Note that a tensor made inside `torch.func` is the user's: what it wraps looks like one of C++'s."""
+    session = the_session()
+    for tensor in unwrapped(result):
+        if label_of(tensor, session.key) is None:
+            note_users(session, tensor)
 
 
 def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,6 +90,8 @@ def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     result = original(*args, **kwargs)
     if index is None:
         unstamp(result, the_session())
+        if _transform_level() is not None:
+            note_made_by_user(result)
     return result.pin_memory() if pinned else result
 
 
@@ -105,6 +119,8 @@ def copying(original: Callable[..., Any]) -> Callable[..., Any]:
                 return _copy_in(target, original, args, kwargs)
         if target is None:
             result = original(*args, **kwargs)
+            if _transform_level() is not None:
+                note_made_by_user(result)
             return result.pin_memory() if kwargs.get("pin_memory") else result
         kwargs.pop("device", None)
         leaf = kwargs.pop("requires_grad", False)

@@ -22,6 +22,10 @@ _ARCHITECTURES = "sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
 _LARGEST_PLAN_CACHE = 4096  # CUFFT_DEFAULT_CACHE_SIZE (native/cuda/CuFFTPlanCache.h)
 
 
+BENCHMARK_LIMIT = property(lambda _: get_benchmark_limit(), lambda _, limit: set_benchmark_limit(limit))
+"""Stands in for `torch.backends.cudnn.benchmark_limit`, which a build for the CPU has as None."""
+
+
 def arch_flags() -> str:
     """Return the architectures that the kernels are compiled for."""
     return _ARCHITECTURES
@@ -56,6 +60,11 @@ def get_benchmark_limit() -> int:
 def set_benchmark_limit(limit: int) -> None:
     """Note how many algorithms cuDNN may try; none is tried."""
     the_session().settings["cudnn.benchmark_limit"] = limit
+
+
+def has_flash_attention() -> bool:
+    """Return whether PyTorch was built with flash attention."""
+    return True
 
 
 def _setting(name: str, default: Any) -> Any:

@@ -32,6 +32,7 @@ RESET = {
 # There is nothing to be freed, cleared or waited for.
 NOTHING_TO_DO = (
     *("_cuda_clearCublasWorkspaces", "_cudnn_clear_dropout_state", "_host_emptyCache", "_cuda_init"),
+    *("_cuda_lock_mutex", "_cuda_unlock_mutex"),
     *("_cuda_resetAccumulatedHostMemoryStats", "_cuda_resetPeakHostMemoryStats", "_cuda_sleep"),
     "_cuda_tunableop_set_numerical_check_tolerances",
 )
@@ -50,6 +51,7 @@ def stand_ins() -> dict[str, Any]:
         "_cuda_hostMemoryStats": host_memory_stats,
         "_cuda_isHistoryEnabled": is_history_kept,
         "_cuda_attach_out_of_memory_observer": attach_observer,
+        "_cuda_isCurrentStreamCapturing": tunes_nothing,
         "_cuda_memoryMetadataSupported": tunes_nothing,
         "_cuda_tunableop_enable": enable_tuned_operators,
         "_cuda_tunableop_is_enabled": tunes_nothing,
@@ -117,7 +119,7 @@ def attach_observer(observer: Any) -> None:
 
 
 def tunes_nothing() -> bool:
-    """Return whether operators are tuned, or blocks of memory annotated: no."""
+    """Return whether operators are tuned, recorded in graphs, or blocks of memory annotated: no."""
     return False
 
 

@@ -34,7 +34,7 @@ REFUSED = {
     "torch.cuda": {
         **dict.fromkeys(("clock_rate", "power_draw", "temperature", "utilization", "memory_usage"), _SENSORS),
         "get_stream_from_external": _STREAMS,
-        **dict.fromkeys(("current_blas_handle", "current_solver_handle"), _LIBRARIES),
+        **dict.fromkeys(("current_blas_handle", "current_solver_handle", "_compile_kernel"), _LIBRARIES),
     },
     "torch.cuda.streams": {"ExternalStream": _STREAMS},
     "torch.cuda.green_contexts": dict.fromkeys(
@@ -71,7 +71,12 @@ def _refusing(name: str, original: Any, why: str) -> Any:
 
     if not isinstance(original, type):
         return refuse
-    body = {"__new__": refuse, "__module__": original.__module__, "__doc__": original.__doc__}
+    ways_in = {
+        name: staticmethod(refuse)
+        for name, value in vars(original).items()
+        if isinstance(value, (staticmethod, classmethod)) and not name.startswith("_")
+    }
+    body = {**ways_in, "__new__": refuse, "__module__": original.__module__, "__doc__": original.__doc__}
     return type(original)(original.__name__, (original,), body)
 
 

@@ -1,7 +1,8 @@
 """TorchScript's `x.device` and `x.is_cuda`: its interpreter asks C++, to which every tensor is on the CPU.
 
-So in what is scripted inside a block these are replaced by operators of our own, which ask Python. A file
-that is saved, and what outlives the block, has PyTorch's own again.
+So in what is scripted or loaded inside a block, and in what was scripted before, these are replaced by
+operators of our own, which ask Python. A file that is saved, and what outlives the block, has PyTorch's own
+again. (What has run before the block keeps the plan that PyTorch made then.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _library: Any = torch.library.Library(_OURS, "DEF")  # type: ignore[no-untyped-c
 for _name, _type in _TYPES.items():
     _library.define(f"{_name}(Tensor x) -> {_type}")
     _library.impl(_name, lambda x, name=_name: getattr(x, name), "CompositeImplicitAutograd")
-_rewritten: list[Any] = []  # the graphs of what was scripted in any block: PyTorch keeps functions
+_rewritten: list[Any] = []  # the graphs of what was scripted so far, or loaded in this block
+_scripted: Any = torch.jit._state._python_cu
 
 
 def _rewrite(graphs: Iterable[Any], before: str, after: str) -> None:
@@ -67,6 +69,19 @@ def creating(original: Callable[..., Any]) -> Callable[..., Any]:
     return create
 
 
+def loading(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build the stand-in for `torch.jit.load`."""
+
+    @functools.wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        loaded = original(*args, **kwargs)
+        for module in loaded.modules():
+            _take(_graphs_of(module))
+        return loaded
+
+    return load
+
+
 def _graphs_of(module: Any) -> list[Any]:
     methods = map(module._c._get_method, module._c._method_names()) if hasattr(module, "_c") else ()
     return [method.graph for method in methods]
@@ -90,9 +105,11 @@ def saving(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def questions_given_back() -> Iterator[None]:
-    """Give what was scripted in blocks PyTorch's own questions back at the end of a `with` block."""
+    """Give what was scripted PyTorch's own questions back at the end of a `with` block."""
+    _rewritten.extend(function.graph for function in _scripted.get_functions())
     _rewrite(_rewritten, "prim", _OURS)
     try:
         yield
     finally:
         _rewrite(_rewritten, _OURS, "prim")
+        _rewritten.clear()

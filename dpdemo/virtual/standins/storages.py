@@ -13,6 +13,7 @@ from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 _new: Any = torch._C.StorageBase.__new__
 _copy_bytes: Any = torch._C.StorageBase.copy_  # type: ignore[attr-defined]
+_is_shared: Any = torch._C.StorageBase.is_shared  # type: ignore[attr-defined]
 _device: Any = torch._C.StorageBase.device  # type: ignore[attr-defined]
 
 
@@ -69,6 +70,11 @@ def share(self: torch.UntypedStorage, *_: Any, **__: Any) -> NoReturn:  # noqa: 
     raise UnsupportedOpError(
         "sharing a CUDA tensor with another process: each process has virtual GPUs of its own; send `.cpu()`"
     )
+
+
+def is_shared(self: torch.UntypedStorage) -> bool:
+    """Stand in for `UntypedStorage.is_shared`: the memory of a GPU always counts as shared."""
+    return _index(self) is not None or _is_shared(self)
 
 
 def device(self: torch.UntypedStorage) -> torch.device:

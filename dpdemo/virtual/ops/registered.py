@@ -1,0 +1,73 @@
+"""Operators whose code for CUDA, or for the CPU alone, was written in Python (`torch.library.Library.impl`).
+
+C++ sees operands on the CPU and would take the CPU's code. PyTorch keeps the keys of what Python registered
+in `torch.library._impls`; the code for CUDA it finds itself when it is asked for that key.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpdemo.virtual.errors import no_code_for_cuda
+from dpdemo.virtual.ops.placing import common_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpdemo.virtual.state import Session
+
+    Action = Callable[[Session, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+_CUDA = torch._C.DispatchKey.CUDA
+_FOR_ALL = (
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+)
+_has_code: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+
+
+def forgetting_choices(original: Callable[..., Any], actions: dict[int, tuple[Any, Any]]) -> Any:
+    """Build the stand-in for a method of `Library`: what its operators take is looked up anew afterwards."""
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            for key in [key for key, (func, _) in actions.items() if func.namespace == self.ns]:
+                del actions[key]
+
+    return call
+
+
+def by_registration(func: Any, beneath: Any) -> Action | None:
+    """Return what an operator takes that Python has given code for CUDA, or for the CPU alone; else None.
+
+    `beneath` makes the context in which code written in Python runs, so that its operators are seen.
+    """
+    namespace, _, name = func.name().partition("::")
+    registered: set[str] = torch.library._impls
+    if f"{namespace}/{name}/CUDA" in registered:
+        return _run_cudas(beneath)
+    is_cpus = f"{namespace}/{name}/CPU" in registered and namespace != "aten"
+    return None if not is_cpus or any(_has_code(func.name(), key) for key in _FOR_ALL) else _refuse_on_gpu
+
+
+def _run_cudas(beneath: Any) -> Action:
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if common_gpu(session, func, args, kwargs) is None:
+            return func(*args, **kwargs)
+        with beneath(session):
+            return func._op_dk(_CUDA, *args, **kwargs)
+
+    return act
+
+
+def _refuse_on_gpu(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if common_gpu(session, func, args, kwargs) is not None:
+        raise no_code_for_cuda(func.name())
+    return func(*args, **kwargs)
