@@ -125,19 +125,42 @@ class Causes:
             [leaf.size(0) for _, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
         )
         lone = [path for path, leaf in leaves if _is_row(leaf) and leaf.dim() == 1]
+        wide = lone if rows > 1 else []
+        return tuple(path for path in wide if self._is_single_with(path, lambda leaf: leaf.expand(rows, 1)))
+
+    def scalars(self) -> tuple[tuple[str, str], ...]:
+        """Say how each tensor without dimensions can be given instead, with the results of one device."""
+        draft = self._draft
+        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
+        sized = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        rows = likely_rows([leaf.size(0) for _, leaf in sized])
+        batch = next((path for path, leaf in sized if leaf.size(0) == rows), "")
+        ways: dict[str, Callable[[torch.Tensor], object]] = {
+            "item()": lambda leaf: leaf.item(),
+            f"expand(len({batch}))": lambda leaf: leaf.expand(rows),
+            f"expand(len({batch}), 1)": lambda leaf: leaf.expand(rows, 1),
+        }
         found = []
-        for path in lone if rows > 1 else ():
-            paths = iter(path for path, _ in leaves)
-
-            def as_column(leaf: Any, path: str = path, paths: Iterator[str] = paths) -> object:
-                return leaf.expand(rows, 1) if next(paths) == path else leaf
-
-            args = rebuild(draft.args, as_column) if draft.args else ()
-            kwargs = rebuild(draft.kwargs, as_column) if draft.kwargs else {}
-            result = self._runner.alone_on(self._mode, (args, kwargs))
-            if result is not None and compare.first_difference(self._single, result)[0]:
-                found.append(path)
+        for path, leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and not leaf.dim():
+                fits = (way for way, change in ways.items() if self._is_single_with(path, change))
+                found += [(path, way) for way in itertools.islice(fits, 1)]
         return tuple(found)
+
+    def _is_single_with(self, path: str, change: Callable[[Any], object]) -> bool:
+        """Whether one device gives the same results with one argument changed."""
+        draft = self._draft
+        paths = iter(
+            [one for one, _ in flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)]
+        )
+
+        def changed(leaf: Any) -> Any:
+            return change(leaf) if next(paths) == path else leaf
+
+        args = rebuild(draft.args, changed) if draft.args else ()
+        kwargs = rebuild(draft.kwargs, changed) if draft.kwargs else {}
+        result = self._runner.alone_on(self._mode, (args, kwargs))
+        return result is not None and bool(compare.first_difference(self._single, result)[0])
 
     def _is_right_expanded(self, given: list[torch.Tensor]) -> bool:
         """Return whether chunks have one device's results once tensors of one row have one per sample."""

@@ -174,6 +174,21 @@ def scalar_path(single: object, parallel: object) -> str | None:
     return None
 
 
+def sums_of_numbers(single: object, parallel: object) -> tuple[str, ...]:
+    """List the single numbers of one device's result that are the sums of what became of them."""
+    many = dict(flatten(parallel))
+    return tuple(
+        path
+        for path, leaf in flatten(single)
+        if isinstance(leaf, torch.Tensor)
+        and leaf.numel() == 1
+        and isinstance(parts := many.get(path), torch.Tensor)
+        and parts.numel() > 1
+        and bool(parts.any())  # of nothing but zeros the sum is the mean too
+        and same_numbers(leaf.flatten(), parts.sum().to(leaf.dtype).reshape(1))
+    )
+
+
 @dataclass(frozen=True)
 class Gradients:
     """Whether two models' gradients are equal, and all numbers."""

@@ -168,7 +168,7 @@ def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
             f"expected a batch of 1 or more, got {batches.size} rows - at the first of `inputs`",
             hint=f"dimension {dim} of the first tensor is the batch",
         )
-    found = scan(built.model, torch.device("cuda", device_ids[0]))
+    found = scan(built.model, None)
     evidence = Evidence(
         gpus, found, (), tuple(built.events),
         parameter_bytes=sum(p.numel() * p.element_size() for p in built.model.parameters() if not

@@ -112,6 +112,8 @@ class StateChange:
     like_first_chunk: bool = False
     written: str = ""
     """The statement that writes to it, where one does."""
+    owner: str = ""
+    """The module whose method that is."""
     needs_self_only: bool = False
     """Whether that statement reads nothing but `self`, and so can stand anywhere."""
     harmless: bool = False
@@ -188,6 +190,8 @@ class Single:
     raised: Raised | None = None
     used_random: bool = False
     warnings: tuple[str, ...] = ()
+    writes_parameters: bool = False
+    """Whether forward writes to parameters in place, though perhaps the numbers that they have already."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -272,8 +276,12 @@ class Comparison:
     """The dimension on which each argument has the batch, where it is not the same one for all."""
     columns: tuple[str, ...] = ()
     """Arguments of shape (1,) that forward wants as a column once each sample has its own."""
+    scalars: tuple[tuple[str, str], ...] = ()
+    """Arguments without dimensions, each with the call that makes of it what forward takes as well."""
     reordered: tuple[tuple[str, int], ...] = ()
     """Results whose rows are in another order, each with the number of steps that it was flattened from."""
+    summed: tuple[str, ...] = ()
+    """Numbers of one GPU's result to which the replicas' add up, as a count or a sum of losses does."""
     needed_whole: tuple[str, ...] = ()
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
 

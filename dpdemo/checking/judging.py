@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,7 +45,7 @@ class Judge:
         planned, single, parallel = self.planned, self.single, self.parallel
         if self.draft is not None and self.draft.failures:
             self._rehearse_gather()
-        comparison = self.comparison = replace(self._compare(), columns=self._columns())
+        comparison = self.comparison = self._with_repairs(self._compare())
         changes = (*self._state_changes(), *self._argument_changes())
         error = parallel.error
         if error is not None and self.drafts and self.drafts[0].error is not None:
@@ -59,6 +60,7 @@ class Judge:
                 single.error,
                 single.used_random,
                 single.warned,
+                single.writes_parameters,
             ),
             calls=tuple(draft.freeze() for draft in self.drafts),
             raised=error,
@@ -133,6 +135,8 @@ class Judge:
         second = self.runner.run(single.model, (single.untouched[0], single.untouched[1]))
         if second.result is None or not compare.first_difference(single.result[0], second.result[0])[0]:
             return found
+        if not self._is_forgetful():
+            return found
         num_replicas = len(self.draft.delivered) if self.draft else 1
         return tuple(
             replace(change, harmless=True)
@@ -142,6 +146,19 @@ class Judge:
             else change
             for change in found
         )
+
+    def _is_forgetful(self) -> bool:
+        """Whether another batch, the rows the other way round, has the results that a fresh model gives."""
+
+        def turned(leaf: object) -> Any:
+            return leaf.flip(0) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf
+
+        given: tuple[Any, Any] = self.single.untouched
+        args = rebuild(given[0], turned) if given[0] else ()
+        kwargs = rebuild(given[1], turned) if given[1] else {}
+        fresh = self.runner.alone_on(self.planned.mode, (args, kwargs))
+        kept = self.runner.run(self.single.model, (args, kwargs)).result
+        return fresh is None or kept is None or bool(compare.first_difference(fresh, kept[0])[0])
 
     def _after_first_chunk(self) -> state.Snapshot:
         assert self.draft is not None  # noqa: S101 - asked by `_state_changes`
@@ -200,10 +217,13 @@ class Judge:
             return replace(self._compare_results(), needed_whole=needed, better_dim=dim, batch_dims=dims)
         return self._compare_results()
 
-    def _columns(self) -> tuple[str, ...]:
-        if self.single.result is None or self.draft is None or self.single.used_random:
-            return ()
-        return self._causes(self.draft).columns()
+    def _with_repairs(self, comparison: Comparison) -> Comparison:
+        """Try how else arguments could be given that scatter cannot cut as they are."""
+        if self.single.result is None or self.draft is None:
+            return comparison
+        causes = self._causes(self.draft)
+        columns = () if self.single.used_random else causes.columns()
+        return replace(comparison, columns=columns, scalars=causes.scalars())
 
     def _crosses_devices(self) -> bool:
         assert self.draft is not None  # noqa: S101 - asked by `_compare`
@@ -223,7 +243,8 @@ class Judge:
         if single.used_random:
             return self._compare_gradients(Comparison()) if self._is_loss() else Comparison()
         equal, path, gap = compare.first_difference(single.result[0], gathered[0])
-        comparison = Comparison(values_equal=equal, differing=path, largest_difference=gap)
+        summed = compare.sums_of_numbers(single.result[0], gathered[0])
+        comparison = Comparison(values_equal=equal, differing=path, largest_difference=gap, summed=summed)
         if equal is not True and draft is not None and draft.delivered:
             comparison = self._explain(draft, gathered[0], comparison)
         return self._compare_gradients(comparison)

@@ -4,16 +4,13 @@ import ast
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 from dpdemo.models.frames import is_users
 from dpdemo.reports.check import Place
-
-Rewrite = Callable[[ast.expr, str], str | None]
-"""Rewrites an expression, given its tree and its source; None where it cannot."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MUTATORS = frozenset(
@@ -35,7 +32,6 @@ _MUTATORS = frozenset(
         "__setitem__",
     ]
 )
-_STEP = re.compile(r"\[(\d+)\]|\['([^']*)'\]|\.(\w+)")
 
 
 class Own(NamedTuple):
@@ -57,19 +53,46 @@ class Function:
         """List its statements in order: those in loops and branches too, not those of functions in it."""
         yield from _within(self.node.body)
 
+    def arguments(self) -> set[str]:
+        """List the names of its arguments."""
+        given = self.node.args
+        return {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+
+    def contexts(self) -> Iterator[ast.expr]:
+        """List what it stands under as decorators, and what it opens in `with`."""
+        yield from self.node.decorator_list
+        for statement in self.statements():
+            if isinstance(statement, (ast.With, ast.AsyncWith)):
+                yield from (item.context_expr for item in statement.items)
+
     def text(self, node: ast.AST) -> str:
         """Return the source of a part of it."""
         start, end = _span(self.file, node)
         return _source(self.file)[start:end]
 
-    def own(self, statement: ast.stmt, part: ast.AST, text: str) -> Own:
-        """Write a statement with one part of it replaced."""
+    def own(self, statement: ast.stmt, *parts: tuple[ast.AST, str]) -> Own:
+        """Write a statement with parts of it replaced."""
         source = _source(self.file)
-        (first, last), (start, end) = _span(self.file, statement), _span(self.file, part)
-        lines = [source[first:last], source[first:start] + text + source[end:last]]
+        first, last = _span(self.file, statement)
+        changed, at = "", first
+        for (start, end), text in sorted((_span(self.file, part), text) for part, text in parts):
+            changed, at = changed + source[at:start] + text, end
+        lines = [source[first:last], changed + source[at:last]]
         before, after = (_to_the_left(one, statement.col_offset) for one in lines)
         code = linecache.getline(self.file, statement.lineno).strip()
         return Own(Place(self.file, statement.lineno, self.node.name, code), before, after)
+
+    def block(self, body: list[ast.stmt], around: ast.stmt) -> str:
+        """Return the source of a block as it is written in the place of the statement around it."""
+        (start, _), (_, end) = _span(self.file, body[0]), _span(self.file, body[-1])
+        deeper = body[0].col_offset - around.col_offset
+        is_below = body[0].lineno > around.lineno
+        text = _source(self.file)[start:end]
+        return re.sub(rf"\n {{{deeper}}}", "\n", text) if is_below else text
+
+    def whole(self, statement: ast.stmt, text: str) -> Own:
+        """Write another statement in the place of one."""
+        return self.own(statement, (statement, text))
 
 
 def _within(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -135,6 +158,23 @@ def function_at(place: Place | None) -> Function | None:
     return Function(place.file, max(around, key=lambda node: node.lineno)) if around else None
 
 
+def class_at(place: Place | None) -> str:
+    """Name the innermost class that a line stands in; "" where there is none."""
+    around = [
+        node
+        for node in ast.walk(tree_of(place.file) if place else ast.Module([], []))
+        if isinstance(node, ast.ClassDef)
+        and place is not None
+        and node.lineno <= place.line <= (node.end_lineno or 0)
+    ]
+    return max(around, key=lambda node: node.lineno).name if around else ""
+
+
+def attribute_of(path: str, me: str = "self") -> str:
+    """Write what stands at a path of a model: `self.layers[0].weight`."""
+    return me + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))
+
+
 def methods_of(owner: type) -> Iterator[Function]:
     """List the methods of a class, those that it inherits last."""
     for cls in owner.__mro__:
@@ -163,91 +203,11 @@ def _begins(node: ast.ClassDef, line: int) -> bool:
     return min([node.lineno, *(part.lineno for part in node.decorator_list)]) == line
 
 
-def returned(forward: Place | None, path: str, rewrite: Rewrite) -> Own | None:
-    """Rewrite the part of forward's result at a path, where it stands: in `return`, or a line before it.
-
-    Args:
-        forward: where forward is defined.
-        path: as `[0]['boxes']` or `.field`; "" is the whole result.
-        rewrite: rewrites the part.
-
-    """
-    function = function_at(forward)
-    if function is None:
-        return None
-    ends = [one for one in function.statements() if isinstance(one, ast.Return) and one.value is not None]
-    if len(ends) != 1:
-        return None
-    statement: ast.stmt = ends[0]
-    found = ends[0].value
-    for step in [*_STEP.finditer(path), None]:
-        statement, found = _named(function, statement, found)
-        if step is not None:
-            found = _part(found, step)
-    if found is None:
-        return None
-    text = rewrite(found, function.text(found))
-    return None if text is None else function.own(statement, found, text)
-
-
-def _named(
-    function: Function, statement: ast.stmt, value: ast.expr | None
-) -> tuple[ast.stmt, ast.expr | None]:
-    """Follow a name to the one line that gives it a value, where that says more than the name."""
-    if not isinstance(value, ast.Name):
-        return statement, value
-    given = [
-        one
-        for one in function.statements()
-        if isinstance(one, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id == value.id for target in one.targets)
-    ]
-    if len(given) == 1 and isinstance(given[0].value, (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.Call)):
-        return given[0], given[0].value
-    return statement, value
-
-
-def _part(value: ast.expr | None, step: re.Match[str]) -> ast.expr | None:
-    """Find a part of a display, such as a dict's value, or of a call that makes an object of keywords."""
-    number, key, field = step.groups()
-    match value:
-        case ast.Tuple(elts=parts) | ast.List(elts=parts) if number and int(number) < len(parts):
-            return parts[int(number)]
-        case ast.Dict(keys=keys, values=values) if key:
-            pairs = zip(keys, values, strict=True)
-            return next((v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key), None)
-        case ast.Call(keywords=keywords):
-            return next((one.value for one in keywords if one.arg == (key or field)), None)
-    return None
-
-
-def left_out(forward: Place | None, path: str) -> Own | None:
-    """Write forward's result without the part at a path."""
-    *outer, last = [step[0] for step in _STEP.finditer(path)] or [""]
-    step = _STEP.fullmatch(last)
-    if step is None:
-        return None
-
-    def rewrite(value: ast.expr, _: str) -> str | None:
-        part = _part(value, step)
-        match value:
-            case ast.Tuple(elts=parts) if part is not None:
-                kept = [ast.unparse(one) for one in parts if one is not part]
-                return ", ".join(kept) if len(kept) != 1 or outer else kept[0]
-            case ast.Dict(keys=keys, values=values) if part is not None:
-                kept = [
-                    f"**{ast.unparse(v)}" if k is None else f"{ast.unparse(k)}: {ast.unparse(v)}"
-                    for k, v in zip(keys, values, strict=True)
-                    if v is not part
-                ]
-                return f"{{{', '.join(kept)}}}"
-        return None
-
-    return returned(forward, "".join(outer), rewrite)
-
-
 def writing(owner: type, name: str) -> tuple[Function, ast.stmt] | None:
-    """Find the statement outside of `__init__` that writes to `self.<name>`, or to a part of it."""
+    """Find the statement outside of `__init__` that writes to `self.<name>`, or to a part of it.
+
+    `name` may be a path, as `layers.0.weight`.
+    """
     for method in methods_of(owner):
         if method.node.name == "__init__" or not method.node.args.args:
             continue
@@ -270,11 +230,9 @@ def writing_argument(forward: Place | None, name: str) -> tuple[Function, ast.st
     return None
 
 
-def _is_attribute(value: ast.expr, me: str, name: str) -> bool:
-    match value:
-        case ast.Attribute(value=ast.Name(id=owner), attr=attribute):
-            return owner == me and attribute == name
-    return False
+def _is_attribute(value: ast.expr, me: str, path: str) -> bool:
+    """Whether an expression is what stands at a path of `self`."""
+    return isinstance(value, ast.Attribute) and ast.unparse(value) == attribute_of(path, me)
 
 
 def _targets(statement: ast.stmt) -> list[ast.expr]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
+from dpdemo.checking.lines import attribute_of, class_at, function_at
 from dpdemo.reports.check import Place
 
 
@@ -36,6 +37,16 @@ def gathered_calls(evidence: Evidence, at_least: int = 2) -> Iterator[tuple[Prob
             yield probe, call
 
 
+def is_off(probe: Probe) -> bool:
+    """Whether results or gradients are neither those of one GPU nor those of the chunks."""
+    comparison = probe.comparison
+    if probe.raised is not None or probe.single.used_random:
+        return False
+    if comparison.values_equal is False:
+        return not comparison.equals_chunkwise
+    return comparison.values_equal is True and comparison.gradients_equal is False
+
+
 def result_at(path: str) -> str:
     """Name a part of the result in a sentence."""
     return f"the result's `{path}`" if path else "the result"
@@ -44,6 +55,24 @@ def result_at(path: str) -> str:
 def forward_place(evidence: Evidence) -> Place | None:
     """Find the definition of the model's forward."""
     return evidence.scan.forward
+
+
+def parameters_at(place: Place | None, evidence: Evidence) -> list[str]:
+    """List the parameters of the module whose method a line stands in, as that module names them."""
+    owner = class_at(place)
+    path = next((path for path, kind in evidence.scan.module_types if kind == owner), "")
+    prefix = f"{path}." if path else ""
+    return [name.removeprefix(prefix) for name in evidence.scan.parameters if name.startswith(prefix)]
+
+
+def device_at(place: Place | None, evidence: Evidence) -> str:
+    """Write what names a replica's own GPU in a line of a method: of an input, or else of a parameter."""
+    given = (*evidence.scan.inputs, "x")[0]
+    function = function_at(place)
+    known = parameters_at(place, evidence)
+    if function is None or given in function.arguments() or not known:
+        return f"{given}.device"
+    return f"{attribute_of(known[0])}.device"
 
 
 def short_arguments(call: Call) -> list[Leaf]:
@@ -94,6 +123,26 @@ def is_hidden_state(leaf: Leaf, call: Call) -> bool:
     """Return whether a tensor looks like an RNN's state, with the batch on dimension 1."""
     shape = leaf.shape or ()
     return len(shape) == 3 and shape[1] == call.rows != shape[0]
+
+
+def reads_state(error: Raised) -> bool:
+    """Whether a replica looked a parameter up in a state_dict, which has none there."""
+    code = error.place.code if error.place else ""
+    return error.type == "KeyError" and ".state_dict()" in code
+
+
+def for_any_rows(code: str, probe: Probe, evidence: Evidence) -> str:
+    """Write a line that counts on the whole batch for any number of rows; "" where that is not seen."""
+    size = probe.batch_size
+    names = [rf"self\.{name}\b" for name, value in evidence.scan.numbers if value == size]
+    given = probe.call.arguments if probe.call else ()
+    alike = [leaf.path for leaf in given if leaf.type == "int" and leaf.text == str(size)]
+    names += [rf"(?<![\w.]){path}\b" for path in alike if path.isidentifier()]
+    for written in (*names, rf"(?<![\w.\[]){size}(?![\w.\]])"):
+        after, number = re.subn(written, f"{(*evidence.scan.inputs, 'x')[0]}.size(0)", code)
+        if number == 1:
+            return after
+    return ""
 
 
 def two_devices(error: Raised) -> bool:
@@ -184,6 +233,26 @@ def counts_of(leaves: tuple[Leaf, ...]) -> dict[str, int]:
     return {path: len(indices) for path, indices in found.items()}
 
 
+def shapes_of(call: Call) -> dict[str, list[tuple[int, ...]]]:
+    """List the shapes of each part of the result, one for each replica."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for replica in call.replicas:
+        for leaf in replica.output or ():
+            if leaf.shape is not None:
+                found.setdefault(leaf.path, []).append(leaf.shape)
+    return found
+
+
+def from_the_start(dim: int, rank: int) -> int:
+    """Count a dimension from the first one."""
+    return dim + rank if dim < 0 else dim
+
+
+def is_batch(shape: tuple[int, ...], dim: int, rows: int) -> bool:
+    """Whether a dimension is as long as the batch."""
+    return dim < len(shape) and shape[dim] == rows
+
+
 def per_sample(probe: Probe, call: Call) -> str | None:
     """Find a list with one element for each sample, on one GPU and in each replica."""
     split = probe.split
@@ -194,6 +263,11 @@ def per_sample(probe: Probe, call: Call) -> str | None:
         if number == call.rows and [one.get(path) for one in mine] == list(split.sizes()):
             return path
     return None
+
+
+def is_meant_as_part(probe: Probe, path: str) -> bool:
+    """Whether forward returns a number of shape (1,): so it is written to be one of several, and joined."""
+    return any(leaf.path == path and leaf.shape == (1,) for leaf in probe.single.output)
 
 
 def vectors(probe: Probe, call: Call) -> list[str]:

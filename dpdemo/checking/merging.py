@@ -8,8 +8,8 @@ from dpdemo.checking.looking import failures, two_devices
 from dpdemo.checking.registry import Rule, rule_of
 from dpdemo.reports.check import SEVERITIES, Finding
 
-_EXPLAINED = {"DP401": "DP501"}
-"""Rules that only repeat what another one says about the same subject: a loss that is a vector."""
+_EXPLAINED = {"DP401": "DP501", "DP205": "DP201"}
+"""Rules that only repeat what another one says about the same subject, as of a loss that is a vector."""
 
 _CRASHES = ("DP302", "DP303", "DP304", "DP391", "DP390")
 """Rules about a replica that raised, the likeliest first."""

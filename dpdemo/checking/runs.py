@@ -39,6 +39,7 @@ class Ran:
     given: Arguments = ((), {})
     untouched: Arguments = ((), {})
     warned: tuple[str, ...] = ()
+    writes_parameters: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class Runner:
         ran.before = state.snapshot(core)
         randomness.seed_all()
         numbers_before = randomness.states()
+        versions = [parameter._version for parameter in core.parameters()]
         with warnings.catch_warnings(record=True) as caught, self._context():
             warnings.simplefilter("always")
             try:
@@ -143,6 +145,7 @@ class Runner:
             except Exception as error:  # noqa: BLE001 - the user's model may raise anything
                 ran.error = raised("replica", error)
         ran.used_random = not randomness.same(numbers_before, randomness.states())
+        ran.writes_parameters = versions != [parameter._version for parameter in core.parameters()]
         ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)
         return ran

@@ -1,6 +1,7 @@
 """Reading what a model is made of, without running it."""
 
 import functools
+import sys
 import types
 from collections.abc import Iterator
 
@@ -17,8 +18,8 @@ from dpdemo.models.frames import is_users
 from dpdemo.observation.tree import flatten
 
 
-def scan(model: nn.Module, first: torch.device) -> Scan:
-    """Read a model; `first` is the GPU that DataParallel wants its parameters on."""
+def scan(model: nn.Module, first: torch.device | None) -> Scan:
+    """Read a model; `first` is the GPU that it must be on, None where a script is still to move it."""
     core = model.module if isinstance(model, nn.DataParallel) else model
     modules = list(core.named_modules())
     tree = {id(module): path for path, module in modules}
@@ -96,14 +97,36 @@ def _kinds(
                 yield "tensor", f"{_shape(leaf)} on {leaf.device}"
                 break
         elif isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
-            yield "module", type(leaf).__name__
+            yield "ancestor" if _is_around(leaf, module, tree) else "module", type(leaf).__name__
             break
         elif callable(leaf) and not isinstance(leaf, type) and (holder := _closes_over(leaf, tree)):
             shadows = name in ("forward", "__call__")
             yield "callable", f"{'a forward' if shadows else _callable_name(leaf)} that holds {holder}"
             break
+        elif found := next(_inside(leaf, tree, registered), None):
+            yield found
+            break
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield "container", f"{type(value).__name__} of {len(value)}"
+
+
+def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bool:
+    """Whether a module of the model has another one in it."""
+    path = tree[id(module)]
+    around = tree.get(id(holder), path)
+    return around != path and (not around or path.startswith(f"{around}."))
+
+
+def _inside(holder: object, tree: dict[int, str], registered: set[int]) -> Iterator[tuple[str, str]]:
+    """List the tensors and the model's modules that an object of the user's has as attributes."""
+    home = sys.modules.get(type(holder).__module__)
+    if not is_users(getattr(home, "__file__", None) or ""):
+        return
+    for name, part in getattr(holder, "__dict__", {}).items():
+        if isinstance(part, torch.Tensor) and id(part) not in registered:
+            yield "tensor", f"{_shape(part)} on {part.device}, as `{name}` of a {type(holder).__name__}"
+        elif isinstance(part, nn.Module) and id(part) in tree:
+            yield "holder", f"{type(part).__name__}, as `{name}` of a {type(holder).__name__}"
 
 
 def _shape(tensor: torch.Tensor) -> str:
@@ -144,8 +167,8 @@ def is_users_hook(hook: object) -> bool:
     return code is not None and is_users(code.co_filename)
 
 
-def _strays(model: nn.Module, first: torch.device) -> tuple[tuple[str, str], ...]:
-    """List what is not on the first GPU of its wrapper; where there is none, of the one to come."""
+def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, str], ...]:
+    """List what is not on the first GPU of its wrapper; where there is none, of what splits the batch."""
     wrappers = [
         (path, one)
         for path, one in model.named_modules()
@@ -153,7 +176,7 @@ def _strays(model: nn.Module, first: torch.device) -> tuple[tuple[str, str], ...
     ]
     parts = [
         (f"{path}.module." if path else "", one.module, one.src_device_obj) for path, one in wrappers
-    ] or [("", model, first)]
+    ] or ([] if first is None else [("", model, first)])
     found: list[tuple[str, str]] = []
     for prefix, part, wanted in parts:
         tensors = [*part.named_parameters(), *part.named_buffers()]

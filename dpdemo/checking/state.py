@@ -164,7 +164,7 @@ def changes(
                     path, _kind_of_all(known), show(was.value), show(alone.value), show(split.value),
                     single_changed, parallel_changed, same(alone.value, split.value, of_one_model=False),
                     place_of_attribute(known[-1].owner, name), known[-1].owner.__name__,
-                    **_statement(known[-1].owner, name),
+                    **_statement(known[-1], path if known[-1].kind == "parameter" else name, path, before),
                 )
             )  # fmt: skip
     return tuple(found)
@@ -183,15 +183,28 @@ def _is_inside_new(path: str, found: list[StateChange]) -> bool:
 class _Statement(TypedDict):
     written: str
     needs_self_only: bool
+    owner: str
 
 
-def _statement(owner: type, name: str) -> _Statement:
-    """Return the statement that writes to an attribute, and whether it can stand outside of forward."""
-    found = writing(owner, name)
-    if found is None:
-        return {"written": "", "needs_self_only": False}
-    method, statement = found
-    return {"written": method.text(statement), "needs_self_only": names_in(statement) <= {"self"}}
+def _statement(held: Held, name: str, path: str, shot: Snapshot) -> _Statement:
+    """Say which statement of a class writes to an attribute, and whether it can stand outside of forward.
+
+    A parameter is a layer's own, and what writes to it belongs to one of the modules around the layer.
+    """
+    prefix = path.rpartition(".")[0]
+    around = [(prefix, held.owner, name.rpartition(".")[2])]
+    while held.kind == "parameter" and prefix:
+        prefix = prefix.rpartition(".")[0]
+        dot = f"{prefix}." if prefix else ""
+        if f"{dot}training" in shot:
+            around.append((prefix, shot[f"{dot}training"].owner, path.removeprefix(dot)))
+    for owner, kind, inner in around:
+        found = writing(kind, inner)
+        if found is not None:
+            method, statement = found
+            alone = names_in(statement) <= {"self"}
+            return {"written": method.text(statement), "needs_self_only": alone, "owner": owner}
+    return {"written": "", "needs_self_only": False, "owner": path.rpartition(".")[0]}
 
 
 def show(value: object) -> str:

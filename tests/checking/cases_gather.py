@@ -1,6 +1,7 @@
 """Rules of gather: DP4."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from casetable import Batch, Net, Recurrent, returning, steps, trigger, twin, x
@@ -357,5 +358,159 @@ def both_states_are_returned_batch_first():
             self.rnn.flatten_parameters()
             y, state = self.rnn(x)
             return y, tuple(part.transpose(0, 1) for part in state)
+
+    return Model(), steps()
+
+
+@trigger("DP401", "`[1]` is one number")
+def right_answers_are_counted():
+    class Model(Net):
+        def forward(self, x, labels):
+            y = self.fc(x)
+            return y, (y.argmax(1) == labels).sum()
+
+    return Model(), (x(), torch.arange(8) % 3)
+
+
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 12)
+
+
+@trigger("DP408", "the result is a list of 8, one for each sample")
+def boxes_of_images_are_of_unequal_number():
+    class Model(Detector):
+        def forward(self, x):
+            results = []
+            for boxes in self.fc(x).view(-1, 3, 4):
+                keep = boxes[:, 0] > 0
+                results.append({"boxes": boxes[keep], "scores": boxes[keep, 0], "best": boxes.max()})
+            return results
+
+    return Model(), x()
+
+
+@trigger("DP408", "`[1]` is a list of 8, one for each sample")
+def masks_of_images_are_in_a_list():
+    class Model(Detector):
+        def forward(self, x):
+            y = self.fc(x)
+            return y, [row.view(3, 4) for row in y]
+
+    return Model(), x()
+
+
+@twin("DP408")
+def boxes_of_images_are_joined_and_counted():
+    class Model(Detector):
+        def forward(self, x):
+            boxes = self.fc(x).view(-1, 3, 4)
+            keep = boxes[:, :, 0] > 0
+            return boxes[keep], keep.sum(1)
+
+    return Model(), x()
+
+
+@trigger("DP403", "`[1]` is the text")
+def decoded_texts_are_returned():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            return y, ["abc"[index] for index in y.argmax(1).tolist()]
+
+    return Model(), x()
+
+
+class Result(NamedTuple):
+    logits: torch.Tensor
+    extra: object
+
+
+@trigger("DP402", "`.extra` is of type int")
+def a_field_of_a_result_is_a_number():
+    class Model(Net):
+        def forward(self, x):
+            return Result(self.fc(x), len(x))
+
+    return Model(), x()
+
+
+@trigger("DP402", "`['loss']` and the result's `['right']` are of type float")
+def numbers_are_taken_out_for_a_log():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            return {"y": y, "loss": y.square().mean().item(), "right": y.mean().item()}
+
+    return Model(), x()
+
+
+@trigger("DP402", "`['size'][0]` and the result's `['size'][1]` are of type int")
+def a_size_is_returned_as_a_tuple():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            return {"y": y, "size": tuple(y.shape)}
+
+    return Model(), x()
+
+
+class Headed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = nn.Linear(4, 3), nn.Linear(3, 2)
+
+
+@trigger("DP405", "replica 1 {main: Tensor(2d)}")
+def an_auxiliary_head_is_used_where_a_chunk_is_positive():
+    class Model(Headed):
+        def forward(self, x):
+            h = self.fc(x)
+            out = {"main": h}
+            if bool(x.mean() > 0):
+                out["aux"] = self.head(h)
+            return out
+
+    rows = x().abs()
+    rows[2:] *= -1
+    return Model(), rows
+
+
+@trigger("DP404", "`[1]` is None in replica 1")
+def a_loss_is_none_where_a_chunk_is_negative():
+    class Model(Headed):
+        def forward(self, x):
+            h = self.fc(x)
+            extra = None
+            if bool(x.mean() > 0):
+                extra = self.head(h)
+            return h, extra
+
+    rows = x().abs()
+    rows[2:] *= -1
+    return Model(), rows
+
+
+@trigger("DP406", "on dimension 1")
+def words_are_cut_off_behind_the_longest():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(9, 3)
+
+        def forward(self, ids):
+            longest = int((ids > 0).sum(1).max())
+            return self.words(ids[:, :longest])
+
+    return Model(), (torch.arange(6)[None] < torch.tensor([6, 5, 4, 4, 3, 2, 2, 1])[:, None]).long()
+
+
+@trigger("DP409", "`[1][0]` of shape (1, 8, 5) has the batch on dimension 1", also=["DP590"])
+def what_a_layer_returns_is_returned_as_it_is():
+    class Model(Recurrent):
+        def forward(self, x):
+            self.rnn.flatten_parameters()
+            return self.rnn(x)
 
     return Model(), steps()

@@ -598,3 +598,239 @@ def a_batch_size_is_kept_on_self():
             return self.fc(flat)
 
     return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "StopIteration")
+def a_property_gives_the_device_of_the_first_parameter():
+    class Model(Net):
+        @property
+        def device(self):
+            return next(self.parameters()).device
+
+        def forward(self, x):
+            return self.fc(x.to(self.device))
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Sequential.parameters()` is empty", "StopIteration")
+def the_type_of_a_body_is_asked_for():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+
+        def forward(self, x):
+            dtype = next(self.body.parameters()).dtype
+            return self.body(x.to(dtype))
+
+    return Model(), x().double()
+
+
+@twin("DP103")
+def a_part_was_moved_and_no_wrapper_is_there_yet():
+    class Model(Linear):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.ModuleList([nn.Linear(3, 2).to("cuda:0")])
+
+        def forward(self, x):
+            return self.head[0](super().forward(x))
+
+    return Model(), x()
+
+
+@trigger("DP304", "`child.around` is a list or attribute with a Model")
+def a_child_holds_the_module_around_it():
+    class Child(nn.Module):
+        def __init__(self, around):
+            super().__init__()
+            self.around = [around]
+
+        def forward(self, x):
+            return self.around[0].fc(x)
+
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.child = Child(self)
+
+        def forward(self, x):
+            return self.child(x)
+
+    return Model(), x()
+
+
+DEVICE = "cuda:0"
+
+
+@trigger("DP303", "to to cuda:0")
+def a_table_is_moved_to_the_device_of_the_file():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) + torch.ones(3).to(DEVICE)
+
+    return Model(), x()
+
+
+@trigger("DP303", "ones to cuda:0")
+def a_helper_makes_its_tensor_on_the_device_of_self():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.device = "cuda:0"
+
+        def scale(self):
+            return torch.ones(3, device=self.device)
+
+        def forward(self, x):
+            return self.fc(x) * self.scale()
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Linear.parameters()` is empty", "it writes to none here")
+def a_teacher_that_equals_its_student_follows_it():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.student = nn.Linear(4, 3)
+            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+
+        @torch.no_grad()
+        def follow(self):
+            for mine, old in zip(self.student.parameters(), self.teacher.parameters(), strict=True):
+                old.mul_(0.5).add_(mine, alpha=0.5)
+
+        def forward(self, x):
+            self.follow()
+            return self.student(x), self.teacher(x)
+
+    return Model(), x()
+
+
+@trigger("DP308", "`state_dict()` has no parameters in replicas")
+def a_weight_is_looked_up_in_the_state():
+    class Model(Net):
+        def forward(self, x):
+            weight = self.state_dict()["fc.weight"]
+            return x @ weight.t()
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Linear.parameters()` is empty")
+def parameters_are_named_for_a_functional_call():
+    class Model(Net):
+        def forward(self, x):
+            weights = dict(self.fc.named_parameters())
+            doubled = {name: value * 2 for name, value in weights.items()}
+            return torch.func.functional_call(self.fc, doubled, (x,))
+
+    return Model(), x()
+
+
+class Scaler:
+    def __init__(self):
+        self.mean = torch.zeros(4, device="cuda:0")
+
+
+@trigger("DP302", "`scaler` is a tensor of shape (4,) on cuda:0, as `mean` of a Scaler")
+def a_tensor_in_an_object_stays_on_gpu_0():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scaler = Scaler()
+
+        def forward(self, x):
+            return self.fc(x - self.scaler.mean)
+
+    return Model(), x()
+
+
+@trigger("DP302", "`pair`")
+def a_tuple_of_tensors_stays_on_gpu_0():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.pair = (torch.ones(3, device="cuda:0"), torch.zeros(3, device="cuda:0"))
+
+        def forward(self, x):
+            scale, shift = self.pair
+            return self.fc(x) * scale + shift
+
+    return Model(), x()
+
+
+class Strategy:
+    def __init__(self, net):
+        self.net = net
+
+    def __call__(self, x):
+        return self.net.fc(x)
+
+
+@trigger("DP304", "`strategy`", "as `net` of a Strategy")
+def an_object_on_self_holds_the_model():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.strategy = Strategy(self)
+
+        def forward(self, x):
+            return self.strategy(x)
+
+    return Model(), x()
+
+
+@trigger("DP303", "full to cuda:0")
+def a_device_is_made_of_a_number():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) + torch.full((3,), 2.0, device=torch.device("cuda", 0))
+
+    return Model(), x()
+
+
+@trigger("DP390", "is invalid for input")
+def a_batch_size_is_an_argument():
+    class Model(Net):
+        def forward(self, x, rows):
+            return self.fc(x).view(rows, 3, 1)
+
+    return Model(), (x(), 8)
+
+
+@trigger("DP304", "`act` is a function that holds `Model`")
+def a_part_of_a_method_is_kept():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.act = functools.partial(self.scaled, by=2.0)
+
+        def scaled(self, x, by):
+            return self.fc(x) * by
+
+        def forward(self, x):
+            return self.act(x)
+
+    return Model(), x()
+
+
+@trigger("DP310", "the hook `_keep` on `fc` runs 4 times")
+def what_a_hook_keeps_is_returned():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3, 2)
+            self.kept = None
+            self.fc.register_forward_hook(self._keep)
+
+        def _keep(self, module, args, output):
+            self.kept = output
+
+        def forward(self, x):
+            y = self.head(self.fc(x))
+            return y, self.kept
+
+    return Model(), x()

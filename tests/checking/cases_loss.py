@@ -226,3 +226,43 @@ def a_loss_is_summed_in_each_replica():
     model = Classifier()
     model.reduction = "sum"
     return model, (x(), torch.arange(8) % 3)
+
+
+@twin("DP501")
+def a_sum_and_a_count_of_one_number_each_are_returned():
+    class Model(PerToken):
+        def forward(self, x, labels):
+            logits = self.fc(x).flatten(0, 1)
+            total = functional.cross_entropy(logits, labels.flatten(), reduction="sum")
+            return total[None], (labels != -100).sum()[None]
+
+    return Model(), tokens()
+
+
+@trigger("DP502", "`[0]` of shape (8, 8) compares each sample with every other")
+def two_ways_to_read_the_same_pairs():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image, self.text = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, a, b):
+            image, text = self.image(a), self.text(b)
+            logits = image @ text.t()
+            return logits, logits.t()
+
+    return Model(), (x(), x().flip(0))
+
+
+@trigger("DP590", "has another shape")
+def a_batch_size_is_written_out_in_a_view():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.fc(x)
+            return y.view(8, -1)
+
+    return Model(), x()

@@ -613,3 +613,42 @@ def lengths_stand_beside_words_that_are_time_first():
 @twin("DP216")
 def words_and_mask_are_batch_first():
     return Masking(batch_first=True), (steps(), shown(8, 6))
+
+
+@trigger("DP206", "`step` is a tensor of shape ()")
+def a_step_without_dimensions_is_needed_as_a_tensor():
+    class Model(Net):
+        def forward(self, x, step):
+            steps = step.float().reshape(-1, 1)
+            return self.fc(x) + torch.cat([steps.sin(), steps.cos(), steps], 1)
+
+    return Model(), (x(), torch.tensor(7))
+
+
+@trigger("DP206", "`lengths` is a tensor of shape (8,)", dim=1)
+def lengths_have_no_second_dimension():
+    class Model(Net):
+        def forward(self, x, lengths):
+            return self.fc(x) * lengths.view(1, -1, 1)
+
+    return Model(), (torch.ones(6, 8, 4), torch.arange(8))
+
+
+@twin("DP206", dim=1)
+def lengths_have_a_second_dimension():
+    class Model(Net):
+        def forward(self, x, lengths):
+            return self.fc(x) * lengths.view(1, -1, 1)
+
+    return Model(), (torch.ones(6, 8, 4), torch.arange(8)[None])
+
+
+@trigger("DP207", "`captions` (a list of 8 lists)")
+def captions_of_unequal_length_go_to_every_replica():
+    class Model(Net):
+        def forward(self, x, captions):
+            longest = max(map(len, captions))
+            rows = [[*row, *[0] * (longest - len(row))] for row in captions]
+            return self.fc(x) + torch.tensor(rows, device=x.device).sum(1, keepdim=True)
+
+    return Model(), (x(), [[1, 2], [3], [4, 5, 6], [7], [8, 9], [1], [2, 3], [5]])

@@ -385,3 +385,51 @@ def a_teacher_follows_its_student_in_forward():
             return self.student(x), self.teacher(x)
 
     return Model(), x()
+
+
+@trigger("DP313", "`critic.0.weight`", "replica 0")
+def a_critic_is_clipped_in_forward():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.critic = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+
+        def forward(self, x):
+            self.critic[0].weight.data.clamp_(-0.01, 0.01)
+            return self.critic(x)
+
+    return Model(), x()
+
+
+@trigger("DP311", "goes backward in each of the 4 replicas", also=["DP401"])
+def a_model_trains_itself():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+
+        def forward(self, x):
+            with torch.enable_grad():
+                loss = self.fc(x).square().mean()
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+            return loss.detach()
+
+    return Model(), x()
+
+
+@trigger("DP301", "`last` goes from None to a tensor")
+def a_result_is_mixed_with_the_last_one():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.last = None
+
+        def forward(self, x):
+            y = self.fc(x)
+            mixed = y if self.last is None else 0.5 * (y + self.last)
+            self.last = y.detach()
+            return mixed
+
+    return Model(), x()

@@ -112,3 +112,13 @@ def forward_sets_autocast_itself():
             return self.fc(x)
 
     return Model(), x()
+
+
+@trigger("DP602", "inference_mode is true around the call and false in replicas")
+def inference_mode_stands_above_forward():
+    class Model(Head):
+        @torch.inference_mode()
+        def forward(self, x):
+            return self.net(x)
+
+    return Model(), x()

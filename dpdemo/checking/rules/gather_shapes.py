@@ -1,108 +1,28 @@
-"""Structures and shapes that gather cannot join, or joins wrongly: DP405, DP406, DP408 to DP410, DP490."""
+"""Shapes that gather joins wrongly, or cannot join: DP408 to DP410, DP490."""
 
 import ast
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.lines import Rewrite, function_at, in_brackets, left_out, returned
+from dpdemo.checking.lines import Own, function_at, in_brackets
 from dpdemo.checking.looking import (
     all_pairs,
     counts_of,
     forward_place,
+    from_the_start,
     gather_failures,
     gathered_calls,
+    is_batch,
     per_sample,
     result_at,
+    shapes_of,
     sizes_text,
 )
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.results import Rewrite, left_out, part_at, returned
 from dpdemo.reports.check import Place
-
-
-@rule("DP405", "structure-differs", "error", unless=("DP317",))
-def structure_differs(evidence: Evidence) -> Iterator[Found]:
-    """Replicas return results of different structure.
-
-    What happens: `All dicts must have the same number of keys`, KeyError, `zip() argument 2 is longer`, or
-        `Expected all input tensors to have the same number of dimensions`.
-    Why: gather joins part by part.
-    Before: return {"y": y, **({"aux": aux} if found else {})}
-    After: return {"y": y, "aux": aux}
-    Seen by: the structure of each replica's result, before gather.
-    References: open-mmlab/mmdetection#2303
-    """
-    for probe, call in gathered_calls(evidence):
-        first = call.replicas[0].structure
-        for replica in call.replicas[1:]:
-            if replica.structure == first or per_sample(probe, call) is not None:
-                continue
-            if "None" in replica.structure + first:
-                continue  # that is DP404
-            yield Found(
-                "structure",
-                f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
-                forward_place(evidence),
-                probe,
-            )
-            break
-
-
-@rule("DP406", "shape-differs", "error", unless=("DP205", "DP317"))
-def shape_differs(evidence: Evidence) -> Iterator[Found]:
-    """Replicas return tensors that differ in more than their rows.
-
-    What happens: `Input tensor at index 1 has invalid shape [1, 230], but expected [1, 231]`.
-    Why: gather joins along the batch dimension and wants all others equal; sizes that depend on the data,
-        such as padding to the longest of a chunk, differ.
-    Before: return y[:, : lengths.max()]
-    After: return y   # padded to the size of the input
-    Seen by: the shapes of each replica's result, before gather.
-    References: pytorch/pytorch#44141, huggingface/transformers#1220
-    """
-    if evidence.scan.pads_alone:
-        return
-    for probe, call in gathered_calls(evidence):
-        alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
-        for path, shapes in _shapes(call).items():
-            ranks = {len(shape) for shape in shapes}
-            if len(shapes) < 2 or len(ranks) > 1:
-                continue
-            for dim in range(max(ranks)):
-                sizes = [shape[dim] for shape in shapes]
-                if (
-                    dim != _from_the_start(call.dim, max(ranks))
-                    and len(set(sizes)) > 1
-                    and not _is_batch(alone.get(path, ()), dim, call.rows)
-                ):
-                    yield Found(
-                        path,
-                        f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
-                        forward_place(evidence),
-                        probe,
-                    )
-
-
-def sizes_of(sizes: list[int]) -> str:
-    """Write sizes that should be one: `3, 5, 5 and 5`."""
-    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-
-
-def _shapes(call: Call) -> dict[str, list[tuple[int, ...]]]:
-    found: dict[str, list[tuple[int, ...]]] = {}
-    for replica in call.replicas:
-        for leaf in replica.output or ():
-            if leaf.shape is not None:
-                found.setdefault(leaf.path, []).append(leaf.shape)
-    return found
-
-
-def _from_the_start(dim: int, rank: int) -> int:
-    return dim + rank if dim < 0 else dim
-
-
-def _is_batch(shape: tuple[int, ...], dim: int, rows: int) -> bool:
-    return dim < len(shape) and shape[dim] == rows
 
 
 @rule("DP408", "merged-list", "error")
@@ -120,18 +40,57 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in gathered_calls(evidence):
         path = per_sample(probe, call)
-        if path is not None and call.rows > len(call.replicas):
+        if path is not None and call.rows > len(call.replicas) and not _is_of_texts(path, probe):
             after = counts_of(call.gathered or ()).get(path)
             ending = f"comes back with {after}" if after else "cannot be joined"
             sizes = sizes_text(list(probe.split.sizes())) if probe.split else ""
+            own = _list_repair(path, probe, evidence)
             yield Found(
                 path,
                 f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}",
-                forward_place(evidence),
+                own.place if own else forward_place(evidence),
                 probe,
-                before="return [...]   # one element for each sample",
-                after="return torch.stack(padded), counts   # tensors with a row for each sample",
+                before=own.before if own else "return [...]   # one element for each sample",
+                after=own.after
+                if own
+                else "return torch.cat(rows), counts   # tensors with a row for each sample, or each box",
             )
+
+
+def _is_of_texts(path: str, probe: Probe) -> bool:
+    """Whether a list holds nothing but texts: that is DP403."""
+    return all(leaf.type == "str" for leaf in probe.single.output if leaf.path.startswith(f"{path}["))
+
+
+def _list_repair(path: str, probe: Probe, evidence: Evidence) -> Own | None:
+    """Write a list of tensors, or of dicts of them, as tensors that gather joins, with the counts beside."""
+    part = part_at(forward_place(evidence), path)
+    shapes: dict[str, list[tuple[int, ...] | None]] = {}
+    for leaf in probe.single.output:
+        step = re.fullmatch(rf"{re.escape(path)}\[\d+\](|\['\w+'\])", leaf.path)
+        if leaf.path.startswith(f"{path}["):
+            shapes.setdefault(step[1].replace("'", '"') if step else "?", []).append(leaf.shape)
+    if part is None or part.path != path or len({len(of_all) for of_all in shapes.values()}) != 1:
+        return None
+    if "?" in shapes or any(None in of_all for of_all in shapes.values()):
+        return None
+    device = f"device={(*evidence.scan.inputs, 'x')[0]}.device"
+    listed = part.text if isinstance(part.node, ast.Name) else "per_sample"
+    joined = {
+        key: f"torch.{'stack' if len(set(of_all)) == 1 else 'cat'}([one{key} for one in {listed}])"
+        for key, of_all in shapes.items()
+    }
+    uneven = next((key for key, of_all in shapes.items() if len(set(of_all)) > 1), None)
+    counts = f"torch.tensor([len(one{uneven}) for one in {listed}], {device})"
+    if "" in joined:
+        text = joined[""] if uneven is None else f"({joined['']}, {counts})"
+    else:
+        parts = [f"{key[1:-1]}: {code}" for key, code in joined.items()]
+        text = "{" + ", ".join(parts + [f'"counts": {counts}'] * (uneven is not None)) + "}"
+    own = part.own(text)
+    first = "" if listed == part.text else f"per_sample = {part.text}\n"
+    outside = "" if uneven is None else "   # outside: .split(counts.tolist())"
+    return own._replace(after=f"{first}{own.after}{outside}")
 
 
 @rule("DP409", "batch-dimension", "error")
@@ -151,26 +110,29 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
         yield from _in_another_order(probe, evidence)
         alone = {leaf.path: leaf.shape for leaf in probe.single.output}
         pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
-        for path, shapes in _shapes(call).items():
+        for path, shapes in shapes_of(call).items():
             whole = alone.get(path)
             if whole is None or len(whole) != len(shapes[0]) or call.rows < 2:
                 continue
             for dim in range(len(whole)):
                 chunks = [shape[dim] for shape in shapes]
                 if (
-                    dim != _from_the_start(call.dim, len(whole))
+                    dim != from_the_start(call.dim, len(whole))
                     and path not in pairs
                     and not probe.comparison.is_along_another
                     and whole[dim] == call.rows
                     and sum(chunks) == call.rows
                     and len(chunks) > 1
                 ):
+                    pair = _pair_of_states(path, alone, dim, call.rows)
                     turn = f".transpose({call.dim}, {dim})" if len(whole) > 1 else ".unsqueeze(0)"
-                    own = returned(forward_place(evidence), path, _followed_by(turn)) or returned(
-                        forward_place(evidence), _pair_of_states(path, alone, dim, call.rows), _each(turn)
+                    own = (
+                        returned(forward_place(evidence), path, _followed_by(turn))
+                        or returned(forward_place(evidence), pair, _each(turn))
+                        or _states_of_a_call(probe, evidence, dim, turn)
                     )
                     yield Found(
-                        path,
+                        pair,
                         f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
                         f"along dimension {call.dim}",
                         own.place if own else forward_place(evidence),
@@ -223,7 +185,7 @@ def _flattened_batch_first(forward: Place | None) -> tuple[str, str] | None:
     given = ", ".join(map(function.text, node.args))
     name = node.func.attr.replace("view", "reshape")
     turned = f"{function.text(node.func.value)}.transpose(0, 1).{name}({given})"
-    own = function.own(statement, node, turned)
+    own = function.own(statement, (node, turned))
     return own.before, f"{own.after}   # and what it is compared with likewise"
 
 
@@ -231,7 +193,28 @@ def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim:
     """Name the tuple that a state is in, as an LSTM's, where all in it have the batch on that dimension."""
     parent = path.rpartition("[")[0]
     inside = [shape or () for name, shape in alone.items() if name.startswith(f"{parent}[")]
-    return parent if parent and all(_is_batch(shape, dim, rows) for shape in inside) else path
+    return parent if parent and all(is_batch(shape, dim, rows) for shape in inside) else path
+
+
+def _states_of_a_call(probe: Probe, evidence: Evidence, dim: int, turn: str) -> Own | None:
+    """Write `return self.rnn(x)` in two lines, the second with each state turned."""
+    part = part_at(forward_place(evidence), "")
+    if part is None or not isinstance(part.node, ast.Call) or not isinstance(part.statement, ast.Return):
+        return None
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {}
+    rows = probe.call.rows if probe.call else 0
+    for leaf in probe.single.output:
+        step = re.match(r"\[\d+\]", leaf.path)
+        if step is None:
+            return None
+        shapes.setdefault(step[0], {})[leaf.path] = leaf.shape or ()
+    written = []
+    for place, inside in shapes.items():
+        turned = all(is_batch(shape, dim, rows) and not is_batch(shape, 0, rows) for shape in inside.values())
+        one, many = f"result{place}{turn}", f"tuple(part{turn} for part in result{place})"
+        written.append((one if place in inside else many) if turned else f"result{place}")
+    own = part.own(", ".join(written))
+    return own._replace(after=f"result = {part.text}\n{own.after}")
 
 
 def _each(call: str) -> Rewrite:
@@ -258,13 +241,13 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in gathered_calls(evidence):
         alone = {leaf.path: leaf.shape for leaf in probe.single.output}
-        for path, shapes in _shapes(call).items():
+        for path, shapes in shapes_of(call).items():
             whole = alone.get(path) or ()
             if math.prod(whole) < 2 or set(shapes) != {whole} or len(shapes) != len(call.replicas):
                 continue  # one number is DP401's, and of none there is nothing to join
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
                 continue  # that is DP408, or DP590
-            dim = _from_the_start(call.dim, len(whole))
+            dim = from_the_start(call.dim, len(whole))
             if dim >= len(whole) or whole[dim] == call.rows:
                 continue
             after = (*whole[:dim], whole[dim] * len(shapes), *whole[dim + 1 :])

@@ -1,20 +1,22 @@
-"""Values that gather cannot join, or garbles: DP401 to DP404, DP407."""
+"""Values that gather cannot join, or garbles: DP401 to DP403, DP407."""
 
 import ast
 import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Leaf, Probe
-from dpdemo.checking.lines import Rewrite, in_brackets, left_out, returned
+from dpdemo.checking.lines import in_brackets
 from dpdemo.checking.looking import (
     call_of,
     forward_place,
     gather_failures,
     gathered_calls,
+    is_meant_as_part,
     result_at,
     vectors,
 )
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.results import Part, Rewrite, left_out, part_at, returned
 from dpdemo.reports.check import Place
 
 
@@ -32,8 +34,10 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#7956, pytorch/pytorch#9811
     """
     losses = {probe.comparison.loss_path for probe in evidence.probes}
+    summed = {path for probe in evidence.probes for path in probe.comparison.summed}
     for probe, call in evidence.calls:
         numbers = vectors(probe, call) if len(call.replicas) > 1 and not _is_reduced(probe) else []
+        numbers = [path for path in numbers if not (path in summed and is_meant_as_part(probe, path))]
         of_losses = [path for path in numbers if path in losses]
         others = [path for path in numbers if path not in losses]
         for subject, paths in (("loss", of_losses), ("scalar", others)):
@@ -51,7 +55,8 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 probe,
                 None,
                 f"{subject} = {given}{paths[0]}",
-                f"{subject} = {given}{paths[0]}.mean()" + "   # but see DP501" * (subject == "loss"),
+                f"{subject} = {given}{paths[0]}.{_reduction(probe, paths[0], summed)}()"
+                + "   # but see DP501" * (subject == "loss"),
             )
     for probe, call, error in gather_failures(evidence):
         if "tensor has no dimensions" in error.message:
@@ -62,6 +67,12 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 probe,
                 "error",
             )
+
+
+def _reduction(probe: Probe, path: str, summed: set[str]) -> str:
+    """Name what makes one number of the replicas': of counts the sum, of averages the mean."""
+    kind = next((leaf.dtype for leaf in probe.single.output if leaf.path == path), "")
+    return "sum" if path in summed or "int" in kind else "mean"
 
 
 def _is_reduced(probe: Probe) -> bool:
@@ -86,36 +97,63 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
         is_compared = probe.comparison.values_equal is not None or probe.single.used_random
         if call.gathered is not None and is_compared:
             continue  # it was joined: whether rightly, the numbers say, if need be those in evaluation
-        for leaf in call.replicas[0].output or ():
-            if not leaf.is_tensor and leaf.type not in allowed:
-                place, before, after = _type_repair(leaf, evidence)
-                yield Found(
-                    leaf.path,
-                    f"{result_at(leaf.path)} is of type {leaf.type}, which gather cannot join",
-                    place,
-                    probe,
-                    None,
-                    before,
-                    after,
-                )
+        odd = [
+            leaf for leaf in call.replicas[0].output or () if not leaf.is_tensor and leaf.type not in allowed
+        ]
+        for leaves, (place, before, after) in _type_repairs(odd, evidence):
+            names = " and ".join(result_at(leaf.path) for leaf in leaves[:3]) + " and more" * (
+                len(leaves) > 3
+            )
+            kinds = " and ".join(dict.fromkeys(leaf.type for leaf in leaves))
+            verb = "is" if len(leaves) == 1 else "are"
+            yield Found(
+                leaves[0].path,
+                f"{names} {verb} of type {kinds}, which gather cannot join",
+                place,
+                probe,
+                None,
+                before,
+                after,
+            )
 
 
-def _type_repair(leaf: Leaf, evidence: Evidence) -> tuple[Place | None, str, str]:
-    """Write a part of a result as it is, and as a tensor or dict that gather can join."""
+_Repair = tuple[Place | None, str, str]
+
+
+def _type_repairs(leaves: list[Leaf], evidence: Evidence) -> Iterator[tuple[list[Leaf], _Repair]]:
+    """Write parts of a result as they are, and as tensors or a dict that gather can join; each line once."""
     place = forward_place(evidence)
     given = (*evidence.scan.inputs, "x")[0]
+    lines: dict[ast.stmt, list[tuple[Leaf, Part, str]]] = {}
+    dropped: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        part = part_at(place, leaf.path)
+        text = _as_tensor(part, leaf, given) if part is not None and part.path == leaf.path else None
+        if part is not None and text is not None:
+            lines.setdefault(part.statement, []).append((leaf, part, text))
+        elif part is not None and part.path and left_out(place, part.path):
+            dropped.setdefault(part.path, []).append(leaf)
+        else:
+            yield [leaf], (place, *_type_example(leaf))
+    for path, inside in dropped.items():
+        if own := left_out(place, path):
+            yield inside, (own.place, own.before, f"{own.after}   # without it, which is known outside")
+    for statement, found in lines.items():
+        own = found[0][1].function.own(statement, *((part.node, text) for _, part, text in found))
+        yield [leaf for leaf, _, _ in found], own
 
-    def rewrite(value: ast.expr, text: str) -> str | None:
-        plain = re.sub(r"(\.cpu\(\))?\.(numpy|tolist|item)\(\)", "", text)
-        if plain != text:
-            return plain
-        if leaf.type in ("int", "float", "bool", "complex"):
-            return f"torch.full((len({given}),), {text}, device={given}.device)"
-        if leaf.tensors_inside and isinstance(value, ast.Call) and not value.args:
-            return f"dict({', '.join(map(ast.unparse, value.keywords))})"
-        return None
 
-    return returned(place, leaf.path, rewrite) or (place, *_type_example(leaf))
+def _as_tensor(part: Part, leaf: Leaf, given: str) -> str | None:
+    """Write what is no tensor as one, or a class of the user's as a dict; None where that is not known."""
+    value, text = part.node, part.text
+    plain = re.sub(r"(\.cpu\(\))?\.(numpy|tolist|item)\(\)", "", text)
+    if plain != text:
+        return plain
+    if leaf.type in ("int", "float", "bool", "complex"):
+        return f"torch.full((len({given}),), {text}, device={given}.device)"
+    if leaf.tensors_inside and isinstance(value, ast.Call) and not value.args:
+        return f"dict({', '.join(map(ast.unparse, value.keywords))})"
+    return None
 
 
 def _type_example(leaf: Leaf) -> tuple[str, str]:
@@ -151,8 +189,9 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
             if leaf.type == "str":
                 came = next((one.text for one in call.gathered or () if one.path == leaf.path), "")
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
-                path = re.sub(r"(\[\d+\])+$", "", leaf.path)
-                own = left_out(forward_place(evidence), path) or left_out(forward_place(evidence), leaf.path)
+                path = _list_of_texts(leaf.path, call.replicas[0].output or ())
+                part = part_at(forward_place(evidence), leaf.path)
+                own = left_out(forward_place(evidence), part.path) if part else None
                 yield Found(
                     re.sub(r"\[\d+\]", "[i]", path),  # told once for all elements of a list
                     f"{result_at(path)} is the text {leaf.text[:20]!r}{became}",
@@ -165,44 +204,11 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 )
 
 
-@rule("DP404", "none-output", "error")
-def none_output(evidence: Evidence) -> Iterator[Found]:
-    """A part of the result is None in some replicas only.
-
-    What happens: None in replica 0 drops the other replicas' data without a word; None in another one:
-        `'NoneType' object has no attribute 'device'`.
-    Why: gather looks at replica 0's result to decide what it has before it.
-    Before: return y, (aux if aux.any() else None)
-    After: return y, aux
-    Seen by: the results of all replicas, before gather.
-    References: torch/nn/parallel/scatter_gather.py, gather_map
-    """
-    for probe, call in gathered_calls(evidence):
-        nones = [
-            {leaf.path for leaf in replica.output or () if leaf.type == "NoneType"}
-            for replica in call.replicas
-        ]
-        for path in sorted(set().union(*nones)):
-            where = [index for index, paths in enumerate(nones) if path in paths]
-            if len(where) < len(nones):
-                lost = ": what the others give is dropped" if where[0] == 0 else ""
-                own = returned(forward_place(evidence), path, _without_none)
-                yield Found(
-                    path,
-                    f"{result_at(path)} is None in replica {where[0]} and not in all{lost}",
-                    own.place if own else forward_place(evidence),
-                    probe,
-                    before=own.before if own else "",
-                    after=own.after if own else "",
-                )
-
-
-def _without_none(value: ast.expr, _: str) -> str | None:
-    """Write `a if condition else None` without its condition."""
-    if not isinstance(value, ast.IfExp):
-        return None
-    parts = [one for one in (value.body, value.orelse) if ast.unparse(one) != "None"]
-    return ast.unparse(parts[0]) if len(parts) == 1 else None
+def _list_of_texts(path: str, leaves: tuple[Leaf, ...]) -> str:
+    """Return the path of the list that a text stands in, if there are nothing but texts in it."""
+    parent = re.sub(r"\[\d+\]$", "", path)
+    inside = [leaf for leaf in leaves if leaf.path.startswith(f"{parent}[")]
+    return parent if all(leaf.type == "str" for leaf in inside) else path
 
 
 @rule("DP407", "cpu-output", "error")

@@ -1,12 +1,25 @@
 """Losses and other results over the whole batch: DP501, DP502, DP590."""
 
+import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
-from dpdemo.checking.looking import all_pairs, delivered_rows, forward_place, sizes_text, vectors
+from dpdemo.checking.lines import Own, function_at
+from dpdemo.checking.looking import (
+    all_pairs,
+    delivered_rows,
+    for_any_rows,
+    forward_place,
+    is_meant_as_part,
+    is_off,
+    sizes_text,
+    vectors,
+)
 from dpdemo.checking.registry import Found, rule
-from dpdemo.reports.check import SEVERITIES, Severity
+from dpdemo.checking.results import part_at
+from dpdemo.reports.check import SEVERITIES, Place, Severity
 
 
 @rule("DP501", "loss-scale", "error", unless=("DP408",))
@@ -64,6 +77,8 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
     by_sum = loss.factor(loss.sum)
     by_mean, error = loss.factor(loss.mean), loss.error(loss.mean)
     if loss.error(loss.sum) <= UNEQUAL < error:
+        if is_meant_as_part(probe, comparison.loss_path or ""):
+            return None
         return _Problem(
             f"gradients of loss.mean() are {by_mean:.2f} times those of one GPU at batch {probe.batch_size}; "
             "loss.sum() gives them right",
@@ -153,14 +168,19 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if probe.call and delivered_rows(probe.call) < probe.call.rows:
             continue
         for path, shape in all_pairs(probe):
+            own = _features(forward_place(evidence))
             yield Found(
-                path or "result",
+                "pairs",
                 f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
                 "replica compares those of its chunk",
-                forward_place(evidence),
+                own.place if own else forward_place(evidence),
                 probe,
-                before="return a @ b.T                # in forward, the features of a chunk",
-                after="a, b = model(...); a @ b.T    # forward returns the features; compare them outside",
+                before=own.before
+                if own
+                else "return a @ b.T                # in forward, the features of a chunk",
+                after=own.after
+                if own
+                else "a, b = model(...); a @ b.T    # forward returns the features; compare them outside",
             )
         comparison = probe.comparison
         if comparison.values_equal is not False or not comparison.equals_chunkwise or comparison.blamed:
@@ -179,6 +199,31 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         )
 
 
+def _features(forward: Place | None) -> Own | None:
+    """Write forward's return with the factors of its only product in place of what is made of it."""
+    whole = part_at(forward, "")
+    function = function_at(forward)
+    products = [
+        (statement, node)
+        for statement in (function.statements() if function else ())
+        for node in ast.walk(statement)
+        if isinstance(statement, (ast.Assign, ast.Return))
+        and isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.MatMult)
+    ]
+    if whole is None or function is None or len(products) != 1:
+        return None
+    statement, product = products[0]
+    turned = re.fullmatch(r"(.+?)\.(?:[Tt](?:\(\))?|transpose\(.*\))", function.text(product.right))
+    if turned is None:
+        return None
+    outside = function.own(statement, (product, "a @ b.T")).after.removeprefix("return ")
+    if not isinstance(whole.statement, ast.Return):
+        return None
+    own = whole.own(f"{function.text(product.left)}, {turned[1]}")
+    return own._replace(after=f"{own.after}   # and outside: a, b = model(...); {outside}")
+
+
 def _result(path: str | None) -> str:
     return f"the result `{path}`" if path else "the result"
 
@@ -192,7 +237,7 @@ def _has_another_shape(probe: Probe) -> bool:
 
 
 # all that come before, but for what changes no shape of a result and leaves it that of its chunk: idle GPUs,
-# BatchNorm, hooks, where an RNN's weights lie, random numbers
+# BatchNorm, where an RNN's weights lie, random numbers
 _EXPLANATIONS = (
     *("DP1", "DP20", "DP210", "DP211", "DP212", "DP214", "DP216"),
     *(
@@ -203,6 +248,7 @@ _EXPLANATIONS = (
         "DP305",
         "DP308",
         "DP309",
+        "DP310",
         "DP311",
         "DP312",
         "DP313",
@@ -229,12 +275,24 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
         comparison = probe.comparison
         if probe.raised is not None or probe.single.used_random:
             continue
-        if comparison.values_equal is False and not comparison.equals_chunkwise:
+        if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
             what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
             yield Found("values", what, forward_place(evidence), probe)
-        elif comparison.values_equal is True and comparison.gradients_equal is False:
+        elif is_off(probe):
             yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
         elif comparison.values_equal is None and _has_another_shape(probe):
             what = f"{_result(comparison.differing)} has another shape than on one GPU"
-            yield Found("shape", what, forward_place(evidence), probe)
+            repair = _without_a_number(probe, evidence)
+            yield Found("shape", what, forward_place(evidence), probe, None, *repair)
+
+
+def _without_a_number(probe: Probe, evidence: Evidence) -> tuple[str, str]:
+    """Write forward's line that names the size of the batch, and the same for any size."""
+    function = function_at(forward_place(evidence))
+    for statement in function.statements() if function else ():
+        code = function.text(statement) if function else ""
+        after = for_any_rows(code, probe, evidence)
+        if after and "\n" not in code:
+            return code, after
+    return "", ""

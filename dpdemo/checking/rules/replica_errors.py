@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, Raised
-from dpdemo.checking.looking import crossed_devices, failures
+from dpdemo.checking.looking import crossed_devices, failures, for_any_rows, reads_state
 from dpdemo.checking.registry import Found, rule
 
 _KNOWN = (
@@ -31,7 +31,7 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in failures(evidence):
         is_known = error.type == "StopIteration" or re.search(_KNOWN, error.message)
-        if error.stage == "replica" and error.replica is not None and not is_known:
+        if error.stage == "replica" and error.replica is not None and not is_known and not reads_state(error):
             before, after = _raised_repair(error, probe, evidence)
             what = f"replica {error.replica} raises {error}"
             yield Found(str(error.place), what, error.place, probe, None, before, after)
@@ -43,14 +43,9 @@ def _raised_repair(error: Raised, probe: Probe, evidence: Evidence) -> tuple[str
     rows = max(probe.split.sizes(), default=0) if probe.split else 0
     if not code or not rows:
         return "", ""
-    given = f"{(*evidence.scan.inputs, 'x')[0]}.size(0)"
-    known = [rf"self\.{name}\b" for name, value in evidence.scan.numbers if value == probe.batch_size]
-    for written in (
-        () if code.startswith("assert") else (*known, rf"(?<![\w.\[]){probe.batch_size}(?![\w.\]])")
-    ):
-        after, number = re.subn(written, given, code)
-        if number == 1:
-            return code, after
+    after = "" if code.startswith("assert") else for_any_rows(code, probe, evidence)
+    if after:
+        return code, after
     return code, f"...   # the same for any number of rows: a chunk has {rows} of {probe.batch_size}"
 
 

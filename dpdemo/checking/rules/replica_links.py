@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Held, Probe, Raised
-from dpdemo.checking.looking import call_of, crossed_devices, forward_place
+from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
 from dpdemo.checking.places import source_around
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.ties import buffer_repair, device_repair, module_repair, moved_where_used
 from dpdemo.reports.check import Place
 
 
@@ -51,30 +52,11 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
             one.path,
             f"`{one.path}` is {one.detail}, and neither parameter nor buffer: replicas on other GPUs use "
             "that very tensor" + ("" if is_named else " too"),
-            one.place or place,
+            place if "` of a " in one.detail else one.place or place,
             probe,
             None if is_named else "warning",
-            *_buffer_repair(one),
+            *(moved_where_used(one, place, evidence) or buffer_repair(one)),
         )
-
-
-def _buffer_repair(held: Held) -> tuple[str, str]:
-    """Write the assignment of a plain tensor, and one that makes it a buffer."""
-    code = held.place.code if held.place else ""
-    found = re.match(r"self\.(\w+)\s*(?::[^=]+)?=\s*(.+?)\s*(?:#.*)?$", code)
-    if found is None:
-        return "", ""
-    name, value = (
-        found[1],
-        re.sub(r",?\s*device=[^,()]+(\([^()]*\))?|\.cuda\(\d*\)|\.to\(\"cuda[^)]*\)", "", found[2]),
-    )
-    if value.startswith("{"):
-        return code, f"self.{name} = nn.ParameterDict({value}).requires_grad_(False)"
-    if value.startswith("[") or "for " in value:
-        return code, f"self.{name} = nn.ParameterList({value}).requires_grad_(False)"
-    if value.count("(") != value.count(")"):
-        return code, f'self.register_buffer("{name}", ..., persistent=False)'
-    return code, f'self.register_buffer("{name}", {value}, persistent=False)'
 
 
 @rule("DP303", "fixed-device", "error")
@@ -103,23 +85,12 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
                     event.place,
                     probe,
                     None if crossed else "warning",
-                    *_device_repair(event.place, evidence),
+                    *device_repair(event.place, evidence),
                 )
 
 
-def _device_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
-    """Write a line that names a GPU, and the same with the device of an input."""
-    if place is None or not place.code:
-        return "", ""
-    device = f"{(*evidence.scan.inputs, 'x')[0]}.device"
-    code = re.sub(
-        r"device=([\w.]+|\"[^\"]*\"|'[^']*'|torch\.device\([^)]*\))", f"device={device}", place.code
-    )
-    code = re.sub(r"\.cuda\([^)]*\)", f".to({device})", code)
-    code = re.sub(
-        r"\.to\((self\.[\w.]+|\"cuda[^\"]*\"|'cuda[^']*'|torch\.device\([^)]*\))", f".to({device}", code
-    )
-    return (place.code, code) if code != place.code else ("", "")
+_TIES = ("callable", "module", "ancestor", "holder")
+"""Kinds of what is held that lead back to the original."""
 
 
 @rule("DP304", "original-module", "error")
@@ -141,9 +112,9 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
             )
     for one in evidence.scan.of_kind("compiled"):
         yield Found(one.path, f"`{one.path}`: a compiled forward is the original's in every replica")
-    held = (*evidence.scan.of_kind("callable"), *evidence.scan.of_kind("module"))
+    held = tuple(one for kind in _TIES for one in evidence.scan.of_kind(kind))
     for one, place, probe, is_named in _suspects(evidence, held):
-        what = f"a list or attribute with a {one.detail}" if one.kind == "module" else one.detail
+        what = one.detail if one.kind == "callable" else f"a list or attribute with a {one.detail}"
         shadows = one.path.rpartition(".")[2] == "forward"
         yield Found(
             one.path,
@@ -151,31 +122,8 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
             one.place or place,
             probe,
             None if is_named or shadows else "warning",
-            *_module_repair(one),
+            *module_repair(one),
         )
-
-
-def _module_repair(held: Held) -> tuple[str, str]:
-    """Write the assignment of modules in a list, or of a bound method, and one that replicas follow."""
-    code = held.place.code if held.place else ""
-    found = re.match(r"(self\.(\w+))\s*(?::[^=]+)?=\s*(.+?)\s*(?:#.*)?$", code)
-    if found is None:
-        return "", ""
-    target, name, value = found.groups()
-    if held.kind == "module":
-        kind = "ModuleDict" if value.startswith("{") else "ModuleList"
-        is_whole = value.count("[") == value.count("]") and value.count("{") == value.count("}")
-        return code, f"{target} = nn.{kind}({value if is_whole else '...'})"
-    method = re.fullmatch(r"self\.(\w+)", value)
-    if method:
-        return code, f'{target}_name = "{method[1]}"   # and in forward: getattr(self, self.{name}_name)(...)'
-    if value[0] in "[{(" and "bound method" in held.detail and "lambda" not in value:
-        names = re.sub(r"\bself\.(\w+)(?![\w.(])", r'"\1"', value)
-        return code, f"{target} = {names}   # and in forward: getattr(self, name)(...)"
-    return (
-        code,
-        f"def {name}(self, *args): ...   # a method of the class, which replicas look up on themselves",
-    )
 
 
 @rule("DP310", "hooks", "warning")
@@ -190,12 +138,14 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     Seen by: hooks on modules of the model, other than PyTorch's own.
     References: pytorch/pytorch#42478, antoinebrl/torchextractor#1
     """
+    is_wrong = any(is_off(probe) for probe in evidence.probes)  # what the hook keeps is part of the result
     for held in evidence.scan.of_kind("hook"):
         yield Found(
             held.path + held.detail,
             f"the hook `{held.detail.rpartition('.')[2]}` on `{held.path}` runs {evidence.num_gpus} times "
             "a call, with a chunk each time",
             held.place,
+            severity="error" if is_wrong else None,
             before="kept[name] = output   # in the hook",
             after="kept[output.device.index] = output   # in the hook; join them by GPU after the call",
         )

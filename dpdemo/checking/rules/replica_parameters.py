@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, Raised
-from dpdemo.checking.looking import failures
+from dpdemo.checking.lines import attribute_of, function_at
+from dpdemo.checking.looking import failures, parameters_at, reads_state
 from dpdemo.checking.registry import Found, rule
 from dpdemo.reports.check import Place
 
@@ -31,22 +32,41 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in evidence.calls:
         failed = [replica.raised for replica in call.replicas if replica.raised is not None]
+        for error in failed:
+            if reads_state(error) and error.place is not None:
+                yield Found(
+                    str(error.place),
+                    f"`state_dict()` has no parameters in replicas: {error}",
+                    error.place,
+                    probe,
+                    None,
+                    *_state_repair(error.place),
+                )
         raised = any(
             error.type == "StopIteration" or re.search(_NO_INPUTS, error.message) for error in failed
         )
-        if not raised and not _is_off(probe):
+        if not raised and not _is_off(probe) and not probe.single.writes_parameters:
             continue
-        for event in call.events:
-            if event.kind in ("named_parameters", "requires_grad_"):
-                result = str(failed[0]) if raised else "results or gradients differ from those of one GPU"
-                yield Found(
-                    str(event.place),
-                    f"`{event.detail}.parameters()` is empty in replicas: {result}",
-                    event.place,
-                    probe,
-                    None,
-                    *_parameter_repair(event.place, evidence),
-                )
+        result = "results or gradients differ from those of one GPU"
+        if not _is_off(probe):
+            result = "what forward writes to them on one GPU, it writes to none here"
+        asked = [event for event in call.events if event.kind in ("named_parameters", "requires_grad_")]
+        by_name = [event for event in asked if event.place and "parameters(" in event.place.code]
+        for event in by_name or asked:  # what is made of them goes through them again
+            yield Found(
+                str(event.place),
+                f"`{event.detail}.parameters()` is empty in replicas: {failed[0] if raised else result}",
+                event.place,
+                probe,
+                None,
+                *_parameter_repair(event.place, evidence),
+            )
+
+
+def _state_repair(place: Place) -> tuple[str, str]:
+    """Write a line that looks a parameter up in a state_dict, and one that reads the attribute."""
+    found = re.search(r"(self[\w.\[\]]*)\.state_dict\(\)\[[\"']([\w.]+)[\"']\]", place.code)
+    return (place.code, place.code.replace(found[0], attribute_of(found[2], found[1]))) if found else ("", "")
 
 
 def _parameter_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
@@ -55,21 +75,33 @@ def _parameter_repair(place: Place | None, evidence: Evidence) -> tuple[str, str
     if not code:
         return "", ""
     given = (*evidence.scan.inputs, "x")[0]
-    first = re.search(r"next\((?:iter\()?(self(?:\.\w+)*?)\.parameters\(\)\)?\)", code)
+    first = re.search(r"next\((?:iter\()?([a-z]\w*(?:\.\w+|\[\d+\])*?)\.parameters\(\)\)?\)", code)
     if first:
-        owner = first[1].removeprefix("self").lstrip(".")
-        known = [name for name in evidence.scan.parameters if not owner or name.startswith(f"{owner}.")]
-        if f"{first[0]}.device" in code:
+        me, _, owner = re.sub(r"\[(\d+)\]", r".\1", first[1]).partition(".")
+        known = [
+            name for name in parameters_at(place, evidence) if name.startswith(f"{owner}." if owner else "")
+        ]
+        function = function_at(place)
+        if f"{first[0]}.device" in code and function is not None and given in function.arguments():
             return code, code.replace(f"{first[0]}.device", f"{given}.device")
-        return code, code.replace(first[0], f"self.{known[0]}" if known else f"{first[1]}.weight")
+        return code, code.replace(first[0], attribute_of(known[0], me) if known else f"{first[1]}.weight")
+    named = re.search(r"dict\((self[\w.\[\]]*)\.named_parameters\(\)\)", code)
+    if named:
+        _, _, owner = re.sub(r"\[(\d+)\]", r".\1", named[1]).partition(".")
+        dot = f"{owner}." if owner else ""
+        inside = [name for name in parameters_at(place, evidence) if name.startswith(dot)]
+        names = [name.removeprefix(dot) for name in inside]
+        if 0 < len(names) <= _FEW:
+            items = ", ".join(f'"{name}": {attribute_of(name, named[1])}' for name in names)
+            return code, code.replace(named[0], f"{{{items}}}")
     if "grad(" in code:
         few = (
             evidence.scan.parameters
             if len(evidence.scan.parameters) <= _FEW
             else (*evidence.scan.parameters[:1],)
         )
-        named = ", ".join(f"self.{name}" for name in few) + ("" if len(few) > 1 else ", ...")
-        return code, re.sub(r"(?:list|tuple)?\(?self\.parameters\(\)\)?", f"[{named}]", code)
+        listed = ", ".join(attribute_of(name) for name in few) + ("" if len(few) > 1 else ", ...")
+        return code, re.sub(r"(?:list|tuple)?\(?self\.parameters\(\)\)?", f"[{listed}]", code)
     outside = re.sub(r"\bself\b", "model.module", code)
     return code, f"{outside}   # outside, after the call"
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Event, Evidence, Probe, StateChange
+from dpdemo.checking.lines import attribute_of
 from dpdemo.checking.looking import listed
 from dpdemo.checking.registry import Found, rule
 
@@ -104,8 +105,8 @@ def _state_repair(change: StateChange) -> tuple[str, str]:
 
 def _outside(change: StateChange) -> str:
     """Write the line that changes state as it is written after the call, outside of forward."""
-    owner = change.path.rpartition(".")[0]
-    return re.sub(r"\bself\b", f"model.module.{owner}" if owner else "model.module", change.written)
+    module = attribute_of(change.owner, "model.module") if change.owner else "model.module"
+    return re.sub(r"\bself\b", module, change.written)
 
 
 @rule("DP305", "buffer", "error")
@@ -231,7 +232,7 @@ def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
             yield Found("SyncBatchNorm", what, before=before, after=after)
 
 
-@rule("DP309", "shared-container", "error")
+@rule("DP309", "shared-container", "error", unless=("DP311",))
 def shared_container(evidence: Evidence) -> Iterator[Found]:
     """A list or dict on `self` is shared by all replicas.
 
@@ -315,7 +316,7 @@ def _backward_repair(event: Event) -> tuple[str, str]:
     )
 
 
-@rule("DP313", "parameter-changed", "error")
+@rule("DP313", "parameter-changed", "error", unless=("DP311",))
 def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes a parameter in place.
 
@@ -336,8 +337,9 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
             "with chunk 0, reaches the model",
             change.place,
             probe,
-            before=f"self.{change.path} is changed in forward",
-            after=f"model.module.{change.path}...   # changed outside, after the call, under torch.no_grad()",
+            before=change.written or f"{attribute_of(change.path)} is changed in forward",
+            after=(_outside(change) if change.written else f"{attribute_of(change.path, 'model.module')}...")
+            + "   # outside, after the call, under torch.no_grad()",
         )
     for probe, call in evidence.calls:
         for replica in call.replicas:

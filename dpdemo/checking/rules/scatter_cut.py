@@ -296,7 +296,7 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
     What happens: `RuntimeError: chunk expects at least a 1-dimensional tensor`, before any replica runs.
     Why: scatter calls torch.chunk on every tensor.
     Before: model(x, torch.tensor(2.0))
-    After: model(x, 2.0)   # or .item(), or .expand(len(x))
+    After: model(x, 2.0)   # or .item(); .expand(len(x)) where forward wants a tensor
     Seen by: a tensor argument with no batch dimension.
     References: huggingface/trl#2338, huggingface/transformers#36492
     """
@@ -313,5 +313,14 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
                     forward_place(evidence),
                     probe,
                     before=call_of(call),
-                    after=call_with(call, leaf.path, f"{leaf.path}.item()"),
+                    after=_scalar_repair(leaf, call, probe),
                 )
+
+
+def _scalar_repair(leaf: Leaf, call: Call, probe: Probe) -> str:
+    """Write the call with a number, or one for each sample, or a dimension more, in a tensor's place."""
+    if leaf.shape:
+        given = call_with(call, leaf.path, f"{leaf.path}.unsqueeze(0)")
+        return f"{given}   # and in forward: {leaf.path}[0]"
+    way = dict(probe.comparison.scalars).get(leaf.path, "item()")
+    return call_with(call, leaf.path, f"{leaf.path}.{way}")

@@ -49,7 +49,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
                 probe,
                 before=call_of(call),
                 after=call_of(call, **{name: f"torch.stack({name})"})
-                + "   # padded to one size; or a scatter of your own",
+                + f"   # padded to one size; forward: list({name}) if need be",
             )
         if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
             yield Found(
@@ -91,11 +91,17 @@ def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, str]]:
         if len(leaves) == rows and not is_of_tensors and reaches_all(f"{path}[{rows - 1}]", call):
             first = next(iter(leaves.values()))
             step = first[0].path[len(path) :].partition("]")[2]
-            what = first[0].type if not step else "dict" if step.startswith("['") else "tuple"
+            what = first[0].type if not step else "dict" if step.startswith("['") else "lists"
             are_numbers = all(
                 leaf.type in ("int", "float", "bool") for part in leaves.values() for leaf in part
             )
-            if are_numbers and not step.startswith("['"):
+            if are_numbers and step.startswith("[") and len({len(part) for part in leaves.values()}) > 1:
+                padded = f"nn.utils.rnn.pad_sequence([torch.tensor(one) for one in {path}], batch_first=True)"
+                after = (
+                    call_with(call, path, padded)
+                    + "   # and the lengths as a tensor, where forward needs them"
+                )
+            elif are_numbers and not step.startswith("['"):
                 after = (
                     call_with(call, path, f"torch.tensor({path})")
                     + f"   # forward: {path}.tolist() if need be"

@@ -64,7 +64,7 @@ def _own_state(place: Place | None, given: str) -> tuple[str, str] | None:
                 continue
             if node.func.attr in _MAKERS and len(node.args) >= _STATE_DIMS:
                 assert function is not None  # noqa: S101 - it has statements
-                own = function.own(statement, node.args[1], f"{given}.size(0)")
+                own = function.own(statement, (node.args[1], f"{given}.size(0)"))
                 return (own.before, own.after) if own.before != own.after else None
     return None
 
@@ -103,8 +103,16 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
     for probe, call in evidence.calls:
         for name, text in call.argument_structures:
             if "PackedSequence(" in text:
-                yield Found(name, f"`{name}` is a PackedSequence: scatter cuts its parts apart",
-                            forward_place(evidence), probe)  # fmt: skip
+                yield Found(
+                    name,
+                    f"`{name}` is a PackedSequence: scatter cuts its parts apart",
+                    forward_place(evidence),
+                    probe,
+                    None,
+                    call_of(call),
+                    call_of(call).replace(name, "padded, lengths")
+                    + "   # packed in forward: pack_padded_sequence(padded, lengths.cpu(), batch_first=True)",
+                )
     if evidence.scan.pads_alone:
         for probe, _, error in gather_failures(evidence):
             if "invalid shape" in error.message:
@@ -137,7 +145,7 @@ def _padded_whole(forward: Place | None) -> tuple[str, str]:
         if function is not None and packed and _calls(node, "pad_packed_sequence"):
             is_first = "batch_first=True" in function.text(packed[0])
             length = f"{function.text(packed[0].args[0])}.size({int(is_first)})"
-            own = function.own(statement, node, f"{function.text(node)[:-1]}, total_length={length})")
+            own = function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
             return own.before, own.after
     return "", ""
 

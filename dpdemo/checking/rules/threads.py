@@ -1,10 +1,13 @@
 """What belongs to a thread and does not reach the replicas': DP601 to DP603."""
 
+import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence
+from dpdemo.checking.lines import function_at
 from dpdemo.checking.looking import forward_place
 from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import Place
 
 
 @rule("DP601", "autocast", "error")
@@ -35,7 +38,17 @@ def autocast(evidence: Evidence) -> Iterator[Found]:
                         f"{name} is {mine[name]} around the call and {value} in replica {replica.index}",
                         forward_place(evidence),
                         probe,
+                        None,
+                        *_in_forward(forward_place(evidence)),
                     )
+
+
+def _in_forward(forward: Place | None) -> tuple[str, str]:
+    """Write the autocast around a call in forward, and the same above the forward of what is called."""
+    function = function_at(forward)
+    lines = [function.text(one) for one in function.contexts()] if function else []
+    own = next((line for line in lines if "autocast" in line), "")
+    return (f"with {own}:", f"@{own}   # above the forward of what is in DataParallel") if own else ("", "")
 
 
 @rule("DP602", "thread-state", "warning")
@@ -60,7 +73,17 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
                         f"{name} is {mine[name]} around the call and {value} in replicas",
                         forward_place(evidence),
                         probe,
+                        None,
+                        *(_handed_on(forward_place(evidence)) if name == "inference_mode" else ()),
                     )
+
+
+def _handed_on(forward: Place | None) -> tuple[str, str]:
+    """Write what sets inference_mode around a call in forward, and what replicas are handed instead."""
+    function = function_at(forward)
+    lines = [function.text(one) for one in function.contexts()] if function else []
+    own = next((line for line in lines if "inference_mode" in line), "")
+    return own, re.sub(r"inference_mode(\((mode=)?True\))?", "no_grad", own)
 
 
 @rule("DP603", "randomness", "info")

@@ -1,0 +1,201 @@
+"""Results that differ from replica to replica, which gather cannot join: DP404 to DP406."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Call, Evidence
+from dpdemo.checking.lines import Own, function_at
+from dpdemo.checking.looking import (
+    forward_place,
+    from_the_start,
+    gathered_calls,
+    is_batch,
+    per_sample,
+    result_at,
+    shapes_of,
+)
+from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.results import part_at, returned
+
+
+@rule("DP404", "none-output", "error")
+def none_output(evidence: Evidence) -> Iterator[Found]:
+    """A part of the result is None in some replicas only.
+
+    What happens: None in replica 0 drops the other replicas' data without a word; None in another one:
+        `'NoneType' object has no attribute 'device'`.
+    Why: gather looks at replica 0's result to decide what it has before it.
+    Before: return y, (aux if aux.any() else None)
+    After: return y, aux
+    Seen by: the results of all replicas, before gather.
+    References: torch/nn/parallel/scatter_gather.py, gather_map
+    """
+    for probe, call in gathered_calls(evidence):
+        nones = [
+            {leaf.path for leaf in replica.output or () if leaf.type == "NoneType"}
+            for replica in call.replicas
+        ]
+        for path in sorted(set().union(*nones)):
+            where = [index for index, paths in enumerate(nones) if path in paths]
+            if len(where) < len(nones):
+                lost = ": what the others give is dropped" if where[0] == 0 else ""
+                own = returned(forward_place(evidence), path, _without_none) or _given_in_all(evidence, path)
+                yield Found(
+                    path,
+                    f"{result_at(path)} is None in replica {where[0]} and not in all{lost}",
+                    own.place if own else forward_place(evidence),
+                    probe,
+                    before=own.before if own else "",
+                    after=own.after if own else "",
+                )
+
+
+def _given_in_all(evidence: Evidence, path: str) -> Own | None:
+    """Write the `if` that alone gives a part of the result a value without its condition."""
+    part = part_at(forward_place(evidence), path)
+    if part is None or part.path != path or not isinstance(part.node, ast.Name):
+        return None
+    for statement in part.function.statements():
+        if isinstance(statement, ast.If) and not statement.orelse:
+            written = [
+                target for one in statement.body if isinstance(one, ast.Assign) for target in one.targets
+            ]
+            if any(isinstance(one, ast.Name) and one.id == part.node.id for one in written):
+                return part.function.whole(statement, part.function.block(statement.body, statement))
+    return None
+
+
+def _without_none(value: ast.expr, _: str) -> str | None:
+    """Write `a if condition else None` without its condition."""
+    if not isinstance(value, ast.IfExp):
+        return None
+    parts = [one for one in (value.body, value.orelse) if ast.unparse(one) != "None"]
+    return ast.unparse(parts[0]) if len(parts) == 1 else None
+
+
+@rule("DP405", "structure-differs", "error", unless=("DP317",))
+def structure_differs(evidence: Evidence) -> Iterator[Found]:
+    """Replicas return results of different structure.
+
+    What happens: `All dicts must have the same number of keys`, KeyError, `zip() argument 2 is longer`, or
+        `Expected all input tensors to have the same number of dimensions`.
+    Why: gather joins part by part.
+    Before: return {"y": y, **({"aux": aux} if found else {})}
+    After: return {"y": y, "aux": aux}
+    Seen by: the structure of each replica's result, before gather.
+    References: open-mmlab/mmdetection#2303
+    """
+    for probe, call in gathered_calls(evidence):
+        first = call.replicas[0].structure
+        for replica in call.replicas[1:]:
+            if replica.structure == first or per_sample(probe, call) is not None:
+                continue
+            if "None" in replica.structure + first:
+                continue  # that is DP404
+            own = _made_in_all(evidence, call)
+            yield Found(
+                "structure",
+                f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
+                own.place if own else forward_place(evidence),
+                probe,
+                before=own.before if own else "",
+                after=own.after if own else "",
+            )
+            break
+
+
+def _made_in_all(evidence: Evidence, call: Call) -> Own | None:
+    """Write the `if` that makes a key of the result, or the display that holds it, without its condition."""
+    paths = [{leaf.path for leaf in replica.output or ()} for replica in call.replicas]
+    missing = {path for some in paths for path in some if not all(path in others for others in paths)}
+    keys = {key for path in missing for key in re.findall(r"\['(\w+)'\]", path)[:1]}
+    function = function_at(forward_place(evidence))
+    for statement in function.statements() if function else ():
+        assert function is not None  # noqa: S101 - it has statements
+        if isinstance(statement, ast.If) and not statement.orelse and keys & _written_keys(statement.body):
+            return function.whole(statement, function.block(statement.body, statement))
+        for node in ast.walk(statement) if isinstance(statement, (ast.Return, ast.Assign)) else ():
+            if isinstance(node, ast.IfExp) and ast.unparse(node.orelse) == "{}" and keys & _keys(node.body):
+                return function.own(statement, (node, function.text(node.body)))
+    return None
+
+
+def _keys(value: ast.expr) -> set[str]:
+    """List the keys of a dict that is written out."""
+    keys = value.keys if isinstance(value, ast.Dict) else []
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+
+
+def _written_keys(body: list[ast.stmt]) -> set[str]:
+    """List the keys that statements write: `out["aux"] = ...`."""
+    targets = [target for one in body if isinstance(one, ast.Assign) for target in one.targets]
+    places = [one.slice for one in targets if isinstance(one, ast.Subscript)]
+    return {str(one.value) for one in places if isinstance(one, ast.Constant)}
+
+
+@rule("DP406", "shape-differs", "error", unless=("DP205", "DP317"))
+def shape_differs(evidence: Evidence) -> Iterator[Found]:
+    """Replicas return tensors that differ in more than their rows.
+
+    What happens: `Input tensor at index 1 has invalid shape [1, 230], but expected [1, 231]`.
+    Why: gather joins along the batch dimension and wants all others equal; sizes that depend on the data,
+        such as padding to the longest of a chunk, differ.
+    Before: return y[:, : lengths.max()]
+    After: return y   # padded to the size of the input
+    Seen by: the shapes of each replica's result, before gather.
+    References: pytorch/pytorch#44141, huggingface/transformers#1220
+    """
+    if evidence.scan.pads_alone:
+        return
+    for probe, call in gathered_calls(evidence):
+        alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
+        for path, shapes in shapes_of(call).items():
+            ranks = {len(shape) for shape in shapes}
+            if len(shapes) < 2 or len(ranks) > 1:
+                continue
+            for dim in range(max(ranks)):
+                sizes = [shape[dim] for shape in shapes]
+                if (
+                    dim != from_the_start(call.dim, max(ranks))
+                    and len(set(sizes)) > 1
+                    and not is_batch(alone.get(path, ()), dim, call.rows)
+                ):
+                    own = _not_trimmed(evidence, dim)
+                    yield Found(
+                        path,
+                        f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
+                        own.place if own else forward_place(evidence),
+                        probe,
+                        before=own.before if own else "",
+                        after=f"{own.after}   # as long in each replica" if own else "",
+                    )
+
+
+def _not_trimmed(evidence: Evidence, dim: int) -> Own | None:
+    """Write forward's only statement that cuts a tensor off on a dimension, and the same without that."""
+    function = function_at(forward_place(evidence))
+    found: list[tuple[ast.stmt, ast.Subscript, ast.Slice]] = []
+    for statement in function.statements() if function else ():
+        for node in ast.walk(statement) if isinstance(statement, (ast.Return, ast.Assign)) else ():
+            match node:
+                case ast.Subscript(slice=ast.Tuple(elts=parts)) if len(parts) > dim:
+                    last = parts[dim]
+                    if (
+                        isinstance(last, ast.Slice)
+                        and last.upper
+                        and not isinstance(last.upper, ast.Constant)
+                    ):
+                        found.append((statement, node, last))
+    if function is None or len(found) != 1:
+        return None
+    statement, node, last = found[0]
+    others = [one for one in node.slice.elts if one is not last] if isinstance(node.slice, ast.Tuple) else []
+    if all(ast.unparse(one) == ":" for one in others) and last.lower is None:
+        return function.own(statement, (node, function.text(node.value)))
+    return function.own(statement, (last, f"{ast.unparse(last.lower) if last.lower else ''}:"))
+
+
+def sizes_of(sizes: list[int]) -> str:
+    """Write sizes that should be one: `3, 5, 5 and 5`."""
+    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"

@@ -1,0 +1,128 @@
+"""How a line that ties a replica to its original, or to one GPU, is written anew."""
+
+import ast
+import re
+
+from dpdemo.checking.evidence import Evidence, Held
+from dpdemo.checking.lines import attribute_of
+from dpdemo.checking.looking import device_at
+from dpdemo.reports.check import Place
+
+_HANDED_OVER = ("ancestor", "holder")
+"""Kinds of what is held that must not be kept at all."""
+
+
+def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple[str, str] | None:
+    """Write the line that uses a tensor inside an object, and one that moves it there."""
+    inner = re.search(r", as `(\w+)` of a ", held.detail)
+    if inner is None or use is None:
+        return None
+    name = f".{held.path.rpartition('.')[2]}.{inner[1]}"
+    after = re.sub(rf"{re.escape(name)}\b", f"{name}.to({device_at(use, evidence)})", use.code)
+    return (use.code, after) if after != use.code else ("", "")
+
+
+def _assignment(held: Held) -> tuple[str, str, str]:
+    """Read the statement that puts a thing on `self`: its code, the attribute's name and the value."""
+    code = held.place.code if held.place else ""
+    for one in code.split("; "):
+        found = re.match(r"self\.(\w+)\s*(?::[^=]+)?=\s*(.+?)\s*(?:#.*)?$", one)
+        if found and found[1] == held.path.rpartition(".")[2]:
+            return one, found[1], found[2]
+    return code, "", ""
+
+
+def buffer_repair(held: Held) -> tuple[str, str]:
+    """Write the assignment of a plain tensor, and one that makes it a buffer."""
+    code, name, value = _assignment(held)
+    value = re.sub(r",?\s*device=[^,()]+(\([^()]*\))?|\.cuda\(\d*\)|\.to\(\"cuda[^)]*\)", "", value)
+    if not name:
+        return "", ""
+    if value.startswith("{"):
+        return code, f"self.{name} = nn.ParameterDict({value}).requires_grad_(False)"
+    if value.startswith("[") or "for " in value:
+        return code, f"self.{name} = nn.ParameterList({value}).requires_grad_(False)"
+    if _is_tuple(value):
+        return code, f"self.{name} = nn.ParameterList([{value[1:-1]}]).requires_grad_(False)"
+    if value.count("(") != value.count(")"):
+        return code, f'self.register_buffer("{name}", ..., persistent=False)'
+    return code, f'self.register_buffer("{name}", {value}, persistent=False)'
+
+
+def device_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
+    """Write a line that names a GPU, and the same with the device of an input."""
+    if place is None or not place.code:
+        return "", ""
+    device = device_at(place, evidence)
+    code = re.sub(
+        r"device=(torch\.device\([^)]*\)|[\w.]+|\"[^\"]*\"|'[^']*')", f"device={device}", place.code
+    )
+    code = re.sub(r"\.cuda\([^)]*\)", f".to({device})", code)
+    code = re.sub(
+        r"\.to\((self\.[\w.]+|\"cuda[^\"]*\"|'cuda[^']*'|torch\.device\([^)]*\))", f".to({device}", code
+    )
+    constants = re.findall(r"\.to\(([A-Z_]\w*|[a-z]\w*)\)", code)  # such as DEVICE, the file's own
+    if code == place.code and len(constants) == 1:
+        code = code.replace(f".to({constants[0]})", f".to({device})")
+    return (place.code, code) if code != place.code else ("", "")
+
+
+def module_repair(held: Held) -> tuple[str, str]:
+    """Write the assignment of modules in a list, or of a bound method, and one that replicas follow."""
+    code, name, value = _assignment(held)
+    target = f"self.{name}"
+    if not name or held.kind in _HANDED_OVER:
+        return (code, _handed_over(held, target)) if name else ("", "")
+    if held.kind == "holder":
+        return (
+            code,
+            f"{target}(self, ...)   # in forward: what it needs is handed over at each call, not kept",
+        )
+    if held.kind == "module":
+        kind = "ModuleDict" if value.startswith("{") else "ModuleList"
+        is_whole = value.count("[") == value.count("]") and value.count("{") == value.count("}")
+        return code, f"{target} = nn.{kind}({value if is_whole else '...'})"
+    method = re.fullmatch(r"self\.(\w+)", value)
+    if method:
+        return code, f'{target}_name = "{method[1]}"   # and in forward: getattr(self, self.{name}_name)(...)'
+    if value[0] in "[{(" and "bound method" in held.detail and "lambda" not in value:
+        names = re.sub(r"\bself\.(\w+)(?![\w.(])", r'"\1"', value)
+        return code, f"{target} = {names}   # and in forward: getattr(self, name)(...)"
+    return code, _as_method(name, value)
+
+
+def _handed_over(held: Held, target: str) -> str:
+    """Write a call that is given the replica around it, which must not be kept."""
+    if held.kind == "holder":
+        return f"{target}(self, ...)   # in forward: what it needs is handed over at each call, and not kept"
+    child = attribute_of(held.path.rpartition(".")[0])
+    return f"{child}(..., self)   # handed over at each call by the forward around it, and not kept"
+
+
+def _as_method(name: str, value: str) -> str:
+    """Write a function that is kept on `self` as a method of the class."""
+    function = _lambda_in(value)
+    bound = re.fullmatch(r"((?:functools\.)?partial\()self\.(\w+)(, \w+=.*)?\)", value)
+    if bound is not None:
+        unbound = f"{bound[1]}type(self).{bound[2]}{bound[3] or ''})"
+        return f"self.{name} = {unbound}   # and in forward: self.{name}(self, ...)"
+    if function is None:
+        return f"def {name}(self, *args): ...   # a method of the class, which replicas look up on themselves"
+    given, body = ast.unparse(function.args), ast.unparse(function.body)
+    return f"def {name}(self, {given}): return {body}   # a method of the class, not set in __init__"
+
+
+def _is_tuple(value: str) -> bool:
+    try:
+        return isinstance(ast.parse(value, mode="eval").body, ast.Tuple) and value.startswith("(")
+    except SyntaxError:
+        return False
+
+
+def _lambda_in(value: str) -> ast.Lambda | None:
+    """Read a lambda; None where the text is something else."""
+    try:
+        found = ast.parse(value, mode="eval").body
+    except SyntaxError:
+        return None
+    return found if isinstance(found, ast.Lambda) else None

@@ -1,0 +1,45 @@
+"""What is printed as a repair, where more than one could be thought of."""
+
+import cases
+import pytest
+from test_rules import report_on
+
+REPAIRS = {
+    "right_answers_are_counted": "scalar = model(x, labels)[1].sum()",
+    "a_step_without_dimensions_is_needed_as_a_tensor": "model(x, step=step.expand(len(x)))",
+    "lengths_have_no_second_dimension": (
+        "model(x, lengths=lengths.unsqueeze(0))   # and in forward: lengths[0]"
+    ),
+    "a_property_gives_the_device_of_the_first_parameter": "return self.fc.weight.device",
+    "what_a_layer_returns_is_returned_as_it_is": (
+        "result = self.rnn(x)\nreturn result[0], tuple(part.transpose(0, 1) for part in result[1])"
+        "   # and back outside"
+    ),
+    "two_ways_to_read_the_same_pairs": (
+        "return image, text   # and outside: a, b = model(...); logits = a @ b.T"
+    ),
+    "inference_mode_stands_above_forward": "torch.no_grad()",
+    "a_critic_is_clipped_in_forward": (
+        "model.module.critic[0].weight.data.clamp_(-0.01, 0.01)"
+        "   # outside, after the call, under torch.no_grad()"
+    ),
+    "a_child_holds_the_module_around_it": (
+        "self.child(..., self)   # handed over at each call by the forward around it, and not kept"
+    ),
+    "a_helper_makes_its_tensor_on_the_device_of_self": ("return torch.ones(3, device=self.fc.weight.device)"),
+    "a_part_of_a_method_is_kept": (
+        "self.act = functools.partial(type(self).scaled, by=2.0)   # and in forward: self.act(self, ...)"
+    ),
+    "an_object_on_self_holds_the_model": (
+        "self.strategy(self, ...)   # in forward: what it needs is handed over at each call, and not kept"
+    ),
+    "the_type_of_a_body_is_asked_for": "dtype = self.body[0].weight.dtype",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", REPAIRS)
+def test_the_repair_fits_what_was_found(name):
+    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == name)
+    found = [one.own_after for one in report_on(case).findings if one.code == case.code]
+    assert found == [REPAIRS[name]]
