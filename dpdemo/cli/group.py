@@ -113,6 +113,8 @@ class LazyGroup(TyperGroup):
                 _print_version(True)
             case ["help", name, *_] if name in COMMANDS:
                 args = [name, "--help"]
+            case ["help", name, *_]:
+                raise _unknown_command(name)
             case [name, *_] if name not in COMMANDS and _is_target(name):
                 args = ["doctor", *args]
             case [name, *_] if name not in COMMANDS and not name.startswith("-"):

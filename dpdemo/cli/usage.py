@@ -25,6 +25,7 @@ _ELSEWHERE = {
     "--out": "--save",
     "--output": "--save",
     "-o": "--save",
+    "--card": "--gpu",
     "--shape": "--input",
     "--input-shape": "--input",
     "fp32": "float32",

@@ -71,13 +71,19 @@ def run_epoch(
         except Exception as error:
             number = recorder.num_batches + 1
             raise RunError(
-                f"expected the model `{config.model}` to take batch {number}, got {take_apart(error)}"
+                f"expected the model `{config.model}` to take batch {number}, got {take_apart(error)}",
+                hint="" if number > 1 or config.is_builtin else _other_samples(loader.dataset),
             ) from error
     except KeyboardInterrupt:  # also one that comes while an exception is taken apart
         raise EpochInterrupted(recorder.groups()) from None
     finally:
         observer.close()
     return recorder.groups()
+
+
+def _other_samples(dataset: NoiseDataset) -> str:
+    dtype = str(dataset.dtype).removeprefix("torch.")
+    return f"each sample is {list(dataset.sample)} of {dtype}; --input-size and --dtype choose others"
 
 
 @contextmanager
