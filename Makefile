@@ -23,6 +23,7 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python tests/bench/commands.py
+	$(BIN)/python tests/bench/epoch.py
 	$(BIN)/python tests/bench/virtual.py
 	$(BIN)/python tests/bench/weighting.py
 	$(BIN)/python tests/bench/check.py

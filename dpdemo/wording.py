@@ -8,6 +8,7 @@ _WIDTH = 80
 
 Where = Mapping[str, str]
 """Where each key was set, for messages: `configs/x.yaml:3` or ``option `--batch-size` ``."""
+_TYPED = ("option ", "argument ")
 
 
 def show(value: object) -> str:
@@ -23,6 +24,16 @@ def show(value: object) -> str:
     return (text if len(text) <= _WIDTH else f"{text[:_WIDTH]}...") + kind
 
 
+def show_typed(value: object) -> str:
+    """Write what was typed on the command line, where all is text and nothing need say so."""
+    return show(value).removesuffix(" (text)")
+
+
+def show_set(value: object, key: str, where: Where) -> str:
+    """Write a key's value as it was typed, or as it stands in a file."""
+    return show_typed(value) if where.get(key, "").startswith(_TYPED) else show(value)
+
+
 def show_key(key: str) -> str:
     """Quote a key."""
     short = key if len(key) <= 60 else f"{key[:57]}..."
@@ -34,7 +45,7 @@ def at(key: str, where: Where) -> str:
     place = where.get(key)
     if place is None:
         return f"at key {show_key(key)}"
-    if place.startswith(("option ", "argument ")):
+    if place.startswith(_TYPED):
         return f"at {place}"
     return f"at {place}, key {show_key(key)}"
 

@@ -14,7 +14,7 @@ from dpdemo.cli.help import Command, help_page, set_out
 from dpdemo.cli.startup import no_collections
 from dpdemo.cli.stdout import writing_out
 from dpdemo.errors import UsageError
-from dpdemo.wording import show
+from dpdemo.wording import show_typed
 
 HELP = ["-h", "--help"]
 _ELSEWHERE = {
@@ -113,6 +113,8 @@ class LazyGroup(TyperGroup):
                 _print_version(True)
             case ["help", name, *_] if name in COMMANDS:
                 args = [name, "--help"]
+            case ["help", name, *_]:
+                raise _unknown_command(name)
             case [name, *_] if name not in COMMANDS and _is_target(name):
                 args = ["doctor", *args]
             case [name, *_] if name not in COMMANDS and not name.startswith("-"):
@@ -153,7 +155,7 @@ def _unknown_command(name: str) -> UsageError:
     meant = [command for command in COMMANDS if command.startswith(name)] + _ELSEWHERE.get(name, [])
     near = meant or difflib.get_close_matches(name, COMMANDS, n=1)
     return UsageError(
-        f"expected a command, got {show(name).removesuffix(' (text)')}",
+        f"expected a command, got {show_typed(name)}",
         hint=f"did you mean `dpdemo {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}",
     )
 

@@ -4,6 +4,7 @@ The options themselves stand in the commands' files and in the config's fields; 
 out. In a pipe the help is plain text, and costs no Rich.
 """
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -116,6 +117,8 @@ EXAMPLES = {
 }
 """What to type for each command."""
 
+_NARROWEST = 30
+"""Columns that the help keeps to even on a narrower terminal; Click's own formatter stops at 50."""
 Lines = list[tuple[str, str]]
 
 
@@ -155,6 +158,7 @@ def help_page(
     command: Any, ctx: Any, formatter: Any, sections: list[tuple[str, Lines]], examples: Iterable[str]
 ) -> None:
     """Write the usage, what a command does, its sections and examples."""
+    formatter.width = min(formatter.width, max(_NARROWEST, shutil.get_terminal_size().columns))
     command.format_usage(ctx, formatter)
     command.format_help_text(ctx, formatter)
     if sys.stdout.isatty():
@@ -164,7 +168,7 @@ def help_page(
         return
     for title, lines in sections:
         with formatter.section(title):
-            formatter.write_dl(lines)
+            formatter.write_dl(lines, col_max=min(30, formatter.width // 2))
     if examples:
         with formatter.section("Examples"):
             formatter.write("".join(f"  dpdemo {example}\n" for example in examples))

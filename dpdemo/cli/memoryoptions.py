@@ -13,7 +13,7 @@ from dpdemo.config.inputspec import read_input
 from dpdemo.config.load import make_config
 from dpdemo.errors import UsageError
 from dpdemo.reports.memory import LOSSES, Optimizer, Training, ZeroGrad
-from dpdemo.wording import at, show
+from dpdemo.wording import at, show_typed
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def read_request(  # noqa: PLR0913 - an option each
             hint="--input gives shapes, --inputs a function that returns what --input cannot say",
         )
     if function is not None and not _is_target(function):
-        raise UsageError(f"expected `pkg.mod:function`, got {show(function)} - at option `--inputs`")
+        raise UsageError(f"expected `pkg.mod:function`, got {show_typed(function)} - at option `--inputs`")
     return Request(batch_of_inputs(settings, shapes), training, sizes, shapes or function, fit, gpu, reserve)
 
 
@@ -133,7 +133,8 @@ def read_training(
     if loss is not None and loss not in LOSSES and not _is_target(loss):
         near = difflib.get_close_matches(loss, LOSSES, n=1)
         raise UsageError(
-            f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {show(loss)} - at option `--loss`",
+            f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {show_typed(loss)} "
+            "- at option `--loss`",
             hint=f"did you mean `{near[0]}`?" if near else "a function gets the output and returns the loss",
         )
     return Training(

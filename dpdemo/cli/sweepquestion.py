@@ -13,7 +13,7 @@ from dpdemo.reports.memory import Optimizer
 from dpdemo.reports.sweep import Predicted
 from dpdemo.sweeping.questions import Question, make_question
 from dpdemo.timing.links import chosen_link
-from dpdemo.wording import show
+from dpdemo.wording import show_typed
 
 
 def read_question(of: Predicted, given: Given, file: str | None) -> Question:
@@ -57,5 +57,5 @@ def _config(target: str, file: str | None) -> Config:
 def _optimizer(name: str | None) -> Optimizer | None:
     known: dict[str, Optimizer] = {each: each for each in get_args(Optimizer)}
     if name is not None and name not in known:
-        raise UsageError(f"expected {', '.join(known)}, got {show(name)} - at option `--optimizer`")
+        raise UsageError(f"expected {', '.join(known)}, got {show_typed(name)} - at option `--optimizer`")
     return None if name is None else known[name]

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpdemo.errors import UsageError
 from dpdemo.saving import FORMS, PICTURES
-from dpdemo.wording import show
+from dpdemo.wording import show_typed
 
 _CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of (.*)", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments? ?(?:\(s\))? ?\((.*)\)\.?", re.DOTALL | re.IGNORECASE)
@@ -25,6 +25,7 @@ _ELSEWHERE = {
     "--out": "--save",
     "--output": "--save",
     "-o": "--save",
+    "--card": "--gpu",
     "--shape": "--input",
     "--input-shape": "--input",
     "fp32": "float32",
@@ -50,7 +51,7 @@ def usage_error(error: Any) -> UsageError:
 
 def _message(error: Any) -> str:
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
-        return f"expected a known option, got {show(error.option_name).removesuffix(' (text)')}"
+        return f"expected a known option, got {show_typed(error.option_name)}"
     parameter = getattr(error, "param", None)
     if parameter is None:
         return _of_the_line(error.format_message())
@@ -62,7 +63,7 @@ def _message(error: Any) -> str:
     choice = _CHOICE.fullmatch(str(error.message))
     if choice is not None:
         words = choice[2].rstrip(".").replace("'", "")
-        return f"expected one of {words}, got {show(choice[1]).removesuffix(' (text)')} - at {where}"
+        return f"expected one of {words}, got {show_typed(choice[1])} - at {where}"
     kind = re.match(r"Input should be a valid (\w+)", str(error.message))
     if kind is not None:
         return f"expected {_KINDS.get(kind[1], kind[1])}{_got(error)} - at {where}"
@@ -73,7 +74,7 @@ def _of_the_line(message: str) -> str:
     extra = _EXTRA.fullmatch(message)
     if extra is None:
         return _plain(message)
-    return f"expected nothing more, got {show(extra[1]).removesuffix(' (text)')} - at the end of the line"
+    return f"expected nothing more, got {show_typed(extra[1])} - at the end of the line"
 
 
 def _got(error: Any) -> str:
@@ -81,7 +82,7 @@ def _got(error: Any) -> str:
     cause = error.__cause__ or error.__context__
     if not hasattr(cause, "errors"):
         return ""
-    return f", got {show(cause.errors()[0]['input']).removesuffix(' (text)')}"
+    return f", got {show_typed(cause.errors()[0]['input'])}"
 
 
 def _where(parameter: Any) -> str:

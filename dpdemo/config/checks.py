@@ -10,7 +10,7 @@ from dpdemo.config.targets import FORMS, is_target
 from dpdemo.config.unequal import check_weights
 from dpdemo.config.weights import is_weighted
 from dpdemo.errors import UsageError
-from dpdemo.wording import Where, at, show
+from dpdemo.wording import Where, at, show_set
 
 
 def check_together(config: Config, where: Where) -> None:
@@ -61,7 +61,8 @@ def _unknown_model(name: str, where: Where) -> UsageError:
     near = difflib.get_close_matches(name.lower(), MODELS, n=1)
     hint = f"did you mean `{near[0]}`?" if near else _HOW_TO_NAME_A_MODEL
     return UsageError(
-        f"expected one of {', '.join(MODELS)}, or {FORMS}, got {show(name)} - {at('model', where)}",
+        f"expected one of {', '.join(MODELS)}, or {FORMS}, got {show_set(name, 'model', where)} "
+        f"- {at('model', where)}",
         hint=hint,
     )
 

@@ -11,7 +11,7 @@ from dpdemo.config.fields import INT64_MAX, Config, DType
 from dpdemo.config.gpus import MAX_ORDINAL
 from dpdemo.config.targets import FORMS
 from dpdemo.errors import UsageError
-from dpdemo.wording import Where, as_set_there, at, show, show_key
+from dpdemo.wording import Where, as_set_there, at, show, show_key, show_set
 
 
 def unknown_key(key: str, place: str) -> UsageError:
@@ -37,7 +37,7 @@ def explain(error: pydantic.ValidationError, where: Where) -> UsageError:
             )
     got = errors[0]["input"]
     return UsageError(
-        f"expected {_expected(key, got)}, got {show(got)} - {at(key, where)}",
+        f"expected {_expected(key, got)}, got {show_set(got, key, where)} - {at(key, where)}",
         hint=as_set_there(_next_step(key, got), key, where),
     )
 

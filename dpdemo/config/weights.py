@@ -8,7 +8,7 @@ from dpdemo.arithmetic.weights import Weight, short_list, split_by_chunks, split
 from dpdemo.config.fields import Config
 from dpdemo.config.numbers import any_number
 from dpdemo.errors import UsageError
-from dpdemo.wording import Where, at, show
+from dpdemo.wording import Where, at, show_typed
 
 OF_WEIGHTS = ("weights", "chunks", "speeds")
 """Keys that cut a batch into unequal chunks."""
@@ -101,7 +101,9 @@ def _refuse(text: str, key: str) -> NoReturn:
     hint = f"write for example --{key} 1,2,2, or --{key} 1,2x7 for seven times 2"
     if key == "speeds":
         hint += "; left out, `dpdemo run --weights auto` measures the speeds of real GPUs"
-    raise UsageError(f"expected a number for each GPU, got {show(text)} - at option `--{key}`", hint=hint)
+    raise UsageError(
+        f"expected a number for each GPU, got {show_typed(text)} - at option `--{key}`", hint=hint
+    )
 
 
 def written(numbers: Sequence[Weight]) -> str:

@@ -144,10 +144,13 @@ def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:
     """Answer for a program that was run on virtual GPUs."""
     words = " ".join([report.program, *report.arguments])
     more = f"dpdemo exec --gpus {len(report.devices)}"
-    found = [
-        evenness_of_program(report, f"{more} {words}"),
-        rightness(findings, f"{more} --check {words}"),
-        fitting_of_program(report),
-    ]
-    found.append(next_step(found, None, len(report.devices)))
+    evenness = evenness_of_program(report, f"{more} {words}")
+    right = rightness(findings, f"{more} --check {words}")
+    if evenness.mark == "unknown" and right.mark == "good":  # nothing was found where nothing was tried
+        right = Answer(RIGHT, "unknown", evenness.text, right.more)
+    found = [evenness, right, fitting_of_program(report)]
+    if right.mark == "unknown":
+        found.append(Answer(NEXT, "look", "let the program reach a call of torch.nn.DataParallel"))
+    else:
+        found.append(next_step(found, None, len(report.devices)))
     return Diagnosis(report.program, len(report.devices), None, (), tuple(found))

@@ -29,17 +29,26 @@ _MIX2 = _signed(0x94D049BB133111EB)
 _SPREAD = math.sqrt(12.0)  # a uniform number of width sqrt(12) has variance 1
 
 
-def _xor_shifted(bits: torch.Tensor, shift: int) -> torch.Tensor:
-    # int64 shifts carry the sign along; the mask makes the shift the paper's unsigned one
-    return bits.bitwise_xor_((bits >> shift).bitwise_and_((1 << (64 - shift)) - 1))
-
-
 def hash_bits(positions: torch.Tensor, seed: int) -> torch.Tensor:
     """Hash int64 positions to 64 random bits each; overwrites `positions`."""
-    bits = positions.mul_(_GAMMA).add_(_signed((seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % (1 << 64)))
-    bits = _xor_shifted(bits, 30).mul_(_MIX1)
-    bits = _xor_shifted(bits, 27).mul_(_MIX2)
-    return _xor_shifted(bits, 31)
+    return _mixed(positions.mul_(_GAMMA).add_(_offset(seed)))
+
+
+def _offset(seed: int) -> int:
+    return _signed((seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % (1 << 64))
+
+
+def _mixed(bits: torch.Tensor) -> torch.Tensor:
+    shifted = torch.empty_like(bits)
+
+    def xor_shifted(shift: int) -> torch.Tensor:
+        # int64 shifts carry the sign along; the mask makes the shift the paper's unsigned one
+        torch.bitwise_right_shift(bits, shift, out=shifted)
+        return bits.bitwise_xor_(shifted.bitwise_and_((1 << (64 - shift)) - 1))
+
+    xor_shifted(30).mul_(_MIX1)
+    xor_shifted(27).mul_(_MIX2)
+    return xor_shifted(31)
 
 
 @dataclass(frozen=True)
@@ -54,11 +63,13 @@ class NoiseDataset:
     def rows(self, numbers: torch.Tensor) -> torch.Tensor:
         """Make the samples with these int64 numbers: a tensor of [len(numbers), *sample]."""
         width = math.prod(self.sample)
-        positions = (numbers.unsqueeze(1) * width).add(torch.arange(width))
-        bits = hash_bits(positions, self.seed).view(len(numbers), *self.sample)
+        # hash_bits of the positions number * width + column, their products with gamma taken one by one
+        columns = torch.arange(width).mul_(_GAMMA).add_(_offset(self.seed))
+        bits = _mixed((numbers * _signed(width * _GAMMA % (1 << 64))).unsqueeze(1).add(columns))
+        bits = bits.view(len(numbers), *self.sample)
         if self.vocabulary:
             return bits.bitwise_and_((1 << 31) - 1).remainder_(self.vocabulary)
-        return (bits >> 11).to(torch.float64).mul_(_SPREAD / (1 << 53)).to(self.dtype)
+        return bits.bitwise_right_shift_(11).to(torch.float64).mul_(_SPREAD / (1 << 53)).to(self.dtype)
 
 
 def epoch_order(data_size: int, seed: int, *, shuffle: bool) -> torch.Tensor | None:

@@ -5,9 +5,9 @@ forward hook sees the input and the output of each replica, in its own thread. T
 returned says which replica it was.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,8 @@ def see(arguments: Sequence[object], result: object) -> Seen:
     """Note the shapes and devices of a call's arguments and of its result."""
     given = arguments[0] if len(arguments) == 1 else arguments
     if isinstance(given, torch.Tensor) and isinstance(result, torch.Tensor):
-        return Seen(given.shape, given.device, result.shape, result.device)
+        # as Seen(...) does it, without the step through Python that a NamedTuple's own __new__ is
+        return tuple.__new__(Seen, (given.shape, given.device, result.shape, result.device))
     return Seen(_shapes(given), _device(given), _shapes(result), _device(result))
 
 
@@ -75,7 +76,6 @@ class ReplicaObserver:
         self._look = look
         self._order: dict[int, int] = {}
         self._seen: list[tuple[int, object]] = []
-        self._lock = threading.Lock()
         self._close = ExitStack()
         self._close.callback(split.register_forward_hook(self._note, with_kwargs=True).remove)
         self._wrapped = wrapper.module if isinstance(wrapper, nn.DataParallel) else None
@@ -91,16 +91,16 @@ class ReplicaObserver:
     def _note(
         self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
     ) -> None:
-        seen = self._look((*args, *kwargs.values()), output)
-        with self._lock:
-            self._seen.append((self._order.get(id(module), 0), seen))
+        seen = self._look((*args, *kwargs.values()) if kwargs else args, output)
+        self._seen.append((self._order.get(id(module), 0), seen))  # one step, whichever threads do it
 
     def take(self) -> tuple[Any, ...]:
         """Hand out what was seen since the last call, in replica order."""
         seen, self._seen = self._seen, []
-        if len(seen) > 1:
-            seen.sort(key=lambda pair: pair[0])
-        return tuple(found for _, found in seen)
+        if len(seen) == 1:
+            return (seen[0][1],)
+        seen.sort(key=itemgetter(0))
+        return tuple([found for _, found in seen])
 
     def close(self) -> None:
         """Stop looking."""

@@ -73,13 +73,17 @@ def around(**steps: Around) -> Iterator[None]:
 
     Args:
         steps: by the name of a step (one of `STEPS`), what is called in its place. Of two blocks that are
-            open at once, the one opened later stands outside.
+            open at once, the one opened later stands outside. With none, the whole seam is kept open, for
+            blocks inside that open and close often.
 
     """
     unknown = set(steps) - set(STEPS)
     assert not unknown, f"no steps of DataParallel: {unknown}"  # noqa: S101 - our own mistake
     global _listeners  # noqa: PLW0603 - functions of torch are one for the whole process, and so is this
-    with _SEAM.open():
+    with ExitStack() as opened:
+        opened.enter_context(_FUNCTIONS_SEAM.open())
+        if not steps or not _METHODS.keys().isdisjoint(steps):  # each call pays for it, and few ask
+            opened.enter_context(_METHODS_SEAM.open())
         with _lock:
             _listeners = (*_listeners, steps)
         try:
@@ -149,12 +153,18 @@ def _method(step: str) -> Patch:
 
 
 @contextmanager
-def _open() -> Iterator[None]:
+def _open_functions() -> Iterator[None]:
     with ExitStack() as undo:
         for step in _HOMES:
             undo.enter_context(_rerouted(step))
-        undo.enter_context(applied([_method(step) for step in _METHODS]))
         yield
 
 
-_SEAM = WhileAny(_open)
+@contextmanager
+def _open_methods() -> Iterator[None]:
+    with applied([_method(step) for step in _METHODS]):
+        yield
+
+
+_FUNCTIONS_SEAM = WhileAny(_open_functions)
+_METHODS_SEAM = WhileAny(_open_methods)

@@ -15,7 +15,7 @@ from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import DTYPES, BuiltModel
 from dpdemo.models.noise import BatchLoader, NoiseDataset, epoch_order
-from dpdemo.observation.epoch import EpochRecorder, ReplicaObserver, Seen, see
+from dpdemo.observation.epoch import EpochRecorder, ReplicaObserver, see
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import BatchGroup
 from dpdemo.running.interrupts import EpochInterrupted
@@ -67,18 +67,23 @@ def run_epoch(
     try:
         try:
             with threads_for(loader), users_model():
-                for outside in _call_batches(built, loader, watch):
-                    recorder.add(observer.take(), outside)
+                _call_batches(built, loader, watch, observer, recorder)
         except Exception as error:
             number = recorder.num_batches + 1
             raise RunError(
-                f"expected the model `{config.model}` to take batch {number}, got {take_apart(error)}"
+                f"expected the model `{config.model}` to take batch {number}, got {take_apart(error)}",
+                hint="" if number > 1 or config.is_builtin else _other_samples(loader.dataset),
             ) from error
     except KeyboardInterrupt:  # also one that comes while an exception is taken apart
         raise EpochInterrupted(recorder.groups()) from None
     finally:
         observer.close()
     return recorder.groups()
+
+
+def _other_samples(dataset: NoiseDataset) -> str:
+    dtype = str(dataset.dtype).removeprefix("torch.")
+    return f"each sample is {list(dataset.sample)} of {dtype}; --input-size and --dtype choose others"
 
 
 @contextmanager
@@ -97,15 +102,18 @@ def threads_for(loader: BatchLoader) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _call_batches(built: BuiltModel, loader: BatchLoader, watch: Watch) -> Iterator[Seen]:
+def _call_batches(
+    built: BuiltModel, loader: BatchLoader, watch: Watch, observer: ReplicaObserver, recorder: EpochRecorder
+) -> None:
+    model, device = built.model, built.input_device
+    moves = device.type != "cpu"  # where batches are made
     due = time.monotonic() + _PROGRESS_SECONDS
-    total = len(loader)
-    for done, batch in enumerate(loader):
+    for batch in loader:
         if watch.progress is not None and time.monotonic() > due:
-            watch.progress(done, total)
+            watch.progress(recorder.num_batches, len(loader))
             due = time.monotonic() + _PROGRESS_SECONDS
-        inputs = batch.to(built.input_device)
-        output = built.model(inputs)
+        inputs = batch.to(device) if moves else batch
+        output = model(inputs)
         if watch.learn is not None:
             watch.learn(output)
-        yield see((inputs,), output)
+        recorder.add(observer.take(), see((inputs,), output))

@@ -100,6 +100,14 @@ class TestAScript:
         assert done.code == 2
         assert f"expected a model for it, got a script - at option `{option[0]}`" in done.err
 
+    def test_what_never_ran_is_not_called_right(self, program, folder):
+        (folder / "broken.py").write_text("def f(:\n")
+        done = program("doctor", "--gpus", "2", "broken.py")
+        assert (done.code, done.out) == (1, "")
+        said = " ".join(done.err.split())
+        assert "? Is it right? no DataParallel call was seen" in said
+        assert "let the program reach a call of torch.nn.DataParallel" in said
+
     def test_without_a_command_it_is_the_same(self, program):
         done = program("train.py", "x")
         assert done.out == "['x'] torch.Size([10, 2])\n"

@@ -59,6 +59,15 @@ def test_a_default_is_said_where_an_option_may_come_from_a_file(dpdemo):
     assert "Visit the samples in a random order. [default: no-shuffle]" in said
 
 
+def test_help_keeps_to_a_narrow_terminal_but_for_what_cannot_be_broken(dpdemo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    for command in ([], ["simulate"], ["exec"]):
+        lines = dpdemo(*command, "--help").out.splitlines()
+        prose = [line for line in lines if not line.lstrip().startswith(("-", "dpdemo "))]
+        assert len(prose) > 20
+        assert [line for line in prose if len(line) > 40] == []
+
+
 def test_on_a_terminal_each_panel_is_framed_and_a_users_brackets_stay(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     page = drawn([("Data", [("--input SPEC", "[NAME=]SHAPE[:TYPE] once. [default: 4]")])], ["check model.py"])

@@ -72,7 +72,7 @@ def test_a_gate_that_is_passed_exits_0(dpdemo):
 def test_an_unknown_kind_is_bad_usage(dpdemo):
     done = dpdemo("simulate", "--gpus", "2", "--fail-on", "idel")
     assert done.code == 2
-    assert "expected some of idle,uneven,lone-sample, got 'idel' (text) - at option `--fail-on`" in done.err
+    assert "expected some of idle,uneven,lone-sample, got 'idel' - at option `--fail-on`" in done.err
     assert done.out == ""
 
 

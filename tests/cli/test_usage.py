@@ -12,7 +12,7 @@ BAD_OPTIONS = [
     (["--gpus", "2-0"], "expected a range that goes up, got '2-0'"),
     (["--batch-size", "0"], "got 0 - at option `--batch-size`"),
     (["--batch-size", "-3"], "got -3 - at option `--batch-size`"),
-    (["--batch-size", "abc"], "got 'abc' (text) - at option `--batch-size`"),
+    (["--batch-size", "abc"], "got 'abc' - at option `--batch-size`"),
     (["--batch-size", "1e3"], "got 1000.0 - at option `--batch-size`"),
     (["--data-size", "99999999999999999999"], "got 99999999999999999999 - at option `--data-size`"),
     (

@@ -314,6 +314,15 @@ def replaced():
     ]
 
 
+def test_a_call_pays_for_the_seam_only_where_someone_looks_at_calls():
+    genuine = replaced()[:2]
+    with steps.around(replicate=lambda proceed, *args: proceed(*args)):
+        assert replaced()[:2] == genuine
+    with steps.around():  # kept open for what comes inside
+        assert all(now is not then for now, then in zip(replaced()[:2], genuine, strict=True))
+    assert replaced()[:2] == genuine
+
+
 def test_everything_is_put_back_also_after_an_exception():
     before = replaced()
     with virtual_gpus(2):

@@ -49,6 +49,12 @@ def test_a_stream_without_fine_signs_gets_plain_ones():
     assert written(REPORTS["anchored"], "table", encoding="ascii").isascii()
 
 
+def test_one_operator_is_not_called_operators():
+    one = given_workload(12, launches=Launches(forward=1, backward=6, modules=1, tensors=2))
+    said = written(predict_speedup(one, LINKS["nvlink3"], [2]), "table", 200)
+    assert "1 operator forward, 6 backward" in said
+
+
 def test_json_has_the_report_and_its_summary():
     report = REPORTS["anchored"]
     told = json.loads(written(report, "json"))

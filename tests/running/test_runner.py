@@ -25,6 +25,10 @@ class FailsOnShortBatch(nn.Module):
             raise ValueError("a batch too short")
         return x
 
+class TakesEight(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 2)
+
 class StopsAtThird(nn.Module):
     calls = 0
     def forward(self, x):
@@ -207,6 +211,12 @@ class TestTheUsersModel:
             dpdemo.run(model="failing_models:FailsOnShortBatch", gpus=None)
         assert "failing_models.py:8 in forward" in str(caught.value)
         assert caught.value.exit_code == 1
+
+    def test_a_first_batch_that_does_not_fit_says_how_to_change_it(self):
+        with pytest.raises(dpdemo.RunError, match="to take batch 1, got RuntimeError") as caught:
+            dpdemo.run(model="failing_models:TakesEight", gpus=None)
+        assert caught.value.hint == ("each sample is [5] of float32; --input-size and --dtype choose others")
+        assert dpdemo.run(model="failing_models:TakesEight", gpus=None, input_size=8).totals.batches == 4
 
     def test_ctrl_c_keeps_the_batches_done_before_it(self):
         with pytest.raises(dpdemo.RunInterrupted) as caught:

@@ -32,7 +32,8 @@ def setting(report: SpeedupReport) -> str:
         if num_bytes:
             parts.append(f"{name} {size(num_bytes)}")
     if work.launches is not None:
-        parts.append(f"{work.launches.forward:,} operators forward, {work.launches.backward:,} backward")
+        operators = "operator" if work.launches.forward == 1 else "operators"
+        parts.append(f"{work.launches.forward:,} {operators} forward, {work.launches.backward:,} backward")
     return ", ".join(parts)
 
 
