@@ -45,6 +45,7 @@ PATTERNS = (
     Pattern("DP203", r"missing \d+ required positional argument"),
     Pattern("DP204", r"The number of modules \d+ is not equal to the number of kwargs_tup"),
     Pattern("DP206", r"chunk expects at least a 1-dimensional tensor"),
+    Pattern("DP206", r"Dimension out of range", step="scatter"),
     Pattern("DP212", r"Expected hidden(\[\d\])? size|For batched .* hx should"),
     Pattern("DP214", r"batch_sizes should always be on CPU"),
     Pattern("DP214", r"Input tensor at index \d+ has invalid shape", line=r"pad_packed_sequence"),
@@ -52,6 +53,7 @@ PATTERNS = (
     Pattern(
         "DP308", r"\AStopIteration|argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
     ),
+    Pattern("DP308", r"\AKeyError", line=r"state_dict\(\)"),
     Pattern("DP312", r"support the deepcopy protocol"),
     Pattern("DP313", r"Output \d+ of Broadcast(Backward)? is a view .*inplace"),
     Pattern("DP314", r"'Tensor' object has no attribute"),

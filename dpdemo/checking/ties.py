@@ -73,11 +73,6 @@ def module_repair(held: Held) -> tuple[str, str]:
     target = f"self.{name}"
     if not name or held.kind in _HANDED_OVER:
         return (code, _handed_over(held, target)) if name else ("", "")
-    if held.kind == "holder":
-        return (
-            code,
-            f"{target}(self, ...)   # in forward: what it needs is handed over at each call, not kept",
-        )
     if held.kind == "module":
         kind = "ModuleDict" if value.startswith("{") else "ModuleList"
         is_whole = value.count("[") == value.count("]") and value.count("{") == value.count("}")

@@ -42,9 +42,8 @@ class _NotCompiling(ModuleType):
         """Break no graph, for there is none."""
 
     def __getattr__(self, name: str) -> Any:
-        if (
-            name.startswith("__") and name != "__path__"
-        ):  # `inspect` asks every module; a part of it, its parent
+        # `inspect` asks every module for such names; the import of a part asks its parent for __path__
+        if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         self.give_way()
         return getattr(importlib.import_module(_NAME), name)

@@ -77,6 +77,7 @@ NEEDED: dict[str, str] = {
     "torch._C._nn.flatten_dense_tensors": "DataParallel's copies between GPUs",
     "torch._C._nn.scaled_dot_product_attention": "attention as one kernel",
     "torch._C._nn.unflatten_dense_tensors": "DataParallel's copies between GPUs",
+    "torch._check_tensor_all_with": "checks that need no numbers",
     "torch._VF": "recurrent layers as one kernel",
     "torch.jit._recursive.create_script_module_impl": "where tensors are in TorchScript",
     "torch._fused_sdp_choice": "attention as one kernel",

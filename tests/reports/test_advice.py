@@ -134,7 +134,7 @@ def test_kinds_are_read_in_any_order(text, kinds):
     ],
 )
 def test_an_unknown_kind_is_an_error(text, got, hint):
-    expected = rf"^expected some of idle,uneven,lone-sample, got {got} \(text\) - at option `--fail-on`$"
+    expected = rf"^expected some of idle,uneven,lone-sample, got {got} - at option `--fail-on`$"
     with pytest.raises(UsageError, match=expected) as caught:
         parse_kinds(text)
     assert caught.value.hint == hint

@@ -31,8 +31,8 @@ def answer_of_check() -> bool | None:
 
 def in_check_of_tensors() -> bool:
     """Return whether `torch._check_tensor_all` asks, which does nothing but raise unless all is true."""
-    frame = _outer_frame()
-    return frame is not None and frame.f_code is torch._check_tensor_all_with.__code__
+    frame, check = _outer_frame(), torch._check_tensor_all_with
+    return frame is not None and frame.f_code is check.__code__
 
 
 def in_optimizer_step() -> bool:
