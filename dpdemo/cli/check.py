@@ -85,7 +85,7 @@ def check(  # noqa: PLR0913, PLR0917 - an option each
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", metavar="FILE", help="Tell new findings only; made if not there."),
+        typer.Option("--baseline", metavar="FILE", help="Report new findings only; made if not there."),
     ] = None,
     fail_on: Annotated[
         Literal["error", "warning", "info", "never"],
@@ -159,7 +159,7 @@ def _without_known(report: "CheckReport", baseline: Path, *, quiet: bool) -> "Ch
     is_new = not baseline.exists()
     left = without_known(report, baseline)
     if is_new and not quiet:
-        print_hint(f"{left.known} findings are written to {baseline}: from now on new ones alone are told")
+        print_hint(f"{left.known} findings are written to {baseline}: from now on only new ones are reported")
     return left
 
 

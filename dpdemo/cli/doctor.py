@@ -37,7 +37,7 @@ _HELP = {
     "batch": "The batch, if no input says it.",
     "gpu": "The card that the GPUs are: A100-80GB, T4, RTX3090.",
     "link": "How the GPUs are joined, as for dpdemo speedup. [default: pcie4]",
-    "step": "A measured step of one GPU: 49ms, 49ms@8. With it, whether more GPUs pay is told.",
+    "step": "A measured step of one GPU: 49ms, 49ms@8. With it, doctor says whether more GPUs pay.",
     "save": "Save it, too, several times if need be: .svg .html .txt .json .csv .md",
 }
 _TARGET = typer.Argument(metavar="TARGET [ARGS]...", help=_HELP["target"], autocompletion=models)

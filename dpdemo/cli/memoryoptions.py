@@ -103,7 +103,8 @@ def _num_gpus(settings: Settings) -> int:
         )
     if gpus == "all":
         raise UsageError(
-            f"expected a count such as 4, got `all` - {place}", hint="say how many: no real GPU is asked"
+            f"expected a count such as 4, got `all` - {place}",
+            hint="say how many: real GPUs are not looked at",
         )
     highest = gpus - 1 if isinstance(gpus, int) else max(gpus)
     check_number(max(highest, settings.config.output_device or 0) + 1, place.removeprefix("at "))

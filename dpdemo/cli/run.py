@@ -68,7 +68,7 @@ def _hint(report: SplitReport, *, is_named: bool) -> None:
             print_hint("one process, so nothing is distributed; try --processes 3")
     elif report.devices.kind == "cpu":
         print_hint(
-            "no GPU is visible, so DataParallel made one plain call a batch; "
+            "no GPU is visible, so DataParallel made one plain call per batch; "
             "`dpdemo simulate --gpus 8` previews a split, "
             "`dpdemo run --virtual --gpus 0,1,2` runs one"
         )

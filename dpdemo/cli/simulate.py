@@ -43,7 +43,7 @@ def simulate(
     report = predict(settings.config)
     show(report, settings, verbose=settings.verbose)
     if len(report.devices) == 1 and settings.config.gpus is None and not settings.quiet:
-        plain = "one rank" if report.distribution else "one plain call a batch"
+        plain = "one rank" if report.distribution else "one plain call per batch"
         print_hint(f"no GPUs named, so this is {plain}; try --gpus 8")
     found = [finding for finding in find(report) if finding.kind in kinds]
     if found:

@@ -42,8 +42,8 @@ _WITH_NUMBERS = (
     "or keep what decides out of the step"
 )
 _IN_A_REPLICA = (
-    "a replica of the genuine DataParallel raised it, and so it does on real GPUs; if the model runs on one "
-    "(--gpus 1), `dpdemo check` says what its replicas lack"
+    "a replica of the genuine DataParallel raised it; if the model takes these inputs on one GPU (--gpus 1), "
+    "replicas on real GPUs raise it too, and `dpdemo check` says what they lack"
 )
 _SAY_WHAT = (
     "nobody said what the model takes, and its first layer does not tell: it was given one tensor of "

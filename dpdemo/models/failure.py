@@ -110,7 +110,7 @@ def out_of_memory(error: Exception, what: str) -> RunError | None:
     if not _is_out_of_memory(error):
         return None
     return RunError(
-        f"expected memory enough to {what}, got {type(error).__name__}: {first_line(str(error))}",
+        f"expected enough memory to {what}, got {type(error).__name__}: {first_line(str(error))}",
         hint="choose smaller sizes; `dpdemo simulate` and `dpdemo memory` need no memory for any of them",
     )
 

@@ -174,7 +174,7 @@ def same_as_plain(explanation: Explanation) -> str:
         return f"equal to {call} to round-off: {proof.plain_difference:.3g} apart at most"
     return (
         f"up to {proof.plain_difference:.3g} from {call} (largest number {proof.plain_scale:.3g}): "
-        "chunks are treated otherwise than the whole batch, as by BatchNorm in training"
+        "chunks are treated differently from the whole batch, as by BatchNorm in training"
     )
 
 

@@ -88,7 +88,7 @@ class TestOutOfMemory:
     )
     def test_it_is_an_error_that_says_what_to_do(self, allocate):
         with (
-            pytest.raises(RunError, match=r"^expected memory enough to try it, got") as caught,
+            pytest.raises(RunError, match=r"^expected enough memory to try it, got") as caught,
             memory_told("try it"),
         ):
             allocate()
