@@ -35,7 +35,7 @@ bench: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
-# The part of the suite that computes, with the kernels that other processors would take: ten times, minutes each.
+# The part of the suite that computes, with the kernels and threads of three other processors: minutes each.
 test-cpus: $(STAMP)
 	$(BIN)/python tests/cpus.py
 

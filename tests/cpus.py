@@ -1,9 +1,10 @@
 """The suite with the kernels that other processors would take: `make test-cpus`.
 
 Which kernel a library takes depends on the processor, the shapes and the number of threads, and so does
-round-off. Each setting makes one library choose as it would elsewhere; one that cannot be had is named.
+round-off. A setting makes the libraries choose as they would elsewhere; one that cannot be had is named.
 """
 
+import argparse
 import os
 import platform
 import subprocess
@@ -13,17 +14,18 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parent.parent
-SETTINGS = (
-    *({"ATEN_CPU_CAPABILITY": known} for known in ("default", "avx2", "avx512")),
-    *({"MKL_CBWR": branch} for branch in ("COMPATIBLE", "AVX2")),
-    *({"ONEDNN_MAX_CPU_ISA": known} for known in ("SSE41", "AVX2")),
-    # left to itself, MKL takes no more threads than there are cores, and PyTorch follows it
-    *({"OMP_NUM_THREADS": number, "MKL_DYNAMIC": "FALSE"} for number in ("1", "2", "4")),
-)
 OLDEST = {
     "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41",
     "OMP_NUM_THREADS": "1",
 }  # fmt: skip
+# left to itself, MKL takes no more threads than there are cores, and PyTorch follows it
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OMP_NUM_THREADS": "2", "MKL_DYNAMIC": "FALSE",
+}  # fmt: skip
+AVX512 = {"ATEN_CPU_CAPABILITY": "avx512", "OMP_NUM_THREADS": "4", "MKL_DYNAMIC": "FALSE"}
+PROCESSORS = (OLDEST, AVX2, AVX512)
+"""What three processors take: each library's kernels, and as many threads as they have cores."""
 COMPUTING = [
     "tests/virtual", "tests/weighting", "tests/checking", "tests/memory", "tests/comparing", "tests/models",
     "tests/running/test_ddp.py", "tests/running/test_runner.py", "tests/reports", "tests/replaying",
@@ -40,40 +42,66 @@ LEVELS = ["default", "avx2", "avx512"]
 
 
 def main() -> None:
-    """Run the part that computes in each setting; with --oldest the short one, in the lowest of each."""
-    is_short = sys.argv[1:] == ["--oldest"]
-    oldest = {key: value for key, value in OLDEST.items() if not obstacle({key: value})}
-    failed = []
-    for setting in [oldest] if is_short else SETTINGS:
-        text = " ".join(f"{key}={value}" for key, value in setting.items())
-        reason = obstacle(setting)
-        print(f"\n{text}{f': left out, {reason}' if reason else ''}", flush=True)
-        if not reason and not passes(setting, SHORT if is_short else COMPUTING):
-            failed.append(text)
+    """Run tests as other processors would, and exit with 1 where one fails."""
+    parser = argparse.ArgumentParser(
+        description="The part of the suite that computes, as three processors would."
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--oldest", action="store_true", help="a shorter part, as the oldest one would")
+    which.add_argument("--each", action="store_true", help="each variable by itself")
+    chosen = parser.parse_args()
+    settings = (OLDEST,) if chosen.oldest else each() if chosen.each else PROCESSORS
+    failed = [
+        named(setting) for setting in settings if not passes(setting, SHORT if chosen.oldest else COMPUTING)
+    ]
     sys.exit("\n".join(["failed under:", *failed]) if failed else 0)
 
 
-def obstacle(setting: dict[str, str]) -> str:
-    """Say why a setting cannot be had here, or nothing."""
+def each() -> tuple[dict[str, str], ...]:
+    """List every variable of the processors by itself: which one is to blame for a failure."""
+    alone = {
+        (key, value): {key: value} | ({"MKL_DYNAMIC": "FALSE"} if key == "OMP_NUM_THREADS" else {})
+        for processor in PROCESSORS
+        for key, value in processor.items()
+        if key != "MKL_DYNAMIC"
+    }
+    return tuple(alone.values())
+
+
+def named(setting: dict[str, str]) -> str:
+    """Write a setting as a shell takes it."""
+    return " ".join(f"{key}={value}" for key, value in setting.items())
+
+
+def obstacle(key: str, value: str) -> str:
+    """Say why a variable cannot have a value here, or nothing."""
     own = torch.backends.cpu.get_cpu_capability().lower()
     levels = LEVELS[: LEVELS.index(own) + 1] if own in LEVELS else LEVELS[:1]
-    if setting.get("ATEN_CPU_CAPABILITY", "default") not in levels:
+    if key == "ATEN_CPU_CAPABILITY" and value not in levels:
         return f"for this processor has {own}"  # PyTorch would take the setting at its word, and crash
-    if "MKL_CBWR" in setting and not torch.backends.mkl.is_available():
+    if key == "MKL_CBWR" and not torch.backends.mkl.is_available():
         return "for this torch has no MKL"
-    if "ONEDNN_MAX_CPU_ISA" in setting and platform.machine() not in {"x86_64", "AMD64"}:
+    if key == "ONEDNN_MAX_CPU_ISA" and platform.machine() not in {"x86_64", "AMD64"}:
         return f"for it is of x86, and this is {platform.machine()}"
     return ""
 
 
 def passes(setting: dict[str, str], tests: list[str]) -> bool:
-    """Run tests in a setting, once torch says that it heeds it."""
-    env = {**os.environ, **setting}
+    """Run tests in what can be had of a setting here, once torch says that it heeds it."""
+    obstacles = {key: obstacle(key, value) for key, value in setting.items()}
+    possible = {key: value for key, value in setting.items() if not obstacles[key]}
+    print(f"\n{named(possible)}", flush=True)
+    for key, reason in obstacles.items():
+        if reason:
+            print(f"without {key}={setting[key]}, {reason}", flush=True)
+    if not possible:
+        return True
+    env = {**os.environ, **possible}
     code = "import torch; print(torch.backends.cpu.get_cpu_capability().lower(), torch.get_num_threads())"
     told = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
     for key, got in zip(("ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS"), told.stdout.split(), strict=True):
-        if setting.get(key, got) != got:
-            sys.exit(f"expected torch to heed {key}={setting[key]}, got {got}")
+        if possible.get(key, got) != got:
+            sys.exit(f"expected torch to heed {key}={possible[key]}, got {got}")
     command = [sys.executable, "-m", "pytest", "-n", "2", "-q", *tests]
     return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode == 0
 
