@@ -33,7 +33,7 @@ bench: $(STAMP)
 	$(BIN)/python tests/bench/page.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The part of the suite that computes, with the kernels and threads of three other processors: minutes each.
 test-cpus: $(STAMP)
@@ -57,12 +57,13 @@ test-ops: $(STAMP)
 	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50
 
 # Random command lines, random DataParallel programs against chunks by hand, and Ctrl-C at random moments:
-# FUZZ_SECONDS of each.
+# FUZZ_SECONDS of each. Then the suite's properties, with other examples than it draws, and more of them.
 FUZZ_SECONDS ?= 600
 fuzz: $(STAMP)
 	$(BIN)/python tests/fuzz/commandline.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/dataparallel.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/interrupts.py --seconds $(FUZZ_SECONDS)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis
 
 # The suite on another torch, in an environment of its own: `make test-torch TORCH=torch==2.15.0`.
 test-torch:

@@ -1,5 +1,9 @@
-"""What all tests share: drawn examples that are the same each run, and programs that heed Ctrl-C."""
+"""What all tests share: drawn examples that are the same each run, and programs that heed Ctrl-C.
 
+With HYPOTHESIS_PROFILE=fuzz the examples are new in each run, and ten times as many: `make fuzz`.
+"""
+
+import os
 import signal
 import sys
 
@@ -12,7 +16,10 @@ hypothesis.settings.register_profile(
     derandomize=True,
     max_examples=200,
 )
-hypothesis.settings.load_profile("suite")
+hypothesis.settings.register_profile(
+    "fuzz", hypothesis.settings.get_profile("suite"), derandomize=False, max_examples=2000, print_blob=True
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts a job in the background deaf to Ctrl-C, and so would be every program that a test starts

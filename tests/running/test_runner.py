@@ -12,7 +12,7 @@ from dpdemo.config.catalogue import MODELS
 
 NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 needs_gpu = pytest.mark.skipif(NUM_GPUS == 0, reason="no CUDA GPU is visible on this machine")
-NUM_VIRTUAL_EXAMPLES = 2000
+NUM_VIRTUAL_EXAMPLES = settings.default.max_examples * 3
 needs_no_gpu = pytest.mark.skipif(NUM_GPUS > 0, reason="a CUDA GPU is visible on this machine")
 
 FAILING = """
