@@ -142,7 +142,9 @@ class Judge:
             replace(change, harmless=True)
             if change.kind in kinds
             and state.same_at(change.path, single.after, second.after)
-            and not state.is_contested(change.path, single.after, self.parallel.after, num_replicas)
+            and not state.is_contested(
+                change.path, single.before, single.after, self.parallel.after, num_replicas
+            )
             else change
             for change in found
         )

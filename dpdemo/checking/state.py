@@ -131,18 +131,30 @@ def same_at(path: str, one: Snapshot, other: Snapshot) -> bool:
     return same(one[path].value, other[path].value, of_one_model=True)
 
 
-def is_contested(path: str, single: Snapshot, parallel: Snapshot, num_replicas: int) -> bool:
+def is_contested(
+    path: str, before: Snapshot, single: Snapshot, parallel: Snapshot, num_replicas: int
+) -> bool:
     """Return whether replicas wrote to one place of a shared container, one over the other.
 
     A cache whose keys name the device has n times as many; one whose values do not depend on the chunk has
-    the same.
+    the same. An object that a plain call leaves alone is there for replicas to meet at, as in a synchronised
+    batch norm.
     """
     if path not in single or path not in parallel or parallel[path].kind != "container":
         return False
     alone, shared = single[path].value, parallel[path].value
     if same(alone, shared, of_one_model=False):
         return False
-    return not (isinstance(shared, tuple) and len(shared) == 3 and shared[1] == num_replicas * alone[1])
+    length = _length(alone)
+    if length is None:
+        return not same_at(path, before, single)
+    return _length(shared) != num_replicas * length
+
+
+def _length(value: Any) -> int | None:
+    """Return how long a frozen container is; None for an object and for any other value."""
+    is_container = isinstance(value, tuple) and len(value) == 3 and isinstance(value[1], int)
+    return value[1] if is_container else None
 
 
 def changes(
@@ -220,8 +232,8 @@ def show(value: object) -> str:
 
 def _show_parts(value: tuple[Any, ...]) -> str:
     """Write a container with its length, and an object with some of its numbers."""
-    if len(value) == 3 and isinstance(value[1], int):
-        return f"a {value[0]} of {value[1]}"
+    if (length := _length(value)) is not None:
+        return f"a {value[0]} of {length}"
     inside = [
         f"{name}={part!r}"
         for name, part in (value[2] if len(value) == 3 else ())
