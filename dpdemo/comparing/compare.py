@@ -18,7 +18,7 @@ from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.comparing.gradients import Gradients, Part, on_data_parallel, on_one_device, on_ranks
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
-from dpdemo.config.ranks import TIMEOUT_SECONDS
+from dpdemo.config.ranks import TIMEOUT_SECONDS, as_wait
 from dpdemo.config.weights import is_weighted
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import memory_told
@@ -64,7 +64,7 @@ def compare(config: Config, timeout: float = TIMEOUT_SECONDS) -> Comparison:
     """Compare both strategies over as many GPUs; the gradients are computed on the CPU.
 
     Raises:
-        UsageError: for a config of several nodes, which DataParallel cannot have.
+        UsageError: for a config of several nodes, which DataParallel cannot have, or a timeout out of range.
         RunError: if the model fails.
 
     """
@@ -78,11 +78,12 @@ def compare(config: Config, timeout: float = TIMEOUT_SECONDS) -> Comparison:
         raise UsageError(
             f"expected one node, on which both strategies can run, got {config.nodes} - at key `nodes`"
         )
+    longest_wait = as_wait(timeout)
     with memory_told("compare them here"):
-        return _compared(config, timeout)
+        return _compared(config, longest_wait)
 
 
-def _compared(config: Config, timeout: float) -> Comparison:
+def _compared(config: Config, longest_wait: timedelta) -> Comparison:
     dp, ddp = both(config)
     first = min(config.batch_size, config.data_size)
     sizes = _measure(dp.config)
@@ -93,7 +94,7 @@ def _compared(config: Config, timeout: float) -> Comparison:
         ddp=of_ddp,
         has_batchnorm=sizes.has_batchnorm,
         samples=first,
-        gradients=tuple(_check_gradients(dp.config, first, len(dp.devices), sizes, timeout)),
+        gradients=tuple(_check_gradients(dp.config, first, len(dp.devices), sizes, longest_wait)),
     )
 
 
@@ -201,7 +202,7 @@ def _volume(shapes: Shapes, sizes: _Sizes) -> int:
 
 
 def _check_gradients(
-    config: Config, rows: int, num_gpus: int, sizes: _Sizes, timeout: float
+    config: Config, rows: int, num_gpus: int, sizes: _Sizes, longest_wait: timedelta
 ) -> list[GradientCheck]:
     """Compute the gradients of the first `rows` samples in every way, and explain what differs."""
     samples = range(rows)
@@ -213,7 +214,7 @@ def _check_gradients(
             max(_weights(way.parts)),
             _why(config, single, way, sizes),
         )
-        for way in (*_dp_ways(config, samples, num_gpus), *_ddp_ways(config, samples, num_gpus, timeout))
+        for way in (*_dp_ways(config, samples, num_gpus), *_ddp_ways(config, samples, num_gpus, longest_wait))
     ]
 
 
@@ -235,13 +236,13 @@ def _dp_ways(config: Config, samples: range, num_gpus: int) -> Iterator[_Way]:
     )
 
 
-def _ddp_ways(config: Config, samples: range, num_gpus: int, timeout: float) -> Iterator[_Way]:
+def _ddp_ways(config: Config, samples: range, num_gpus: int, longest_wait: timedelta) -> Iterator[_Way]:
     epoch = distribute(len(samples), num_gpus, len(samples))
     parts: list[Part] = [(list(epoch.positions(rank)), 1 / epoch.drawn) for rank in range(num_gpus)]
     repeats = (
         f"{epoch.num_repeated} of the {len(samples)} samples, drawn twice in this step to fill the ranks,"
     )
-    found = on_ranks(_one_step(config, len(samples), num_gpus), num_gpus, timedelta(seconds=timeout))
+    found = on_ranks(_one_step(config, len(samples), num_gpus), num_gpus, longest_wait)
     yield _Way("DDP, mean loss of each rank", parts, repeats, found["mean"])
     # a sum over all draws, which DDP divides by the ranks: made comparable with a mean
     name = f"DDP, summed loss, × {num_gpus} ranks ÷ {epoch.drawn} draws"

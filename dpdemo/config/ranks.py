@@ -1,14 +1,35 @@
 """What the keys of a config mean under a strategy: how many ranks, and what batch each of them takes."""
 
+from datetime import timedelta
+
 from dpdemo.arithmetic.dealing import deal
 from dpdemo.arithmetic.sampler import Epoch, distribute
 from dpdemo.config.fields import Config
 from dpdemo.config.weights import is_weighted, split_of
+from dpdemo.errors import UsageError
 
 OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
 """Keys that only DistributedDataParallel reads."""
 TIMEOUT_SECONDS: float = 300
 """How long a rank waits for the others, unless it is told: at the rendezvous and in every exchange."""
+
+
+LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
+
+
+def as_wait(timeout: float) -> timedelta:
+    """Turn seconds into how long a rank waits for the others.
+
+    Raises:
+        UsageError: for a number of seconds that is not above 0, or above a year.
+
+    """
+    if not 0 < timeout <= LONGEST_TIMEOUT_SECONDS:
+        raise UsageError(
+            f"expected a number of seconds above 0, and of at most {LONGEST_TIMEOUT_SECONDS} (a year), got "
+            f"{timeout:g} - at option `--timeout`"
+        )
+    return timedelta(seconds=timeout)
 
 
 def ranks_per_node(config: Config) -> int | None:

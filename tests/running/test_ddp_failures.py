@@ -1,5 +1,6 @@
 """What goes wrong under DDP: said once, by whom it happened to, within seconds, and no process is left."""
 
+import math
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from ddpruns import TROUBLE, dpdemo, environment, processes_of, start
 from processes import PATIENCE_SECONDS, wait_for
 
 import dpdemo as api
+from dpdemo.comparing.compare import compare
 from dpdemo.config.load import make_config
 from dpdemo.errors import PeerFailedError
 from dpdemo.running.ddp.rank import PeerLostError, Rank, run_rank
@@ -149,9 +151,13 @@ def test_virtual_gpus_are_not_for_ddp():
         api.run(strategy="ddp", gpus=2, virtual=True)
 
 
-def test_a_timeout_of_nothing_is_a_usage_error():
-    with pytest.raises(api.UsageError, match=r"at most 31536000 \(a year\), got 0 - at option `--timeout`"):
-        api.run(strategy="ddp", processes=2, timeout=0)
+@pytest.mark.parametrize("timeout", [0, -1, 1e300, math.inf, math.nan])
+@pytest.mark.parametrize("waits", [api.run, lambda timeout, **keys: compare(make_config(keys), timeout)])
+def test_a_timeout_out_of_range_is_a_usage_error(waits, timeout):
+    with pytest.raises(
+        api.UsageError, match=rf"at most 31536000 \(a year\), got {re.escape(f'{timeout:g}')} - at option"
+    ):
+        waits(strategy="ddp", processes=2, timeout=timeout)
 
 
 class TestUnderALauncher:

@@ -25,7 +25,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
-from dpdemo.config.ranks import TIMEOUT_SECONDS
+from dpdemo.config.ranks import TIMEOUT_SECONDS, as_wait
 from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.distribution import RankPlace
@@ -40,7 +40,6 @@ from dpdemo.running.interrupts import RunInterrupted
 from dpdemo.running.visible import chosen_devices, num_visible
 
 _RUNS = itertools.count()
-LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
 _SHUTDOWN_SECONDS = 5  # from Ctrl-C to SIGKILL, for a rank that does not listen
 _START_RANK = """
 import gc, os, signal, sys
@@ -66,19 +65,15 @@ def run_ddp(
         RunInterrupted: on Ctrl-C, with the report of the batches that every rank had done.
 
     """
-    if not 0 < timeout <= LONGEST_TIMEOUT_SECONDS:
-        raise UsageError(
-            f"expected a number of seconds above 0, and of at most {LONGEST_TIMEOUT_SECONDS} (a year), got "
-            f"{timeout:g} - at option `--timeout`"
-        )
+    longest_wait = as_wait(timeout)
     world = launched_world()
     if world is not None:
-        return _join(config, world, progress, timedelta(seconds=timeout))
+        return _join(config, world, progress, longest_wait)
     if config.nodes > 1:
         raise _needs_launcher(config)
     devices = _node_devices(config)
     _check_backend(devices)
-    job = Job(_resolved(config, devices), tuple(devices), timedelta(seconds=timeout), progress is not None)
+    job = Job(_resolved(config, devices), tuple(devices), longest_wait, progress is not None)
     report: SplitReport = launch(job, progress)
     return report
 
