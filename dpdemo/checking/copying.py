@@ -1,13 +1,14 @@
 """Fresh copies of the user's model, so that the model itself is never run.
 
-`copy.deepcopy` does it, but for two things: a function that closes over the model goes on using the
-original, and a tensor that is not a leaf cannot be copied. Both are copied here; for the rest the factory is
-called again.
+`copy.deepcopy` does it, but for three things: a function that closes over the model goes on using the
+original, and neither a tensor that is not a leaf nor a lock can be copied. All three are copied here; for the
+rest the factory is called again.
 """
 
 import contextlib
 import copy
 import functools
+import threading
 import types
 from collections.abc import Callable, Iterator
 
@@ -76,7 +77,10 @@ def deep_copy(model: nn.Module) -> nn.Module:
         memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
     copying = _FunctionCopies(model)
     with applied(
-        [Patch(_DISPATCH, types.FunctionType, copying.copy, "closures over the model are copied with it")]
+        [
+            Patch(_DISPATCH, types.FunctionType, copying.copy, "closures over the model are copied with it"),
+            *(Patch(_DISPATCH, kind, copy_lock, "a copy waits for nobody") for kind, copy_lock in _LOCKS),
+        ]
     ):
         twin: nn.Module = copy.deepcopy(model, memo)
     for module in twin.modules():
@@ -90,6 +94,19 @@ def deep_copy(model: nn.Module) -> nn.Module:
 
 
 _DISPATCH: object = vars(copy)["_deepcopy_dispatch"]
+
+
+def _copy_condition(condition: threading.Condition, memo: dict[int, object]) -> threading.Condition:
+    """Make a condition of the copied lock: its own attributes are methods of the one that it was made of."""
+    return threading.Condition(copy.deepcopy(condition._lock, memo))  # type: ignore[attr-defined]
+
+
+_LOCKS: tuple[tuple[type, Callable[..., object]], ...] = (
+    (type(threading.Lock()), lambda _, __: threading.Lock()),
+    (type(threading.RLock()), lambda _, __: threading.RLock()),
+    (threading.Condition, _copy_condition),
+)
+"""How to copy what threads wait for, which `copy.deepcopy` cannot; queues, events and barriers hold these."""
 
 
 def _results_in(model: nn.Module) -> Iterator[torch.Tensor]:

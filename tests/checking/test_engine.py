@@ -2,6 +2,8 @@
 
 import functools
 import gc
+import queue
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -305,6 +307,33 @@ class Hooked(nn.Module):
         for step in self.steps:
             y = step(y)
         return self.by_name["head"](y)
+
+
+@pytest.mark.parametrize(
+    "kind", [threading.Lock, threading.RLock, threading.Condition, threading.Event, queue.Queue]
+)
+def test_what_threads_wait_for_is_copied_and_works(kind):
+    """A model whose replicas share a lock can be checked, also while the original holds it."""
+    model = nn.Linear(2, 2)
+    model.shared = kind()
+    if hasattr(model.shared, "acquire"):
+        model.shared.acquire()
+    twin = deep_copy(model).shared
+    assert twin is not model.shared
+    if isinstance(twin, queue.Queue):
+        twin.put(1)
+        assert (twin.get(timeout=60), model.shared.qsize()) == (1, 0)
+    elif isinstance(twin, threading.Event):
+        twin.set()
+        assert twin.wait(timeout=60)
+        assert not model.shared.is_set()
+    else:
+        assert twin.acquire(timeout=60)
+        if isinstance(twin, threading.Condition):
+            twin.notify_all()
+        twin.release()
+        with twin:
+            pass
 
 
 def test_a_copy_of_a_model_leads_to_itself_through_closures_in_hooks_lists_and_dicts():
