@@ -81,3 +81,17 @@ def test_operands_of_the_code_for_cuda_are_checked(library: Any) -> None:
     library.impl("add", lambda x, y: x + y, "CUDA")
     with pytest.raises((RuntimeError, UnsupportedOpError), match="cuda:0"):
         getattr(torch.ops, SPACE).add(torch.ones(1, device="cuda"), torch.ones(1))
+
+
+def test_what_pytorch_replaces_for_cuda_itself_takes_the_cpus_code() -> None:
+    """As builds with Triton do with `bmm`: the operator is sent on to one of `_native`."""
+    native: Any = torch.library.Library("_native", "FRAGMENT")  # type: ignore[no-untyped-call]
+    replaced: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    try:
+        native.define("erfinv_triton_0(Tensor self) -> Tensor")
+        for library, name in ((native, "erfinv_triton_0"), (replaced, "erfinv")):
+            library.impl(name, lambda _: pytest.fail("it needs CUDA"), "CUDA")
+        assert torch.zeros(1, device="cuda").erfinv().tolist() == [0]
+    finally:
+        native._destroy()
+        replaced._destroy()

@@ -51,10 +51,20 @@ def by_registration(func: Any, beneath: Any) -> Action | None:
     """
     namespace, _, name = func.name().partition("::")
     registered: set[str] = torch.library._impls
-    if f"{namespace}/{name}/CUDA" in registered:
+    if f"{namespace}/{name}/CUDA" in registered and not _is_pytorchs_own(name, registered):
         return _run_cudas(beneath)
     is_cpus = f"{namespace}/{name}/CPU" in registered and namespace != "aten"
     return None if not is_cpus or any(_has_code(func.name(), key) for key in _FOR_ALL) else _refuse_on_gpu
+
+
+def _is_pytorchs_own(name: str, registered: set[str]) -> bool:
+    """Return whether PyTorch itself replaces its code for CUDA where it knows a quicker one (torch/_native).
+
+    Builds with Triton do so for `bmm`. The quicker one is an operator of its own, `_native::bmm_triton_0`; as
+    neither it nor the code for CUDA of C++ can run here, the operator takes the CPU's like any other.
+    """
+    start = f"_native/{name.replace('.', '_')}_"
+    return any(key.startswith(start) for key in registered)
 
 
 def _run_cudas(beneath: Any) -> Action:
