@@ -287,6 +287,7 @@ def test_a_forgotten_move_is_cudas_error(what: str, guard: Any) -> None:
 def test_what_cuda_takes_from_the_cpu_is_taken() -> None:
     x = zero(3)
     x[torch.tensor([0])] = 5.0
+    x[torch.tensor([False, True, False]),] = 5.0
     x[[1]] = torch.tensor(3.0)
     x[2:] = torch.zeros(1)
     x[torch.tensor(0)] = torch.tensor(4.0)

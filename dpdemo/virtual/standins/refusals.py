@@ -70,6 +70,8 @@ def _refusing(name: str, original: Any, why: str) -> Any:
         raise UnsupportedOpError(f"{name}: {why}; run this on a real one")
 
     if not isinstance(original, type):
+        if "__wrapped__" in vars(original):  # torch._dynamo asks for it as it is imported
+            refuse.__wrapped__ = original.__wrapped__  # type: ignore[attr-defined]
         return refuse
     ways_in = {
         name: staticmethod(refuse)

@@ -216,7 +216,17 @@ def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
         value = torch.full((), value, dtype=self.dtype)  # C++ would make as many numbers of it as it fills
     if _is_plain_index(index):  # else it is an `index_put_`, whose value must be where `self` is
         value = _beside(self, value)
+    elif not isinstance(value, _Tensor) and (home := device_index(self)) is not None:
+        index = _moved_index(index, home)  # which an `index_put_` takes; from 2.15 on C++ may not choose one
     torch._C.TensorBase.__setitem__(self, index, value)
+
+
+def _moved_index(index: Any, home: int) -> Any:
+    """Bring the CPU tensors of an index to a GPU, as CUDA's `index_put_` does itself."""
+    if isinstance(index, tuple):
+        return tuple(_moved_index(item, home) for item in index)
+    is_on_cpu = isinstance(index, _Tensor) and index.dim() > 0 and device_index(index) is None
+    return move(index, home) if is_on_cpu else index
 
 
 def _is_plain_index(index: Any) -> bool:
