@@ -45,6 +45,10 @@ _IN_A_REPLICA = (
     "a replica of the genuine DataParallel raised it; if the model takes these inputs on one GPU (--gpus 1), "
     "replicas on real GPUs raise it too, and `dpdemo check` says what they lack"
 )
+_WITHOUT_PARAMETERS = (
+    "the model asks parameters() for its dtype or device, and replicas have none, on real GPUs too (DP308): "
+    "DataParallel cannot run it; --gpus 1 predicts it on one GPU"
+)
 _SAY_WHAT = (
     "nobody said what the model takes, and its first layer does not tell: it was given one tensor of "
     "input_size numbers per row; give --input 32x3x224x224, or --inputs pkg.mod:function"
@@ -147,7 +151,10 @@ class Stepper:
             return RunError(said, hint=_WITH_NUMBERS)
         if self.batches.is_guessed:
             return UsageError(said, hint=_SAY_WHAT)
-        return RunError(said, hint="" if failure.replica is None else _IN_A_REPLICA)
+        if failure.replica is None:
+            return RunError(said)
+        is_for_parameters = failure.type == "StopIteration"  # of `next(self.parameters())`
+        return RunError(said, hint=_WITHOUT_PARAMETERS if is_for_parameters else _IN_A_REPLICA)
 
     def forget_optimizer_state(self) -> None:
         """Free what the optimizer keeps between steps; it is made again before the next step that counts."""

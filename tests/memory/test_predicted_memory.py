@@ -162,6 +162,17 @@ class Reads(nn.Module):
         return x if x.sum().item() > 0 else -x
 
 
+class AsksForItsDtype(nn.Module):
+    """A model that converts its input to the dtype of its parameters, of which a replica has none."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 4)
+
+    def forward(self, x):
+        return self.layer(x.to(next(self.parameters()).dtype))
+
+
 class Dictates(nn.Module):
     """A model with two named inputs, whose output has its own loss."""
 
@@ -285,6 +296,14 @@ def test_a_model_that_needs_numbers_is_told_which_operator_does():
     with pytest.raises(RunError, match=r"Tensor\.item.*storage=\"cpu\"") as error:
         predict_memory(gpus=2, model="test_predicted_memory:Reads", inputs=["8x64"])
     assert "test_predicted_memory.py" in str(error.value)
+
+
+def test_a_model_that_asks_a_replica_for_its_parameters_is_told_why_it_cannot_and_what_can():
+    given = {"model": "test_predicted_memory:AsksForItsDtype", "inputs": ["8x64"]}
+    with pytest.raises(RunError, match=r"StopIteration in replica 0") as error:
+        predict_memory(gpus=2, **given)
+    assert "--gpus 1 predicts it" in error.value.hint
+    assert predict_memory(gpus=1, **given).gpus[0].peak_bytes > 0
 
 
 def test_the_workspaces_are_those_of_the_forward_and_the_backward_thread():

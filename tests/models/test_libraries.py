@@ -7,8 +7,8 @@ import pytest
 import dpdemo
 from dpdemo.config.targets import parse_target
 from dpdemo.models.libraries import InputSizes
+from dpdemo.models.libraries.asked import inputs_asked
 from dpdemo.models.libraries.build import make_library_model
-from dpdemo.models.libraries.huggingface import _inputs
 from dpdemo.models.libraries.sizes import SIZES, find_sized
 
 
@@ -46,6 +46,7 @@ def test_common_models_are_found_with_and_without_their_organisation(name):
         ("gpt2", 124.4), ("facebook/opt-125m", 125.2), ("bert-base-uncased", 109.5), ("roberta-base", 124.7),
         ("t5-small", 60.5), ("Qwen/Qwen2.5-0.5B", 494.0), ("EleutherAI/pythia-160m", 162.3),
         ("facebook/bart-base", 139.4), ("HuggingFaceTB/SmolLM2-135M", 134.5),
+        ("deepseek-ai/DeepSeek-V2-Lite", 15706.5), ("facebook/esm2_t33_650M_UR50D", 651.0),
     ],
 )  # fmt: skip
 def test_a_model_of_the_table_has_the_parameters_that_are_published(name, millions):
@@ -76,7 +77,7 @@ class _Compares:
 
     main_input_name = "input_ids"
 
-    def forward(self, input_ids, pixel_values, attention_mask=None, return_loss=None):
+    def forward(self, input_ids, pixel_values=None, attention_mask=None, return_loss=None):
         raise NotImplementedError
 
 
@@ -87,9 +88,19 @@ class _Sees:
         raise NotImplementedError
 
 
-def _shapes(config, model, sizes=None):
+def asking(main, asked):
+    """Make a model whose forward asks for `asked`, and names `main` as its main input."""
+    forward = eval(f"lambda {asked}: None")  # noqa: S307 - a signature, written below
+    return SimpleNamespace(main_input_name=main, forward=forward)
+
+
+def _made(config, model, sizes=None, family="any"):
     config.get_text_config = lambda **_: getattr(config, "text_config", config)
-    made = _inputs("any", config, model, sizes or InputSizes())(4)
+    return inputs_asked(family, config, model, sizes or InputSizes())(4)
+
+
+def _shapes(config, model, sizes=None, family="any"):
+    made = _made(config, model, sizes, family)
     return {name: value if isinstance(value, bool) else tuple(value.shape) for name, value in made.items()}
 
 
@@ -113,6 +124,121 @@ def test_a_model_of_films_gets_them_under_the_name_that_it_asks_for():
     assert _shapes(config, _Sees()) == {"pixel_values_videos": (4, 16, 3, 48, 48)}
     sized = _shapes(config, _Sees(), InputSizes(image_size=32))
     assert sized == {"pixel_values_videos": (4, 16, 3, 32, 32)}
+
+
+def test_images_alone_are_no_film_and_a_film_has_a_label():
+    config = SimpleNamespace(num_frames=16, image_size=56)
+    images = asking("pixel_values", "pixel_values, labels=None")
+    assert _shapes(config, images, family="image") == {"pixel_values": (4, 3, 56, 56), "labels": (4,)}
+    assert _shapes(config, images, family="film") == {"pixel_values": (4, 16, 3, 56, 56), "labels": (4,)}
+
+
+@pytest.mark.parametrize("where", ["vision_config", "backbone_config"])
+def test_the_size_of_images_may_stand_in_a_configuration_inside(where):
+    config = SimpleNamespace(**{where: SimpleNamespace(backbone_config=SimpleNamespace(image_size=[64, 32]))})
+    model = asking("pixel_values", "pixel_values, input_points=None")
+    assert _shapes(config, model) == {"pixel_values": (4, 3, 64, 32)}
+
+
+def test_words_stand_for_an_image_where_a_model_wants_both():
+    config = SimpleNamespace(
+        text_config=SimpleNamespace(vocab_size=99, max_position_embeddings=9),
+        vision_config=SimpleNamespace(image_size=32), image_token_id=98, num_query_tokens=4,
+    )  # fmt: skip
+    made = _made(config, asking("pixel_values", "pixel_values, input_ids"))
+    assert made["pixel_values"].shape == (4, 3, 32, 32)
+    assert made["input_ids"].tolist() == [[98] * 4 + [3] * 5] * 4
+    both = "pixel_values=None, input_ids=None, image_embeds_position_mask=None"
+    del config.image_token_id
+    marked = _made(config, asking("pixel_values", both))["image_embeds_position_mask"]
+    assert marked.tolist() == [[True] * 4 + [False] * 5] * 4
+
+
+def test_images_of_unequal_sizes_come_as_patches_with_their_rows_and_columns():
+    vision = SimpleNamespace(num_patches=256, num_channels=3, patch_size=16)
+    model = asking("pixel_values", "pixel_values, pixel_attention_mask, spatial_shapes, labels=None")
+    made = _made(SimpleNamespace(vision_config=vision), model, family="image")
+    assert made["pixel_values"].shape == (4, 256, 768)
+    assert made["pixel_attention_mask"].tolist() == [[1] * 256] * 4
+    assert made["spatial_shapes"].tolist() == [[16, 16]] * 4
+
+
+def test_a_text_is_as_long_as_a_models_positions_want():
+    config = SimpleNamespace(vocab_size=99, axial_pos_embds=True, axial_pos_shape=(4, 8))
+    assert _shapes(config, asking("input_ids", "input_ids"))["input_ids"] == (4, 32)
+    config = SimpleNamespace(vocab_size=99, max_text_len=7, max_position_embeddings=9)
+    assert _shapes(config, asking("input_ids", "input_ids"))["input_ids"] == (4, 7)
+
+
+def test_series_have_a_past_with_its_lags_and_a_future():
+    config = SimpleNamespace(
+        context_length=24, prediction_length=6, lags_sequence=[1, 7], input_size=1, num_time_features=2
+    )
+    asked = (
+        "past_values, past_time_features, past_observed_mask, future_values=None, future_time_features=None"
+    )
+    assert _shapes(config, asking("past_values", asked)) == {
+        "past_values": (4, 31), "future_values": (4, 6), "past_observed_mask": (4, 31),
+        "past_time_features": (4, 31, 2), "future_time_features": (4, 6, 2),
+    }  # fmt: skip
+    config = SimpleNamespace(context_length=32, prediction_length=8, num_input_channels=5)
+    model = asking("past_values", "past_values, observed_mask=None, future_values=None")
+    assert _shapes(config, model) == {
+        "past_values": (4, 32, 5), "observed_mask": (4, 32, 5), "future_values": (4, 8, 5)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "main", "asked", "shapes"),
+    [
+        (
+            {"state_dim": 11, "act_dim": 3}, "states", "states, actions, rewards, returns_to_go, timesteps",
+            {"states": (4, 20, 11), "actions": (4, 20, 3), "rewards": (4, 20, 1), "returns_to_go": (4, 20, 1),
+             "timesteps": (4, 20), "attention_mask": (4, 20)},
+        ),
+        (
+            {"vision_config": SimpleNamespace(seq_len=64, patch_embed_hidden_size=48)}, "flattened_patches",
+            "flattened_patches, labels=None",
+            {"flattened_patches": (4, 64, 50), "attention_mask": (4, 64), "labels": (4, 10)},
+        ),
+        (
+            {"codebook_size": 9, "sampling_rate": 24000, "audio_channels": 2}, "input_values", "input_values",
+            {"input_values": (4, 2, 24000)},
+        ),
+        (
+            {"model_type": "x", "num_mel_bins": 20}, "input_features", "input_features",
+            {"input_features": (4, 100, 20)},
+        ),
+        (
+            {"audio_config": SimpleNamespace(num_mel_bins=64), "vocab_size": 9}, "input_ids",
+            "input_ids, input_features, is_longer, return_loss",
+            {"input_ids": (4, 512), "attention_mask": (4, 512), "input_features": (4, 1, 1001, 64),
+             "is_longer": (4, 1), "return_loss": True},
+        ),
+        (
+            {"vocab_size": 9, "visual_feat_dim": 20}, "input_ids", "input_ids, visual_feats, visual_pos",
+            {"input_ids": (4, 512), "attention_mask": (4, 512), "visual_feats": (4, 36, 20),
+             "visual_pos": (4, 36, 4)},
+        ),
+    ],
+)  # fmt: skip
+def test_a_model_gets_what_it_cannot_do_without(config, main, asked, shapes):
+    assert _shapes(SimpleNamespace(**config), asking(main, asked)) == shapes
+
+
+def test_a_model_of_two_takes_what_its_first_takes():
+    model = asking("inputs", "inputs=None, input_values=None, labels=None")
+    model.encoder = SimpleNamespace(main_input_name="input_values")
+    shapes = _shapes(SimpleNamespace(model_type="x"), model, family="speech")
+    assert shapes == {"input_values": (4, 16000), "labels": (4, 10)}
+
+
+@pytest.mark.usefixtures("_transformers")
+@pytest.mark.parametrize(
+    "name", ["informer", "patchtst", "decision_transformer", "dac", "siglip2", "perceiver"]
+)
+def test_models_of_other_kinds_of_input_are_predicted(name):
+    assert predicted(f"transformers:{name}").gpus[1].peak_bytes > 0
 
 
 @pytest.mark.usefixtures("_transformers")

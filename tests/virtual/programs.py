@@ -112,6 +112,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Batch]] = {
         ),
         lambda: (numbers(6, 3, 16, 16).contiguous(memory_format=torch.channels_last),),
     ),
+    "batch norm of rows that were turned": (  # the layer after it copies what is not in order
+        lambda: nn.Sequential(Turned(nn.BatchNorm1d(8)), nn.Linear(8, 5)),
+        lambda: (numbers(6, 9, 8),),
+    ),
     "group norm": (
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.SiLU(), nn.InstanceNorm2d(8), nn.PixelShuffle(2)
@@ -313,6 +317,18 @@ def evaluation(model_and_batch: tuple[Callable[[], nn.Module], Batch], context: 
         del output
 
     return run
+
+
+class Turned(nn.Module):
+    """A layer for channels first, where they are last."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned: torch.Tensor = self.layer(x.transpose(1, 2))
+        return turned.transpose(1, 2)
 
 
 class Checkpointed(nn.Module):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -154,6 +155,19 @@ def test_an_index_by_a_known_mask_has_its_gradient(gpus: VirtualGpus) -> None:
         torch.autograd.backward(x[index].sum())
         assert x.grad is not None
         assert x.grad.get_device() == 0
+
+
+@pytest.mark.parametrize("places", [[-1, 0], (1, 0), range(2), np.array([2, 1]), [True, False, True], []])
+def test_places_that_are_listed_pick_known_numbers(gpus: VirtualGpus, places: Any) -> None:
+    """As `pad_token_id in input_ids[:, [-1, 0]]` does, by which models warn of padding without a mask."""
+    assert len(gpus) == 2
+    ids = torch.tensor([[5, 6, 0], [7, 8, 9]])
+    there = ids.cuda()
+    assert there[:, places].tolist() == ids[:, places].tolist()
+    assert (0 in there[:, places]) == (0 in ids[:, places])
+    there[:, places] = 4
+    ids[:, places] = 4
+    assert there.tolist() == ids.tolist()
 
 
 def test_all_equal_elements_of_any_number_take_no_memory(gpus: VirtualGpus) -> None:

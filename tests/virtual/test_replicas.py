@@ -241,5 +241,9 @@ def test_a_parameter_without_elements_is_on_its_replicas_gpu(storage) -> None:
             assert self.registers.device == x.device
             return torch.cat([self.registers, self.word + x])
 
-    with virtual_gpus(2, storage=storage), torch.no_grad():
-        assert nn.DataParallel(Tokens().cuda())(torch.ones(4, 8)).shape == (4, 8)
+    with virtual_gpus(2, storage=storage):
+        model = nn.DataParallel(Tokens().cuda())
+        result = model(torch.ones(4, 8))
+        assert result.shape == (4, 8)
+        result.sum().backward()
+        assert model.module.registers.grad.device == torch.device("cuda:0")

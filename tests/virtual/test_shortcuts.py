@@ -38,6 +38,7 @@ CALLS: list[tuple[Any, tuple[Any, ...]]] = [
     (aten.add.Tensor, (meta(2, 3), meta(3, 2).t())),
     (aten.add.Tensor, (meta(2, 3), meta())),
     (aten.add.Tensor, (meta(2, 3, dtype=HALF), meta())),
+    (aten.add.Tensor, (0.5, meta(2, 3))),
     (aten.div.Tensor, (meta(2, 3, dtype=torch.int64), meta(2, 3, dtype=torch.int64))),
     (aten.select_backward.default, (meta(2, 4), [2, 3, 4], 1, 2)),
     (aten.mul.Tensor, (meta(2, 3, dtype=torch.int64), 2)),

@@ -2,7 +2,8 @@
 
     build.py         the model that a name means
     sizes.py         the sizes of the models that people name most often, so that no network is needed
-    huggingface.py   transformers: an architecture by its configuration, and the inputs that it takes
+    huggingface.py   transformers: an architecture by its configuration
+    asked.py         the inputs that a model of transformers asks for
     images.py        torchvision and timm
 
 Each returns what a user's own factory may: the model, and a function from a batch size to its inputs.

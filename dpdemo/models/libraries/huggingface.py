@@ -1,23 +1,20 @@
 """Models of transformers by their configuration, without weights, and the inputs that training gives them."""
 
 import difflib
-import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from dpdemo.errors import UsageError
 from dpdemo.models.libraries import Inputs, InputSizes
+from dpdemo.models.libraries.asked import inputs_asked, text_config
 from dpdemo.models.libraries.sizes import SIZES, find_sized
 
-_Named = Callable[[int], dict[str, Any]]
-_SEQ_LEN, _SECONDS_OF_SOUND, _RATE = 512, 1, 16000
 _LETTERS = 32  # of a model that hears letters, as Wav2Vec2Config has it
-_WORD = 3  # past the ids of most special tokens
+_STEPS = 24  # of a time series that are foretold: a day's, as the examples of transformers have it
 _FAMILIES = (
     ("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
     ("speech", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"),
@@ -27,7 +24,12 @@ _FAMILIES = (
     ("sound", "MODEL_FOR_CTC_MAPPING_NAMES"),
     ("sound class", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"),
     ("segmentation", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES"),
+    ("film", "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES"),
+    ("caption", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES"),
     ("any", "MODEL_MAPPING_NAMES"),
+    ("any", "MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES"),
+    ("any", "MODEL_FOR_KEYPOINT_DETECTION_MAPPING_NAMES"),
+    ("any", "MODEL_FOR_IMAGE_MATTING_MAPPING_NAMES"),
 )
 """What models are for, with transformers' table of the classes that have a loss for it."""
 
@@ -43,7 +45,7 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
     family, kind = _class_of(config, where)
     if kind.config_class is config.sub_configs.get("text_config"):  # the text half of a model for more
         config = config.get_text_config()
-    for part in (config, _of_text(config)):
+    for part in (config, text_config(config)):
         part.use_cache = False  # as in training; and DataParallel cannot gather a cache
         if family in {"sound class", "image"} and getattr(part, "pad_token_id", 0) is None:
             part.pad_token_id = 0
@@ -51,6 +53,11 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
         config.decoder_start_token_id = 0
     if family == "sound" and getattr(config, "vocab_size", 0) is None:
         config.vocab_size = _LETTERS
+    if getattr(config, "image_token_index", 0) is None:  # a word that stands for an image: the last one
+        config.image_token_index = text_config(config).vocab_size - 1
+    if getattr(config, "prediction_length", 0) is None:
+        config.prediction_length = _STEPS
+        config.context_length = config.context_length or _STEPS
     if config.is_encoder_decoder and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     try:
@@ -62,15 +69,7 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
             hint="does its configuration leave values open? write them in a file: transformers:config.json",
         ) from error
     install_hooks(model)
-    return model, _inputs(family, config, model, sizes)
-
-
-def _of_text(config: Any) -> Any:
-    """Return the part of a configuration that describes texts; the decoder's, if it has one."""
-    try:
-        return config.get_text_config()
-    except ValueError:
-        return config.get_text_config(decoder=True)
+    return model, inputs_asked(family, config, model, sizes)
 
 
 def _config(name: str, where: str) -> Any:
@@ -119,13 +118,13 @@ def _class_of(config: Any, where: str) -> tuple[str, Any]:
     import transformers
     from transformers.models.auto import modeling_auto
 
-    tables = {family: getattr(modeling_auto, table) for family, table in _FAMILIES}
     named = (getattr(config, "architectures", None) or [None])[0]
-    for family, table in tables.items():
-        found = table.get(config.model_type)
+    for family, table in _FAMILIES:
+        found = getattr(modeling_auto, table, {}).get(config.model_type)
         found = found[0] if isinstance(found, (list, tuple)) else found
         if found is not None and (named in {None, found} or family == "any"):
-            name = named or found
+            forecasting = found.removesuffix("Model") + "ForPrediction"  # in no table, and it has a loss
+            name = named or (forecasting if hasattr(transformers, forecasting) else found)
             return _family_of(name, family), getattr(transformers, name)
     if named is not None and hasattr(transformers, named):
         return _family_of(named, "any"), getattr(transformers, named)
@@ -166,94 +165,3 @@ def install_hooks(model: nn.Module) -> bool:
     for module in without:
         maybe_install_capturing_hooks(module)
     return bool(without)
-
-
-def _inputs(family: str, config: Any, model: Any, sizes: InputSizes) -> Inputs:
-    main = getattr(model, "main_input_name", "")
-    asked = inspect.signature(model.forward).parameters
-    if main.startswith("pixel_values") or (family in {"image", "segmentation"} and main != "input_ids"):
-        return _of_images(family, config, main, sizes)
-    if family in {"speech", "sound", "sound class"}:
-        return _of_sounds(family, config, model)
-    is_read_as_text = hasattr(config, "image_token_id") or hasattr(config, "image_token_index")
-    has_sizes = hasattr(config, "vision_config") or hasattr(config, "image_size")
-    if "pixel_values" in asked and has_sizes and not is_read_as_text:
-        return _of_pairs(config, asked, sizes)
-    return _of_texts("text class" if family == "image" else family, config, sizes)
-
-
-def _of_pairs(config: Any, asked: Collection[str], sizes: InputSizes) -> _Named:
-    """Make texts and images, which models like CLIP hold against each other: their loss is of all pairs."""
-    texts = _of_texts("any", config, sizes)
-    images = _of_images("any", getattr(config, "vision_config", config), "pixel_values", sizes)
-
-    def make(rows: int) -> dict[str, object]:
-        both = {**texts(rows), **images(rows)}
-        return both | {"return_loss": True} if "return_loss" in asked else both
-
-    return make
-
-
-def _of_texts(family: str, config: object, sizes: InputSizes) -> _Named:
-    text = _of_text(config)
-    words = getattr(text, "vocab_size", None) or 100
-    positions = getattr(text, "max_position_embeddings", None) or _SEQ_LEN
-    length = sizes.seq_len or (min(_SEQ_LEN, positions) if positions > 0 else _SEQ_LEN)
-
-    def make(rows: int) -> dict[str, torch.Tensor]:
-        ids = torch.full((rows, length), min(_WORD, words - 1))
-        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if family in {"causal", "masked", "seq2seq"}:
-            return given | {"labels": ids.clone()}
-        return given | ({"labels": torch.zeros(rows, dtype=torch.int64)} if family == "text class" else {})
-
-    return make
-
-
-def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> _Named:
-    """Make images, or films where the configuration says of how many images: under the name that is asked."""
-    backbone = getattr(config, "backbone_config", None)
-    found: Any = sizes.image_size or _first(config, "image_size", "crop_size")
-    found = found or getattr(backbone, "image_size", None) or 224
-    height, width = (found, found) if isinstance(found, int) else tuple(found)
-    channels = _first(config, "num_channels", "in_chans") or 3
-    frames = _first(config, "num_frames", "frames_per_clip")
-    shape = (*((frames,) if frames else ()), channels, height, width)
-
-    def make(rows: int) -> dict[str, torch.Tensor]:
-        label = (rows, height, width) if family == "segmentation" else (rows,)
-        pixels = torch.empty(rows, *shape, device="meta")
-        is_labelled = family in {"image", "segmentation"}  # boxes are lists of dicts, which nothing can split
-        return {name if name.startswith("pixel_values") else "pixel_values": pixels} | (
-            {"labels": torch.zeros(label, dtype=torch.int64)} if is_labelled else {}
-        )
-
-    return make
-
-
-def _first(config: object, *names: str) -> Any:
-    """Return the first value that a configuration, or that of its encoder, has under any of these names."""
-    parts = (config, getattr(config, "encoder_config", None))
-    found = [getattr(part, name, None) for part in parts for name in names]
-    return next((value for value in found if value), None)
-
-
-def _of_sounds(family: str, config: Any, model: Any) -> _Named:
-    name = getattr(model, "main_input_name", "input_values")
-    bins = _first(config, "num_mel_bins", "feature_projection_input_dim", "input_dim") or 80
-    if name == "input_values":
-        shape: tuple[int, ...] = (_SECONDS_OF_SOUND * _RATE,)
-        if config.model_type == "audio-spectrogram-transformer":
-            shape = (config.max_length, bins)
-    elif config.model_type == "whisper":
-        shape = (bins, 2 * config.max_source_positions)
-    else:
-        shape = (_SECONDS_OF_SOUND * 100, bins)
-
-    def make(rows: int) -> dict[str, torch.Tensor]:
-        labels = torch.zeros(rows, dtype=torch.int64)
-        if family != "sound class":
-            labels = torch.ones(rows, 10, dtype=torch.int64)
-        return {name: torch.empty(rows, *shape, device="meta"), "labels": labels}
-
-    return make

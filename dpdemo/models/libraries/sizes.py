@@ -67,6 +67,18 @@ _BART = {
     "decoder_ffn_dim": 3072, "encoder_attention_heads": 12, "decoder_attention_heads": 12,
 }  # fmt: skip
 
+_DEEPSEEK_LITE = {
+    "moe_intermediate_size": 1408, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
+    "num_experts_per_tok": 6, "first_k_dense_replace": 1,
+}  # fmt: skip
+_ESM = {
+    "max_position_embeddings": 1026,
+    "position_embedding_type": "rotary",
+    "pad_token_id": 1,
+    "mask_token_id": 32,
+}
+
 SIZES: dict[str, Sized] = {
     "gpt2": _gpt2(768, 12, 12),
     "gpt2-medium": _gpt2(1024, 24, 16),
@@ -98,6 +110,9 @@ SIZES: dict[str, Sized] = {
     "xlm-roberta-base": _bert("xlm-roberta", 768, 12, 250002, **_ROBERTA),
     "xlm-roberta-large": _bert("xlm-roberta", 1024, 24, 250002, **_ROBERTA),
     "distilbert-base-uncased": Sized("distilbert", {}),
+    "facebook/esm2_t33_650M_UR50D": Sized(
+        "esm", {**_bert("esm", 1280, 33, 33).sizes, "num_attention_heads": 20, **_ESM}
+    ),
     "meta-llama/Llama-2-7b-hf": _llama("llama", 4096, 11008, 32, 32, 32, 32000),
     "meta-llama/Llama-2-13b-hf": _llama("llama", 5120, 13824, 40, 40, 40, 32000),
     "meta-llama/Llama-2-70b-hf": _llama("llama", 8192, 28672, 80, 64, 8, 32000),
@@ -118,6 +133,7 @@ SIZES: dict[str, Sized] = {
     "Qwen/Qwen2.5-7B": _llama("qwen2", 3584, 18944, 28, 28, 4, 152064),
     "Qwen/Qwen3-0.6B": _llama("qwen3", 1024, 3072, 28, 16, 8, 151936, head_dim=128, **_TIED),
     "Qwen/Qwen3-8B": _llama("qwen3", 4096, 12288, 36, 32, 8, 151936, head_dim=128),
+    "deepseek-ai/DeepSeek-V2-Lite": _llama("deepseek_v2", 2048, 10944, 27, 16, 16, 102400, **_DEEPSEEK_LITE),
     "microsoft/phi-2": _llama("phi", 2560, 10240, 32, 32, 32, 51200, partial_rotary_factor=0.4),
     "t5-small": _t5(512, 2048, 6, 8),
     "t5-base": _t5(768, 3072, 12, 12),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from dpdemo.virtual.ops.known import numbers_of
 
@@ -53,13 +54,26 @@ def _like_second(_: Tensor, data: Tensor, *__: Any, **___: Any) -> Tensor:
     return torch.empty_like(data)
 
 
-@shape_of(aten.native_batch_norm.default, why="in evaluation nothing is kept, by cuDNN and the CPU alike")
+@shape_of(
+    aten.native_batch_norm.default,
+    why="cuDNN and the CPU write rows in order, whatever the input's, and keep nothing in evaluation",
+)
 def _batch_norm(data: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    results: tuple[Tensor, ...] = aten.native_batch_norm.default(data, *args)
+    _, *kept = aten.native_batch_norm.default(data, *args)
+    result = torch.empty_like(data, memory_format=suggest_memory_format(data))
     is_training = args[4]
-    if is_training:
-        return results
-    return results[0], data.new_empty(0), data.new_empty(0)
+    return (result, *kept) if is_training else (result, data.new_empty(0), data.new_empty(0))
+
+
+@shape_of(
+    aten.native_batch_norm_backward.default,
+    why="cuDNN and the CPU write rows in order here too, and no gradient that is not wanted",
+)
+def _batch_norm_backward(grad: Tensor, data: Tensor, *args: Any) -> tuple[Tensor | None, ...]:
+    _, *others = aten.native_batch_norm_backward.default(grad, data, *args)
+    results = (torch.empty_like(data, memory_format=suggest_memory_format(data)), *others)
+    wanted = args[-1]
+    return tuple(result if is_wanted else None for result, is_wanted in zip(results, wanted, strict=True))
 
 
 @shape_of(

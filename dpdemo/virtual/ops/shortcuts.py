@@ -48,7 +48,8 @@ def _are_alike_but_for_shape(first: Any, others: tuple[Any, ...]) -> bool:
 
     Then the result is contiguous, too: TensorIterator swaps no dimensions of such operands.
     """
-    if len(others) != 1 or not isinstance(others[0], torch.Tensor) or not first.is_floating_point():
+    are_two = len(others) == 1 and isinstance(first, torch.Tensor) and isinstance(others[0], torch.Tensor)
+    if not are_two or not first.is_floating_point():  # `1 + tensor` has a number first
         return False
     other = others[0]
     is_lone = not first.dim() or not other.dim()  # its dtype may give way

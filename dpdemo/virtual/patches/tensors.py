@@ -10,7 +10,7 @@ import torch.utils.dlpack
 from dpdemo.virtual import kinds
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.patches.applying import Attribute, Patch, group
-from dpdemo.virtual.standins import factories, storages, tensor, wrappers
+from dpdemo.virtual.standins import factories, indexing, storages, tensor, wrappers
 
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
@@ -36,7 +36,7 @@ def tensor_methods() -> list[Patch]:
             type=tensor.type_,
             type_as=tensor.type_as,
             copy_=tensor.copy_,
-            __setitem__=tensor.setitem,
+            __setitem__=indexing.setitem,
             new_tensor=tensor.new_tensor,
             new=tensor.new,
         ),
@@ -120,6 +120,9 @@ def readers(session: Session) -> list[Patch]:
     }
     return [
         *group(torch.Tensor, why, **reading, __format__=numberless.format_),
+        *group(
+            torch.Tensor, "C++ makes a list in an index without its numbers", __getitem__=indexing.getitem
+        ),
         *group(
             torch.nn.Parameter,
             "a parameter has no numbers on the host either",

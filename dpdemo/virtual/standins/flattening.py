@@ -37,15 +37,15 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
 
 def unflatten(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Stand in for `torch._C._nn.unflatten_dense_tensors`."""
-    if device_index(whole) is None or not _are_plain((whole, *tensors)):
-        parts: list[Tensor] = unflatten_by_pytorch(whole, tensors)
-        return parts
-    with torch._C._DisableTorchDispatch():
+    index = device_index(whole)
+    if index is not None and _are_plain((whole, *tensors)):
+        with torch._C._DisableTorchDispatch():
+            parts: list[Tensor] = unflatten_by_pytorch(whole, tensors)
+    else:
         parts = unflatten_by_pytorch(whole, tensors)
-    session, index = the_session(), device_index(whole)
-    for part in parts:
+    for part in parts if index is not None else ():
         if not part.numel():  # of no storage: C++ makes it anew
-            stamp(part, session, index)  # type: ignore[arg-type] # not None: seen above
+            stamp(part, the_session(), index)  # type: ignore[arg-type] # not None: it has parts
     return parts
 
 

@@ -195,7 +195,7 @@ def record_stream(self: torch.Tensor, stream: Any) -> None:
         )
 
 
-def _beside(self: torch.Tensor, value: Any) -> Any:
+def beside(self: torch.Tensor, value: Any) -> Any:
     """Bring `value` to where `self` is, so that its gradient will travel back to its own device."""
     if isinstance(value, _Tensor):
         home = device_index(self)
@@ -207,39 +207,7 @@ def _beside(self: torch.Tensor, value: Any) -> Any:
 
 def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
     """Stand in for `Tensor.copy_`, whose operands may be on two devices."""
-    return torch._C.TensorBase.copy_(self, _beside(self, src), non_blocking)
-
-
-def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
-    """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
-    if isinstance(value, (int, float, complex)) and is_without_numbers() and self.is_meta:
-        value = torch.full((), value, dtype=self.dtype)  # C++ would make as many numbers of it as it fills
-    if _is_plain_index(index):  # else it is an `index_put_`, whose value must be where `self` is
-        value = _beside(self, value)
-    elif not isinstance(value, _Tensor) and (home := device_index(self)) is not None:
-        index = _moved_index(index, home)  # which an `index_put_` takes; from 2.15 on C++ may not choose one
-    torch._C.TensorBase.__setitem__(self, index, value)
-
-
-def _moved_index(index: Any, home: int) -> Any:
-    """Bring the CPU tensors of an index to a GPU, as CUDA's `index_put_` does itself."""
-    if isinstance(index, tuple):
-        return tuple(_moved_index(item, home) for item in index)
-    is_on_cpu = isinstance(index, _Tensor) and index.dim() > 0 and device_index(index) is None
-    return move(index, home) if is_on_cpu else index
-
-
-def _is_plain_index(index: Any) -> bool:
-    """Return whether an index picks a view: numbers, slices and the like, no tensors or lists."""
-    items = index if isinstance(index, tuple) else (index,)
-    return all(
-        item is None or item is Ellipsis or isinstance(item, (int, slice)) or _is_number(item)
-        for item in items
-    )
-
-
-def _is_number(item: Any) -> bool:
-    return isinstance(item, _Tensor) and item.dim() == 0 and not item.dtype.is_floating_point
+    return torch._C.TensorBase.copy_(self, beside(self, src), non_blocking)
 
 
 @_overridable("type_as")
