@@ -78,6 +78,7 @@ def deep_copy(model: nn.Module) -> nn.Module:
     memo: dict[int, object] = {}
     for tensor in _results_in(model):
         memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    memo.update(_parameters_on_the_host(model))
     copying = _FunctionCopies(model)
     quick = [kind for kind in {type(module) for module in model.modules()} if _is_copied_by_its_state(kind)]
     with applied(
@@ -102,6 +103,16 @@ def deep_copy(model: nn.Module) -> nn.Module:
 
 _DISPATCH: object = vars(copy)["_deepcopy_dispatch"]
 _WITHOUT_TENSORS = (bool, int, float, str, type(None))
+
+
+def _parameters_on_the_host(model: nn.Module) -> dict[int, object]:
+    """Copy parameters as `Parameter.__deepcopy__` does; on the host no virtual GPU has to see it."""
+    with torch._C._DisableTorchDispatch():
+        return {
+            id(one): nn.Parameter(one.detach().clone(memory_format=torch.preserve_format), one.requires_grad)
+            for one in model.parameters()
+            if type(one) is nn.Parameter and one.device.type == "cpu"
+        }
 
 
 def _is_copied_by_its_state(kind: type[nn.Module]) -> bool:
@@ -158,7 +169,9 @@ _LOCKS: tuple[tuple[type, Callable[..., object]], ...] = (
 def _results_in(model: nn.Module) -> Iterator[torch.Tensor]:
     """List the tensors that a forward left on a model, as weight norm's hook does: they are no leaves."""
     for module in model.modules():
-        for value in vars(module).values():
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_modules"):
+                continue  # those are leaves, and the modules come by themselves
             if type(value) not in _WITHOUT_TENSORS and not (isinstance(value, dict) and not value):
                 yield from (tensor for tensor in tensors_in(value) if not tensor.is_leaf)
 
@@ -167,8 +180,12 @@ class _FunctionCopies:
     """Copies functions that close over a part of one model; `copy.deepcopy` takes functions as they are."""
 
     def __init__(self, model: nn.Module) -> None:
-        parts = [*model.modules(), *model.parameters(), *model.buffers()]
-        self._parts = {id(part) for part in parts}
+        self._model = model
+
+    @functools.cached_property
+    def _parts(self) -> set[int]:
+        parts = [*self._model.modules(), *self._model.parameters(), *self._model.buffers()]
+        return {id(part) for part in parts}
 
     def copy(self, function: types.FunctionType, memo: dict[int, object]) -> object:
         """Copy a function whose closure or defaults lead to the model, and leave any other."""
