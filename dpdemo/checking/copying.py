@@ -170,9 +170,9 @@ def _results_in(model: nn.Module) -> Iterator[torch.Tensor]:
     """List the tensors that a forward left on a model, as weight norm's hook does: they are no leaves."""
     for module in model.modules():
         for name, value in vars(module).items():
-            if name in ("_parameters", "_modules"):
-                continue  # those are leaves, and the modules come by themselves
-            if type(value) not in _WITHOUT_TENSORS and not (isinstance(value, dict) and not value):
+            if name == "_modules" or type(value) in _WITHOUT_TENSORS:
+                continue  # modules come by themselves
+            if not (isinstance(value, dict) and not value):
                 yield from (tensor for tensor in tensors_in(value) if not tensor.is_leaf)
 
 
