@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
-from dpdemo.checking.closeness import same_numbers
+from dpdemo.checking.closeness import copy_of, same_numbers, unseen
 from dpdemo.checking.evidence import UNEQUAL, LossGradients
 from dpdemo.observation.tree import entries, flatten, rebuild, tensors_in, with_parts
 from dpdemo.weighting import LossParts
@@ -205,13 +205,16 @@ def is_coarse(value: object) -> bool:
 
 def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = False) -> Gradients:
     """Compare the parameters' gradients of two models that are alike."""
-    pairs = list(zip(_gradients(single), _gradients(parallel), strict=True))
-    size = sum(_dot(one, one) for one, _ in pairs)
-    difference = sum(_dot(other - one, other - one) for one, other in pairs)
+    alone, split = _gradients(single), _gradients(parallel)
+    pairs = list(zip(alone, split, strict=True))
+    with unseen([*alone, *split]):
+        size = sum(_dot(one, one) for one, _ in pairs)
+        difference = sum(_dot(gap, gap) for gap in (other - one for one, other in pairs))
+        others_size = sum(_dot(other, other) for _, other in pairs)
     loose = _OF_GRADIENTS * whole_model_tolerance("bfloat16" if coarse else "float32").relative
     return Gradients(
         equal=math.sqrt(difference) <= loose * math.sqrt(size) + 1e-6 if math.isfinite(difference) else False,
-        finite=math.isfinite(sum(_dot(other, other) for _, other in pairs)),
+        finite=math.isfinite(others_size),
         single_finite=math.isfinite(size),
     )
 
@@ -233,9 +236,10 @@ def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path:
         parallel.zero_grad()
         backward(result, path, [float(index == other) for other in range(count)])
         of_each.append(_gradients(parallel))
-    square = _inner(alone, alone)
-    products = tuple(tuple(_inner(one, other) for other in of_each) for one in of_each)
-    dots = tuple(_inner(one, alone) for one in of_each)
+    with unseen([*alone, *itertools.chain(*of_each)]):
+        square = _inner(alone, alone)
+        products = tuple(tuple(_inner(one, other) for other in of_each) for one in of_each)
+        dots = tuple(_inner(one, alone) for one in of_each)
     known = all(map(math.isfinite, (square, *dots, *itertools.chain(*products))))
     if not known or square <= 0:
         return None
@@ -256,15 +260,16 @@ def _dot(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _gradients(model: nn.Module) -> list[torch.Tensor]:
-    found = [
-        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    """Copy a model's gradients, as numbers on the CPU; a parameter without one has zeros."""
+    return [
+        _as_real(copy_of(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad))
         for parameter in model.parameters()
     ]
-    return [_as_real(one.detach().cpu()) for one in found]
 
 
 def _as_real(gradient: torch.Tensor) -> torch.Tensor:
     """Give a gradient as real numbers of float32 or more; a complex number has two."""
     if gradient.is_complex():
         gradient = torch.view_as_real(gradient.resolve_conj())
-    return gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+    wide = torch.promote_types(gradient.dtype, torch.float32)
+    return gradient if gradient.dtype == wide else gradient.to(wide)

@@ -5,6 +5,7 @@ import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,21 +33,6 @@ def states() -> States:
     )
 
 
-def same(one: States, other: States) -> bool:
-    """Return whether nothing was drawn between the one and the other."""
-    return (
-        all(map(torch.equal, (one.cpu, *one.gpus), (other.cpu, *other.gpus)))
-        and one.python == other.python
-        and _same_numpy(one.numpy, other.numpy)
-    )
-
-
-def _same_numpy(one: tuple[Any, ...] | None, other: tuple[Any, ...] | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one[1].tobytes() == other[1].tobytes() and one[2:] == other[2:]
-
-
 def seed_all() -> None:
     """Start all generators alike."""
     torch.default_generator.manual_seed(SEED)  # torch.manual_seed asks each kind of device
@@ -54,6 +40,47 @@ def seed_all() -> None:
     random.seed(SEED)
     if _numpy() is not None:
         _numpy().seed(SEED)
+
+
+def have_drawn() -> bool:
+    """Return whether any number was drawn since `seed_all`."""
+    is_at_start = (
+        _is_at_start(torch.default_generator)
+        and all(map(_is_gpu_at_start, torch.cuda.default_generators))
+        and random.getstate() == _started_python()
+        and (_numpy() is None or _is_numpy_at_start())
+    )
+    return not is_at_start
+
+
+def _is_gpu_at_start(generator: Any) -> bool:
+    if generator.draws_as_cpu:
+        return _is_at_start(generator)
+    return bool(generator.initial_seed() == SEED and generator.get_offset() == 0)
+
+
+def _is_at_start(generator: torch.Generator) -> bool:
+    return torch.equal(generator.get_state(), _started_cpu())
+
+
+def _is_numpy_at_start() -> bool:
+    now, start = _numpy().get_state(), _started_numpy()
+    return bool(now[1].tobytes() == start[1].tobytes() and now[2:] == start[2:])
+
+
+@cache
+def _started_cpu() -> torch.Tensor:
+    return torch.Generator().manual_seed(SEED).get_state()
+
+
+@cache
+def _started_python() -> Any:
+    return random.Random(SEED).getstate()  # noqa: S311 - it is compared, and draws nothing
+
+
+@cache
+def _started_numpy() -> Any:
+    return _numpy().RandomState(SEED).get_state()
 
 
 @contextlib.contextmanager

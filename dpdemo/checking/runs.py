@@ -135,7 +135,6 @@ class Runner:
         core = model.module if isinstance(model, nn.DataParallel) else model
         ran.before = state.snapshot(core)
         randomness.seed_all()
-        numbers_before = randomness.states()
         versions = [parameter._version for parameter in core.parameters()]
         with warnings.catch_warnings(record=True) as caught, self._context():
             warnings.simplefilter("always")
@@ -144,7 +143,7 @@ class Runner:
                     ran.result = (means_of_parts(model(*args, **kwargs)),)
             except Exception as error:  # noqa: BLE001 - the user's model may raise anything
                 ran.error = raised("replica", error)
-        ran.used_random = not randomness.same(numbers_before, randomness.states())
+        ran.used_random = randomness.have_drawn()
         ran.writes_parameters = versions != [parameter._version for parameter in core.parameters()]
         ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)

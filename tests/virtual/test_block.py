@@ -14,7 +14,7 @@ from dpdemo.arithmetic.cards import VIRTUAL
 from dpdemo.virtual import VirtualGpuError, is_active, patches, state, virtual_gpus
 from dpdemo.virtual.block import _open
 from dpdemo.virtual.ops.casting import Autocast
-from dpdemo.virtual.patches.applying import Patch, attributes
+from dpdemo.virtual.patches.applying import Patch, applied, attributes
 
 ABSENT = object()
 
@@ -63,6 +63,31 @@ def test_an_exception_while_patching_puts_back_what_was_replaced(monkeypatch: py
         pass
     assert changed(before) == []
     assert not is_active()
+
+
+class Stubborn:
+    """Lets its attribute be changed once."""
+
+    value = 0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self):
+            raise PermissionError(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise PermissionError(name)
+
+
+def test_what_cannot_be_put_back_keeps_nothing_else_from_going_back() -> None:
+    before, after = {"a": 1}, {"a": 1}
+    owners = (before, Stubborn(), Stubborn(), after)
+    with (
+        pytest.raises(PermissionError, match="value"),
+        applied([Patch(owner, "a" if isinstance(owner, dict) else "value", 2, "") for owner in owners]),
+    ):
+        assert before["a"] == after["a"] == 2
+    assert before["a"] == after["a"] == 1
 
 
 def test_every_patch_says_why() -> None:

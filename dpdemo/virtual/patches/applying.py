@@ -42,13 +42,25 @@ def group(owner: Any, why: str, **values: Any) -> list[Patch]:
 @contextlib.contextmanager
 def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Apply `patches`, and put everything back on the way out, last first."""
-    with contextlib.ExitStack() as undo:
+    undo: list[tuple[Any, Any, Any]] = []  # an ExitStack would cost as much as the patches themselves
+    try:
         for patch in patches:
             before = attributes(patch.owner).get(patch.name, _ABSENT)
             _put(patch.owner, patch.name, patch.value)
-            undo.callback(_put, patch.owner, patch.name, before)
-        undo.callback(torch.accelerator.get_device_capability.cache_clear)
+            undo.append((patch.owner, patch.name, before))
         yield
+    finally:
+        torch.accelerator.get_device_capability.cache_clear()
+        _put_back(undo)
+
+
+def _put_back(undo: list[tuple[Any, Any, Any]]) -> None:
+    try:
+        while undo:
+            _put(*undo.pop())
+    except BaseException:
+        _put_back(undo)  # what fails, or Ctrl-C, keeps no other attribute from going back
+        raise
 
 
 def attributes(owner: Any) -> Any:

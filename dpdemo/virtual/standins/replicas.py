@@ -112,6 +112,8 @@ class ReplicaThread(threading.Thread):
     def _give_turn(self) -> None:
         """Wait until the replica at work ends or waits; with a nested call that is the innermost one."""
         self.join(_POLL_S)
+        if not self.is_alive():  # as nearly always: then there is nothing to judge, and looking costs
+            return
         watch = _Watch(self)
         while self.is_alive():
             at_work = self._innermost()

@@ -1,0 +1,79 @@
+"""Copies of a model are those that `copy.deepcopy` makes, though most of them are made in a quicker way."""
+
+import copy
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from dpdemo.checking.copying import deep_copy
+from dpdemo.checking.state import same, snapshot
+
+
+class Stated(nn.Linear):
+    """Says itself what its state is, and makes new objects for it."""
+
+    def __getstate__(self):
+        return {**vars(self), "sizes": [self.in_features, self.out_features], "notes": OrderedDict()}
+
+
+class Listed(nn.Linear):
+    """Has a state that is no dict."""
+
+    def __getstate__(self):
+        return list(vars(self).items())
+
+    def __setstate__(self, state):
+        super().__setstate__(dict(state))
+
+
+class Reduced(nn.Linear):
+    """Says itself how it is copied."""
+
+    def __reduce_ex__(self, protocol):
+        return nn.Identity, ()
+
+
+def ringed():
+    """Build a model of which one part holds another, and two share a dict of hooks and a container."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.LSTM(4, 4))
+    object.__setattr__(model[0], "after", model[1])
+    model[1]._forward_hooks = model[0]._forward_hooks
+    model[1].seen = model[0].seen = [torch.ones(2)]
+    return model
+
+
+def test_parts_that_are_shared_are_shared_in_the_copy():
+    model = ringed()
+    twin = deep_copy(model)
+    assert twin[0].after is twin[1] is not model[1]
+    assert twin[0]._forward_hooks is twin[1]._forward_hooks is not model[0]._forward_hooks
+    assert twin[0].seen is twin[1].seen is not model[0].seen
+
+
+def test_what_states_make_anew_is_not_shared():
+    twin = deep_copy(nn.Sequential(*(Stated(2, 3) for _ in range(50))))
+    assert len({id(part.notes) for part in twin}) == 50
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        ringed,
+        lambda: nn.Sequential(*(Stated(2, size) for size in range(1, 50))),
+        lambda: Listed(2, 3),
+        lambda: nn.Sequential(Reduced(2, 3), Reduced(2, 3)),
+        lambda: nn.TransformerEncoderLayer(4, 2),
+        lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)),
+        lambda: nn.ParameterDict({"a": torch.ones(3)}),
+    ],
+    ids=["ringed", "state", "list", "copied in its own way", "transformer", "parametrized", "parameters"],
+)
+def test_a_copy_is_the_one_that_python_makes(make):
+    model = make()
+    twin, pythons = deep_copy(model), copy.deepcopy(model)
+    assert [list(vars(part)) for part in twin.modules()] == [list(vars(part)) for part in pythons.modules()]
+    mine, theirs = snapshot(twin), snapshot(pythons)
+    assert mine.keys() == theirs.keys()
+    assert all(same(mine[path].value, theirs[path].value, of_one_model=False) for path in mine)
