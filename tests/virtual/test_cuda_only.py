@@ -78,6 +78,7 @@ def test_the_cpus_autocast_casts_the_cpus_tensors_alone() -> None:
     assert (here @ here).dtype is torch.float32
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")  # of PyTorch 2.11
 @pytest.mark.parametrize(
     "activities", [[ProfilerActivity.CPU, ProfilerActivity.CUDA], [ProfilerActivity.CPU], None]
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._library import simple_registry
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dpdemo.virtual.ops import dispatch, registered
@@ -55,6 +56,11 @@ def tracers() -> list[Patch]:
             FakeTensorMode,
             "it would compute what it knows on the GPU itself, which C++ does not have",
             avoid_device_init=property(wrappers.avoid_device_init),
+        ),
+        *group(
+            fake_tensor,
+            "PyTorch 2.11 would make a context of CUDA for each",
+            init_gpu_context=wrappers.init_gpu_context,
         ),
         *group(
             torch.autograd.profiler,

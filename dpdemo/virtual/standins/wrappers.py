@@ -54,6 +54,10 @@ def avoid_device_init(_: object) -> bool:
     return True
 
 
+def init_gpu_context(_: torch.device) -> None:
+    """Stand in for what makes a context of CUDA before the first fake tensor of a GPU: there is none."""
+
+
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
     """Give C++ a guard for CUDA devices that does nothing; without one the process would abort.
