@@ -44,6 +44,7 @@ How it is made, one mechanism per file, in the order to read them:
     flattening.py many tensors in one, and apart again
     runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`
     libraries.py settings of CUDA's libraries
+    visible.py   when CUDA is initialised, and which GPUs the program hid from itself by then
     streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices;
                  scripting.py: TorchScript, which asks them too
     replicas.py  replicas take turns in device order, and never hang

@@ -171,8 +171,16 @@ class Ledger:
         self.live = [0] * self.num_gpus
         self.peak = [0] * self.num_gpus
         self.gpus = [_Gpu() for _ in range(self.num_gpus)]
-        self.limits = self.limits or [None] * self.num_gpus
+        self.limits = list(self.limits) or [None] * self.num_gpus
         self.allowed = list(self.limits)
+
+    def see_only(self, visible: Sequence[int]) -> None:
+        """Keep the GPUs `visible`, in this order; nothing was booked yet."""
+        self.num_gpus = len(visible)
+        self.limits = [self.limits[index] for index in visible]
+        if self.recorder is not None:
+            self.recorder.see_first(self.num_gpus)
+        self.__post_init__()
 
     def allocate(self, index: int, nbytes: int, kind: Kind) -> int:
         """Take `nbytes` on GPU `index`, and return the number of this allocation."""

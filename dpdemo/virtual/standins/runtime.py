@@ -12,15 +12,10 @@ from typing import Any
 
 import torch
 
-from dpdemo.virtual import state
 from dpdemo.virtual.standins import streams
 from dpdemo.virtual.standins.properties import DeviceProperties, properties_of
+from dpdemo.virtual.standins.visible import start_driver
 from dpdemo.virtual.state import the_session
-
-
-def device_count() -> int:
-    """Return the number of virtual GPUs."""
-    return the_session().num_gpus
 
 
 def get_device() -> int:
@@ -31,7 +26,8 @@ def get_device() -> int:
 def set_device(index: int) -> None:
     """Make GPU `index` the calling thread's current one; a negative index changes nothing."""
     if index >= 0:
-        the_session().current.index = the_session().check_ordinal(index)
+        session = start_driver()
+        session.current.index = session.check_ordinal(index)
 
 
 def exchange_device(index: int) -> int:
@@ -54,7 +50,9 @@ def can_access_peer(device: int, peer: int) -> bool:
 
 def properties(index: int) -> DeviceProperties:
     """Return what `torch.cuda.get_device_properties` says of GPU `index`."""
-    return properties_of(the_session().card, index, the_session().total_bytes(index))
+    session = the_session()
+    total = session.total_bytes(index)
+    return properties_of(session.card, session.visible[index], total)
 
 
 def _statistics(current: int, peak: int) -> dict[str, dict[str, int]]:
@@ -138,6 +136,7 @@ def is_in_bad_fork() -> bool:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Stand in for `torch.cuda.mem_get_info`, which asks the CUDA runtime itself."""
+    torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
     return memory_info(torch.cuda._utils._get_device_index(device, optional=True))
 
 
@@ -159,8 +158,8 @@ def accelerator_stream(index: int) -> streams.VirtualStream:
 
 
 def no_device_flag() -> bool:
-    """Return whether the allocator is ready: always, in a block."""
-    return state.session is not None
+    """Return whether the allocator is ready: once CUDA is initialised."""
+    return the_session().is_initialised
 
 
 def not_capturing() -> bool:
