@@ -43,6 +43,7 @@ How it is made, one mechanism per file, in the order to read them:
     comm.py      the eight functions of `torch._C` on which DataParallel rests
     flattening.py many tensors in one, and apart again
     runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`
+    statistics.py blocks and bytes as `torch.cuda.memory_stats` has them
     libraries.py settings of CUDA's libraries
     visible.py   when CUDA is initialised, and which GPUs the program hid from itself by then
     streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices;

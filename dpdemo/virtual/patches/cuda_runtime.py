@@ -8,7 +8,7 @@ import torch
 import torch.backends.cudnn
 
 from dpdemo.virtual.patches.applying import Patch, group
-from dpdemo.virtual.standins import refusals, runtime, streams, visible
+from dpdemo.virtual.standins import refusals, runtime, statistics, streams, visible
 
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
@@ -35,9 +35,9 @@ def cuda(session: Session) -> list[Patch]:
             _cuda_maybeExchangeDevice=runtime.exchange_device,
             _cuda_synchronize=runtime.synchronize,
             _cuda_canDeviceAccessPeer=runtime.can_access_peer,
-            _cuda_memoryStats=runtime.memory_stats,
-            _cuda_resetPeakMemoryStats=runtime.reset_peak_stats,
-            _cuda_resetAccumulatedMemoryStats=runtime.reset_accumulated_stats,
+            _cuda_memoryStats=statistics.memory_stats,
+            _cuda_resetPeakMemoryStats=statistics.reset_peak_stats,
+            _cuda_resetAccumulatedMemoryStats=statistics.reset_accumulated_stats,
             _cuda_emptyCache=runtime.empty_cache,
             _cuda_ipc_collect=runtime.empty_cache,
             _cuda_getCurrentStream=runtime.get_current_stream,
@@ -108,8 +108,8 @@ def accelerator() -> list[Patch]:
         _accelerator_isAllocatorInitialized=runtime.no_device_flag,
         _accelerator_emptyCache=runtime.empty_cache,
         _accelerator_emptyHostCache=runtime.empty_cache,
-        _accelerator_getDeviceStats=runtime.memory_stats,
+        _accelerator_getDeviceStats=statistics.memory_stats,
         _accelerator_getMemoryInfo=runtime.memory_info,
-        _accelerator_resetPeakStats=runtime.reset_peak_stats,
-        _accelerator_resetAccumulatedStats=runtime.reset_accumulated_stats,
+        _accelerator_resetPeakStats=statistics.reset_peak_stats,
+        _accelerator_resetAccumulatedStats=statistics.reset_accumulated_stats,
     )

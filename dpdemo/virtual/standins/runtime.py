@@ -55,44 +55,6 @@ def properties(index: int) -> DeviceProperties:
     return properties_of(session.card, session.visible[index], total)
 
 
-def _statistics(current: int, peak: int) -> dict[str, dict[str, int]]:
-    one = {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
-    return {"all": one, "small_pool": dict.fromkeys(one, 0), "large_pool": dict(one)}
-
-
-def memory_stats(index: int) -> dict[str, Any]:
-    """Return the nested statistics that `torch.cuda.memory_stats` flattens: what is live, and its peak."""
-    session = the_session()
-    ledger = session.ledger
-    session.check_ordinal(index)
-    held = _statistics(ledger.live[index], ledger.peak[index])
-    kinds = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
-    none = _statistics(0, 0)
-    counts = ("allocation", "active", "segment", "inactive_split", "inactive_split_bytes")
-    return {
-        **dict.fromkeys(kinds, held),
-        **dict.fromkeys(counts, none),
-        "num_alloc_retries": 0,
-        "num_ooms": ledger.gpus[index].num_ooms,
-        "num_sync_all_streams": 0,
-        "num_device_alloc": 0,
-        "num_device_free": 0,
-        "max_split_size": -1,
-        "oversize_allocations": none["all"],
-        "oversize_segments": none["all"],
-    }
-
-
-def reset_peak_stats(index: int) -> None:
-    """Let the peak start again from what is live."""
-    the_session().ledger.reset_peak(the_session().check_ordinal(index))
-
-
-def reset_accumulated_stats(index: int) -> None:
-    """Reset the running totals; none are kept."""
-    the_session().check_ordinal(index)
-
-
 def memory_info(index: int | None = None) -> tuple[int, int]:
     """Return the free and the total bytes of GPU `index`."""
     session = the_session()
