@@ -47,7 +47,7 @@ How it is made, one mechanism per file, in the order to read them:
     libraries.py settings of CUDA's libraries
     visible.py   when CUDA is initialised, and which GPUs the program hid from itself by then
     streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices;
-                 scripting.py: TorchScript, which asks them too
+                 scripting.py: TorchScript, which asks them too; placed.py: its files
     replicas.py  replicas take turns in device order, and never hang
     threads.py   new threads see the GPUs too
     needs.py     the private names of PyTorch that all this calls
