@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -79,3 +84,18 @@ def test_the_summary_has_a_line_for_them() -> None:
     )
     assert [part.strip() for part in line.split("|")[1:-1]] == ["Allocations", "7", "7", "7", "0"]
     del kept
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        torch.cuda.memory_allocated,
+        torch.cuda.reset_peak_memory_stats,
+        torch.cuda.reset_accumulated_memory_stats,
+        torch.cuda.memory_summary,
+    ],
+)
+def test_a_gpu_that_is_not_there_is_the_allocators_own_error(ask: Callable[[int], object]) -> None:
+    torch.cuda.init()
+    with pytest.raises(RuntimeError, match=r"^Invalid device argument 9: did you call init\?$"):
+        ask(9)

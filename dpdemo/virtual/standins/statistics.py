@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from dpdemo.virtual.ledger import Pool
-from dpdemo.virtual.state import the_session
+from dpdemo.virtual.state import Session, the_session
 
 Counts = dict[str, int]
 
 
 def memory_stats(index: int) -> dict[str, Any]:
     """Return the nested statistics that `torch.cuda.memory_stats` flattens."""
-    session = the_session()
-    session.check_ordinal(index)
+    session = _session_with(index)
     gpu = session.ledger.gpus[index]
     small, large = gpu.pools
     blocks = _statistic(_blocks(small), _blocks(large), gpu.most_blocks)
@@ -41,14 +40,20 @@ def memory_stats(index: int) -> dict[str, Any]:
 
 def reset_peak_stats(index: int) -> None:
     """Let the peaks start again from what is live."""
-    session = the_session()
-    session.ledger.reset_peak(session.check_ordinal(index))
+    _session_with(index).ledger.reset_peak(index)
 
 
 def reset_accumulated_stats(index: int) -> None:
     """Let the running totals start again from zero."""
+    _session_with(index).ledger.reset_totals(index)
+
+
+def _session_with(index: int) -> Session:
+    """Return the session if it has GPU `index`; the allocator's words where it has not are its own."""
     session = the_session()
-    session.ledger.reset_totals(session.check_ordinal(index))
+    if not 0 <= index < session.num_gpus:
+        raise RuntimeError(f"Invalid device argument {index}: did you call init?")
+    return session
 
 
 def _statistic(small: Counts, large: Counts, peak: int) -> dict[str, Counts]:
