@@ -25,7 +25,7 @@ How it is made, one mechanism per file, in the order to read them:
     refusals.py  dtypes that CUDA refuses, and what is not deterministic there
     cuda_only.py operators that only CUDA has
     rules.py     the operators that need more, each with the reason why
-    widening.py  operators that CUDA has for a narrow dtype and the CPU has not
+    widening.py  operators that CUDA has for a narrow dtype and the CPU has not; narrow.py: neither has
     autograd.py  gradients are where their tensors are
     casting.py   `torch.autocast("cuda")` by CUDA's own lists; casting_cpu.py: the CPU's leaves GPUs alone
     random.py    CUDA's random numbers, a stream for each GPU: see the folder `drawing`
