@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
-from torch.testing._internal.common_methods_invocations import op_db
 
 from dpdemo.virtual import UnsupportedOpError
 
@@ -36,36 +35,6 @@ def test_other_errors_are_pytorchs_own() -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied") as caught:
         torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
     assert type(caught.value) is RuntimeError
-
-
-NAMES = (
-    *("softmax", "log_softmax", "nn.functional.gelu", "nn.functional.silu", "nn.functional.softplus"),
-    *("nn.functional.leaky_relu", "nn.functional.mse_loss", "nn.functional.layer_norm", "nn.functional.elu"),
-    *("linalg.svd", "linalg.eigh", "linalg.qr", "linalg.lu_factor", "linalg.cholesky", "cholesky_solve"),
-    *("cdist", "special.ndtri", "special.bessel_j0", "nn.functional.grid_sample", "hypot", "lerp"),
-    *("nn.functional.huber_loss", "nn.functional.glu", "logaddexp"),
-)
-
-
-def in_dtype(value: object, dtype: torch.dtype) -> object:
-    if isinstance(value, (list, tuple)):
-        return type(value)(in_dtype(item, dtype) for item in value)
-    is_float = isinstance(value, torch.Tensor) and value.dtype is torch.float32
-    return value.to(dtype) if is_float else value
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_cuda_refuses_too_is_not_computed_wider(name: str) -> None:
-    """By PyTorch's own lists of the dtypes that an operator has on the CPU and on CUDA."""
-    op = next(op for op in op_db if op.name == name and not op.variant_test_name)
-    refused = {torch.float16, torch.bfloat16, torch.int64, torch.int8} - op.dtypesIfCUDA - op.dtypes
-    samples = op.sample_inputs("cuda", torch.float32)
-    sample = next(one for one in samples if one.input.numel() and one.input.dim())
-    for dtype in refused:
-        options = {key: in_dtype(value, dtype) for key, value in sample.kwargs.items()}
-        with pytest.raises((RuntimeError, TypeError)):
-            op(in_dtype(sample.input, dtype), *in_dtype(sample.args, dtype), **options)
-    assert refused
 
 
 def test_the_refusal_names_cudas_kernel_where_it_is_called_as_the_cpus() -> None:
