@@ -6,6 +6,7 @@ are refused as they are met: `missing_function` stands in for the module's own l
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -70,7 +71,7 @@ def _refusing(name: str, original: Any, why: str) -> Any:
         raise UnsupportedOpError(f"{name}: {why}; run this on a real one")
 
     if not isinstance(original, type):
-        return refuse
+        return functools.update_wrapper(refuse, original)  # the compiler looks up what it wraps
     ways_in = {
         name: staticmethod(refuse)
         for name, value in vars(original).items()
