@@ -16,9 +16,6 @@ from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import ExecReport, Traffic
 from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
 Finish = Callable[[ExecReport, CheckReport | None], None]
 """Called once the program has ended, with what was seen, and the findings if a check was asked for."""
 
@@ -61,15 +58,13 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     watch = stack.enter_context(watching(is_aside=is_rehearsing))
     if check is not None:
         stack.enter_context(check.watching())
-    visible = os.environ.get(VISIBLE)
     process = os.getpid()
 
     def close() -> None:
         if os.getpid() != process:  # a forked child, which comes here too
             return
-        now = os.environ.get(VISIBLE)
         findings = None if check is None else check.report()
-        report = _report(program, gpus, watch, None if now == visible else now, hardware.memory)
+        report = _report(program, gpus, watch, hardware)
         report = replace(report, check=findings)
         stack.close()
         finish(report, findings)
@@ -82,9 +77,10 @@ def _report(
     program: Program,
     gpus: VirtualGpus,
     watch: Watch,
-    set_visible: str | None,
-    memory: Sequence[int] | None,
+    hardware: Hardware,
 ) -> ExecReport:
+    visible, memory = gpus.visible, hardware.memory
+    set_visible, read_visible = gpus.set_visible
     moved = gpus.bytes_moved
     return ExecReport(
         program=str(program),
@@ -101,5 +97,7 @@ def _report(
         ),
         peak_bytes=tuple(gpus.peak_bytes(index) for index in range(len(gpus))),
         set_visible=set_visible,
-        capacity_bytes=None if memory is None else tuple(memory),
+        num_hidden=hardware.num_gpus - len(visible),
+        is_set_late=set_visible is not None and set_visible != read_visible,
+        capacity_bytes=None if memory is None else tuple(memory[index] for index in visible),
     )

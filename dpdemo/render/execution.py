@@ -53,10 +53,14 @@ def _draw(report: ExecReport, canvas: Canvas) -> Iterator[RenderableType]:
     sums = _sums(report, canvas)
     yield sums if sums.row_count else "Nothing came to a GPU."
     if report.set_visible is not None:
-        yield (
-            f"The program set CUDA_VISIBLE_DEVICES to {report.set_visible!r}; virtual GPUs ignore that, "
-            f"so it saw all {len(report.devices)}."
-        )
+        yield _visible(report)
+
+
+def _visible(report: ExecReport) -> str:
+    seen = len(report.devices)
+    which = f"{seen} of {seen + report.num_hidden}" if report.num_hidden else f"all {seen}"
+    late = " after CUDA had read it" if report.is_set_late else ""
+    return f"The program set CUDA_VISIBLE_DEVICES to {report.set_visible!r}{late}, so it saw {which}."
 
 
 def _markdown(report: ExecReport) -> Iterator[str]:

@@ -25,7 +25,7 @@ How it is made, one mechanism per file, in the order to read them:
     refusals.py  dtypes that CUDA refuses, and what is not deterministic there
     cuda_only.py operators that only CUDA has
     rules.py     the operators that need more, each with the reason why
-    widening.py  operators that CUDA has for a narrow dtype and the CPU has not
+    widening.py  operators that CUDA has for a narrow dtype and the CPU has not; narrow.py: neither has
     autograd.py  gradients are where their tensors are
     casting.py   `torch.autocast("cuda")` by CUDA's own lists; casting_cpu.py: the CPU's leaves GPUs alone
     random.py    CUDA's random numbers, a stream for each GPU: see the folder `drawing`
@@ -43,9 +43,11 @@ How it is made, one mechanism per file, in the order to read them:
     comm.py      the eight functions of `torch._C` on which DataParallel rests
     flattening.py many tensors in one, and apart again
     runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`
+    statistics.py blocks and bytes as `torch.cuda.memory_stats` has them
     libraries.py settings of CUDA's libraries
+    visible.py   when CUDA is initialised, and which GPUs the program hid from itself by then
     streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices;
-                 scripting.py: TorchScript, which asks them too
+                 scripting.py: TorchScript, which asks them too; placed.py: its files
     replicas.py  replicas take turns in device order, and never hang
     threads.py   new threads see the GPUs too
     needs.py     the private names of PyTorch that all this calls

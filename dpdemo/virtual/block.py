@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +25,7 @@ from dpdemo.virtual.recorder import Recorder
 from dpdemo.virtual.standins.generators import on_gpu
 from dpdemo.virtual.standins.lazy_init import forget_initialisation
 from dpdemo.virtual.standins.scripting import questions_given_back
+from dpdemo.virtual.standins.visible import VARIABLE, own_variable, start_driver
 from dpdemo.virtual.standins.wrappers import guarded
 from dpdemo.virtual.uninterrupted import uninterrupted
 
@@ -42,6 +44,19 @@ class VirtualGpus:
 
     def __len__(self) -> int:
         return self._ledger.num_gpus
+
+    @property
+    def visible(self) -> tuple[int, ...]:
+        """Which GPUs the program sees, in its own order, by what it set CUDA_VISIBLE_DEVICES to.
+
+        That is read once: when the program first uses or asks for GPUs, or here.
+        """
+        return tuple(start_driver().visible)
+
+    @property
+    def set_visible(self) -> tuple[str | None, str | None]:
+        """What the program set CUDA_VISIBLE_DEVICES to, and what it was when it was read; None if unset."""
+        return os.environ.get(VARIABLE), start_driver().read_visible
 
     @property
     def bytes_moved(self) -> BytesMoved:
@@ -193,6 +208,7 @@ def _enter(session: state.Session) -> None:
     with contextlib.ExitStack() as stack:
         autocast = Autocast()
         stack.callback(autocast.close)
+        stack.enter_context(own_variable(session))
         stack.enter_context(applied(patches.table(session, autocast)))
         stack.enter_context(guarded())
         stack.enter_context(questions_given_back())

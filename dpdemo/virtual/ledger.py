@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # The CUDA caching allocator rounds every request up to a multiple of 512 bytes: `kMinBlockSize` in
 # c10/cuda/CUDACachingAllocator.cpp (2.13: c10/core/AllocatorConfig.h).
 BLOCK_BYTES = 512
+SMALL_BYTES = 2**20  # requests of up to so much come from the allocator's pool of small segments
 
 
 class Kind(IntEnum):
@@ -99,7 +100,7 @@ class Allocation:
         ledger, nbytes = self.ledger, rounded(requested)
         kind = ledger.kind_of(self)
         birth = ledger.allocate(self.index, nbytes, kind)  # the new block first, as when data is kept
-        ledger.free(self)
+        self.free()
         self.kind, self.birth, self.nbytes, self.requested = kind, birth, nbytes, requested
 
     def mark(self, kind: Kind) -> None:
@@ -109,8 +110,30 @@ class Allocation:
             self.ledger.change_kind(self, before, kind)
             self.kind = kind
 
-    def __del__(self) -> None:
-        self.ledger.free(self)
+    def free(self) -> None:
+        """Give the bytes back."""
+        nbytes = self.nbytes
+        if not nbytes:
+            return
+        ledger, kind, index, birth = self.ledger, self.kind, self.index, self.birth
+        if kind is _TEMPORARY and birth <= ledger.kept_until:
+            kind = Kind.ACTIVATION
+        gpu = ledger.gpus[index]
+        ledger.live[index] -= nbytes
+        if ledger.recorder is not None:
+            ledger.recorder.freed(index, birth, ledger.phase)
+        gpu.held[kind] -= nbytes
+        if birth > gpu.peak_at:
+            gpu.young[kind] -= nbytes
+        else:
+            gpu.gone[kind] += nbytes
+        pool = gpu.pools[nbytes > SMALL_BYTES]
+        pool.num -= 1
+        pool.num_bytes -= nbytes
+        pool.num_freed += 1
+        pool.bytes_freed += nbytes
+
+    __del__ = free
 
 
 @dataclass
@@ -129,6 +152,33 @@ def _none() -> list[int]:
     return [0] * len(Kind)
 
 
+@dataclass(slots=True)
+class Pool:
+    """How many blocks of one of the allocator's two pools are taken, and how large they are together.
+
+    `most` and `most_bytes` are since the last reset of the peaks, what was freed since that of the totals;
+    `carried` and `carried_bytes` were live at the latter.
+    """
+
+    num: int = 0
+    num_bytes: int = 0
+    most: int = 0
+    most_bytes: int = 0
+    num_freed: int = 0
+    bytes_freed: int = 0
+    carried: int = 0
+    carried_bytes: int = 0
+
+    def reset_peak(self) -> None:
+        """Let the peaks start again from what is live now."""
+        self.most, self.most_bytes = self.num, self.num_bytes
+
+    def reset_totals(self) -> None:
+        """Let what was taken and freed start again from zero."""
+        self.num_freed = self.bytes_freed = 0
+        self.carried, self.carried_bytes = self.num, self.num_bytes
+
+
 @dataclass
 class _Gpu:
     """The sums of one GPU, by kind; see Note [What the peak was made of]."""
@@ -140,6 +190,8 @@ class _Gpu:
     peak_at: int = 0  # the birth of the storage that made the peak
     peak_phase: str = ""
     num_ooms: int = 0
+    pools: tuple[Pool, Pool] = field(default_factory=lambda: (Pool(), Pool()))  # small blocks, large ones
+    most_blocks: int = 0
 
 
 @dataclass
@@ -171,8 +223,16 @@ class Ledger:
         self.live = [0] * self.num_gpus
         self.peak = [0] * self.num_gpus
         self.gpus = [_Gpu() for _ in range(self.num_gpus)]
-        self.limits = self.limits or [None] * self.num_gpus
+        self.limits = list(self.limits) or [None] * self.num_gpus
         self.allowed = list(self.limits)
+
+    def see_only(self, visible: Sequence[int]) -> None:
+        """Keep the GPUs `visible`, in this order; nothing was booked yet."""
+        self.num_gpus = len(visible)
+        self.limits = [self.limits[index] for index in visible]
+        if self.recorder is not None:
+            self.recorder.see_first(self.num_gpus)
+        self.__post_init__()
 
     def allocate(self, index: int, nbytes: int, kind: Kind) -> int:
         """Take `nbytes` on GPU `index`, and return the number of this allocation."""
@@ -186,7 +246,7 @@ class Ledger:
         self.live[index] = live
         held, most = gpu.held, gpu.most
         held[kind] = now = held[kind] + nbytes
-        if now > most[kind]:  # noqa: PLR1730 - a call less, at every allocation
+        if now > most[kind]:  # noqa: PLR1730
             most[kind] = now
         if self.recorder is not None and nbytes:
             self.recorder.allocated(index, birth, nbytes, self.phase)
@@ -194,6 +254,17 @@ class Ledger:
             self._set_peak(index, live)
         else:
             gpu.young[kind] += nbytes
+        if nbytes:  # PLR1730 would have a call more in each line, at every allocation
+            small, large = gpu.pools
+            pool = small if nbytes <= SMALL_BYTES else large
+            pool.num = num = pool.num + 1
+            pool.num_bytes = num_bytes = pool.num_bytes + nbytes
+            if num > pool.most:  # noqa: PLR1730
+                pool.most = num
+            if num_bytes > pool.most_bytes:  # noqa: PLR1730
+                pool.most_bytes = num_bytes
+            if small.num + large.num > gpu.most_blocks:
+                gpu.most_blocks += 1
         return birth
 
     def _out_of_memory(self, index: int, nbytes: int, allowed: int) -> Exception:
@@ -212,24 +283,6 @@ class Ledger:
         gpu.peak_at = self.num_allocations
         gpu.peak_phase = self.phase
         gpu.young, gpu.gone = _none(), _none()
-
-    def free(self, allocation: Allocation) -> None:
-        """Give the bytes of a storage back."""
-        nbytes = allocation.nbytes
-        if not nbytes:
-            return
-        kind = allocation.kind
-        if kind is _TEMPORARY and allocation.birth <= self.kept_until:
-            kind = Kind.ACTIVATION
-        gpu = self.gpus[allocation.index]
-        self.live[allocation.index] -= nbytes
-        if self.recorder is not None:
-            self.recorder.freed(allocation.index, allocation.birth, self.phase)
-        gpu.held[kind] -= nbytes
-        if allocation.birth > gpu.peak_at:
-            gpu.young[kind] -= nbytes
-        else:
-            gpu.gone[kind] += nbytes
 
     def kind_of(self, allocation: Allocation) -> Kind:
         """Return what a storage is for, as far as is known."""
@@ -267,7 +320,18 @@ class Ledger:
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""
         self._set_peak(index, self.live[index])
-        self.gpus[index].most = list(self.gpus[index].held)
+        gpu = self.gpus[index]
+        gpu.most = list(gpu.held)
+        gpu.most_blocks = sum(pool.num for pool in gpu.pools)
+        for pool in gpu.pools:
+            pool.reset_peak()
+
+    def reset_totals(self, index: int) -> None:
+        """Let what GPU `index` ever took and gave back start again from zero."""
+        gpu = self.gpus[index]
+        gpu.num_ooms = 0
+        for pool in gpu.pools:
+            pool.reset_totals()
 
     def transfer(self, source: int | None, target: int | None, nbytes: int) -> None:
         """Count a copy of `nbytes` from one device to another; None is the host."""

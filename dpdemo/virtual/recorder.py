@@ -64,6 +64,12 @@ class Recorder:
         self._live = [0] * self.num_gpus
         self.forget_events()
 
+    def see_first(self, num_gpus: int) -> None:
+        """Follow so many GPUs only; nothing was booked yet."""
+        self.num_gpus = num_gpus
+        for lists in (self.allocators, self.events, self._live):
+            del lists[num_gpus:]
+
     def adopt(self, index: int, birth: int, num_bytes: int) -> None:
         """Take over an allocation that was made before this recorder was there."""
         self._blocks[birth] = index, self.allocators[index].allocate(num_bytes)

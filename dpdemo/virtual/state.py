@@ -67,9 +67,23 @@ class Session:
     settings: dict[str, Any] = field(default_factory=dict)  # settings of the program that change nothing here
     entered: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # what leaving takes back
     modules: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)  # those with parts on a GPU
+    all_devices: list[torch.device] = field(init=False)  # with those that the program hid from itself
+    visible: list[int] = field(init=False)  # which of them it sees, in its own order
+    has_driver: bool = False  # whether `CUDA_VISIBLE_DEVICES` has been read (see `visible.py`)
+    is_initialised: bool = False  # whether PyTorch has initialised CUDA
+    set_visible: str | None = None  # what the program set the variable to, while it is put aside
+    read_visible: str | None = None  # what the variable was when it was read
 
     def __post_init__(self) -> None:
         self.host_key = f"{self.key}_users"
+        self.all_devices, self.visible = self.devices, list(range(self.num_gpus))
+
+    def see_only(self, visible: list[int]) -> None:
+        """Give the GPUs `visible` numbers from 0 on, and forget the others; nothing lies on any yet."""
+        self.num_gpus, self.visible = len(visible), visible
+        self.devices, self.generators = self.devices[: self.num_gpus], self.generators[: self.num_gpus]
+        self.capacities = [self.capacities[index] for index in visible]
+        self.ledger.see_only(visible)
 
     def total_bytes(self, index: int) -> int:
         """Return how much memory GPU `index` says it has."""
@@ -133,6 +147,8 @@ def gpu_index(device: torch.device) -> int | None:
     if os.getpid() != here.pid:
         raise forked()
     check_thread(here)
+    if not here.is_initialised:
+        torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
     return here.current.index if device.index is None else here.check_ordinal(device.index)
 
 

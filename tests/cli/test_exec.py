@@ -97,8 +97,8 @@ def test_a_program_that_fails_leaves_pythons_traceback_its_code_and_the_report(p
 def test_a_program_without_dataparallel_is_told_so_in_one_line(program, script):
     path = script("""
         import os, torch
-        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
         x = torch.ones(256, device="cuda:1").cpu()
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
         raise SystemExit("the program's own words")
     """)
     done = program("exec", "--gpus", "2", path)
@@ -107,7 +107,41 @@ def test_a_program_without_dataparallel_is_told_so_in_one_line(program, script):
     assert "DataParallel was not used" in done.err
     lines = " ".join(done.err.split())
     assert "device → host 1 KiB in 1 copy Peak cuda:0 0 B cuda:1 1 KiB" in lines
-    assert "The program set CUDA_VISIBLE_DEVICES to '1'; virtual GPUs ignore that, so it saw all 2." in lines
+    assert "The program set CUDA_VISIBLE_DEVICES to '1' after CUDA had read it, so it saw all 2." in lines
+
+
+def test_gpus_that_the_program_hides_from_itself_are_not_there_for_it(program, script, tmp_path):
+    """Whatever the variable is outside: that is about real GPUs."""
+    path = script("""
+        import os
+        assert os.environ.setdefault("CUDA_VISIBLE_DEVICES", "2,0") == "2,0"
+        import torch
+        print(torch.cuda.device_count(), torch.cuda.mem_get_info(0)[1])
+        torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(torch.ones(4, 2))
+    """)
+    saved = tmp_path / "report.json"
+    options = ("--gpus=3", "--gpu-memory=1MiB,2MiB,3MiB", "--report", saved)
+    done = program("exec", *options, path, CUDA_VISIBLE_DEVICES="7")
+    assert (done.code, done.out) == (0, f"2 {3 * 2**20}\n")
+    assert "DataParallel(Linear) #1 on cuda:0–1: 1 call" in done.err
+    assert "The program set CUDA_VISIBLE_DEVICES to '2,0', so it saw 2 of 3." in " ".join(done.err.split())
+    report = keeps_to("exec", saved.read_text())
+    assert [gpu["capacity_bytes"] for gpu in report["memory"]] == [3 * 2**20, 2**20]
+
+
+def test_a_program_that_hides_all_gpus_runs_on_the_cpu(program, script):
+    path = script("""
+        import os
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        import torch
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        print(torch.nn.DataParallel(torch.nn.Linear(2, 2))(torch.ones(4, 2, device=device)).device)
+        torch.zeros(1).cuda()
+    """)
+    done = program("exec", "--gpus=2", path)
+    assert (done.code, done.out) == (1, "cpu\n")
+    assert "RuntimeError: No CUDA GPUs are available" in done.err
+    assert "The program set CUDA_VISIBLE_DEVICES to '', so it saw 0 of 2." in " ".join(done.err.split())
 
 
 def test_quiet_leaves_the_report_out_and_the_code_and_stdin_are_the_programs(program, script, tmp_path):

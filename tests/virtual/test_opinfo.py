@@ -19,6 +19,7 @@ pytest.importorskip("expecttest", reason="PyTorch's test helpers need it")
 
 SWEEP = Path(__file__).with_name("opinfo_sweep.py")
 MISMATCHES = Path(__file__).with_name("mismatch_sweep.py")
+WIDENING = Path(__file__).with_name("widening_sweep.py")
 
 
 def python(*arguments: str) -> str:
@@ -69,3 +70,10 @@ def test_the_sweep_can_fail() -> None:
         "with virtual_gpus(1): print(sorted(opinfo_sweep.sweep(['add', 'sub'], limit=1)[0]))\n"
     )
     assert python("-c", spoil).strip() == "['add']"
+
+
+def test_what_neither_cuda_nor_the_cpu_has_a_kernel_for_is_not_computed_wider() -> None:
+    report = python(str(WIDENING))
+    refused, asked = report.strip().rpartition("\n")[2].removesuffix(" refused").split(" of ")
+    assert refused == asked, report
+    assert int(asked) > 40, report

@@ -86,6 +86,7 @@ def test_dropout_in_replicas_is_what_each_device_draws() -> None:
 
 def test_the_state_of_a_gpu_is_a_seed_and_an_offset_in_16_bytes() -> None:
     torch.manual_seed(2**64 - 3)
+    torch.cuda.init()
     generator = torch.cuda.default_generators[0]
     assert (generator.initial_seed(), generator.get_offset()) == (2**64 - 3, 0)
     torch.rand(3, device="cuda")

@@ -258,3 +258,25 @@ def test_autocast_casts_the_operands(network: Any) -> None:
     assert output.dtype is torch.bfloat16
     output.float().sum().backward()
     assert all(parameter.grad.dtype is torch.float32 for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("kind", "states", "words"),
+    [
+        (nn.LSTMCell, ("cpu", "cuda"), r"got mat2 is on cuda:0, .* on cpu \(.* wrapper_CUDA_mm\)"),
+        (nn.LSTMCell, ("cuda", "cpu"), r"got cx is on cpu, .* wrapper_CUDA___thnn_fused_lstm_cell\)"),
+        (nn.GRUCell, ("cpu",), r"got mat2 is on cuda:0, .* on cpu \(.* wrapper_CUDA_mm\)"),
+    ],
+)
+def test_a_cell_with_a_state_left_on_the_cpu_fails_as_cudas_kernels_do(
+    kind: Any, states: tuple[str, ...], words: str
+) -> None:
+    hidden = [torch.zeros(ROWS, HIDDEN, device=state) for state in states]
+    with pytest.raises(RuntimeError, match=words):
+        kind(WIDTH, HIDDEN).cuda()(torch.zeros(ROWS, WIDTH).cuda(), hidden if len(hidden) > 1 else hidden[0])
+
+
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
+def test_a_cell_with_its_data_left_on_the_cpu_fails_as_a_linear_layer(kind: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"got mat1 is on cpu, .* wrapper_CUDA_addmm\)"):
+        kind(WIDTH, HIDDEN).cuda()(torch.zeros(ROWS, WIDTH))

@@ -122,3 +122,46 @@ def test_what_is_deterministic_on_cuda_runs() -> None:
         assert on("cuda:0", 3).scatter_reduce(0, long("cuda:0", 3), on("cuda:0", 3), "sum").is_cuda
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+HALF = torch.float16
+ALIKE: dict[str, tuple[Any, str]] = {
+    "layer_norm": (
+        lambda at: nn.LayerNorm(2).to(at)(on(at, 2, 2, dtype=HALF)),
+        "expected scalar type Half but found Float",
+    ),
+    "layer_norm without bias": (
+        lambda at: nn.LayerNorm(2, bias=False).to(at)(on(at, 2, 2, dtype=torch.bfloat16)),
+        "expected scalar type BFloat16 but found Float",
+    ),
+    "group_norm": (
+        lambda at: nn.GroupNorm(1, 2).to(at)(on(at, 2, 2, dtype=torch.float64)),
+        "expected scalar type Double but found Float",
+    ),
+    "conv": (
+        lambda at: F.conv1d(on(at, 1, 1, 3, dtype=HALF), on(at, 1, 1, 2)),
+        "Input type (torch.cuda.HalfTensor) and weight type (torch.cuda.FloatTensor) should be the same",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_operands_of_two_dtypes_that_cuda_has_no_kernel_for_are_refused(what: str) -> None:
+    compute, message = ALIKE[what]
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        compute("cuda")
+
+
+def test_operands_of_two_dtypes_are_taken_where_cuda_takes_them() -> None:
+    assert nn.LayerNorm(2).half().cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is HALF
+    assert nn.LayerNorm(2, elementwise_affine=False)(on("cuda", 2, 2, dtype=HALF)).dtype is HALF
+    assert nn.LayerNorm(2)(on("cpu", 2, 2, dtype=torch.bfloat16)).dtype is torch.bfloat16
+    assert nn.BatchNorm1d(2).cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is HALF
+    with torch.autocast("cuda"):
+        assert nn.GroupNorm(1, 2).cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is torch.float32
+
+
+def test_dropout_of_integers_is_refused_where_its_kernel_would_run() -> None:
+    with pytest.raises(NotImplementedError, match="\"fused_dropout\" not implemented for 'Long'"):
+        F.dropout(long("cuda", 2))
+    assert F.dropout(long("cuda", 2), training=False).tolist() == [1, 1]

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.usefixtures("gpus")
 def test_cuda_says_how_many_devices_there_are_and_what_they_are() -> None:
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 4
-    assert torch.cuda.is_initialized()
     assert torch.cuda.get_device_name(3) == "Virtual GPU"
     assert torch.cuda.get_device_capability(3) == (9, 0)
     assert torch.cuda.get_device_properties("cuda:3").multi_processor_count > 0

@@ -63,3 +63,9 @@ def test_a_stream_is_not_current_in_the_next_block() -> None:
     with suspended(), virtual_gpus(2):
         assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
         assert torch.cuda.current_device() == 0
+
+
+def test_streams_and_events_have_handles() -> None:
+    stream, event = torch.cuda.Stream(1), torch.cuda.Event()
+    assert stream.native_handle == stream.cuda_stream
+    assert event.event_id == event.cuda_event

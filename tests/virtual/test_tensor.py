@@ -246,3 +246,16 @@ def test_setting_a_gradient_from_another_device_fails_in_pytorchs_words() -> Non
         tensor.grad = torch.ones(2)
     tensor.grad = torch.ones(2, device="cuda:1")
     assert tensor.grad.device == ONE
+
+
+def test_a_lazy_module_that_moves_before_its_first_call_gets_its_buffers_there() -> None:
+    """Its buffers have a class of their own until then, which a move must keep."""
+    plain = torch.nn.Sequential(torch.nn.LazyConv2d(3, 2), torch.nn.LazyBatchNorm2d())
+    module = plain.to("cuda:2")
+    assert type(module[1].running_mean) is torch.nn.parameter.UninitializedBuffer
+    data = torch.arange(32.0).reshape(2, 1, 4, 4)
+    output = torch.nn.DataParallel(module, [2])(data)
+    assert {str(one.device) for one in (*module.parameters(), *module.buffers(), output)} == {"cuda:2"}
+    assert type(module[1].running_mean) is torch.Tensor
+    expected = torch.nn.functional.conv2d(data, module[0].weight.cpu(), module[0].bias.cpu()).mean((0, 2, 3))
+    assert torch.allclose(module[1].running_mean.cpu(), expected * 0.1)

@@ -35,3 +35,10 @@ def test_other_errors_are_pytorchs_own() -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied") as caught:
         torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
     assert type(caught.value) is RuntimeError
+
+
+def test_the_refusal_names_cudas_kernel_where_it_is_called_as_the_cpus() -> None:
+    with pytest.raises(NotImplementedError, match="\"linalg_svd_cuda\" not implemented for 'Half'"):
+        torch.linalg.svd(torch.eye(2, dtype=torch.float16, device="cuda"))
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        torch.softmax(torch.ones(2, dtype=torch.int64, device="cuda"), 0)

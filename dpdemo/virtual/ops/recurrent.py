@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Numbers that are kept for each hidden unit of each layer, direction and time step.
 _KEPT = {"lstm": 6, "gru": 4, "rnn_tanh": 1, "rnn_relu": 1}
 NAMES = tuple(_KEPT)
+CELLS = ("lstm_cell", "gru_cell")
 
 
 def fused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,6 +47,27 @@ def fused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if device_index(data) is None or not is_plain() or not torch.backends.cudnn.enabled:
             return original(data, *args)
         return _fused(name, original, args[:packed], data, hidden, weights, args[packed + 2 :])
+
+    return call
+
+
+def cell(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a stand-in for `torch._VF.lstm_cell` and its like, which fails as CUDA does.
+
+    There two products and one kernel make a cell, on the CPU two linear layers: with a state left on the CPU
+    the first that meets it is another one.
+    """
+    kernel: Any = getattr(torch.ops.aten, f"_thnn_fused_{name}").default
+
+    @functools.wraps(original)
+    def call(data: Tensor, hidden: Any, *weights: Tensor | None) -> Any:
+        states = hidden if isinstance(hidden, (list, tuple)) else (hidden,)
+        others = [other for other in (*states, *weights) if other is not None]
+        if device_index(data) is not None and any(other.device != data.device for other in others):
+            operands = zip((data, states[0]), weights, strict=False)
+            gates = [torch.matmul(left, right.t()) for left, right in operands if right is not None]
+            kernel(*gates, states[-1], *weights[2:])
+        return original(data, hidden, *weights)
 
     return call
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import not_deterministic
+from dpdemo.virtual.errors import convolution_types, not_deterministic
 from dpdemo.virtual.labels import label_of
 
 if TYPE_CHECKING:
@@ -53,10 +53,16 @@ DTYPES: dict[str, tuple[frozenset[torch.dtype], str]] = {
     "upsample_bilinear2d": (_BYTES, "upsample_bilinear2d_out_frame"),
     "_upsample_bilinear2d_aa": (_BYTES, "upsample_bilinear2d_out_frame"),
     "angle": (_HALVES, "angle_cuda"),
+    "native_dropout": (_INTEGERS, "fused_dropout"),
     "histc": (_HALVES, "histc"),
     "igamma": (_HALVES, "igamma_cuda"),
     "igammac": (_HALVES, "igammac_cuda"),
 }
+
+
+# By operator: which of its operands must have the dtype of the first, where the CPU takes a wider one or says
+# something else.
+ALIKE = {"native_layer_norm": (2, 3), "native_group_norm": (1, 2), "convolution": (1,)}
 
 
 def _always(_: Arguments) -> bool:
@@ -123,7 +129,8 @@ def with_refusals(func: Any, action: Any) -> Any:
     packet, full = func._schema.name.removeprefix("aten::"), str(func).removeprefix("aten.")
     dtypes = DTYPES.get(packet.removesuffix("_"))
     unsteady = NONDETERMINISTIC.get(packet) or NONDETERMINISTIC.get(full)
-    if not func._schema.name.startswith("aten::") or (dtypes is None and unsteady is None):
+    alike = ALIKE.get(packet, ())
+    if not func._schema.name.startswith("aten::") or not (dtypes or unsteady or alike):
         return action
 
     refused = frozenset() if dtypes is None else dtypes[0]
@@ -133,6 +140,13 @@ def with_refusals(func: Any, action: Any) -> Any:
         # what is rare is asked first: the commonest operators pass here
         if args[0].dtype in refused and _is_on_gpu(session, args):
             _check_dtype(args, *dtypes)  # type: ignore[misc]
+        for place in alike:
+            if (
+                args[place] is not None
+                and args[place].dtype is not args[0].dtype
+                and _is_on_gpu(session, args)
+            ):
+                raise _not_alike(packet, args[0], args[place])
         if must_be_steady() and _is_on_gpu(session, args):
             _check_steadiness(args, *unsteady)  # type: ignore[misc]
         return action(session, func, args, kwargs)
@@ -153,6 +167,17 @@ def _check_dtype(args: Arguments, _: frozenset[torch.dtype], kernel: str) -> Non
     if "{" in kernel:
         raise RuntimeError(kernel.format(dtype=_NAMES[kind]))
     raise NotImplementedError(f"\"{kernel}\" not implemented for '{_NAMES[kind]}'")
+
+
+def _not_alike(name: str, data: torch.Tensor, other: torch.Tensor) -> RuntimeError:
+    """Build the error of kernels that read all operands as one dtype; convolutions ask before."""
+    if name == "convolution":
+        return convolution_types(data.type(), "weight", other.type(), or_mkldnn=False)
+    return RuntimeError(f"expected scalar type {_name(data)} but found {_name(other)}")
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return tensor.type().rpartition(".")[2].removesuffix("Tensor")
 
 
 def _check_steadiness(args: Arguments, kernel: str, applies: Callable[[Arguments], bool]) -> None:

@@ -1,7 +1,8 @@
 """Operators that CUDA has for a narrow dtype and the CPU does not: run wider, and rounded.
 
 There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
-with every release. So the CPU's own refusal decides: "... not implemented for 'Half'".
+with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". What CUDA refuses too
+(`narrow.py`) stays refused.
 
 Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
 of what it is given.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.ops.narrow import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,10 +63,16 @@ _FROM_HALF: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _base_name(func: Any) -> str:
+    name: str = func._schema.name.removeprefix("aten::")
+    return name.removesuffix("_") or name
+
+
 def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal: RuntimeError) -> Any:
     """Run `func`, which the CPU refused, in a wider dtype.
 
     Raises:
+        NotImplementedError: CUDA has no kernel for this dtype either.
         UnsupportedOpError: it was refused for another reason, or wider too.
 
     """
@@ -77,6 +85,8 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
         ) from refusal
     if name is None:
         raise refusal
+    if _base_name(func) in REFUSED.get(name[1], ()):
+        raise NotImplementedError(str(refusal).replace("_cpu", "_cuda")) from None
     if name[1] not in _NAMES or func._schema.is_mutable:
         raise UnsupportedOpError(f"{func}: {refusal}") from refusal
     narrow, wide = _NAMES[name[1]]

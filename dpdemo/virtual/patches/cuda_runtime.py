@@ -8,7 +8,7 @@ import torch
 import torch.backends.cudnn
 
 from dpdemo.virtual.patches.applying import Patch, group
-from dpdemo.virtual.standins import refusals, runtime, streams
+from dpdemo.virtual.standins import refusals, runtime, statistics, streams, visible
 
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
@@ -27,16 +27,17 @@ def cuda(session: Session) -> list[Patch]:
         *group(
             _C,
             "the CUDA runtime's functions behind torch.cuda",
-            _cuda_getDeviceCount=runtime.device_count,
+            _cuda_init=visible.initialise,
+            _cuda_getDeviceCount=visible.device_count,
             _cuda_getDevice=runtime.get_device,
             _cuda_setDevice=runtime.set_device,
             _cuda_exchangeDevice=runtime.exchange_device,
             _cuda_maybeExchangeDevice=runtime.exchange_device,
             _cuda_synchronize=runtime.synchronize,
             _cuda_canDeviceAccessPeer=runtime.can_access_peer,
-            _cuda_memoryStats=runtime.memory_stats,
-            _cuda_resetPeakMemoryStats=runtime.reset_peak_stats,
-            _cuda_resetAccumulatedMemoryStats=runtime.reset_accumulated_stats,
+            _cuda_memoryStats=statistics.memory_stats,
+            _cuda_resetPeakMemoryStats=statistics.reset_peak_stats,
+            _cuda_resetAccumulatedMemoryStats=statistics.reset_accumulated_stats,
             _cuda_emptyCache=runtime.empty_cache,
             _cuda_ipc_collect=runtime.empty_cache,
             _cuda_getCurrentStream=runtime.get_current_stream,
@@ -72,9 +73,13 @@ def _bound_at_import(session: Session) -> list[Patch]:
             _maybe_exchange_device=runtime.exchange_device,
             _get_device_properties=runtime.properties,
             _is_in_bad_fork=runtime.is_in_bad_fork,
-            _initialized=True,
-            _cached_device_count=session.num_gpus,
-            default_generators=tuple(session.generators),
+            _initialized=session.is_initialised,
+            _cached_device_count=None,
+            _queued_calls=[],  # what was asked for before the block is about real GPUs
+            _lazy_seed_tracker=type(torch.cuda._lazy_seed_tracker)(),
+            _raw_device_count_nvml=visible.raw_count,
+            _raw_device_uuid_nvml=visible.raw_uuids,
+            default_generators=tuple(session.generators) if session.is_initialised else (),
             mem_get_info=runtime.mem_get_info,
         ),
         *group(torch.cuda.memory, "asks the CUDA runtime itself", mem_get_info=runtime.mem_get_info),
@@ -103,8 +108,8 @@ def accelerator() -> list[Patch]:
         _accelerator_isAllocatorInitialized=runtime.no_device_flag,
         _accelerator_emptyCache=runtime.empty_cache,
         _accelerator_emptyHostCache=runtime.empty_cache,
-        _accelerator_getDeviceStats=runtime.memory_stats,
+        _accelerator_getDeviceStats=statistics.memory_stats,
         _accelerator_getMemoryInfo=runtime.memory_info,
-        _accelerator_resetPeakStats=runtime.reset_peak_stats,
-        _accelerator_resetAccumulatedStats=runtime.reset_accumulated_stats,
+        _accelerator_resetPeakStats=statistics.reset_peak_stats,
+        _accelerator_resetAccumulatedStats=statistics.reset_accumulated_stats,
     )

@@ -45,9 +45,11 @@ def computing() -> list[Patch]:
     fused = "one kernel on CUDA, which keeps less than the CPU's operators"
     attend = {"scaled_dot_product_attention": attention.attention}
     recurrences = {name: recurrent.fused(name, getattr(torch._VF, name)) for name in recurrent.NAMES}
+    cells = {name: recurrent.cell(name, getattr(torch, name)) for name in recurrent.CELLS}
     compares = "C++ would compare its own devices, which are all the CPU"
     return [
         *group(torch._VF, f"{fused}; and a check of devices that stands in C++", **recurrences),
+        *[patch for owner in (torch._VF, torch) for patch in group(owner, f"{fused}, with words", **cells)],
         *group(torch.nn.functional, fused, **attend),
         *group(_C._nn, fused, **attend),
         *group(torch._VF, "its mask is smaller on CUDA", dropout=dropout.dropout),

@@ -31,7 +31,7 @@ RESET = {
 }
 # There is nothing to be freed, cleared or waited for.
 NOTHING_TO_DO = (
-    *("_cuda_clearCublasWorkspaces", "_cudnn_clear_dropout_state", "_host_emptyCache", "_cuda_init"),
+    *("_cuda_clearCublasWorkspaces", "_cudnn_clear_dropout_state", "_host_emptyCache"),
     *("_cuda_lock_mutex", "_cuda_unlock_mutex"),
     *("_cuda_resetAccumulatedHostMemoryStats", "_cuda_resetPeakHostMemoryStats", "_cuda_sleep"),
     "_cuda_tunableop_set_numerical_check_tolerances",

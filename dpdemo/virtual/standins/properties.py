@@ -57,6 +57,11 @@ class DeviceProperties:
         )
 
 
+def uuid_of(index: int) -> str:
+    """Return what tells GPU `index` from all others, whatever number a program gives it."""
+    return f"00000000-0000-0000-0000-{index:012d}"
+
+
 def properties_of(card: Card, index: int, total_bytes: int) -> DeviceProperties:
     """Return the properties of GPU `index`, which is a `card` with `total_bytes` of memory."""
     major, minor = card.capability
@@ -70,7 +75,7 @@ def properties_of(card: Card, index: int, total_bytes: int) -> DeviceProperties:
         max_threads_per_multi_processor=card.threads_per_multiprocessor,
         shared_memory_per_multiprocessor=shared * 1024,
         shared_memory_per_block_optin=(shared - _RESERVED_SHARED) * 1024,
-        uuid=f"00000000-0000-0000-0000-{index:012d}",
+        uuid=uuid_of(index),
         pci_bus_id=index,
         L2_cache_size=card.cache_bytes,
         gcnArchName=card.reported_name,

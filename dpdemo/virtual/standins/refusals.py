@@ -6,6 +6,7 @@ are refused as they are met: `missing_function` stands in for the module's own l
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -70,9 +71,7 @@ def _refusing(name: str, original: Any, why: str) -> Any:
         raise UnsupportedOpError(f"{name}: {why}; run this on a real one")
 
     if not isinstance(original, type):
-        if "__wrapped__" in vars(original):  # torch._dynamo asks for it as it is imported
-            refuse.__wrapped__ = original.__wrapped__  # type: ignore[attr-defined]
-        return refuse
+        return functools.update_wrapper(refuse, original)  # the compiler looks up what it wraps
     ways_in = {
         name: staticmethod(refuse)
         for name, value in vars(original).items()

@@ -12,15 +12,10 @@ from typing import Any
 
 import torch
 
-from dpdemo.virtual import state
 from dpdemo.virtual.standins import streams
 from dpdemo.virtual.standins.properties import DeviceProperties, properties_of
+from dpdemo.virtual.standins.visible import start_driver
 from dpdemo.virtual.state import the_session
-
-
-def device_count() -> int:
-    """Return the number of virtual GPUs."""
-    return the_session().num_gpus
 
 
 def get_device() -> int:
@@ -31,7 +26,8 @@ def get_device() -> int:
 def set_device(index: int) -> None:
     """Make GPU `index` the calling thread's current one; a negative index changes nothing."""
     if index >= 0:
-        the_session().current.index = the_session().check_ordinal(index)
+        session = start_driver()
+        session.current.index = session.check_ordinal(index)
 
 
 def exchange_device(index: int) -> int:
@@ -54,45 +50,9 @@ def can_access_peer(device: int, peer: int) -> bool:
 
 def properties(index: int) -> DeviceProperties:
     """Return what `torch.cuda.get_device_properties` says of GPU `index`."""
-    return properties_of(the_session().card, index, the_session().total_bytes(index))
-
-
-def _statistics(current: int, peak: int) -> dict[str, dict[str, int]]:
-    one = {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
-    return {"all": one, "small_pool": dict.fromkeys(one, 0), "large_pool": dict(one)}
-
-
-def memory_stats(index: int) -> dict[str, Any]:
-    """Return the nested statistics that `torch.cuda.memory_stats` flattens: what is live, and its peak."""
     session = the_session()
-    ledger = session.ledger
-    session.check_ordinal(index)
-    held = _statistics(ledger.live[index], ledger.peak[index])
-    kinds = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
-    none = _statistics(0, 0)
-    counts = ("allocation", "active", "segment", "inactive_split", "inactive_split_bytes")
-    return {
-        **dict.fromkeys(kinds, held),
-        **dict.fromkeys(counts, none),
-        "num_alloc_retries": 0,
-        "num_ooms": ledger.gpus[index].num_ooms,
-        "num_sync_all_streams": 0,
-        "num_device_alloc": 0,
-        "num_device_free": 0,
-        "max_split_size": -1,
-        "oversize_allocations": none["all"],
-        "oversize_segments": none["all"],
-    }
-
-
-def reset_peak_stats(index: int) -> None:
-    """Let the peak start again from what is live."""
-    the_session().ledger.reset_peak(the_session().check_ordinal(index))
-
-
-def reset_accumulated_stats(index: int) -> None:
-    """Reset the running totals; none are kept."""
-    the_session().check_ordinal(index)
+    total = session.total_bytes(index)
+    return properties_of(session.card, session.visible[index], total)
 
 
 def memory_info(index: int | None = None) -> tuple[int, int]:
@@ -138,6 +98,7 @@ def is_in_bad_fork() -> bool:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Stand in for `torch.cuda.mem_get_info`, which asks the CUDA runtime itself."""
+    torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
     return memory_info(torch.cuda._utils._get_device_index(device, optional=True))
 
 
@@ -159,8 +120,8 @@ def accelerator_stream(index: int) -> streams.VirtualStream:
 
 
 def no_device_flag() -> bool:
-    """Return whether the allocator is ready: always, in a block."""
-    return state.session is not None
+    """Return whether the allocator is ready: once CUDA is initialised."""
+    return the_session().is_initialised
 
 
 def not_capturing() -> bool:

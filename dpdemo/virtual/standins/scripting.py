@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.jit._recursive
 
+from dpdemo.virtual.standins import placed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -73,8 +75,9 @@ def loading(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build the stand-in for `torch.jit.load`."""
 
     @functools.wraps(original)
-    def load(*args: Any, **kwargs: Any) -> Any:
-        loaded = original(*args, **kwargs)
+    def load(f: Any, map_location: Any = None, _extra_files: Any = None, *options: Any, **named: Any) -> Any:
+        read = functools.partial(original, **named)
+        loaded = placed.load(read, f, map_location, _extra_files, *options)
         for module in loaded.modules():
             _take(_graphs_of(module))
         return loaded
@@ -93,7 +96,9 @@ def saving(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(self: Any, *args: Any, **kwargs: Any) -> Any:
         modules = self.modules() if isinstance(self, torch.nn.Module) else ()
-        graphs = [*_rewritten, *(graph for module in modules for graph in _graphs_of(module))]
+        own = [graph for module in modules for graph in _graphs_of(module)] or [self.graph]
+        placed.note(self, own, kwargs)
+        graphs = [*_rewritten, *own]
         _rewrite(graphs, _OURS, "prim")
         try:
             return original(self, *args, **kwargs)

@@ -62,7 +62,7 @@ class VirtualStream:
         """The stream's handle."""
         return self.stream_id
 
-    _as_parameter_ = cuda_stream
+    _as_parameter_ = native_handle = cuda_stream
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
@@ -160,7 +160,7 @@ class VirtualEvent:
         """The event's handle."""
         return id(self)
 
-    _as_parameter_ = cuda_event
+    _as_parameter_ = event_id = cuda_event
 
     def ipc_handle(self) -> bytes:
         """Refuse to hand the event to another process, which has GPUs of its own."""

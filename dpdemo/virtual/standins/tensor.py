@@ -36,11 +36,8 @@ def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(getattr(_Tensor, name))
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(
-                self, UninitializedTensorMixin
-            ):  # its own `__torch_function__` knows PyTorch's methods only
-                with torch._C.DisableTorchFunctionSubclass():
-                    return method(self, *args, **kwargs)
+            if isinstance(self, UninitializedTensorMixin):
+                return _of_uninitialised(method, self, *args, **kwargs)
             if has_torch_function_unary(self):
                 return handle_torch_function(getattr(_Tensor, name), (self,), self, *args, **kwargs)
             return method(self, *args, **kwargs)
@@ -48,6 +45,15 @@ def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
         return call
 
     return decorate
+
+
+def _of_uninitialised(method: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Call `method` past the class's own `__torch_function__`, which knows PyTorch's methods only."""
+    with torch._C.DisableTorchFunctionSubclass():
+        result = method(self, *args, **kwargs)
+        if isinstance(result, _Tensor) and not isinstance(self, torch.nn.Parameter):
+            return result.as_subclass(type(self))
+        return result
 
 
 def device(self: torch.Tensor) -> torch.device:

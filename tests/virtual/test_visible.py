@@ -1,0 +1,138 @@
+"""`CUDA_VISIBLE_DEVICES` that a program sets itself, and when CUDA is initialised.
+
+What each value means is NVIDIA's (CUDA programming guide, "CUDA_VISIBLE_DEVICES") and, for what stands in no
+list of numbers, what PyTorch's own tests expect (test/test_cuda.py, `test_cuda_visible_devices...`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from dpdemo.virtual import suspended, virtual_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.virtual import VirtualGpus
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualGpus]:
+    """Four GPUs of 1 to 4 MiB, where the variable is set outside too: that one is about real GPUs."""
+    monkeypatch.setenv(VARIABLE, "1")
+    with virtual_gpus(4, memory=["1MiB", "2MiB", "3MiB", "4MiB"]) as opened:
+        assert VARIABLE not in os.environ
+        yield opened
+    assert os.environ[VARIABLE] == "1"
+
+
+def unlike(index: int) -> str:
+    return f"GPU-00000000-0000-0000-0000-{index:012d}"
+
+
+@pytest.mark.parametrize(
+    ("value", "visible"),
+    [
+        ("2", [2]),
+        ("3,1", [3, 1]),
+        (" 1, 2", [1, 2]),
+        ("1,5", [1]),
+        ("5,1", []),
+        ("0,-1,2", [0]),
+        ("-1", []),
+        ("", []),
+        ("0,0", []),
+        ("1,2,1", []),
+        ("1gpu2,2ampere", [1, 2]),
+        ("gpu", []),
+        (unlike(2), [2]),
+        (f"{unlike(3)},{unlike(0)}", [3, 0]),
+        (f"{unlike(3)},{unlike(9)}", [3]),
+        ("MIG-1", []),
+    ],
+)
+def test_a_program_sees_the_gpus_that_it_names_up_to_the_first_that_is_not_there(
+    four: VirtualGpus, value: str, visible: list[int]
+) -> None:
+    os.environ[VARIABLE] = value
+    assert torch.cuda.device_count() == len(visible)
+    assert torch.cuda.is_available() == bool(visible)
+    assert len(four) == len(visible)
+    assert four.visible == tuple(visible)
+    for index, named in enumerate(visible):
+        assert torch.cuda.mem_get_info(index)[1] == (named + 1) * 2**20
+        assert f"GPU-{torch.cuda.get_device_properties(index).uuid}" == unlike(named)
+    with pytest.raises(RuntimeError, match=r"invalid device ordinal|No CUDA GPUs are available"):
+        torch.ones(1, device=f"cuda:{len(visible)}")
+
+
+@pytest.mark.usefixtures("four")
+def test_a_count_of_gpus_is_taken_anew_until_cuda_is_initialised() -> None:
+    for value, count in (("1", 1), ("0,2", 2)):
+        os.environ[VARIABLE] = value
+        assert (torch.cuda.device_count(), torch.cuda.is_initialized()) == (count, False)
+    torch.zeros(1).cuda()
+    os.environ[VARIABLE] = "0,1,2"
+    assert (torch.cuda.device_count(), torch.cuda.is_initialized()) == (2, True)
+
+
+@pytest.mark.usefixtures("four")
+@pytest.mark.parametrize(
+    "question",
+    [
+        torch.cuda.is_available,
+        torch.cuda.current_device,
+        lambda: torch.cuda.set_device(1),
+        lambda: torch.ones(1, device="cuda:1"),
+        lambda: torch.nn.Linear(1, 1).to("cuda"),
+        lambda: torch.nn.DataParallel(torch.nn.Linear(1, 1), [0]),
+        lambda: torch.cuda.Stream(1),
+        lambda: torch.Generator("cuda"),
+    ],
+)
+def test_what_is_set_after_the_first_question_comes_too_late(question) -> None:
+    question()
+    os.environ[VARIABLE] = "0"
+    torch.zeros(1, device="cuda:3")
+    assert torch.cuda.device_count() == 4
+
+
+@pytest.mark.usefixtures("four")
+def test_a_seed_that_is_set_before_cuda_is_initialised_counts_then() -> None:
+    torch.manual_seed(1)
+    torch.cuda.manual_seed(0)
+    assert torch.cuda.default_generators == ()
+    assert torch.rand(3, device="cuda").tolist() == pytest.approx([0.3990, 0.5167, 0.0249], abs=5e-5)
+    assert [generator.initial_seed() for generator in torch.cuda.default_generators] == [0, 1, 1, 1]
+
+
+def test_gpus_put_aside_keep_what_the_program_hid(
+    four: VirtualGpus,
+) -> None:
+    os.environ[VARIABLE] = "0,3"
+    with suspended():
+        assert os.environ[VARIABLE] == "1"
+        with virtual_gpus(3):
+            assert torch.cuda.device_count() == 3
+    kept = torch.zeros(2, device="cuda:1")
+    assert four.live_bytes(1) == 512
+    with suspended():
+        pass
+    assert (torch.cuda.device_count(), torch.cuda.is_initialized()) == (2, True)
+    assert kept.device == torch.device("cuda:1")
+
+
+@pytest.mark.usefixtures("four")
+def test_other_processes_see_what_was_set_outside_until_the_program_sets_it() -> None:
+    ask = [sys.executable, "-c", f"import os; print(os.environ.get({VARIABLE!r}))"]
+    assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout == "1\n"
+    os.environ[VARIABLE] = "0,3"
+    assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout == "0,3\n"
