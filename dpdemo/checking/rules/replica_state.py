@@ -46,7 +46,8 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         if change.harmless and not is_for_outside(change, forward_place(evidence)):
             harmless.setdefault(change.path, (probe, change))
             continue
-        own = None if change.kind in ("mode", "module") else change_outside(change, evidence, probe.call)
+        is_short = change.kind in ("mode", "module") or change.needs_self_only
+        own = None if is_short else change_outside(change, evidence, probe.call)
         place, before, after = own or (change.place, *_state_repair(change, evidence))
         yield Found(
             change.path,
