@@ -55,6 +55,8 @@ PATTERNS = (
     ),
     Pattern("DP308", r"\AKeyError", line=r"state_dict\(\)"),
     Pattern("DP312", r"support the deepcopy protocol"),
+    Pattern("DP311", r"NoneType", line=r"\.grad\b"),
+    Pattern("DP313", r"change requires_grad flags of leaf"),
     Pattern("DP313", r"Output \d+ of Broadcast(Backward)? is a view .*inplace"),
     Pattern("DP314", r"'Tensor' object has no attribute"),
     Pattern("DP316", r"Expected more than 1 (value per channel|spatial element) when training"),

@@ -5,6 +5,7 @@ genuine DataParallel on all of them (`parallel`).
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -165,7 +166,9 @@ class Call:
         if self.pictures:
             return self.pictures
         of_batch = [leaf for leaf in self.tensor_arguments if not self.is_for_each_gpu(leaf)]
-        return likely_rows([leaf.size(self.dim) or 0 for leaf in of_batch or self.tensor_arguments])
+        leaves = of_batch or self.tensor_arguments
+        owners = [re.split(r"[.\[]", leaf.path, maxsplit=1)[0] for leaf in leaves]
+        return likely_rows([leaf.size(self.dim) or 0 for leaf in leaves], owners)
 
     def is_for_each_gpu(self, leaf: Leaf) -> bool:
         """Return whether an argument is one number for each GPU."""

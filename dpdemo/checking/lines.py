@@ -4,6 +4,7 @@ import ast
 import inspect
 import linecache
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -90,6 +91,20 @@ class Function:
         text = _source(self.file)[start:end]
         return re.sub(rf"\n {{{deeper}}}", "\n", text) if is_below else text
 
+    def rewritten(self, first: ast.stmt, last: ast.stmt, text: str) -> Own:
+        """Write statements that follow each other anew; with `def`, where they stand in its line."""
+        (start, _), (_, end) = _span(self.file, first), _span(self.file, last)
+        source, after = _source(self.file), text
+        is_beside = first.lineno == self.node.body[0].lineno == self.node.lineno
+        outer: ast.stmt = self.node if is_beside else first
+        if is_beside:
+            start, _ = _span(self.file, outer)
+            head = source[start : _span(self.file, first)[0]].rstrip()
+            after = f"{head}\n{textwrap.indent(text, '    ')}"
+        before = _to_the_left(source[start:end], outer.col_offset)
+        code = linecache.getline(self.file, first.lineno).strip()
+        return Own(Place(self.file, first.lineno, self.node.name, code), before, after)
+
     def whole(self, statement: ast.stmt, text: str) -> Own:
         """Write another statement in the place of one."""
         return self.own(statement, (statement, text))
@@ -156,6 +171,23 @@ def function_at(place: Place | None) -> Function | None:
         and min(part.lineno for part in (node, *node.decorator_list)) <= place.line <= (node.end_lineno or 0)
     ]
     return Function(place.file, max(around, key=lambda node: node.lineno)) if around else None
+
+
+def functions_like(function: Function) -> Iterator[Function]:
+    """List the methods of the class that a function stands in, without `__init__`; a base class's too."""
+    classes = [node for node in ast.walk(tree_of(function.file)) if isinstance(node, ast.ClassDef)]
+    todo = [one for one in classes if function.node in one.body]
+    seen: list[ast.ClassDef] = []
+    while todo:
+        seen.append(todo.pop(0))
+        bases = {ast.unparse(base) for base in seen[-1].bases}
+        todo += [one for one in classes if one.name in bases and one not in seen]
+    for one in seen:
+        yield from (
+            Function(function.file, part)
+            for part in one.body
+            if isinstance(part, _FUNCTIONS) and part.name != "__init__"
+        )
 
 
 def class_at(place: Place | None) -> str:

@@ -29,6 +29,7 @@ class Found:
     severity: Severity | None = None
     before: str = ""
     after: str = ""
+    set_at: Place | None = None
 
 
 Look = Callable[[Evidence], Iterable[Found]]
@@ -46,9 +47,9 @@ class Rule(RulePage):
         for found in self.look(evidence):
             seen_in = (str(found.probe),) if found.probe else ()
             severity = found.severity or self.severity
-            yield Finding(
-                self, severity, found.subject, found.message, found.place, seen_in, found.before, found.after
-            )
+            repair = (found.before, found.after)
+            subject = (found.subject, found.message, found.place)
+            yield Finding(self, severity, *subject, seen_in, *repair, found.set_at)
 
 
 _RULES: dict[str, Rule] = {}

@@ -42,13 +42,11 @@ def part_at(forward: Place | None, path: str) -> Part | None:
         path: as `[0]['boxes']` or `.field`; "" is the whole result.
 
     """
-    function = function_at(forward)
-    if function is None:
+    end = whole_return(forward)
+    if end is None:
         return None
-    ends = [one for one in function.statements() if isinstance(one, ast.Return) and one.value is not None]
-    if len(ends) != 1 or ends[0].value is None:
-        return None
-    statement, found = _named(function, ends[0], ends[0].value)
+    function, statement, found = end
+    statement, found = _named(function, statement, found)
     reached = ""
     for step in _STEP.finditer(path):
         inner = _part(function, found, step)
@@ -57,6 +55,17 @@ def part_at(forward: Place | None, path: str) -> Part | None:
         statement, found = _named(function, statement, inner)
         reached += step[0]
     return Part(function, statement, found, reached)
+
+
+def whole_return(forward: Place | None) -> tuple[Function, ast.stmt, ast.expr] | None:
+    """Find the statement that ends forward, and what it returns; None where there are several."""
+    function = function_at(forward)
+    if function is None:
+        return None
+    ends = [one for one in function.statements() if isinstance(one, ast.Return) and one.value is not None]
+    if len(ends) != 1 or ends[0].value is None:
+        return None
+    return function, ends[0], ends[0].value
 
 
 def returned(forward: Place | None, path: str, rewrite: Rewrite) -> Own | None:
@@ -114,25 +123,26 @@ def _fields(file: str, name: str) -> Iterator[str]:
                 yield from re.findall(r"\w+", ast.unparse(names))
 
 
-def left_out(forward: Place | None, path: str) -> Own | None:
-    """Write forward's result without the part at a path."""
+def left_out(forward: Place | None, path: str, *others: str) -> Own | None:
+    """Write forward's result without the part at a path, and those at others in the same tuple or dict."""
     *outer, last = [step[0] for step in _STEP.finditer(path)] or [""]
     step = _STEP.fullmatch(last)
     whole = part_at(forward, "".join(outer))
     if step is None or whole is None:
         return None
-    part = _part(whole.function, whole.node, step)
+    steps = [step, *(last_steps[-1] for other in others if (last_steps := list(_STEP.finditer(other))))]
+    parts = [found for one in steps if (found := _part(whole.function, whole.node, one)) is not None]
 
     def rewrite(value: ast.expr, _: str) -> str | None:
         match value:
-            case ast.Tuple(elts=parts) if part is not None:
-                kept = [ast.unparse(one) for one in parts if one is not part]
+            case ast.Tuple(elts=elements) if parts:
+                kept = [ast.unparse(one) for one in elements if one not in parts]
                 return ", ".join(kept) if len(kept) != 1 or outer else kept[0]
-            case ast.Dict(keys=keys, values=values) if part is not None:
+            case ast.Dict(keys=keys, values=values) if parts:
                 kept = [
                     f"**{ast.unparse(v)}" if k is None else f"{ast.unparse(k)}: {ast.unparse(v)}"
                     for k, v in zip(keys, values, strict=True)
-                    if v is not part
+                    if v not in parts
                 ]
                 return f"{{{', '.join(kept)}}}"
         return None

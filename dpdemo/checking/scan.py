@@ -94,7 +94,7 @@ def _kinds(
     for step, leaf in flatten(value):
         if isinstance(leaf, torch.Tensor):
             if id(leaf) not in registered or step:
-                yield "tensor", f"{_shape(leaf)} on {leaf.device}"
+                yield _tensor(leaf, is_models=id(leaf) in registered)
                 break
         elif isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
             yield "ancestor" if _is_around(leaf, module, tree) else "module", type(leaf).__name__
@@ -108,6 +108,13 @@ def _kinds(
             break
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield "container", f"{type(value).__name__} of {len(value)}"
+
+
+def _tensor(leaf: torch.Tensor, *, is_models: bool) -> tuple[str, str]:
+    """Describe a tensor that is held beside the registered ones, or one of these in a list."""
+    if is_models:
+        return "shared", _shape(leaf).removeprefix("a tensor ")
+    return "tensor", f"{_shape(leaf)} on {leaf.device}"
 
 
 def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bool:

@@ -4,20 +4,22 @@ import linecache
 import re
 
 from dpdemo.checking.registry import is_named
-from dpdemo.reports.check import Finding
+from dpdemo.reports.check import Finding, Place
 
 _COMMENT = re.compile(r"#\s*dpdemo:\s*ignore(?P<list>\[(?P<names>[^\]]*)\])?")
 
 
 def is_silenced(finding: Finding) -> bool:
-    """Return whether the line that a finding points to asks for silence.
+    """Return whether the line that a finding points to asks for silence, or the one that sets its attribute.
 
     A comment without brackets silences every rule; one with brackets those that it names, by code, by the
     beginning of a code, or by name, as `--ignore` does.
     """
-    if finding.place is None:
-        return False
-    comment = _COMMENT.search(linecache.getline(finding.place.file, finding.place.line))
+    return any(_silences(place, finding) for place in (finding.place, finding.set_at) if place is not None)
+
+
+def _silences(place: Place, finding: Finding) -> bool:
+    comment = _COMMENT.search(linecache.getline(place.file, place.line))
     if comment is None:
         return False
     if comment["list"] is None:

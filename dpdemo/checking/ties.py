@@ -4,10 +4,13 @@ import ast
 import re
 
 from dpdemo.checking.evidence import Evidence, Held
-from dpdemo.checking.lines import attribute_of
+from dpdemo.checking.lines import Own, attribute_of, function_at, names_in
 from dpdemo.checking.looking import device_at
 from dpdemo.reports.check import Place
 
+_AS_MODULE = {"relu": "ReLU", "tanh": "Tanh", "sigmoid": "Sigmoid", "gelu": "GELU", "elu": "ELU"}
+_FUNCTION = rf"\b(?:torch|F|functional|nn\.functional)\.({'|'.join(_AS_MODULE)})\b(?!\()"
+"""A function among modules, which a ModuleList does not take."""
 _HANDED_OVER = ("ancestor", "holder")
 """Kinds of what is held that must not be kept at all."""
 
@@ -20,6 +23,21 @@ def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple
     name = f".{held.path.rpartition('.')[2]}.{inner[1]}"
     after = re.sub(rf"{re.escape(name)}\b", f"{name}.to({device_at(use, evidence)})", use.code)
     return (use.code, after) if after != use.code else ("", "")
+
+
+def kept_by_gpu(hook: Place | None) -> Own | None:
+    """Write a hook's line that keeps an output by name, and the same with its GPU in the key."""
+    function = function_at(hook)
+    given = [one.arg for one in function.node.args.args] if function else []
+    for statement in function.statements() if function else ():
+        match statement:
+            case ast.Assign(targets=[ast.Subscript(slice=key) as target], value=value) if function and given:
+                if names_in(value) & {given[-1]}:
+                    by_gpu = f"{function.text(key)}, {given[-1]}.device"
+                    own = function.own(statement, (key, by_gpu))
+                    read = f"{function.text(target.value)}[..., x.device]"
+                    return own._replace(after=f"{own.after}   # and read as {read}; join them after the call")
+    return None
 
 
 def _assignment(held: Held) -> tuple[str, str, str]:
@@ -38,12 +56,13 @@ def buffer_repair(held: Held) -> tuple[str, str]:
     value = re.sub(r",?\s*device=[^,()]+(\([^()]*\))?|\.cuda\(\d*\)|\.to\(\"cuda[^)]*\)", "", value)
     if not name:
         return "", ""
+    is_trained = "" if held.kind == "shared" else ".requires_grad_(False)"
     if value.startswith("{"):
-        return code, f"self.{name} = nn.ParameterDict({value}).requires_grad_(False)"
+        return code, f"self.{name} = nn.ParameterDict({value}){is_trained}"
     if value.startswith("[") or "for " in value:
-        return code, f"self.{name} = nn.ParameterList({value}).requires_grad_(False)"
+        return code, f"self.{name} = nn.ParameterList({value}){is_trained}"
     if _is_tuple(value):
-        return code, f"self.{name} = nn.ParameterList([{value[1:-1]}]).requires_grad_(False)"
+        return code, f"self.{name} = nn.ParameterList([{value[1:-1]}]){is_trained}"
     if value.count("(") != value.count(")"):
         return code, f'self.register_buffer("{name}", ..., persistent=False)'
     return code, f'self.register_buffer("{name}", {value}, persistent=False)'
@@ -75,6 +94,7 @@ def module_repair(held: Held) -> tuple[str, str]:
         return (code, _handed_over(held, target)) if name else ("", "")
     if held.kind == "module":
         kind = "ModuleDict" if value.startswith("{") else "ModuleList"
+        value = re.sub(_FUNCTION, lambda found: f"nn.{_AS_MODULE[found[1]]}()", value)
         is_whole = value.count("[") == value.count("]") and value.count("{") == value.count("}")
         return code, f"{target} = nn.{kind}({value if is_whole else '...'})"
     method = re.fullmatch(r"self\.(\w+)", value)

@@ -112,10 +112,15 @@ def rows_of(args: Any, kwargs: Any, dim: int, num_gpus: int = 0) -> int:
     pictures = [pictures_in(value) for value in (*args, *kwargs.values())]
     if any(pictures):
         return max(pictures)
-    tensors = [leaf for leaf in (*tensors_in(args), *tensors_in(kwargs)) if _has(leaf, dim)]
-    of_batch = [one for one in tensors if not is_for_gpus(one, dim, num_gpus)]
+    tensors = [
+        (owner, leaf)
+        for owner, value in enumerate((*args, *kwargs.values()))
+        for leaf in tensors_in(value)
+        if _has(leaf, dim)
+    ]
+    of_batch = [pair for pair in tensors if not is_for_gpus(pair[1], dim, num_gpus)] or tensors
     if tensors:
-        return likely_rows([tensor.size(dim) for tensor in of_batch or tensors])
+        return likely_rows([leaf.size(dim) for _, leaf in of_batch], [owner for owner, _ in of_batch])
     lengths = [_length(value) for value in (*args, *kwargs.values())]
     return next((length for length in lengths if length), 0)
 

@@ -105,6 +105,8 @@ class Finding:
     seen_in: tuple[str, ...] = ()
     own_before: Annotated[str, Hidden] = ""
     own_after: Annotated[str, Hidden] = ""
+    set_at: Annotated[Place | None, Hidden] = None
+    """Where the attribute that it is about is set, if that is another line."""
 
     @computed
     def code(self) -> str:

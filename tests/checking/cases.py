@@ -7,6 +7,7 @@ block of virtual GPUs. Its name says what is wrong, or right. Each family of rul
 import cases_gather
 import cases_links
 import cases_loss
+import cases_outside
 import cases_scatter
 import cases_state
 import cases_threads
@@ -14,6 +15,7 @@ import cases_wrapper
 from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
-    cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_threads,
+    cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
+    cases_threads,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

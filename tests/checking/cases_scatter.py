@@ -282,7 +282,7 @@ def a_list_is_only_read():
     return Model(), (x(), [])
 
 
-@trigger("DP212", "`state[0]` and `state[1]` has the batch on dimension 1")
+@trigger("DP212", "`state[0]` and `state[1]` have the batch on dimension 1")
 def a_hidden_state_is_cut_along_its_layers():
     class Model(Recurrent):
         def forward(self, x, state):

@@ -17,7 +17,7 @@ from test_rules import report_on
 from dpdemo.checking import check
 from dpdemo.models.inputs import as_arguments
 
-LEAST = {"statement": 24, "call": 14, "wrapper": 3, "loader": 3}
+LEAST = {"statement": 70, "call": 14, "wrapper": 3, "loader": 3}
 """So many triggers have a repair of each kind: of a statement, of the call, of the wrapper, of the loader."""
 
 
@@ -43,7 +43,8 @@ def repaired_statement(case, finding):
 
 def _is_statement(code):
     """Whether it stands by itself: written out, without `model` from outside or a second line elsewhere."""
-    if "..." in code or "model" in code or "__init__" in code:
+    without_comments = re.sub(r"#.*", "", code)
+    if "..." in code or "model" in without_comments or "__init__" in code:
         return False
     try:
         return bool(ast.parse(code).body)

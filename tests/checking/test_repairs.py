@@ -16,12 +16,13 @@ REPAIRS = {
         "   # and back outside"
     ),
     "two_ways_to_read_the_same_pairs": (
-        "return image, text   # and outside: a, b = model(...); logits = a @ b.T"
+        "return image, text\n# outside, on what is gathered:\n# image, text = model(a, b)\n"
+        "# logits = image @ text.t()\n# result = logits, logits.t()"
     ),
     "inference_mode_stands_above_forward": "torch.no_grad()",
     "a_critic_is_clipped_in_forward": (
-        "model.module.critic[0].weight.data.clamp_(-0.01, 0.01)"
-        "   # outside, after the call, under torch.no_grad()"
+        "return self.critic(x)\n# outside, after the call:\n# result = model(x)\n"
+        "# model.module.critic[0].weight.data.clamp_(-0.01, 0.01)"
     ),
     "a_child_holds_the_module_around_it": (
         "self.child(..., self)   # handed over at each call by the forward around it, and not kept"

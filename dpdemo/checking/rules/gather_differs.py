@@ -93,7 +93,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
                 continue
             if "None" in replica.structure + first:
                 continue  # that is DP404
-            own = _made_in_all(evidence, call)
+            own = _made_in_all(evidence, call) or _stacked(evidence, call)
             yield Found(
                 "structure",
                 f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
@@ -119,6 +119,25 @@ def _made_in_all(evidence: Evidence, call: Call) -> Own | None:
             if isinstance(node, ast.IfExp) and ast.unparse(node.orelse) == "{}" and keys & _keys(node.body):
                 return function.own(statement, (node, function.text(node.body)))
     return None
+
+
+def _stacked(evidence: Evidence, call: Call) -> Own | None:
+    """Write a list of what is found in a chunk, tensors of one shape, as one tensor with as many rows."""
+    every = [leaf for replica in call.replicas for leaf in replica.output or ()]
+    leaves = [leaf for leaf in every if leaf.type != "list"]  # an empty one
+    lists = {re.sub(r"\[\d+\]$", "", leaf.path) for leaf in leaves}
+    kinds = {(leaf.shape, leaf.dtype) for leaf in leaves}
+    if len(lists) != 1 or len(kinds) != 1 or any(leaf.shape is None for leaf in leaves):
+        return None
+    (shape, dtype), given = kinds.pop(), (*evidence.scan.inputs, "x")[0]
+    sizes = ", ".join(map(str, (0, *(shape or ()))))
+    of_type = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+
+    def rewrite(_: ast.expr, text: str) -> str | None:
+        none = f"torch.zeros({sizes}{of_type}, device={given}.device)"
+        return f"torch.stack({text}) if {text} else {none}" if text.isidentifier() else None
+
+    return returned(forward_place(evidence), lists.pop(), rewrite)
 
 
 def _keys(value: ast.expr) -> set[str]:

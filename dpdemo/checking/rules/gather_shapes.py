@@ -20,6 +20,7 @@ from dpdemo.checking.looking import (
     shapes_of,
     sizes_text,
 )
+from dpdemo.checking.outside import after_layers
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.results import Rewrite, left_out, part_at, returned
 from dpdemo.reports.check import Place
@@ -252,6 +253,9 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 continue
             after = (*whole[:dim], whole[dim] * len(shapes), *whole[dim + 1 :])
             own = left_out(forward_place(evidence), path)
+            if own is not None:
+                own = own._replace(after=f"{own.after}   # {_WITHOUT_IT}")
+            own = own or after_layers(evidence, call)
             yield Found(
                 path,
                 f"{result_at(path)} of shape {whole} has no batch dimension: each of the {len(shapes)} "
@@ -259,9 +263,11 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 own.place if own else forward_place(evidence),
                 probe,
                 before=own.before if own else f"return ...   # {result_at(path)}: {whole}",
-                after=(own.after if own else "return ...")
-                + "   # without it: read parameters from model.module, take means outside",
+                after=own.after if own else f"return ...   # {_WITHOUT_IT}",
             )
+
+
+_WITHOUT_IT = "without it: read parameters from model.module, take means outside"
 
 
 def _growing_lists(probe: Probe, call: Call) -> set[str]:

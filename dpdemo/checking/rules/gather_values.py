@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Leaf, Probe
-from dpdemo.checking.lines import in_brackets
+from dpdemo.checking.lines import Own, in_brackets
 from dpdemo.checking.looking import (
     call_of,
     forward_place,
@@ -16,7 +16,7 @@ from dpdemo.checking.looking import (
     vectors,
 )
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.results import Part, Rewrite, left_out, part_at, returned
+from dpdemo.checking.results import Part, Rewrite, left_out, part_at, returned, whole_return
 from dpdemo.reports.check import Place
 
 
@@ -117,6 +117,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
             )
 
 
+_KNOWN_OUTSIDE = "without it, which is known outside"
 _Repair = tuple[Place | None, str, str]
 
 
@@ -126,21 +127,46 @@ def _type_repairs(leaves: list[Leaf], evidence: Evidence) -> Iterator[tuple[list
     given = (*evidence.scan.inputs, "x")[0]
     lines: dict[ast.stmt, list[tuple[Leaf, Part, str]]] = {}
     dropped: dict[str, list[Leaf]] = {}
+    sizes = {str(rows) for _, call in evidence.calls for rows in (call.rows, call.split(call.rows).largest)}
     for leaf in leaves:
         part = part_at(place, leaf.path)
         text = _as_tensor(part, leaf, given) if part is not None and part.path == leaf.path else None
-        if part is not None and text is not None:
+        if text is None and (own := _fields_of(place, leaf)):
+            yield [leaf], own
+        elif part is not None and leaf.type == "int" and leaf.text in sizes and left_out(place, part.path):
+            dropped.setdefault(part.path, []).append(leaf)
+        elif part is not None and text is not None:
             lines.setdefault(part.statement, []).append((leaf, part, text))
         elif part is not None and part.path and left_out(place, part.path):
             dropped.setdefault(part.path, []).append(leaf)
         else:
             yield [leaf], (place, *_type_example(leaf))
+    yield from _left_out_together(place, dropped, lines)
     for path, inside in dropped.items():
         if own := left_out(place, path):
-            yield inside, (own.place, own.before, f"{own.after}   # without it, which is known outside")
+            yield inside, (own.place, own.before, f"{own.after}   # {_KNOWN_OUTSIDE}")
     for statement, found in lines.items():
         own = found[0][1].function.own(statement, *((part.node, text) for _, part, text in found))
         yield [leaf for leaf, _, _ in found], own
+
+
+def _left_out_together(
+    place: Place | None,
+    dropped: dict[str, list[Leaf]],
+    lines: dict[ast.stmt, list[tuple[Leaf, Part, str]]],
+) -> Iterator[tuple[list[Leaf], _Repair]]:
+    """Write a display without all that is known outside, and take that off both lists."""
+    if not dropped or len(lines) > 1 or len({path.rpartition("[")[0] for path in dropped}) != 1:
+        return
+    every = {**dropped}
+    for leaf, part, _ in (one for found in lines.values() for one in found):
+        every.setdefault(part.path, []).append(leaf)
+    own = left_out(place, *every) if len(every) > 1 else None
+    if own is not None:
+        leaves = [leaf for inside in every.values() for leaf in inside]
+        yield leaves, (own.place, own.before, f"{own.after}   # {_KNOWN_OUTSIDE}")
+        dropped.clear()
+        lines.clear()
 
 
 def _as_tensor(part: Part, leaf: Leaf, given: str) -> str | None:
@@ -151,9 +177,34 @@ def _as_tensor(part: Part, leaf: Leaf, given: str) -> str | None:
         return plain
     if leaf.type in ("int", "float", "bool", "complex"):
         return f"torch.full((len({given}),), {text}, device={given}.device)"
-    if leaf.tensors_inside and isinstance(value, ast.Call) and not value.args:
+    if (
+        leaf.tensors_inside
+        and isinstance(value, ast.Call)
+        and not value.args
+        and ({one.arg for one in value.keywords} == set(_names_inside(leaf)))
+    ):
         return f"dict({', '.join(map(ast.unparse, value.keywords))})"
     return None
+
+
+def _names_inside(leaf: Leaf) -> list[str]:
+    """List the attributes of an object that hold tensors."""
+    return list(dict.fromkeys(re.split(r"[ .\\[]", inside, maxsplit=1)[0] for inside in leaf.tensors_inside))
+
+
+def _fields_of(forward: Place | None, leaf: Leaf) -> Own | None:
+    """Write forward's return of an object as one of a dict with its tensors."""
+    names = _names_inside(leaf)
+    end = whole_return(forward)
+    if end is None or leaf.path or not names or not all(name.isidentifier() for name in names):
+        return None
+    function, statement, value = end
+    name = value.id if isinstance(value, ast.Name) else "out"
+    fields = "{" + ", ".join(f'"{one}": {name}.{one}' for one in names) + "}"
+    if leaf.is_mapping:
+        return function.own(statement, (value, f"dict({function.text(value)})"))
+    first = "" if isinstance(value, ast.Name) else f"{name} = {function.text(value)}\n"
+    return function.rewritten(statement, statement, f"{first}return {fields}")
 
 
 def _type_example(leaf: Leaf) -> tuple[str, str]:
@@ -162,10 +213,7 @@ def _type_example(leaf: Leaf) -> tuple[str, str]:
         number = f"torch.full((len(x),), {leaf.text}, device=x.device)"
         return f"return ..., {leaf.text}", f"return ..., {number}   # one for each sample"
     if leaf.tensors_inside:
-        names = list(
-            dict.fromkeys(re.split(r"[ .\\[]", inside, maxsplit=1)[0] for inside in leaf.tensors_inside)
-        )
-        inside = ", ".join(f'"{name}": out.{name}' for name in names)
+        inside = ", ".join(f'"{name}": out.{name}' for name in _names_inside(leaf))
         return f"return out   # a {leaf.type}", f"return {{{inside}}}"
     return (
         f"return ..., value   # a {leaf.type}",

@@ -9,6 +9,7 @@ from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
 from dpdemo.checking.lines import Own, function_at
 from dpdemo.checking.looking import (
     all_pairs,
+    call_of,
     delivered_rows,
     for_any_rows,
     forward_place,
@@ -17,6 +18,8 @@ from dpdemo.checking.looking import (
     sizes_text,
     vectors,
 )
+from dpdemo.checking.outside import after_layers, before_layers
+from dpdemo.checking.reductions import sum_and_count
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.results import part_at
 from dpdemo.reports.check import SEVERITIES, Place, Severity
@@ -46,8 +49,8 @@ def loss_scale(evidence: Evidence) -> Iterator[Found]:
     for probe, problem in real[:1]:
         others = [f"batch {one.batch_size}" for one, _ in real if one.batch_size != probe.batch_size]
         more = f" (so at {', '.join(dict.fromkeys(others))})" if others else ""
-        repair = _loss_repair(probe, problem)
-        yield Found("loss", problem.what + more, forward_place(evidence), probe, problem.severity, *repair)
+        place, before, after = _loss_repair(evidence, probe, problem)
+        yield Found("loss", problem.what + more, place, probe, problem.severity, before, after)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         return _Problem(
             f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at batch "
             f"{probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
-            + (f"; {comparison.heaviest}" if comparison.heaviest else "")
+            + (f"; {comparison.heaviest}" if loss.is_sum and _says_more(comparison.heaviest) else "")
         )
     if loss.error(loss.sum) <= UNEQUAL:
         return None
@@ -98,6 +101,11 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         f"gradients of loss.sum() are {by_sum:.2f} times those of one GPU at batch {probe.batch_size}; "
         f"loss.mean() gives them right here, and not where chunks are uneven"
     )
+
+
+def _says_more(heaviest: str) -> bool:
+    """Whether the sample that counts most counts more than on one GPU."""
+    return bool(heaviest) and " 1.00 times" not in heaviest
 
 
 def _why_uneven(sizes: list[int]) -> str:
@@ -137,18 +145,23 @@ def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
     return None
 
 
-def _loss_repair(probe: Probe, problem: _Problem) -> tuple[str, str]:
-    names = [name for name, _ in probe.call.argument_structures] if probe.call else []
-    given = ", ".join(names) or "x, y"
-    part = probe.comparison.loss_path or ""
-    before = f"loss = model({given}){part}.mean()"
+def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> tuple[Place | None, str, str]:
+    """Write the line that reduces the losses, or forward's end with the loss in two sums or outside."""
+    given = call_of(probe.call) if probe.call else "model(x, y)"
+    part, forward = probe.comparison.loss_path or "", forward_place(evidence)
+    before = f"loss = {given}{part}.mean()"
     if problem.is_right_summed:
-        return before, f"loss = model({given}){part}.sum()"
-    if probe.comparison.loss is not None and not probe.comparison.loss.is_sum:
-        features = f"features = model({given}); loss = criterion(features)"
-        return before, f"{features}   # forward returns what the loss is computed from"
-    after = f"total, count = model({given}); loss = total.sum() / count.sum()   # forward returns both"
-    return before, f"{after}, of shape (1,) each"
+        return forward, before, f"loss = {given}{part}.sum()"
+    is_sum = probe.comparison.loss is None or probe.comparison.loss.is_sum
+    own = sum_and_count(forward, part, given) if is_sum else None
+    own = own or after_layers(evidence, probe.call, "result" if part else "loss")
+    if own is not None:
+        return own
+    if not is_sum:
+        features = f"features = {given}; loss = criterion(features)"
+        return forward, before, f"{features}   # forward returns what the loss is computed from"
+    after = f"total, count = {given}; loss = total.sum() / count.sum()   # forward returns both"
+    return forward, before, f"{after}, of shape (1,) each"
 
 
 @rule("DP502", "cross-sample", "error", unless=("DP201", "DP205", "DP207", "DP216"))
@@ -168,7 +181,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if probe.call and delivered_rows(probe.call) < probe.call.rows:
             continue
         for path, shape in all_pairs(probe):
-            own = _features(forward_place(evidence))
+            own = after_layers(evidence, probe.call) or _features(forward_place(evidence))
             yield Found(
                 "pairs",
                 f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
@@ -189,13 +202,16 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             continue  # that is DP409
         if probe.mode == "train" and probe.norms_batches:
             continue
+        own = after_layers(evidence, probe.call) or before_layers(evidence, probe.call)
         yield Found(
             comparison.differing or "result",
             f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
             "from one "
             f"GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone",
-            forward_place(evidence),
+            own.place if own else forward_place(evidence),
             probe,
+            before=own.before if own else "",
+            after=own.after if own else "",
         )
 
 

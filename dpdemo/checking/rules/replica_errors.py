@@ -10,7 +10,8 @@ from dpdemo.checking.registry import Found, rule
 _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
     "(value|spatial)|deepcopy protocol|"
-    "cannot be empty|requires non-empty inputs|Broadcast(Backward)? is a view and|"
+    "cannot be empty|requires_grad flags of leaf|"
+    "requires non-empty inputs|Broadcast(Backward)? is a view and|"
     "batch_sizes should always|hx should|1D CPU int64"
 )
 _AGAIN = "backward through the graph a second time"
@@ -18,7 +19,8 @@ _AGAIN = "backward through the graph a second time"
 
 
 @rule("DP390", "replica-raised", "error",
-      unless=("DP106", "DP201", "DP205", "DP207", "DP212", "DP214", "DP216", "DP309", "DP317"))  # fmt: skip
+      unless=("DP106", "DP201", "DP205", "DP207", "DP212", "DP214", "DP216", "DP309", "DP311",
+              "DP317"))  # fmt: skip
 def replica_raised(evidence: Evidence) -> Iterator[Found]:
     """Forward fails in a replica and not on one GPU, for a reason that no other rule knows.
 

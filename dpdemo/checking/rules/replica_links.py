@@ -7,7 +7,7 @@ from dpdemo.checking.evidence import Evidence, Held, Probe, Raised
 from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
 from dpdemo.checking.places import source_around
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.ties import buffer_repair, device_repair, module_repair, moved_where_used
+from dpdemo.checking.ties import buffer_repair, device_repair, kept_by_gpu, module_repair, moved_where_used
 from dpdemo.reports.check import Place
 
 
@@ -56,6 +56,16 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
             probe,
             None if is_named else "warning",
             *(moved_where_used(one, place, evidence) or buffer_repair(one)),
+        )
+    for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
+        yield Found(
+            one.path,
+            f"`{one.path}` holds a parameter or buffer of the model, {one.detail}: in every replica it is "
+            "the original's, on GPU 0",
+            one.place or place,
+            probe,
+            None if is_named else "warning",
+            *buffer_repair(one),
         )
 
 
@@ -144,10 +154,10 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
             held.path + held.detail,
             f"the hook `{held.detail.rpartition('.')[2]}` on `{held.path}` runs {evidence.num_gpus} times "
             "a call, with a chunk each time",
-            held.place,
+            own.place if (own := kept_by_gpu(held.place)) else held.place,
             severity="error" if is_wrong else None,
-            before="kept[name] = output   # in the hook",
-            after="kept[output.device.index] = output   # in the hook; join them by GPU after the call",
+            before=own.before if own else "",
+            after=own.after if own else "",
         )
 
 

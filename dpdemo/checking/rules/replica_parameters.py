@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from dpdemo.checking.aftercall import line_outside
+from dpdemo.checking.derivatives import without_copy
 from dpdemo.checking.evidence import Evidence, Probe, Raised
 from dpdemo.checking.lines import attribute_of, function_at
 from dpdemo.checking.looking import failures, parameters_at, reads_state
@@ -53,13 +55,15 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         asked = [event for event in call.events if event.kind in ("named_parameters", "requires_grad_")]
         by_name = [event for event in asked if event.place and "parameters(" in event.place.code]
         for event in by_name or asked:  # what is made of them goes through them again
+            is_loop = event.place is not None and re.match(r"for .* in .*parameters\(\)", event.place.code)
+            own = line_outside(event.place, evidence, call) if is_loop else None
             yield Found(
                 str(event.place),
                 f"`{event.detail}.parameters()` is empty in replicas: {failed[0] if raised else result}",
-                event.place,
+                own.place if own else event.place,
                 probe,
                 None,
-                *_parameter_repair(event.place, evidence),
+                *(own[1:] if own else _parameter_repair(event.place, evidence)),
             )
 
 
@@ -102,8 +106,19 @@ def _parameter_repair(place: Place | None, evidence: Evidence) -> tuple[str, str
         )
         listed = ", ".join(attribute_of(name) for name in few) + ("" if len(few) > 1 else ", ...")
         return code, re.sub(r"(?:list|tuple)?\(?self\.parameters\(\)\)?", f"[{listed}]", code)
+    gone_through = re.search(r"\bin (self[\w.\[\]]*)\.parameters\(\)", code)
+    names = _parameters_of(gone_through[1], place, evidence) if gone_through else []
     outside = re.sub(r"\bself\b", "model.module", code)
-    return code, f"{outside}   # outside, after the call"
+    after = f"{outside}   # outside, after the call"
+    if gone_through and 0 < len(names) <= _FEW:
+        after = code.replace(f"{gone_through[1]}.parameters()", f"[{', '.join(map(attribute_of, names))}]")
+    return code, after
+
+
+def _parameters_of(owner: str, place: Place | None, evidence: Evidence) -> list[str]:
+    """List the parameters of `self.layer`, as the module names them whose method a line stands in."""
+    _, _, path = re.sub(r"\[(\d+)\]", r".\1", owner).partition(".")
+    return [name for name in parameters_at(place, evidence) if name.startswith(f"{path}." if path else "")]
 
 
 def _is_off(probe: Probe) -> bool:
@@ -111,7 +126,8 @@ def _is_off(probe: Probe) -> bool:
     comparison = probe.comparison
     if comparison.values_equal is False and comparison.equals_chunkwise is False:
         return True
-    is_even = probe.split is not None and probe.split.is_even and probe.mode == "eval"
+    is_plain = probe.mode == "eval" or comparison.values_equal is True
+    is_even = probe.split is not None and probe.split.is_even and is_plain
     return comparison.gradients_equal is False and comparison.loss_path is None and is_even
 
 
@@ -128,7 +144,15 @@ def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in failures(evidence):
         if "deepcopy protocol" in error.message and error.stage == "replica":
-            yield Found(str(error.place), "parameters of a replica cannot be deep-copied", error.place, probe)
+            own = without_copy(error.place, evidence)
+            yield Found(
+                str(error.place),
+                "parameters of a replica cannot be deep-copied",
+                own.place if own else error.place,
+                probe,
+                before=own.before if own else "",
+                after=own.after if own else "",
+            )
 
 
 @rule("DP314", "parameter-subclass", "error")

@@ -1,30 +1,23 @@
-"""State that replicas change and the model never sees: DP301, DP305 to DP307, DP309, DP311, DP313."""
+"""State that replicas change and the model never sees: DP301, DP305 to DP307, DP309."""
 
-import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Event, Evidence, Probe, StateChange
-from dpdemo.checking.lines import attribute_of
-from dpdemo.checking.looking import listed
+from dpdemo.checking.aftercall import (
+    change_outside,
+    changes_of,
+    is_for_outside,
+    is_of_data,
+    reads_of,
+    statement_outside,
+)
+from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.lines import Own
+from dpdemo.checking.looking import forward_place, listed
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.ties import kept_by_gpu
+from dpdemo.reports.check import Place
 
 _STATISTICS = ("running_mean", "running_var")
-_BROADCAST_VIEW = r"Output \d+ of Broadcast(Backward)? is a view .*inplace"
-
-
-def _changes(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateChange]]:
-    for probe in evidence.probes:
-        if not _ran(probe):
-            continue
-        for change in probe.changes:
-            if change.kind in kinds:
-                yield probe, change
-
-
-def _ran(probe: Probe) -> bool:
-    """Return whether any replica came to run forward: a call that failed before says nothing about state."""
-    call = probe.call
-    return call is not None and any(replica.output is not None or replica.raised for replica in call.replicas)
 
 
 @rule("DP301", "lost-state", "error")
@@ -39,30 +32,33 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     Seen by: an attribute that a forward on one GPU changes and one under DataParallel does not.
     References: pytorch/pytorch#2864, pytorch/pytorch#5958
     """
-    shared = {change.path for _, change in _changes(evidence, "container") if change.parallel_changed}
+    shared = {change.path for _, change in changes_of(evidence, "container") if change.parallel_changed}
     harmless: dict[str, tuple[Probe, StateChange]] = {}
-    for probe, change in _changes(evidence, "attribute", "mode", "module", "parameter", "container"):
+    for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):
         if change.path in shared or not change.single_changed or change.parallel_changed:
             continue  # DP309 tells of what is shared
         if change.kind == "mode" and _is_below(change, probe):
             continue
         if change.single == "True" and any(one.kind == "hooks" for one in probe.changes):
             continue  # it says that the hooks are there: that is DP317
-        if change.kind == "parameter" and _asks_for_parameters(probe):
-            continue  # that is DP308
-        if change.harmless:
+        if change.kind == "parameter" and (_asks_for_parameters(probe) or is_of_data(change)):
+            continue  # that is DP308, or DP313
+        if change.harmless and not is_for_outside(change, forward_place(evidence)):
             harmless.setdefault(change.path, (probe, change))
             continue
-        before, after = _state_repair(change)
+        is_short = change.kind in ("mode", "module") or change.needs_self_only
+        own = None if is_short else change_outside(change, evidence, probe.call)
+        place, before, after = own or (change.place, *_state_repair(change, evidence))
         yield Found(
             change.path,
             f"`{change.path}` goes from {change.before} to {change.single} on one GPU, and stays "
             f"{change.parallel} under DataParallel",
-            change.place,
+            place,
             probe,
-            "warning" if change.kind == "mode" else None,
+            "warning" if change.kind == "mode" or change.harmless else None,
             before,
             after,
+            change.place,
         )
     if harmless:
         yield _told_once(
@@ -90,23 +86,22 @@ def _told_once(harmless: dict[str, tuple[Probe, StateChange]], what: str) -> Fou
     return Found("harmless", text, first.place, probe, "info")
 
 
-def _state_repair(change: StateChange) -> tuple[str, str]:
+def _state_repair(change: StateChange, evidence: Evidence) -> tuple[str, str]:
     name, last = change.path, change.path.rpartition(".")[2]
     if change.kind == "mode":
         module = f"model.module.{name}".removesuffix(".training")
         return f"{module.removeprefix('model.')} changes its mode in forward", f"{module}.eval()   # outside"
     if change.needs_self_only:
-        return change.written, f"{_outside(change)}   # outside, after the call"
+        return change.written, f"{statement_outside(change)}   # outside, after the call"
     before = change.written or f"self.{last} = value   # in forward"
     if change.kind == "module":
         return before, "model(...)   # once, plainly, before nn.DataParallel(model): then it is there"
+    if change.kind == "attribute" and reads_of(forward_place(evidence), last):
+        return (
+            before,
+            f"return ..., {last}   # batch first; and forward({last}=...) takes it at the next call",
+        )
     return before, f"return ..., {last}   # and outside: model.module.{name} = {last}"
-
-
-def _outside(change: StateChange) -> str:
-    """Write the line that changes state as it is written after the call, outside of forward."""
-    module = attribute_of(change.owner, "model.module") if change.owner else "model.module"
-    return re.sub(r"\bself\b", module, change.written)
 
 
 @rule("DP305", "buffer", "error")
@@ -122,43 +117,51 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     Seen by: the buffer differs from that of a run on one GPU, and equals that of a run on chunk 0 alone.
     References: pytorch/pytorch#1051, pytorch/pytorch#11476
     """
-    for probe, change in _changes(evidence, "buffer"):
-        if change.path.rpartition(".")[2] in _STATISTICS or probe.single.used_random:
+    told: set[tuple[int, str]] = set()
+    for probe, change in changes_of(evidence, "buffer"):
+        if not _is_off(change) or probe.single.used_random or (id(probe), change.path) in told:
             continue
-        if change.single_changed and not change.parallel_changed and not change.same:
-            yield Found(
-                change.path,
-                f"the buffer `{change.path}` changes on one GPU and not under DataParallel: forward "
-                "assigns it anew, "
-                "and the replica that holds the new one is thrown away",
-                change.place,
-                probe,
-                None,
-                *_buffer_repair(change),
-            )
-        elif change.parallel_changed and not change.same:
-            why = (
-                "it is what chunk 0 alone gives"
-                if change.like_first_chunk
-                else "only replica 0 writes to the model's own"
-            )
-            yield Found(
-                change.path,
-                f"the buffer `{change.path}` ends as {change.parallel} where one GPU has other numbers: "
-                f"{why}",
-                change.place,
-                probe,
-                None,
-                *_buffer_repair(change),
-            )
+        place, before, after = change_outside(change, evidence, probe.call) or _buffer_repair(change)
+        alike = [change]
+        for other, one in changes_of(evidence, "buffer"):
+            own = change_outside(one, evidence, probe.call) if other is probe and _is_off(one) else None
+            if own is not None and one is not change and own.after == after:
+                alike.append(one)
+        told |= {(id(probe), one.path) for one in alike}
+        subject = ",".join(sorted(one.path for one in alike))
+        what = _told_of(alike)
+        yield Found(subject, what, place, probe, None, before, after, set_at=change.place)
 
 
-def _buffer_repair(change: StateChange) -> tuple[str, str]:
+def _is_off(change: StateChange) -> bool:
+    """Return whether a buffer, but for BatchNorm's statistics, ends otherwise than on one GPU."""
+    if change.path.rpartition(".")[2] in _STATISTICS or change.same:
+        return False
+    return change.single_changed or change.parallel_changed
+
+
+def _told_of(alike: list[StateChange]) -> str:
+    """Say what becomes of buffers that one line updates."""
+    change, names = alike[0], listed([one.path for one in alike])
+    if not change.parallel_changed:
+        what = f"buffer {names} changes" if len(alike) == 1 else f"buffers {names} change"
+        return (
+            f"the {what} on one GPU and not under DataParallel: forward assigns "
+            f"{'it' if len(alike) == 1 else 'them'} anew, and what the replicas hold is thrown away"
+        )
+    why = "what chunk 0 alone gives" if change.like_first_chunk else "what replica 0 alone writes"
+    if len(alike) > 1:
+        return f"the buffers {names} end otherwise than on one GPU: they are {why}"
+    return f"the buffer {names} ends as {change.parallel} where one GPU has other numbers: it is {why}"
+
+
+def _buffer_repair(change: StateChange) -> tuple[Place | None, str, str]:
     last = change.path.rpartition(".")[2]
     if not change.written:
-        outside = f"model.module.{change.path}.copy_(...)"
-        return f"self.{last} is updated in forward", f"{outside}   # outside, from the gathered result"
-    return change.written, f"{_outside(change)}   # outside, after the call, from the gathered result"
+        before, after = f"self.{last} is updated in forward", f"model.module.{change.path}.copy_(...)"
+        return change.place, before, f"{after}   # outside, from the gathered result"
+    after = f"{statement_outside(change)}   # outside, after the call, from the gathered result"
+    return change.place, change.written, after
 
 
 @rule("DP306", "batchnorm-statistics", "warning")
@@ -175,7 +178,7 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391
     """
     kinds = dict(evidence.scan.module_types)
-    for probe, change in _changes(evidence, "buffer"):
+    for probe, change in changes_of(evidence, "buffer"):
         path, _, name = change.path.rpartition(".")
         if name in _STATISTICS and not change.same and kinds.get(path) != "SyncBatchNorm":
             first = (
@@ -245,22 +248,26 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#15993, pytorch/pytorch#128272
     """
     harmless: dict[str, tuple[Probe, StateChange]] = {}
-    for probe, change in _changes(evidence, "container"):
+    for probe, change in changes_of(evidence, "container"):
         if not change.parallel_changed:
             continue
         if change.harmless:
             harmless.setdefault(change.path, (probe, change))
             continue
         last = change.path.rpartition(".")[2]
+        own = change_outside(change, evidence, probe.call) or _in_a_hook(last, evidence)
         yield Found(
             change.path,
             f"`{change.path}` is written by all replicas at once: {change.single} after a call on one GPU, "
             f"{change.parallel} under DataParallel",
-            change.place,
+            own.place if own else change.place,
             probe,
-            before=change.written or f"self.{last}...   # written in forward",
-            after="return ..., value   # and outside, with what was gathered: "
-            + (_outside(change) if change.written else f"model.module.{change.path}..."),
+            before=own.before if own else change.written or f"self.{last}...   # written in forward",
+            after=own.after
+            if own
+            else "return ..., value   # and outside, with what was gathered: "
+            + (statement_outside(change) if change.written else f"model.module.{change.path}..."),
+            set_at=change.place,
         )
     if harmless:
         yield _told_once(
@@ -268,86 +275,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         )
 
 
-@rule("DP311", "gradients-in-forward", "error")
-def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
-    """Gradients are touched inside forward.
-
-    What happens: `zero_grad()` has no effect there, `.grad` is None, and a `backward()` adds to the model's
-        gradients once for each replica.
-    Why: a replica's parameters are copies that gradients pass through on their way to the model.
-    Before: self.zero_grad(); loss.backward()                      # in forward
-    After: torch.autograd.grad(loss, [self.fc.weight])             # in forward, or all of it outside
-    Seen by: PyTorch's warning, a backward in a replica, or gradients right after forward.
-    References: pytorch/pytorch#31768
-    """
-    for probe, call in evidence.calls:
-        for event in call.events:
-            if event.kind == "backward":
-                yield Found(
-                    "gradients",
-                    f"forward goes backward in each of the {len(call.replicas)} replicas: the model's "
-                    "gradients "
-                    "receive each one's",
-                    event.place,
-                    probe,
-                    None,
-                    *_backward_repair(event),
-                )
-        if any(event.kind == "backward" for event in call.events):
-            continue  # what else touches gradients goes with it
-        for text in call.warnings:
-            if "zero_grad() from a module created with nn.DataParallel" in text:
-                yield Found("zero_grad", "`zero_grad()` in forward has no effect in replicas", None, probe)
-            elif ".grad attribute of a Tensor that is not a leaf" in text:
-                yield Found(
-                    ".grad", "`.grad` of a parameter is None in replicas: there it is a copy", None, probe
-                )
-
-
-def _backward_repair(event: Event) -> tuple[str, str]:
-    """Write a line that goes backward, and one that asks for the gradients and keeps them apart."""
-    code = event.place.code if event.place else ""
-    found = re.fullmatch(r"(.+)\.backward\(\)", code)
-    if found is None:
-        return "", ""
-    return (
-        code,
-        f"gradients = torch.autograd.grad({found[1]}, [...])   # of what forward needs: an input, self.w",
-    )
-
-
-@rule("DP313", "parameter-changed", "error", unless=("DP311",))
-def parameter_changed(evidence: Evidence) -> Iterator[Found]:
-    """Forward changes a parameter in place.
-
-    What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`. Where
-        none are tracked (no_grad around the call, `.data`, a frozen parameter) the change is made once, by
-        replica 0 with chunk 0, in silence.
-    Why: replica 0's parameters are the model's own, as views; the others' are copies that are thrown away.
-    Before: with torch.no_grad(): self.codebook.mul_(0.99)   # in forward
-    After: model.module.update_codebook()                    # after the call
-    Seen by: a parameter that forward changes, or this exception.
-    References: EPFL-LCN/pub-illing2021-neurips#3
-    """
-    changed = [pair for pair in _changes(evidence, "parameter") if pair[1].parallel_changed]
-    for probe, change in changed:
-        yield Found(
-            change.path,
-            f"forward changes the parameter `{change.path}` in place: only replica 0's change, made "
-            "with chunk 0, reaches the model",
-            change.place,
-            probe,
-            before=change.written or f"{attribute_of(change.path)} is changed in forward",
-            after=(_outside(change) if change.written else f"{attribute_of(change.path, 'model.module')}...")
-            + "   # outside, after the call, under torch.no_grad()",
-        )
-    for probe, call in evidence.calls:
-        for replica in call.replicas:
-            error = replica.raised
-            if error is not None and re.search(_BROADCAST_VIEW, error.message) and not changed:
-                yield Found(
-                    str(error.place),
-                    "forward changes a parameter in place, which replica 0 holds as a view",
-                    error.place,
-                    probe,
-                )
+def _in_a_hook(name: str, evidence: Evidence) -> Own | None:
+    """Write the line of a hook that keeps outputs in a container, and one that keeps each GPU's."""
+    found = [kept_by_gpu(hook.place) for hook in evidence.scan.of_kind("hook")]
+    return next((own for own in found if own is not None and f".{name}[" in own.before), None)

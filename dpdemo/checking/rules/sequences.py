@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.lines import function_at
+from dpdemo.checking.lines import Function, Own, function_at, functions_like
 from dpdemo.checking.looking import (
     call_of,
     call_with,
@@ -46,16 +46,16 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
             else []
         )
         what = (
-            f"{listed(names)} has the batch on dimension 1"
+            f"{listed(names)} {_has(names)} the batch on dimension 1"
             if names
             else "the state is made for the whole batch"
         )
-        before, after = _state_repair(names, probe.call, error.place)
+        where, before, after = _state_repair(names, probe.call, error.place)
         subject = ",".join(names) or "hidden"
-        yield Found(subject, f"{what}: {error.message}", error.place, probe, None, before, after)
+        yield Found(subject, f"{what}: {error.message}", where, probe, None, before, after)
 
 
-def _own_state(place: Place | None, given: str) -> tuple[str, str] | None:
+def _own_state(place: Place | None, given: str) -> Own | None:
     """Write forward's line that makes a state, and one that makes it for as many rows as there are."""
     function = function_at(place)
     for statement in function.statements() if function else ():
@@ -65,16 +65,41 @@ def _own_state(place: Place | None, given: str) -> tuple[str, str] | None:
             if node.func.attr in _MAKERS and len(node.args) >= _STATE_DIMS:
                 assert function is not None  # noqa: S101 - it has statements
                 own = function.own(statement, (node.args[1], f"{given}.size(0)"))
-                return (own.before, own.after) if own.before != own.after else None
+                return own if own.before != own.after else None
+    return _state_of_a_method(function, given) if function else None
+
+
+def _state_of_a_method(function: Function, given: str) -> Own | None:
+    """Write forward's call of a method that makes a state, with as much of the state as there are rows."""
+    makers = {
+        one.node.name: one
+        for one in functions_like(function)
+        if one.node is not function.node and re.search(rf"\b({'|'.join(_MAKERS)})\(", one.text(one.node))
+    }
+    for statement in function.statements():
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            maker = makers.get(node.func.attr)
+            if maker is None or ast.unparse(node.func.value) != function.node.args.args[0].arg:
+                continue
+            ends = [one.value for one in maker.statements() if isinstance(one, ast.Return)]
+            cut = f"[:, :{given}.size(0)].contiguous()"
+            text = function.text(node)
+            many = f"tuple(part{cut} for part in {text})"
+            return function.own(
+                statement, (node, many if any(isinstance(one, ast.Tuple) for one in ends) else text + cut)
+            )
     return None
 
 
-def _state_repair(names: list[str], call: Call | None, place: Place | None) -> tuple[str, str]:
+def _state_repair(names: list[str], call: Call | None, place: Place | None) -> tuple[Place | None, str, str]:
     if call is None:
-        return "", ""
+        return place, "", ""
     if not names:
         given = call.argument_structures[0][0]
         return _own_state(place, given) or (
+            place,
             "torch.zeros(layers, rows, hidden)",
             f"torch.zeros(layers, {given}.size(0), hidden)",
         )
@@ -82,7 +107,11 @@ def _state_repair(names: list[str], call: Call | None, place: Place | None) -> t
     if not turned:  # a tuple of them, such as an LSTM's
         top = top_name(names[0])
         turned = {top: f"tuple(part.transpose(0, 1) for part in {top})"}
-    return call_of(call), call_of(call, **turned) + "   # and back in forward: .transpose(0, 1).contiguous()"
+    return (
+        place,
+        call_of(call),
+        call_of(call, **turned) + "   # and back in forward: .transpose(0, 1).contiguous()",
+    )
 
 
 @rule("DP214", "packed-sequence", "error")

@@ -1,0 +1,258 @@
+"""The model's forward as statements: which run layers, and what each reads from those before it."""
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpdemo.checking.evidence import Call, Evidence
+from dpdemo.checking.lines import Function, attribute_of, function_at, functions_like
+from dpdemo.checking.looking import forward_place, top_name
+
+_NUMBER = r"\.item\(\)|\blen\(|\.size\(|\.shape|\b(float|int|bool)\(|\.(mean|sum)\(\s*\)$"
+"""The code of a number, which is computed anew outside and not gathered."""
+_MADE = r"torch\.(arange|eye|tensor|ones|zeros|full|linspace|triu|tril)\("
+"""The code of a tensor that is no sample's, and made anew as well."""
+_MODEL = "model.module"
+_OF_MODULES = (
+    *("parameters", "named_parameters", "modules", "children", "state_dict"),
+    *("eval", "train", "zero_grad", "requires_grad_"),
+)
+"""Methods of a layer that do not run it."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The model's own forward: its statements, and what its names stand for."""
+
+    function: Function
+    layers: frozenset[str]
+    parameters: frozenset[str]
+    recurrent: frozenset[str]
+    call: Call
+
+    @property
+    def me(self) -> str:
+        """What it calls the model."""
+        return self.function.node.args.args[0].arg
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """Its statements as the call goes through them, without what it says of itself."""
+        return self._way(self.function.node.body[ast.get_docstring(self.function.node) is not None :])
+
+    def _way(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Follow `if mask is None: return ...`, as far as the call's arguments tell."""
+        for index, one in enumerate(body):
+            if isinstance(one, ast.If) and leaves(one):
+                is_taken = self._is_taken(one.test)
+                if is_taken and isinstance(one.body[-1], ast.Return):
+                    return [*body[:index], *one.body]
+                if is_taken is False and one.orelse and isinstance(one.orelse[-1], ast.Return):
+                    return [*body[:index], *one.orelse]
+        return body
+
+    def is_passed(self, statement: ast.stmt) -> bool:
+        """Whether a statement that may leave forward does not, in this call."""
+        return (
+            isinstance(statement, ast.If) and not statement.orelse and self._is_taken(statement.test) is False
+        )
+
+    def _is_taken(self, test: ast.expr) -> bool | None:
+        match test:
+            case ast.Compare(
+                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as how], comparators=[ast.Constant(None)]
+            ):
+                given = dict(self.call.argument_structures).get(name, "None")
+                is_known = name in self.function.arguments() and not any(
+                    name in stored(one) for one in self.function.node.body
+                )
+                return (given == "None") == isinstance(how, ast.Is) if is_known else None
+        return None
+
+    def reads_layer(self, node: ast.AST, depth: int = 0) -> bool:
+        """Whether a layer is run in a part of it, or in a method that the part calls."""
+        return any(self._is_layer(one, depth) for one in ast.walk(node))
+
+    def _is_layer(self, node: ast.AST, depth: int) -> bool:
+        if not isinstance(node, ast.Attribute) or ast.unparse(node.value) != self.me:
+            return False
+        if node.attr in self.layers:
+            return True
+        methods = (one for one in functions_like(self.function) if one.node.name == node.attr)
+        return depth < 2 and any(
+            self.reads_layer(statement, depth + 1) for one in methods for statement in one.node.body
+        )
+
+    def runs_layer(self, node: ast.AST, depth: int = 0) -> bool:
+        """Whether a layer is called in a part of it, and not just written to."""
+        return any(self._calls_layer(one, depth) for one in ast.walk(node) if isinstance(one, ast.Call))
+
+    def _calls_layer(self, call: ast.Call, depth: int) -> bool:
+        called = call.func
+        if not self.reads_layer(called) or self.is_about_parameters(called):
+            return False
+        methods = [
+            one
+            for one in functions_like(self.function)
+            if ast.unparse(called) == f"{self.me}.{one.node.name}"
+        ]
+        inner = (statement for one in methods for statement in one.node.body)
+        return not methods or (depth < 2 and any(self.runs_layer(one, depth + 1) for one in inner))
+
+    def is_about_parameters(self, called: ast.expr) -> bool:
+        """Whether what is called is a method of a parameter, or one of a layer that does not run it."""
+        if isinstance(called, ast.Attribute) and called.attr in _OF_MODULES:
+            return True
+        return any(f"{ast.unparse(called)}.".startswith(f"{one}.") for one in self.parameters)
+
+    def hands_over_layer(self, node: ast.AST) -> bool:
+        """Whether a layer itself is given to a function, or another name, and may run unseen."""
+        given: list[ast.expr] = []
+        for one in ast.walk(node):
+            if isinstance(one, ast.Call):
+                given += [*one.args, *(part.value for part in one.keywords)]
+            elif isinstance(one, ast.Assign):
+                given.append(one.value)
+        texts = [ast.unparse(one) for one in given if isinstance(one, (ast.Attribute, ast.Subscript))]
+        layer = rf"{self.me}\.({'|'.join(map(re.escape, self.layers))})(\.\w+|\[\w+\])*"
+        return any(re.fullmatch(layer, text) and text not in self.parameters for text in texts)
+
+    def text(self, node: ast.AST) -> str:
+        """Return the source of a part of it."""
+        return self.function.text(node)
+
+    def is_state(self, name: str) -> bool:
+        """Whether a name is given the state that a recurrent layer returns beside its outputs."""
+        return any(
+            isinstance(one, ast.Assign)
+            and isinstance(target, ast.Tuple)
+            and isinstance(one.value, ast.Call)
+            and ast.unparse(one.value.func) in self.recurrent
+            and any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(target))
+            and ast.unparse(target.elts[0]) != name
+            for one in self.body
+            for target in getattr(one, "targets", ())
+        )
+
+    def default_of(self, name: str) -> str:
+        """Write the default of an argument that the call leaves out; "" where it does not."""
+        given = self.function.node.args
+        positional = [*given.posonlyargs, *given.args]
+        defaults = dict(zip(reversed(positional), reversed(given.defaults), strict=False))
+        defaults |= {one: code for one, code in zip(given.kwonlyargs, given.kw_defaults, strict=True) if code}
+        left_out = {name for name, _ in self.call.argument_structures}
+        return next(
+            (self.text(code) for one, code in defaults.items() if one.arg == name and name not in left_out),
+            "",
+        )
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether an argument holds tensors, that a replica has on its GPU."""
+        return any(top_name(leaf.path) == name for leaf in self.call.tensor_arguments)
+
+
+def forward_of(evidence: Evidence, call: Call | None) -> Forward | None:
+    """Read the model's forward; None where it is not the user's, or ends in several places."""
+    function = function_at(forward_place(evidence))
+    if function is None or call is None or not function.node.args.args or any(evidence.scan.wrappers):
+        return None
+    kinds = dict(evidence.scan.module_types)
+    layers = {path.partition(".")[0] for path in kinds if path and not kinds[path].endswith("Loss")}
+    layers |= {name.partition(".")[0] for name in evidence.scan.parameters if name.count(".")}
+    me = function.node.args.args[0].arg
+    parameters = (attribute_of(name, me) for name in evidence.scan.parameters)
+    recurrent = (attribute_of(path, me) for path in kinds if path and kinds[path] == "RNN")
+    found = Forward(function, frozenset(layers), frozenset(parameters), frozenset(recurrent), call)
+    end = found.body[-1]
+    others = [one for one in found.body[:-1] if leaves(one) and not found.is_passed(one)]
+    return found if isinstance(end, ast.Return) and end.value is not None and not others else None
+
+
+def of_model(text: str, me: str) -> str:
+    """Write forward's code as it stands outside, where the model has another name."""
+    return re.sub(rf"\b{me}\b", _MODEL, text)
+
+
+def commented(code: str) -> str:
+    """Write code as comments."""
+    return "\n".join(f"# {line}" for line in code.splitlines())
+
+
+def free_names(statements: list[ast.stmt], forward: Forward, but: Sequence[ast.expr] = ()) -> list[str]:
+    """List the names that statements read and do not write before, as far as forward has given them."""
+    aside = {part for one in but for part in ast.walk(one)}
+    known = forward.function.arguments() - {forward.me}
+    for one in forward.body:
+        known |= stored(one)
+    written: set[str] = set()
+    found: dict[str, None] = {}
+    for statement in statements:
+        loads = [
+            node.id
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id not in written
+            and node not in aside
+        ]
+        found |= dict.fromkeys(name for name in sorted(loads, key=loads.index) if name in known)
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            found |= dict.fromkeys({statement.target.id} - written)
+        written |= stored(statement)
+    inner = {
+        one.id
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.comprehension)
+        for one in ast.walk(node.target)
+        if isinstance(one, ast.Name)
+    }
+    before = {name for one in forward.body if one not in statements for name in stored(one)}
+    inner -= before | forward.function.arguments()
+    return [
+        name
+        for name in found
+        if name not in inner and (name in before or name in forward.function.arguments())
+    ]
+
+
+def leaves(statement: ast.stmt) -> bool:
+    """Whether there is a `return` within a statement, such as an `if`."""
+    is_one = isinstance(statement, ast.Return)
+    return not is_one and any(isinstance(node, ast.Return) for node in ast.walk(statement))
+
+
+def stored(statement: ast.stmt) -> set[str]:
+    """List the names that a statement gives a value."""
+    return {
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def with_numbers(needed: list[str], kept: list[ast.stmt], forward: Forward) -> tuple[list[str], list[str]]:
+    """Tell what is computed anew outside, being a number, from what forward returns."""
+    copied: list[str] = []
+    returned: dict[str, None] = {}
+    todo = list(needed)
+    while todo:
+        name = todo.pop(0)
+        made = [one for one in kept if name in stored(one)]
+        is_number = (
+            len(made) == 1
+            and isinstance(made[0], ast.Assign)
+            and (
+                re.search(rf"{_NUMBER}|{_MADE}", forward.text(made[0].value)) or not free_names(made, forward)
+            )
+            and not forward.reads_layer(made[0])
+        )
+        if is_number:
+            copied.insert(0, of_model(forward.text(made[0]), forward.me))
+            todo += [one for one in free_names(made, forward) if one not in returned]
+        elif made or forward.is_tensor(name):
+            returned[name] = None
+        elif default := forward.default_of(name):
+            copied.insert(0, f"{name} = {default}")
+    return list(dict.fromkeys(copied)), list(returned)

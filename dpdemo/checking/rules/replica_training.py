@@ -1,0 +1,111 @@
+"""Training inside of forward: gradients touched there, and parameters changed: DP311, DP313."""
+
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.aftercall import change_outside, changes_of, is_of_data, line_outside, statement_outside
+from dpdemo.checking.derivatives import asked_for
+from dpdemo.checking.evidence import Evidence
+from dpdemo.checking.lines import attribute_of
+from dpdemo.checking.outside import after_layers
+from dpdemo.checking.registry import Found, rule
+
+_REFUSED = {
+    r"Output \d+ of Broadcast(Backward)? is a view .*inplace": (
+        "forward changes a parameter in place, which replica 0 holds as a view"
+    ),
+    "change requires_grad flags of leaf": (
+        "forward freezes a parameter, which replicas hold as the result of a broadcast"
+    ),
+}
+
+
+@rule("DP311", "gradients-in-forward", "error")
+def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
+    """Gradients are touched inside forward.
+
+    What happens: `zero_grad()` has no effect there, `.grad` is None, and a `backward()` adds to the model's
+        gradients once for each replica.
+    Why: a replica's parameters are copies that gradients pass through on their way to the model.
+    Before: self.zero_grad(); loss.backward()                      # in forward
+    After: torch.autograd.grad(loss, [self.fc.weight])             # in forward, or all of it outside
+    Seen by: PyTorch's warning, a backward in a replica, or gradients right after forward.
+    References: pytorch/pytorch#31768
+    """
+    for probe, call in evidence.calls:
+        for event in call.events:
+            if event.kind == "backward":
+                own = asked_for(event.place) or after_layers(evidence, call, "loss")
+                yield Found(
+                    "gradients",
+                    f"forward goes backward in each of the {len(call.replicas)} replicas: the model's "
+                    "gradients "
+                    "receive each one's",
+                    own.place if own else event.place,
+                    probe,
+                    before=own.before if own else "",
+                    after=own.after if own else "",
+                )
+        if any(event.kind == "backward" for event in call.events):
+            continue  # what else touches gradients goes with it
+        for text in call.warnings:
+            if "zero_grad() from a module created with nn.DataParallel" in text:
+                yield Found("zero_grad", "`zero_grad()` in forward has no effect in replicas", None, probe)
+            elif ".grad attribute of a Tensor that is not a leaf" in text:
+                yield Found(
+                    ".grad", "`.grad` of a parameter is None in replicas: there it is a copy", None, probe
+                )
+
+
+@rule("DP313", "parameter-changed", "error", unless=("DP311",))
+def parameter_changed(evidence: Evidence) -> Iterator[Found]:
+    """Forward changes a parameter in place.
+
+    What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`. Where
+        none are tracked (no_grad around the call, `.data`, a frozen parameter) the change is made once, by
+        replica 0 with chunk 0, in silence.
+    Why: replica 0's parameters are the model's own, as views; the others' are copies that are thrown away.
+    Before: with torch.no_grad(): self.codebook.mul_(0.99)   # in forward
+    After: model.module.update_codebook()                    # after the call
+    Seen by: a parameter that forward changes, or this exception.
+    References: EPFL-LCN/pub-illing2021-neurips#3
+    """
+    changed = [
+        pair for pair in changes_of(evidence, "parameter") if pair[1].parallel_changed or is_of_data(pair[1])
+    ]
+    for probe, change in changed:
+        own = change_outside(change, evidence, probe.call)
+        there = (
+            statement_outside(change) if change.written else f"{attribute_of(change.path, 'model.module')}..."
+        )
+        reaches = (
+            "only replica 0's change, made with chunk 0, reaches the model"
+            if change.parallel_changed
+            else "the replica that holds the change is thrown away"
+        )
+        yield Found(
+            change.path,
+            f"forward changes the parameter `{change.path}` in place: {reaches}",
+            own.place if own else change.place,
+            probe,
+            before=own.before
+            if own
+            else change.written or f"{attribute_of(change.path)} is changed in forward",
+            after=own.after if own else f"{there}   # outside, after the call, under torch.no_grad()",
+        )
+    for probe, call in evidence.calls:
+        for replica in call.replicas:
+            error = replica.raised
+            if error is None or changed:
+                continue
+            for pattern, what in _REFUSED.items():
+                if re.search(pattern, error.message):
+                    own = line_outside(error.place, evidence, call)
+                    yield Found(
+                        str(error.place),
+                        what,
+                        own.place if own else error.place,
+                        probe,
+                        before=own.before if own else "",
+                        after=own.after if own else "",
+                    )
