@@ -71,7 +71,9 @@ def _refusing(name: str, original: Any, why: str) -> Any:
         raise UnsupportedOpError(f"{name}: {why}; run this on a real one")
 
     if not isinstance(original, type):
-        return functools.update_wrapper(refuse, original)  # the compiler looks up what it wraps
+        stand_in: Any = functools.update_wrapper(refuse, original)
+        stand_in.__wrapped__ = getattr(original, "__wrapped__", original)  # the compiler looks it up
+        return stand_in
     ways_in = {
         name: staticmethod(refuse)
         for name, value in vars(original).items()
