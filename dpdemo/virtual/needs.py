@@ -92,6 +92,7 @@ NEEDED: dict[str, str] = {
     "torch._ops.HigherOrderOperator": "operators that take functions",
     "torch._scaled_dot_product_attention_math": "attention as one kernel",
     "torch._utils": "DataParallel's copies between GPUs",
+    "torch._prims_common.suggest_memory_format": "results of the batch norm without numbers",
     "torch.autograd._engine_run_backward": "gradients where their tensors are",
     "torch.autograd.forward_ad._current_level": "forward-mode gradients",
     "torch.autograd.profiler._supported_activities": "the profiler without CUDA's own library",

@@ -431,10 +431,10 @@ def test_a_stream_that_forward_keeps_goes_on_after_the_rehearsal(capsys):
 
 
 def test_a_model_that_cannot_be_copied_is_only_watched_and_the_report_says_so():
-    class Locked(Net):
+    class Streaming(Net):
         def __init__(self):
             super().__init__()
-            self.lock = threading.Lock()
+            self.source = (number for number in range(2))
             self.steps = 0
 
         def forward(self, x):
@@ -442,14 +442,14 @@ def test_a_model_that_cannot_be_copied_is_only_watched_and_the_report_says_so():
             return self.fc(x), "text"
 
     def script():
-        model = nn.DataParallel(Locked().cuda())
+        model = nn.DataParallel(Streaming().cuda())
         model(x(8).cuda())
         model(x(4).cuda())
 
     report = report_on(script)
     assert report.codes == ("DP403",)  # what a call itself shows
     (note,) = report.notes
-    assert note.startswith("Locked was not compared with one GPU: it cannot be copied (TypeError")
+    assert note.startswith("Streaming was not compared with one GPU: it cannot be copied (TypeError")
 
 
 @pytest.mark.parametrize("error", [SystemExit, ValueError, RecursionError])
