@@ -30,6 +30,7 @@ GUARDS: dict[str, Any] = {
 }
 # Where CUDA takes a tensor that is on another device, and why.
 ACCEPTED = {
+    "_unsafe_masked_index": "indices may be on the CPU",
     "broadcast_tensors": "each is expanded by itself",
     "expand_as": "only the shape is read",
     "index_put": "indices may be on the CPU",
