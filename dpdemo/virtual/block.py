@@ -182,16 +182,20 @@ def virtual_gpus(
     limits, kind = capacities(memory, num_gpus), _card(card)
     session: state.Session | None = None
     try:
-        with uninterrupted():
-            session = _open(num_gpus, limits, kind, is_meta=storage == "meta", draws_as_cpu=random == "cpu")
-            session.current.inside = True
-            if session.is_meta:
-                numberless.warm_up()
-            _enter(session)
-        yield VirtualGpus(session.ledger)
+        try:
+            with uninterrupted():
+                session = _open(
+                    num_gpus, limits, kind, is_meta=storage == "meta", draws_as_cpu=random == "cpu"
+                )
+                session.current.inside = True
+                if session.is_meta:
+                    numberless.warm_up()
+                _enter(session)
+            yield VirtualGpus(session.ledger)
+        finally:
+            _leave(session)
     finally:
-        if session is not None:
-            _surely_leave(session)
+        _leave(session)  # again, for Ctrl-C may have come before it could be held back
 
 
 def _card(named: str | Card | None) -> Card:
@@ -217,23 +221,16 @@ def _enter(session: state.Session) -> None:
         session.entered = stack.pop_all()
 
 
-def _surely_leave(session: state.Session) -> None:
-    """Leave, also where Ctrl-C comes before it can be held back: leaving twice does no harm."""
-    try:
-        with uninterrupted():
-            _leave(session)
-    except KeyboardInterrupt:
-        with uninterrupted():
-            _leave(session)
-        raise
-
-
-def _leave(session: state.Session) -> None:
-    try:
-        session.entered.close()
-    finally:
-        state.session = None
-        forget_initialisation()
+def _leave(session: state.Session | None) -> None:
+    """Put everything back; where that is done, or there is nothing to put back, do nothing."""
+    with uninterrupted():
+        if session is None or state.session is not session:
+            return
+        try:
+            session.entered.close()
+        finally:
+            state.session = None
+            forget_initialisation()
 
 
 @contextlib.contextmanager
@@ -249,8 +246,7 @@ def suspended() -> Iterator[None]:
     """
     session = state.the_session()
     try:
-        with uninterrupted():
-            _leave(session)
+        _leave(session)
         yield
     finally:
         with uninterrupted():
