@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpdemo.render import drawing_of
-from dpdemo.reports.check import CheckReport
+from dpdemo.reports.check import CheckReport, Finding, RulePage
 
 NOTE = "Net was not compared with one GPU: it cannot be copied"
 REPORT = CheckReport("Net", 4, (), (8,), notes=(NOTE,))
@@ -31,3 +31,12 @@ def test_a_note_stands_before_the_summary():
         said
         == f"note: {NOTE}\n\nNet on 4 virtual GPUs, batch size 8: no pitfalls in what could be looked at\n"
     )
+
+
+def test_a_repair_of_several_lines_keeps_them_on_github_and_in_junit():
+    rule = RulePage("DP501", "loss", "error", "a loss", ())
+    finding = Finding(rule, "error", "", "it is off", own_before="return loss", own_after="x = 1\nreturn x")
+    report = CheckReport("Net", 4, (finding,), (8,))
+    text = drawing_of(report).text("github")
+    assert "::it is off%0AInstead of: return loss%0Awrite:%0Ax = 1%0Areturn x\n" in text
+    assert "Instead of: return loss\nwrite:\nx = 1\nreturn x" in drawing_of(report).text("junit")

@@ -8,7 +8,7 @@ from dpdemo import __version__
 from dpdemo.render.check.words import summary
 from dpdemo.render.markdown import escaped, table
 from dpdemo.reports.check import CheckReport, Finding, RulePage
-from dpdemo.wording import printable
+from dpdemo.wording import harmless, printable
 
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -30,7 +30,12 @@ def as_github(report: CheckReport) -> Iterator[str]:
 def _repair(finding: Finding) -> str:
     """Write what to change, and say where it is only an example."""
     instead = "For example, instead of" if finding.is_example else "Instead of"
-    return f"{instead}: {printable(finding.before)}\nwrite: {printable(finding.after)}"
+    return f"{instead}:{_code(finding.before)}\nwrite:{_code(finding.after)}"
+
+
+def _code(text: str) -> str:
+    """Write a line of code behind a word, and several below it."""
+    return f" {harmless(text)}" if "\n" not in text else f"\n{harmless(text)}"
 
 
 def _marked(sign: str, code: str) -> str:
