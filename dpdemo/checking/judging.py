@@ -330,14 +330,15 @@ class Judge:
         return self._causes(self.draft).are_gradients_rounding()
 
     def _heaviest(self) -> str:
-        """Say which sample counts most when the losses are averaged; "" where that is not known."""
+        """Say which sample counts most when losses are averaged; "" where none counts more, or unknown."""
         if self.draft is None:
             return ""
         try:
             report = weigh(self.runner, (self.draft.args, self.draft.kwargs), torch.mean)
         except Exception:  # noqa: BLE001 - the user's model in another type may raise anything
             return ""
-        return "" if report.is_even else report.verdict
+        counts_more = round(report.heaviest.weight or 0, 2) > 1  # as it is written
+        return report.verdict if counts_more else ""
 
 
 def _go_backward(result: object, path: str | None) -> Raised | None:

@@ -93,7 +93,7 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         return _Problem(
             f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at batch "
             f"{probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
-            + (f"; {comparison.heaviest}" if loss.is_sum and _says_more(comparison.heaviest) else "")
+            + (f"; {comparison.heaviest}" if loss.is_sum and comparison.heaviest else "")
         )
     if loss.error(loss.sum) <= UNEQUAL:
         return None
@@ -101,11 +101,6 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         f"gradients of loss.sum() are {by_sum:.2f} times those of one GPU at batch {probe.batch_size}; "
         f"loss.mean() gives them right here, and not where chunks are uneven"
     )
-
-
-def _says_more(heaviest: str) -> bool:
-    """Whether the sample that counts most counts more than on one GPU."""
-    return bool(heaviest) and " 1.00 times" not in heaviest
 
 
 def _why_uneven(sizes: list[int]) -> str:
