@@ -12,9 +12,7 @@ OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
 """Keys that only DistributedDataParallel reads."""
 TIMEOUT_SECONDS: float = 300
 """How long a rank waits for the others, unless it is told: at the rendezvous and in every exchange."""
-
-
-LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
+_A_YEAR_IN_SECONDS = 365 * 24 * 3600
 
 
 def as_wait(timeout: float) -> timedelta:
@@ -24,9 +22,9 @@ def as_wait(timeout: float) -> timedelta:
         UsageError: for a number of seconds that is not above 0, or above a year.
 
     """
-    if not 0 < timeout <= LONGEST_TIMEOUT_SECONDS:
+    if not 0 < timeout <= _A_YEAR_IN_SECONDS:
         raise UsageError(
-            f"expected a number of seconds above 0, and of at most {LONGEST_TIMEOUT_SECONDS} (a year), got "
+            f"expected a number of seconds above 0, and of at most {_A_YEAR_IN_SECONDS} (a year), got "
             f"{timeout:g} - at option `--timeout`"
         )
     return timedelta(seconds=timeout)

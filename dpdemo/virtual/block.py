@@ -173,12 +173,7 @@ def virtual_gpus(
         VirtualGpuError: a block is open already, or real GPUs are visible.
 
     """
-    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or not 1 <= num_gpus <= MAX_GPUS:
-        raise ValueError(f"`num_gpus`: expected a number from 1 to {MAX_GPUS}, got {num_gpus!r}")
-    if storage not in {"cpu", "meta"}:
-        raise ValueError(f"`storage`: expected 'cpu' or 'meta', got {storage!r}")
-    if random not in {"cuda", "cpu"}:
-        raise ValueError(f"`random`: expected 'cuda' or 'cpu', got {random!r}")
+    _expect(num_gpus, storage, random)
     limits, kind = capacities(memory, num_gpus), _card(card)
     session: state.Session | None = None
     try:
@@ -196,6 +191,16 @@ def virtual_gpus(
             _leave(session)
     finally:
         _leave(session)  # again, for Ctrl-C may have come before it could be held back
+
+
+def _expect(num_gpus: object, storage: str, random: str) -> None:
+    """Raise a ValueError for what no block can be opened with."""
+    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or not 1 <= num_gpus <= MAX_GPUS:
+        raise ValueError(f"`num_gpus`: expected a number from 1 to {MAX_GPUS}, got {num_gpus!r}")
+    if storage not in {"cpu", "meta"}:
+        raise ValueError(f"`storage`: expected 'cpu' or 'meta', got {storage!r}")
+    if random not in {"cuda", "cpu"}:
+        raise ValueError(f"`random`: expected 'cuda' or 'cpu', got {random!r}")
 
 
 def _card(named: str | Card | None) -> Card:
