@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PYTHON = [sys.executable, "-W", "error::UserWarning"]
 
 TROUBLE = """
-import os, signal, sys, time
+import json, os, signal, sys, time
 import torch
 from torch import nn
 
@@ -38,9 +38,39 @@ class AllRaise(Base):
     def forward(self, x):
         raise ValueError("a bad row")
 
+class FailLongAfter(Base):
+    # rank 1 fails, rank 0 just after it, and is quicker to end
+    def forward(self, x):
+        if not on_rank_1():
+            time.sleep(0.1)
+            raise ValueError("a second bad row")
+        import dpdemo.running.ddp.worker as worker
+        leave = worker.leave
+        worker.leave = lambda *outcome: (time.sleep(2), leave(*outcome))
+        raise ValueError("a bad row")
+
+class InTheMiddle(Base):
+    # rank 0 is stopped in the middle of writing down that it lost rank 1
+    def trouble(self):
+        raise ValueError("a bad row")
+
+    def forward(self, x):
+        if not on_rank_1():
+            json.dump = half_a_word
+        return super().forward(x)
+
+def half_a_word(data, file):
+    file.write('{"mess')
+    file.flush()
+    time.sleep(600)
+
 class Killed(Base):
     def trouble(self):
         os.kill(os.getpid(), signal.SIGKILL)
+
+class Crashes(Base):
+    def trouble(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
 
 class Exits(Base):
     def trouble(self):

@@ -57,6 +57,23 @@ def test_ranks_that_all_raise_say_it_once(folder):
     assert done.stderr.count("ValueError: a bad row") == 1
 
 
+@pytest.mark.parametrize("model", ["FailLongAfter", "InTheMiddle"])
+def test_the_rank_that_failed_first_has_time_to_say_so(folder, model):
+    done = run_ddp(folder, model)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: rank 1 (node 0, local rank 1, cpu): expected the model")
+    assert "ValueError: a bad row" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_rank_that_crashes_is_named_with_where_it_crashed(folder):
+    done = run_ddp(folder, "Crashes")
+    assert done.returncode == 1
+    assert "[rank 1] Fatal Python error: Segmentation fault" in done.stderr
+    assert "in trouble" in done.stderr
+    assert "expected every rank to the end, got SIGSEGV for rank 1 (node 0, local rank 1, cpu)" in done.stderr
+
+
 def test_a_rank_that_is_killed_is_named(folder):
     done = run_ddp(folder, "Killed")
     assert done.returncode == 1
@@ -231,12 +248,15 @@ class TestALostConnection:
         with pytest.raises(PeerLostError, match="got a lost connection: Connection closed by peer"):
             self.stop(dist.HashStore(), self.LOST)
 
-    def test_is_no_news_after_ctrl_c_at_another_rank(self):
+    def test_is_no_news_after_ctrl_c_at_another_rank(self, monkeypatch):
         store = dist.HashStore()
+        waited = []
+        monkeypatch.setattr("time.sleep", waited.append)  # for the launcher, which ends this rank meanwhile
         with pytest.raises(KeyboardInterrupt):
             self.stop(store, KeyboardInterrupt())
         with pytest.raises(PeerFailedError):
             self.stop(store, self.LOST)
+        assert waited == [10]
 
     def test_waits_for_a_ctrl_c_of_its_own_where_the_store_is_gone_too(self, monkeypatch):
         monkeypatch.setattr("time.sleep", lambda _: os.kill(os.getpid(), signal.SIGINT))

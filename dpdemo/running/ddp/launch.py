@@ -41,6 +41,7 @@ from dpdemo.running.visible import chosen_devices, num_visible
 
 _RUNS = itertools.count()
 _SHUTDOWN_SECONDS = 5  # from Ctrl-C to SIGKILL, for a rank that does not listen
+_AGENTS_SIGNALS = {"SIGTERM", "SIGKILL"}  # to stop the other ranks, and those that do not listen
 _START_RANK = """
 import gc, os, signal, sys
 gc.disable()  # importing torch makes a million objects and no garbage
@@ -200,21 +201,29 @@ def _no_rendezvous(world: World, where: str, timeout: timedelta, error: Exceptio
 def _failed(folder: Path, error: ChildFailedError, devices: tuple[str, ...]) -> DpdemoError:
     """Find which rank failed first, and how."""
     said: DpdemoError | None = take(folder / "failure")
-    number, first = error.get_first_failure()
-    killed = {rank: one for rank, one in error.failures.items() if one.signal_name() == "SIGKILL"}
-    if said is not None and not (killed and isinstance(said, PeerLostError)):
+    crashed = _crashed(error)
+    if said is not None and (crashed is None or not isinstance(said, PeerLostError)):
         return said
-    for rank, one in killed.items():
-        number, first = rank, one
+    number = error.get_first_failure()[0] if crashed is None else crashed
+    first = error.failures[number]
     place = RankPlace(number, 0, first.local_rank, devices[first.local_rank])
-    if first.exitcode < 0:
+    if first.exitcode >= 0:
         return RunError(
-            f"expected every rank to the end, got {first.signal_name()} for {place}",
-            hint="was it killed from outside, or out of memory?",
+            f"expected every rank to the end, got exit code {first.exitcode} of {place}",
+            hint="what it said stands above",
         )
-    message: object = first.message
-    text = message.get("message", message) if isinstance(message, dict) else message
-    return RunError(f"expected every rank to the end, got exit code {first.exitcode} of {place}: {text}")
+    killed = first.signal_name() in _AGENTS_SIGNALS
+    return RunError(
+        f"expected every rank to the end, got {first.signal_name()} for {place}",
+        hint="was it killed from outside, or out of memory?" if killed else "where it crashed stands above",
+    )
+
+
+def _crashed(error: ChildFailedError) -> int | None:
+    """Find the rank that a signal ended which the agent does not send to stop one, or else SIGKILL."""
+    signals = {rank: one.signal_name() for rank, one in error.failures.items() if one.exitcode < 0}
+    own = [rank for rank, name in signals.items() if name not in _AGENTS_SIGNALS]
+    return next(iter(own + [rank for rank, name in signals.items() if name == "SIGKILL"]), None)
 
 
 def _interrupted(folder: Path, job: Job, error: BaseException) -> BaseException:

@@ -37,6 +37,7 @@ from dpdemo.running.interrupts import EpochInterrupted, RankInterrupted
 
 _CLAIM = "dpdemo/failed"
 _CTRL_C_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 10.0
 
 
 class PeerLostError(RunError):
@@ -180,6 +181,8 @@ def _claim(rank: Rank, error: BaseException) -> None:
         # The store went down with its rank: by Ctrl-C, perhaps, which reaches one rank after the other
         time.sleep(_CTRL_C_SECONDS)
     elif number > 1:
+        # The launcher stops all ranks when one ends: that must be the one that has something to say
+        time.sleep(_LAST_WORDS_SECONDS)
         raise PeerFailedError(f"{rank.place} stopped: another rank failed first") from error
 
 

@@ -5,6 +5,7 @@ What it leaves: `result` (rank 0), `failure` (the rank that failed first), `reco
 whole lines, which the agent then prefixes with the rank.
 """
 
+import faulthandler
 import os
 import pickle
 import signal
@@ -19,7 +20,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing.errors import record
 
 from dpdemo.config.fields import Config
 from dpdemo.errors import DpdemoError, PeerFailedError
@@ -42,7 +42,11 @@ class Job:
 
 
 def leave(path: Path, value: object) -> None:
-    """Write an outcome whole or not at all."""
+    """Write an outcome whole or not at all.
+
+    torch's own file of errors (`record`, torch/distributed/elastic/multiprocessing/errors) may be half
+    written: the agent stops all ranks when the first has failed, and then fails to read it.
+    """
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_bytes(pickle.dumps(value))
     unfinished.replace(path)
@@ -57,6 +61,7 @@ def take(path: Path) -> Any:
 def main(folder: Path) -> None:
     """Run the rank that the environment names, and exit with its code."""
     signal.signal(signal.SIGINT, _interrupt_once)
+    faulthandler.enable()  # a crash in C++ says where
     os.dup2(2, 1)
     for stream in (sys.stdout, sys.stderr):  # a line written in pieces would run into another rank's
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
@@ -79,7 +84,6 @@ def main(folder: Path) -> None:
     exit_at_once(0)
 
 
-@record
 def _work(job: Job, folder: Path, world: World) -> None:
     device = torch.device(job.devices[world.local_rank])
     store = dist.FileStore(str(folder / "store"), world.size)  # type: ignore[attr-defined]  # as documented
