@@ -1,4 +1,4 @@
-"""torchvision where its C++ part was made for another build of torch: its Python part is all that is needed here."""
+"""torchvision beside a torch for which its C++ part was not made: its Python part is all that is needed."""
 
 from __future__ import annotations
 
