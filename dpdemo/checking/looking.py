@@ -7,6 +7,9 @@ from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
 from dpdemo.checking.lines import attribute_of, class_at, function_at
 from dpdemo.reports.check import Place
 
+_OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
+                    "NotImplementedError", "OutOfMemoryError", "RecursionError"}  # fmt: skip
+
 
 def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
     """List every exception seen under DataParallel, of each replica and of each step, and of rehearsals."""
@@ -148,6 +151,11 @@ def for_any_rows(code: str, probe: Probe, evidence: Evidence) -> str:
 def two_devices(error: Raised) -> bool:
     """Return whether an exception is about operands on two devices."""
     return "same device" in error.message or "Expected all tensors to be on" in error.message
+
+
+def may_be_of_sizes(error: Raised) -> bool:
+    """Return whether an exception can come of a tensor that was cut: not one of devices or missing names."""
+    return not two_devices(error) and error.type not in _OF_OTHER_THINGS
 
 
 def crossed_devices(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:

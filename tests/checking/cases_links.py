@@ -196,6 +196,16 @@ def the_first_parameter_is_asked_for_its_device():
     return Model(), x()
 
 
+@trigger("DP308", "`Model.parameters()` is empty", "StopIteration")
+def a_replica_without_parameters_is_not_the_fault_of_a_square_argument():
+    class Model(Net):
+        def forward(self, x, targets):
+            first = next(self.parameters())
+            return self.fc(x.to(first.dtype)) + targets.sum(1, keepdim=True)
+
+    return Model(), (x(), torch.ones(8, 8))
+
+
 @trigger("DP308", "results or gradients differ")
 def a_penalty_over_parameters_is_zero():
     class Model(Net):

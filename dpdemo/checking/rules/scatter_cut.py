@@ -14,10 +14,10 @@ from dpdemo.checking.looking import (
     forward_place,
     is_hidden_state,
     listed,
+    may_be_of_sizes,
     must_stay_whole,
     short_arguments,
     top_name,
-    two_devices,
 )
 from dpdemo.checking.registry import Found, rule
 
@@ -234,7 +234,8 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
 def _relating_rows(call: Call) -> list[tuple[Leaf, str]]:
     """List what relates the rows of a batch to each other, as a graph's matrix, where a replica raises."""
     rows = call.rows
-    if call.raised is None or call.raised.stage != "replica" or two_devices(call.raised) or rows < 2:
+    error = call.raised
+    if error is None or error.stage != "replica" or not may_be_of_sizes(error) or rows < 2:
         return []
     found = [leaf for leaf in call.tensor_arguments[1:] if leaf.shape == (rows, rows)]
     return [
@@ -250,6 +251,8 @@ def _of_other_sizes(probe: Probe, call: Call) -> Iterator[tuple[Leaf, str]]:
         return  # that is DP214
     if call.raised is not None and "kwargs_tup" in call.raised.message:
         return  # and DP204 that one
+    if call.raised is not None and not may_be_of_sizes(call.raised):
+        return
     if call.pictures or probe.comparison.is_along_another:
         return
     for leaf in call.tensor_arguments:
