@@ -243,9 +243,9 @@ def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path:
     known = all(map(math.isfinite, (square, *dots, *itertools.chain(*products))))
     if not known or square <= 0:
         return None
-    table = torch.tensor(products, dtype=torch.float64)
+    table = torch.tensor(products, dtype=torch.float64, device="cpu")
     best = torch.linalg.lstsq(
-        table, torch.tensor(dots, dtype=torch.float64)[:, None], driver="gelsd"
+        table, torch.tensor(dots, dtype=torch.float64, device="cpu")[:, None], driver="gelsd"
     ).solution
     found = LossGradients(square, dots, products)
     return replace(found, is_sum=found.error(tuple(best.flatten().tolist())) <= UNEQUAL)

@@ -47,8 +47,8 @@ def losses_of(output: object, dim: int) -> torch.Tensor:
 def _indices(samples: Sequence[int]) -> torch.Tensor:
     """Make a tensor of numbers; a range past what memory holds is refused at once."""
     if isinstance(samples, range):
-        return torch.arange(samples.start, samples.stop, samples.step)
-    return torch.tensor(samples)
+        return torch.arange(samples.start, samples.stop, samples.step, device="cpu")
+    return torch.tensor(samples, device="cpu")
 
 
 def on_one_device(config: Config, parts: Sequence[Part]) -> Gradients:

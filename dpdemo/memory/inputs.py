@@ -142,9 +142,9 @@ def _with_numbers(leaf: object) -> object:
     if not isinstance(leaf, torch.Tensor) or not leaf.is_meta:
         return leaf
     if leaf.is_floating_point():
-        return torch.randn(leaf.shape, dtype=leaf.dtype)
+        return torch.randn(leaf.shape, dtype=leaf.dtype, device="cpu")
     return (
-        torch.ones(leaf.shape, dtype=leaf.dtype)
+        torch.ones(leaf.shape, dtype=leaf.dtype, device="cpu")
         if leaf.dtype is torch.bool
         else torch.zeros_like(leaf, device="cpu")
     )

@@ -75,8 +75,10 @@ def _reads_sequences(model: nn.Module) -> bool:
 def _runs(model: nn.Module, shape: tuple[int, ...], kind: str) -> bool:
     try:
         twin = copy.deepcopy(model).eval()
-        first = next((one for one in twin.parameters() if one.is_floating_point()), torch.empty(0))
-        given = torch.zeros((_TRIAL_ROWS, *shape), dtype=torch.int64 if kind else first.dtype)
+        first = next(
+            (one for one in twin.parameters() if one.is_floating_point()), torch.empty(0, device="cpu")
+        )
+        given = torch.zeros((_TRIAL_ROWS, *shape), dtype=torch.int64 if kind else first.dtype, device="cpu")
         with torch.no_grad(), users_code():
             twin(given.to(first.device))
     except Exception:  # noqa: BLE001 - the user's model may raise anything

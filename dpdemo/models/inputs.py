@@ -43,8 +43,8 @@ class InputSpec:
         """Draw a tensor; one whose first number is the batch size gets `rows` rows."""
         shape = (rows, *self.shape[1:]) if self.shape[0] == whole else self.shape
         if self.dtype.is_floating_point:
-            return torch.randn(shape, generator=generator).to(self.dtype)
-        return torch.randint(0, self.below, shape, generator=generator).to(self.dtype)
+            return torch.randn(shape, generator=generator, device="cpu").to(self.dtype)
+        return torch.randint(0, self.below, shape, generator=generator, device="cpu").to(self.dtype)
 
 
 class Batches:

@@ -64,7 +64,7 @@ class NoiseDataset:
         """Make the samples with these int64 numbers: a tensor of [len(numbers), *sample]."""
         width = math.prod(self.sample)
         # hash_bits of the positions number * width + column, their products with gamma taken one by one
-        columns = torch.arange(width).mul_(_GAMMA).add_(_offset(self.seed))
+        columns = torch.arange(width, device="cpu").mul_(_GAMMA).add_(_offset(self.seed))
         bits = _mixed((numbers * _signed(width * _GAMMA % (1 << 64))).unsqueeze(1).add(columns))
         bits = bits.view(len(numbers), *self.sample)
         if self.vocabulary:
@@ -80,7 +80,7 @@ def epoch_order(data_size: int, seed: int, *, shuffle: bool) -> torch.Tensor | N
     """
     if not shuffle:
         return None
-    return torch.randperm(data_size, generator=torch.Generator().manual_seed(seed))
+    return torch.randperm(data_size, generator=torch.Generator().manual_seed(seed), device="cpu")
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,6 @@ class BatchLoader:
         block = max(1, _BLOCK_NUMBERS // (width * self.batch_size)) * self.batch_size
         for start in range(0, stop, block):
             end = min(start + block, stop)
-            numbers = torch.arange(start, end) if self.order is None else self.order[start:end]
+            numbers = torch.arange(start, end, device="cpu") if self.order is None else self.order[start:end]
             batches = torch.split(self.dataset.rows(numbers), self.batch_size)
             yield from batches if self.dim == 0 else (batch.movedim(0, self.dim) for batch in batches)

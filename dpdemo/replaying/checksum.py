@@ -52,5 +52,5 @@ def _wide(host: torch.Tensor) -> torch.Tensor:
 def _places(size: int) -> torch.Tensor:
     """Draw the places of the sample: the same for every tensor of one size, on every machine."""
     if size <= SAMPLES:
-        return torch.arange(size)
-    return hash_bits(torch.arange(SAMPLES), _SEED).bitwise_and_((1 << 62) - 1).remainder_(size)
+        return torch.arange(size, device="cpu")
+    return hash_bits(torch.arange(SAMPLES, device="cpu"), _SEED).bitwise_and_((1 << 62) - 1).remainder_(size)

@@ -111,7 +111,7 @@ def _on_host(config: Config, inputs: Given | str, found: list[object]) -> Argume
         return Batches.from_specs([InputSpec.parse(text) for text in given]).arguments(config.batch_size)
     if given is not None:
         return as_arguments(given(config.batch_size))
-    rows = make_dataset(config).rows(torch.arange(config.batch_size))
+    rows = make_dataset(config).rows(torch.arange(config.batch_size, device="cpu"))
     return (rows.movedim(0, config.dim),), {}
 
 

@@ -51,14 +51,34 @@ def inference_mode_ends_at_the_replicas():
     return Model(), x()
 
 
-@trigger("DP602", "default device is meta around the call and cpu in replicas")
-def a_default_device_ends_at_the_replicas():
+class Shifting(Net):
+    """A module that makes a tensor where the default device is."""
+
+    def forward(self, x):
+        return self.fc(x) + torch.ones(3)
+
+
+def by_default_on_gpus(net):
     class Model(Head):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.DataParallel(net.to("cuda:0"))
+
         def forward(self, x):
-            with torch.device("meta"):
+            with torch.device("cuda"):
                 return self.net(x)
 
     return Model(), x()
+
+
+@trigger("DP602", "default device is cuda around the call and cpu in replicas")
+def a_default_device_ends_at_the_replicas():
+    return by_default_on_gpus(Shifting())
+
+
+@twin("DP602")
+def a_default_device_that_forward_makes_nothing_by():
+    return by_default_on_gpus(Linear())
 
 
 @twin("DP602")

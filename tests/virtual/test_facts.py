@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import nn
 
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus, suspended, virtual_gpus
+from dpdemo.virtual.ops import provenance
 from dpdemo.virtual.standins.refusals import REFUSED
 
 if TYPE_CHECKING:
@@ -229,6 +231,25 @@ def test_a_default_type_of_cuda_makes_tensors_on_the_gpu_until_the_block_ends() 
     torch.set_default_tensor_type(torch.cuda.FloatTensor)
     with suspended():
         assert torch.zeros(2).device == torch.device("cpu")
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_a_default_type_of_cuda_holds_for_old_constructors_and_in_replicas() -> None:
+    class Old(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.Tensor([1, 2]) + torch.zeros(2) + torch.Tensor(2).zero_()
+
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    provenance._least_references.cache_clear()  # measured when it is first asked for
+    assert torch.Tensor([1, 2]).view(-1).device == torch.device("cuda:0")
+    assert torch.Tensor(torch.ones(2)).tolist() == [1, 1]
+    assert torch.FloatTensor([1]).device == torch.device("cpu")
+    assert torch.equal(nn.DataParallel(Old())(torch.zeros(4, 2)), torch.Tensor([[1, 2]] * 4))
+    with torch.cuda.device(1):
+        assert torch.Tensor([1]).device == torch.device("cuda:1")
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert torch.Tensor([1]).device == torch.device("cpu")
+    assert "__new__" not in vars(torch.Tensor)
 
 
 def test_settings_of_cudas_libraries_are_kept() -> None:

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Evidence
+from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.lines import function_at
 from dpdemo.checking.looking import forward_place
 from dpdemo.checking.registry import Found, rule
-from dpdemo.reports.check import Place
+from dpdemo.reports.check import Place, Severity
 
 
 @rule("DP601", "autocast", "error")
@@ -67,15 +67,28 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
         mine = dict(call.callers_state)
         for replica in call.replicas:
             for name, value in replica.threads_state:
-                if not name.startswith("autocast") and value != mine.get(name, value):
-                    yield Found(
-                        name,
-                        f"{name} is {mine[name]} around the call and {value} in replicas",
-                        forward_place(evidence),
-                        probe,
-                        None,
-                        *(_handed_on(forward_place(evidence)) if name == "inference_mode" else ()),
-                    )
+                if name.startswith("autocast") or value == mine.get(name, value):
+                    continue
+                what = f"{name} is {mine[name]} around the call and {value} in replicas"
+                if name != "default device":
+                    repair = _handed_on(forward_place(evidence)) if name == "inference_mode" else ()
+                    yield Found(name, what, forward_place(evidence), probe, None, *repair)
+                elif _has_failed(probe, call):  # else forward makes nothing by it
+                    yield _made_elsewhere(what, probe, call)
+
+
+def _has_failed(probe: Probe, call: Call) -> bool:
+    return call.raised is not None or probe.comparison.values_equal is False
+
+
+def _made_elsewhere(what: str, probe: Probe, call: Call) -> Found:
+    """Tell of tensors that a replica makes on the CPU, for want of the default device around the call."""
+    place = call.raised.place if call.raised else None
+    severity: Severity = "error" if call.raised else "warning"
+    if place is None or not place.code:
+        return Found("default device", what, place, probe, severity)
+    after = "...   # each tensor that is made here: device=x.device"
+    return Found("default device", f"{what}: {call.raised}", place, probe, severity, place.code, after)
 
 
 def _handed_on(forward: Place | None) -> tuple[str, str]:

@@ -110,10 +110,10 @@ def run_epoch_in(config: Config, rank: Rank, progress: Progress | None) -> Split
 def drawn_by(config: Config, world: World) -> torch.Tensor:
     """List the samples that torch's sampler gives this rank, or its share by weights of torch's order."""
     if not is_weighted(config):
-        return torch.tensor(list(_sampler(config, world.size, world.rank)), dtype=torch.int64)
-    order = torch.tensor(list(_sampler(config, 1, 0)), dtype=torch.int64)
+        return torch.tensor(list(_sampler(config, world.size, world.rank)), dtype=torch.int64, device="cpu")
+    order = torch.tensor(list(_sampler(config, 1, 0)), dtype=torch.int64, device="cpu")
     epoch = distribute_epoch(config, world.size)
-    return order[torch.tensor(list(epoch.positions(world.rank)), dtype=torch.int64)]
+    return order[torch.tensor(list(epoch.positions(world.rank)), dtype=torch.int64, device="cpu")]
 
 
 def _sampler(config: Config, num_ranks: int, rank: int) -> "DistributedSampler[int]":

@@ -78,7 +78,7 @@ def _visits(record: RankRecord, sample: int, num_batches: int) -> Iterator[Visit
     """Find where a rank drew a sample: in which of its batches, and as which row."""
     drawn = record.drawn
     if not isinstance(drawn, torch.Tensor):
-        drawn = torch.tensor([index for span in drawn for index in span], dtype=torch.int64)
+        drawn = torch.tensor([index for span in drawn for index in span], dtype=torch.int64, device="cpu")
     places = (drawn == sample).nonzero().flatten().tolist()
     start = 0
     for group in record.batches:
@@ -124,7 +124,7 @@ def _runs(groups: Sequence[BatchGroup], devices: Devices) -> Iterator[ReplicaRun
 def _distribution(
     config: Config, records: Sequence[RankRecord], num_batches: int, *, partial: bool
 ) -> Distribution:
-    times = torch.zeros(config.data_size, dtype=torch.int32)
+    times = torch.zeros(config.data_size, dtype=torch.int32, device="cpu")
     drawn = 0
     for record in records:
         rows = sum(
@@ -151,7 +151,7 @@ def _distribution(
 def _count(times: torch.Tensor, drawn: Drawn, rows: int) -> None:
     """Count the first `rows` of the samples that a rank's sampler gave."""
     if isinstance(drawn, torch.Tensor):
-        times.index_add_(0, drawn[:rows], torch.ones(min(rows, len(drawn)), dtype=times.dtype))
+        times.index_add_(0, drawn[:rows], torch.ones(min(rows, len(drawn)), dtype=times.dtype, device="cpu"))
         return
     for span in drawn:
         taken = span[:rows]

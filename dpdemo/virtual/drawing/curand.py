@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WORD = 2.0**-32
 _LONG = 2.0**-53
-_HALF_A_WORD = torch.tensor(_WORD / 2)
+_HALF_A_WORD = torch.tensor(_WORD / 2, dtype=torch.float32, device="cpu")
 _PART = 2048
 _CIRCLE = 6.2831854820251465  # 2 pi, rounded to float32
 

@@ -68,7 +68,7 @@ def _seen_through(tensor: torch.Tensor, shadow: _Shadow) -> torch.Tensor | None:
             return None
         if tensor.is_conj() or tensor.is_neg():
             return None
-        view = torch.empty(0, dtype=tensor.dtype)
+        view = torch.empty(0, dtype=tensor.dtype, device="cpu")
         return view.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
@@ -100,7 +100,7 @@ def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
         own = numbers.untyped_storage()
         if not _fits_as_it_is(tensor, numbers):
             own = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
-            view = torch.empty(0, dtype=tensor.dtype)
+            view = torch.empty(0, dtype=tensor.dtype, device="cpu")
             view.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride()).copy_(numbers)
         storage.__dict__[_SHADOW] = _Shadow(own)
 
@@ -118,7 +118,7 @@ def know_all_equal(tensor: torch.Tensor, value: Any) -> None:
     """Note that every element of the storage of `tensor`, which has none, is `value`."""
     if tensor.layout is torch.strided:
         with torch._C._DisableTorchDispatch():
-            element = torch.full((), value, dtype=tensor.dtype)
+            element = torch.full((), value, dtype=tensor.dtype, device="cpu")
         tensor.untyped_storage().__dict__[_SHADOW] = _Shadow(element=element)
 
 

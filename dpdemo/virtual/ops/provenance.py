@@ -57,7 +57,7 @@ class _Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @functools.cache
 def _least_references() -> dict[bool, int]:
     """Measure the reference counts of tensors that only C++ holds; they depend on Python and on PyTorch."""
-    row = torch.zeros(2)
+    row = torch.zeros(2, device="cpu")
     probe = _Probe()
     with probe:
         row[[0, 1]]

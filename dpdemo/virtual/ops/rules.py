@@ -197,7 +197,7 @@ def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
 
 def _pack_by_lengths(func: Any, data: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
     """Pack what has no numbers; lengths, on the host, have."""
-    one_number_a_step = torch.zeros(*data.shape[:2], 1)
+    one_number_a_step = torch.zeros(*data.shape[:2], 1, device="cpu")
     packed, batch_sizes = func(one_number_a_step, lengths, batch_first)
     return torch.empty(len(packed), *data.shape[2:], dtype=data.dtype, device=META), batch_sizes
 

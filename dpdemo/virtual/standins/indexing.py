@@ -18,7 +18,9 @@ def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
     if is_without_numbers() and self.is_meta:
         index = _with_numbers(index)
         if isinstance(value, (int, float, complex)):
-            value = torch.full((), value, dtype=self.dtype)  # C++ would make as many numbers as it fills
+            value = torch.full(
+                (), value, dtype=self.dtype, device="cpu"
+            )  # C++ would make as many numbers as it fills
     if _is_plain_index(index):  # else it is an `index_put_`, whose value must be where `self` is
         value = beside(self, value)
     elif not isinstance(value, _Tensor) and (home := device_index(self)) is not None:
@@ -58,7 +60,7 @@ def _listed(item: Any) -> Any:
     if not _is_list(item):
         return item
     try:
-        made = torch.tensor(item)
+        made = torch.tensor(item, device="cpu")
     except (RuntimeError, TypeError, ValueError):  # slices and the like: an index that is written as a list
         return item
     return made if made.numel() else made.long()

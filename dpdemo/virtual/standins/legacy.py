@@ -10,6 +10,7 @@ from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index
 
 _set_default_tensor_type: Any = torch.set_default_tensor_type
+_new_tensor: Any = torch.Tensor.__new__
 _SETTING = "set_default_tensor_type"
 
 DTYPES = {
@@ -102,18 +103,33 @@ def set_default_tensor_type(kind: Any) -> None:
     name = kind if isinstance(kind, str) else f"{kind.__module__}.{getattr(kind, '__name__', kind)}"
     module, _, last = name.rpartition(".")
     if module != "torch.cuda":
-        if settings.pop(_SETTING, None):
-            torch.set_default_device(None)
+        _forget_default()
         _set_default_tensor_type(_OF_PYTORCH.get(last, kind) if module == "torch" else kind)
         return
     _set_default_tensor_type(_OF_PYTORCH[last])
     if not settings.get(_SETTING):
         the_session().entered.callback(_forget_default)
-    settings[_SETTING] = True
+    settings[_SETTING] = last
+    torch.Tensor.__new__ = staticmethod(_make_tensor)  # type: ignore[method-assign]
     torch.set_default_device("cuda")
 
 
+def heed_default_type() -> None:
+    """Let the thread that starts heed the default type, which all threads share, unlike a default device."""
+    if the_session().settings.get(_SETTING):
+        torch.set_default_device("cuda")
+
+
+def _make_tensor(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `torch.Tensor(...)`, which makes a tensor of the default type from numbers or sizes."""
+    holders = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
+    if cls is not torch.Tensor or kwargs or any(isinstance(arg, holders) for arg in args):
+        return _new_tensor(cls, *args, **kwargs)
+    return getattr(torch.cuda, the_session().settings[_SETTING])(*args)
+
+
 def _forget_default() -> None:
-    """Leave no default device behind that is not there."""
+    """Leave no default behind that is not there."""
     if the_session().settings.pop(_SETTING, None):
+        del torch.Tensor.__new__
         torch.set_default_device(None)

@@ -18,6 +18,7 @@ import torch
 
 from dpdemo.virtual import state
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
+from dpdemo.virtual.standins.legacy import heed_default_type
 
 _bootstrap: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
@@ -30,4 +31,5 @@ def bootstrap(self: threading.Thread) -> None:
     state.session.current.inside = True
     torch.get_num_threads()  # and thereby takes it over
     with VirtualGpuMode(state.session):
+        heed_default_type()
         _bootstrap(self)
