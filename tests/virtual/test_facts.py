@@ -244,6 +244,11 @@ def test_a_default_type_of_cuda_holds_for_old_constructors_and_in_replicas() -> 
     assert torch.Tensor([1, 2]).view(-1).device == torch.device("cuda:0")
     assert torch.Tensor(torch.ones(2)).tolist() == [1, 1]
     assert torch.FloatTensor([1]).device == torch.device("cpu")
+    names = list(inspect.signature(torch.Tensor.__new__).parameters.values())
+    assert [name.kind.name for name in names] == [
+        "VAR_POSITIONAL",
+        "VAR_KEYWORD",
+    ]  # as torch._dynamo wants it
     assert torch.equal(nn.DataParallel(Old())(torch.zeros(4, 2)), torch.Tensor([[1, 2]] * 4))
     with torch.cuda.device(1):
         assert torch.Tensor([1]).device == torch.device("cuda:1")

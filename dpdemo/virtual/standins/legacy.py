@@ -120,8 +120,12 @@ def heed_default_type() -> None:
         torch.set_default_device("cuda")
 
 
-def _make_tensor(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `torch.Tensor(...)`, which makes a tensor of the default type from numbers or sizes."""
+def _make_tensor(*given: Any, **kwargs: Any) -> Any:
+    """Stand in for `torch.Tensor(...)`, which makes a tensor of the default type from numbers or sizes.
+
+    torch._dynamo, where it is imported meanwhile, accepts no other signature than this one.
+    """
+    cls, *args = given
     holders = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
     if cls is not torch.Tensor or kwargs or any(isinstance(arg, holders) for arg in args):
         return _new_tensor(cls, *args, **kwargs)
