@@ -29,7 +29,8 @@ def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Ra
 class Splitter:
     """What a call is split by where no DataParallel object does it: what there is to read of one.
 
-    `gap` says why the call cannot be made again, where it cannot.
+    `gap` says why the call cannot be made again, where it cannot; `chunks` are the rows of each GPU, where
+    they are not DataParallel's.
     """
 
     module: nn.Module
@@ -37,6 +38,7 @@ class Splitter:
     output_device: int
     dim: int
     gap: str = ""
+    chunks: tuple[int, ...] = ()
 
 
 def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
@@ -46,6 +48,8 @@ def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
 
 def _shares(splitter: "nn.DataParallel[Any] | Splitter") -> tuple[Weight, ...]:
     """Give the weights by which a wrapper cuts; none where it cuts as torch does."""
+    if isinstance(splitter, Splitter):
+        return splitter.chunks
     if not isinstance(splitter, WeightedDataParallel):
         return ()
     return splitter.weights or splitter.chunks or ()

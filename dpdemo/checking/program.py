@@ -124,7 +124,7 @@ class CallCheck:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch every DataParallel of this process, for the length of a `with` block."""
-        recorder = CallRecorder(before_call=self._before, after_call=self._after)
+        recorder = CallRecorder(self._before, self._after, self._after_gather)
         with recorder.watching(), watching_loads(self._loads):
             yield
 
@@ -137,6 +137,11 @@ class CallCheck:
         if draft.kind is not None:  # else `_before` could not tell
             with self._unharmed():
                 self._keep(draft)
+
+    def _after_gather(self, draft: Draft) -> None:
+        if isinstance(draft.kind, _Kind):
+            with self._unharmed():
+                _follow_losses(draft, draft.kind, self._subject(draft.wrapper))
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from torch.nn.modules import module as module_internals
 from dpdemo.checking import randomness
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.drafts import Draft, wrapped_or_not
+from dpdemo.checking.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.evidence import Probe, Raised, first_line
 from dpdemo.checking.muffling import no_output
 from dpdemo.checking.probes import Prober
@@ -74,7 +74,8 @@ def _probe(draft: Draft, gpus: VirtualGpus) -> Rehearsed:
     planned = planned_call(draft)
     batches = Batches(lambda _: (draft.args, draft.kwargs), planned.size)
     source = _WithoutHooks(wrapped_or_not(wrapper))
-    runner = Runner(source, tuple(wrapper.device_ids), wrapper.dim, keeps_modes=True)
+    weights = wrapper.chunks if isinstance(wrapper, Splitter) else ()
+    runner = Runner(source, tuple(wrapper.device_ids), wrapper.dim, keeps_modes=True, weights=weights)
     prober = Prober(runner, batches, gpus)
     probe = prober.probe(planned)
     error = probe.single.raised

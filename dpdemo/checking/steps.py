@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.checking.cuts import Cuts
 from dpdemo.checking.drafts import Draft, Splitter, raised
 from dpdemo.checking.evidence import Raised, Stage
 from dpdemo.checking.inside import being, here, threads_state, watched_by
@@ -30,7 +31,7 @@ class _Watched:
     """Calls a replica for `parallel_apply`, and notes what became of it; a call of ours is no script's."""
 
     def __init__(self, replica: Callable[..., object], index: int, draft: Draft, *, is_ours: bool) -> None:
-        self._replica = replica
+        self.replica = replica
         self._is_ours = is_ours
         self._index = index
         self._draft = draft
@@ -41,7 +42,7 @@ class _Watched:
         draft.states[index] = threads_state()
         try:
             with self._being_replica():
-                output = self._replica(*args, **kwargs)
+                output = self.replica(*args, **kwargs)
         except BaseException as error:
             draft.failures[index] = raised("replica", error, index)
             if self._is_ours and not isinstance(error, (Exception, KeyboardInterrupt)):
@@ -100,6 +101,7 @@ class _Local(threading.local):
 
     draft: Draft | None = None
     scattered: tuple[_Scattered, ...] = ()
+    cuts: Cuts | None = None
     replicated: tuple[nn.Module, list[int], Any] | None = None
     applied: Draft | None = None
 
@@ -108,18 +110,21 @@ class CallRecorder:
     """Collects a `Draft` for each call that splits a batch, made while `watching` is open.
 
     With `before_call` and `after_call` each is handed over instead, and not kept: it holds live tensors. What
-    `before_call` itself calls is set aside, and recorded by a recorder that it opens, if at all.
+    `before_call` itself calls is set aside, and recorded by a recorder that it opens, if at all. Results of a
+    call by hand may be gathered later: `after_gather` gets it then.
     """
 
     def __init__(
         self,
         before_call: Callable[[Draft], None] | None = None,
         after_call: Callable[[Draft], None] = lambda _: None,
+        after_gather: Callable[[Draft], None] = lambda _: None,
     ) -> None:
         self.drafts: list[Draft] = []
         self._before_call = before_call or self.drafts.append
         self._keeps = before_call is None
         self._after_call = after_call
+        self._after_gather = after_gather
         self._is_aside = False
         self._local = _Local()
 
@@ -130,6 +135,7 @@ class CallRecorder:
         with around(
             call=self._call,
             data_parallel=self._data_parallel,
+            cut=self._cut,
             scatter=self._scatter,
             scatter_kwargs=self._scatter_kwargs,
             replicate=self._replicate,
@@ -219,6 +225,20 @@ class CallRecorder:
             self._remember(_Scattered(tuple(inputs or ()), kwargs or {}, dim, chunks))
         return chunks, named_chunks
 
+    def _cut(
+        self,
+        proceed: Callable[..., Any],
+        target_gpus: object,
+        chunk_sizes: object,
+        dim: int,
+        tensor: torch.Tensor,
+    ) -> object:
+        chunks = proceed(target_gpus, chunk_sizes, dim, tensor)
+        if self._local.draft is None and not self._is_anothers():
+            self._local.cuts = self._local.cuts or Cuts()
+            self._local.cuts.note(tensor, chunks, dim)
+        return chunks
+
     def _remember(self, scattered: _Scattered) -> None:
         self._local.scattered = (*self._local.scattered, scattered)[-2:]
 
@@ -280,13 +300,19 @@ class CallRecorder:
             module, ids = modules[0], [_index(device) for device in devices or range(len(modules))]
             gap = "its replicas were not made by replicate"
         source = next((one for one in self._local.scattered if one.is_source_of(inputs)), None)
-        if source is None:
+        joined = None
+        if source is None and self._local.cuts is not None:
+            joined = self._local.cuts.joined(_paired(inputs, kwargs_tup))
+        if source is None and joined is None:
             gap = gap or "its chunks were not made by scatter"
-        elif kwargs_tup and any(kwargs_tup) and not source.kwargs:
+        elif source is not None and kwargs_tup and any(kwargs_tup) and not source.kwargs:
             gap = gap or "its keyword arguments were not made by scatter_kwargs"
-        self._local.scattered, self._local.replicated = (), None
-        splitter = Splitter(module, ids, (*ids, 0)[0], source.dim if source else 0, gap)
-        args, kwargs = (source.args, source.kwargs) if source else ((), {})
+        self._local.scattered, self._local.replicated, self._local.cuts = (), None, None
+        batch = joined or source
+        splitter = Splitter(
+            module, ids, (*ids, 0)[0], batch.dim if batch else 0, gap, joined.shares if joined else ()
+        )
+        args, kwargs = (batch.args, batch.kwargs) if batch else ((), {})
         return Draft(splitter, tuple(args), kwargs, callers_state=threads_state())
 
     def _gather(
@@ -307,6 +333,9 @@ class CallRecorder:
                 done.stage, done.error = "gather", raised("gather", error)
                 self._after_call(done)
             raise
-        if done is not None and done.frozen is None:
+        if done is not None:
             done.gathered = (result,)
+            self._after_gather(done)
+            if done.frozen is not None:
+                done.let_go()
         return result

@@ -252,7 +252,8 @@ def _parallel_apply(  # noqa: PLR0913, PLR0917 - its own parameters
     replicas = tuple(map(see_output, before, outputs))
     if not watch.replicas_seen(replicas) and len(modules):
         ids = tuple(int(str(seen.input_device).rpartition(":")[2]) for seen in replicas)
-        watch.note_function("parallel_apply", modules[0], _Split(ids, 0, replicas, _NOTHING))
+        replica = getattr(modules[0], "replica", modules[0])  # what watches a replica stands for it
+        watch.note_function("parallel_apply", replica, _Split(ids, 0, replicas, _NOTHING))
     return outputs
 
 

@@ -5,7 +5,7 @@ calls `scatter_kwargs`, `replicate`, `parallel_apply` and `gather` (torch/nn/par
 `data_parallel`, subclasses with a forward of their own, and programs that call the functions by hand. A
 program may have imported their names long before, so it is not the name that is replaced: the function itself
 gets other code, and later its own back. `DataParallel.__init__` and `.__call__` show when a wrapper is built
-and called.
+and called, `Scatter.apply` each tensor that is cut, whoever asks for it.
 
     with around(replicate=look): ...     # def look(proceed, *args, **kwargs): return proceed(*args, **kwargs)
 """
@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from torch import nn
+from torch.nn.parallel._functions import Scatter
 
 from dpdemo.virtual.patches.applying import Patch, applied
 
@@ -33,9 +34,13 @@ _HOMES = {
     "gather": "scatter_gather",
     "data_parallel": "data_parallel",
 }
-_METHODS = {"build": "__init__", "call": "__call__"}
+_METHODS = {
+    "build": (nn.DataParallel, "__init__"),
+    "call": (nn.DataParallel, "__call__"),
+    "cut": (Scatter, "apply"),
+}
 STEPS = (*_METHODS, *_HOMES)
-"""`build` and `call` are DataParallel's methods; the others are functions of torch.nn.parallel."""
+"""`build`, `call` and `cut` are methods; the others are functions of torch.nn.parallel."""
 
 _listeners: tuple[dict[str, Around], ...] = ()
 _lock = threading.Lock()
@@ -143,13 +148,17 @@ def _rerouted(step: str) -> Iterator[None]:
 
 
 def _method(step: str) -> Patch:
-    genuine: Around = getattr(nn.DataParallel, _METHODS[step])
+    owner, name = _METHODS[step]
+    genuine: Around = getattr(owner, name)
 
     @wraps(genuine)
-    def method(self: nn.Module, *args: object, **kwargs: object) -> object:
-        return _through(step, genuine, self, *args, **kwargs)
+    def method(*args: object, **kwargs: object) -> object:
+        return _through(step, genuine, *args, **kwargs)
 
-    return Patch(nn.DataParallel, _METHODS[step], method, "a wrapper is built or called")
+    is_bound = hasattr(genuine, "__self__")  # a method of the class, which comes without it
+    return Patch(
+        owner, name, staticmethod(method) if is_bound else method, "a wrapper is built, called, or cuts"
+    )
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from test_watching import codes, report_on
 from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
 
+from dpdemo.checking.cuts import Cuts
+
 LABELS = torch.arange(8) % 3
 pytestmark = pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
 
@@ -98,7 +100,30 @@ def by_hand(model, given, ids=(0, 1, 2, 3)):
     return gather(parallel_apply(replicas[: len(chunks)], chunks), 0)
 
 
+class OwnParallel(nn.Module):
+    """As CornerNet and CenterNet have it: no subclass, and a scatter of its own, with sizes as one likes."""
+
+    def __init__(self, module, sizes):
+        super().__init__()
+        self.module, self.sizes, self.ids = module, sizes, list(range(len(sizes)))
+
+    def forward(self, *inputs):
+        inputs = self.scatter_map(inputs)
+        replicas = replicate(self.module, self.ids)
+        return gather(parallel_apply(replicas, inputs, None, self.ids), 0)
+
+    def scatter_map(self, value):
+        if isinstance(value, torch.Tensor):
+            return torch.nn.parallel._functions.Scatter.apply(self.ids, self.sizes, 0, value)
+        if isinstance(value, tuple) and value:
+            return list(zip(*map(self.scatter_map, value), strict=True))
+        if isinstance(value, dict) and value:
+            return list(map(type(value), zip(*map(self.scatter_map, value.items()), strict=True)))
+        return [value for _ in self.ids]
+
+
 WAYS = {
+    "a class of one's own": lambda model, given: OwnParallel(model, [1, 4, 4, 4])(given),
     "a subclass": lambda model, given: Balanced(model)(given),
     "the function": data_parallel,
     "by hand": by_hand,
@@ -130,6 +155,35 @@ def test_a_call_that_cannot_be_made_again_is_counted_and_named():
     assert report.notes == (
         "Linear: 2 calls were not compared with one GPU, because its chunks were not made by scatter",
     )
+
+
+class MeanOfDict(Net):
+    """The loss of a batch that is a dict, as detectors have it."""
+
+    def forward(self, batch, scale):
+        return scale * (self.fc(batch["x"]) - batch["y"]).square().mean()
+
+
+@pytest.mark.parametrize(("sizes", "found"), [([2, 6], {"DP501"}), ([4, 4], set())])
+def test_the_batch_that_a_scatter_of_ones_own_cut_is_compared_with_one_gpu(sizes, found):
+    def script():
+        batch = {"x": x(8).cuda(), "y": torch.ones(8, 3).cuda()}
+        OwnParallel(MeanOfDict().cuda(), sizes)(batch, 2.0).mean().backward()
+
+    report = report_on(script)
+    assert (codes(report, "error"), report.notes, report.batch_sizes) == (found, (), (8,))
+
+
+def test_what_was_not_cut_for_a_replica_is_not_taken_for_its_chunk():
+    cuts, whole = Cuts(), x(8)
+    chunks = whole.split(4)
+    cuts.note(whole, chunks, 0)
+    batch = cuts.joined([((chunks[0], "a"), {}), ((chunks[1], "a"), {})])
+    assert batch.args[0] is whole
+    assert (batch.args[1], batch.dim, batch.rows, batch.shares) == ("a", 0, (4, 4), ())
+    assert cuts.joined([((chunks[1],), {}), ((chunks[0],), {})]) is None  # the other way round
+    assert cuts.joined([((chunks[0], whole), {}), ((chunks[1], whole), {})]) is None
+    assert cuts.joined([]) is None
 
 
 def test_what_gather_refuses_is_found_by_hand_too():

@@ -30,7 +30,8 @@ class GroupPicture:
     def group(self, group: BatchGroup) -> Iterator[RenderableType]:
         """Yield what reached each device in a group of batches, and what was seen outside."""
         yield self._table(group)
-        yield self._outside(group)
+        if group.outside.input or group.outside.output:  # else only the replicas were seen
+            yield self._outside(group)
 
     def _heading(self, width: int) -> str:
         whole = self._canvas.fit(f"{words.inside(self._report)}: input → output")
