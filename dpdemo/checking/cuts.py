@@ -81,5 +81,13 @@ class Cuts:
         return found if found is not None and found.tensor() is leaf and found.number == index else None
 
 
+def is_in_chunks(value: object, num_gpus: int) -> bool:
+    """Return whether a value is a list of one part for each GPU, each of them on its own."""
+    if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= num_gpus:
+        return False
+    homes = [{leaf.device for leaf in tensors_in(part)} for part in value]
+    return all(len(home) == 1 for home in homes) and len(set.union(*homes)) == len(homes)
+
+
 def _rows(delivered: Sequence[tuple[Any, Any]], dim: int) -> tuple[int, ...]:
     return tuple(next(leaf.size(dim) for leaf in tensors_in(pair)) for pair in delivered)

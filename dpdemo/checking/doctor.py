@@ -32,6 +32,8 @@ class Pattern:
     step: str = ""
 
 
+_MADE_HERE = r"\btorch\.(arange|empty|eye|full|linspace|ones|rand|randint|randn|randperm|tensor|zeros)\("
+
 PATTERNS = (
     Pattern("DP106", r"Caught .*Caught "),
     Pattern("DP101", r"'DataParallel' object has no attribute"),
@@ -61,6 +63,7 @@ PATTERNS = (
     Pattern("DP314", r"'Tensor' object has no attribute"),
     Pattern("DP316", r"Expected more than 1 (value per channel|spatial element) when training"),
     Pattern("DP304", r"object has no attribute '(weight|bias)'"),
+    Pattern("DP391", r"same device.*\bcpu\b", line=_MADE_HERE),
     Pattern("DP304", r"same device", line=r"self\.\w*(layers?|blocks?|modules?|heads?)\w*\b"),
     Pattern("DP303", r"same device", line=r"cuda:\d|\.cuda\(\d|self\.device"),
     Pattern("DP302", r"same device", line=r"self\.\w+"),

@@ -29,15 +29,13 @@ def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Ra
 class Splitter:
     """What a call is split by where no DataParallel object does it: what there is to read of one.
 
-    `gap` says why the call cannot be made again, where it cannot; `chunks` are the rows of each GPU, where
-    they are not DataParallel's.
+    `chunks` are the rows of each GPU, where they are not DataParallel's.
     """
 
     module: nn.Module
     device_ids: list[int]
     output_device: int
     dim: int
-    gap: str = ""
     chunks: tuple[int, ...] = ()
 
 
@@ -57,7 +55,10 @@ def _shares(splitter: "nn.DataParallel[Any] | Splitter") -> tuple[Weight, ...]:
 
 @dataclass
 class Draft:
-    """A call while it is under way, with its live values."""
+    """A call while it is under way, with its live values.
+
+    `gap` says why it cannot be made again, where it cannot: then its arguments are not known.
+    """
 
     wrapper: nn.DataParallel[Any] | Splitter
     args: tuple[Any, ...]
@@ -75,6 +76,7 @@ class Draft:
     kind: object = None
     """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
     frozen: Call | None = None
+    gap: str = ""
 
     def freeze(self) -> Call:
         """Write down what was seen."""

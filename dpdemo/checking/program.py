@@ -155,8 +155,8 @@ class CallCheck:
     def _rehearse(self, draft: Draft) -> None:
         subject = self._subject(draft.wrapper)
         kind = draft.kind = _kind(draft)
-        if gap := getattr(draft.wrapper, "gap", ""):
-            subject.unchecked[gap] = subject.unchecked.get(gap, 0) + 1
+        if draft.gap:
+            subject.unchecked[draft.gap] = subject.unchecked.get(draft.gap, 0) + 1
             return
         if kind in subject.rehearsed or not _can_be_rehearsed(draft, subject.scan):
             return
@@ -221,7 +221,7 @@ class CallCheck:
         probes = tuple(subject.all_probes())
         num_gpus = len(subject.scan.device_ids) or torch.cuda.device_count()
         loads = tuple(self._loads) if is_first else ()  # they belong to no model
-        sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes))
+        sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes if probe.batch_size))
         return judge(Evidence(num_gpus, subject.scan, probes, loads), self._rules, sizes)
 
 

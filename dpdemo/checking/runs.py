@@ -14,6 +14,7 @@ from dpdemo.checking import randomness, state
 from dpdemo.checking.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
 from dpdemo.checking.compare import means_of_parts
 from dpdemo.checking.copying import ModelSource
+from dpdemo.checking.cuts import is_in_chunks
 from dpdemo.checking.drafts import raised
 from dpdemo.checking.evidence import Raised
 from dpdemo.checking.leaves import flatten_arguments
@@ -140,7 +141,7 @@ class Runner:
             warnings.simplefilter("always")
             try:
                 with users_code():
-                    ran.result = (means_of_parts(model(*args, **kwargs)),)
+                    ran.result = (means_of_parts(_gathered(model, model(*args, **kwargs))),)
             except Exception as error:  # noqa: BLE001 - the user's model may raise anything
                 ran.error = raised("replica", error)
         ran.used_random = randomness.have_drawn()
@@ -193,3 +194,12 @@ class Runner:
             return whole.get(next(leaves), leaf)
 
         return rebuild(args, change) if args else args, rebuild(kwargs, change) if kwargs else kwargs
+
+
+def _gathered(model: nn.Module, result: Any) -> Any:
+    """Join the results of replicas that a user's wrapper hands over as they are, for its own criterion."""
+    if not isinstance(model, nn.DataParallel) or type(model).gather is nn.DataParallel.gather:
+        return result
+    if not is_in_chunks(result, len(model.device_ids)):
+        return result
+    return nn.DataParallel.gather(model, result, model.output_device)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.cuts import Cuts
+from dpdemo.checking.cuts import Cuts, is_in_chunks
 from dpdemo.checking.drafts import Draft, Splitter, raised
 from dpdemo.checking.evidence import Raised, Stage
 from dpdemo.checking.inside import being, here, threads_state, watched_by
@@ -25,6 +25,8 @@ from dpdemo.models.failure import as_exception
 from dpdemo.models.frames import without_watchers
 from dpdemo.observation.steps import around
 from dpdemo.observation.tree import tensors_in
+
+_IN_CHUNKS = "its arguments are in chunks already"
 
 
 class _Watched:
@@ -150,7 +152,11 @@ class CallRecorder:
     def _call(self, proceed: Callable[..., Any], wrapper: Any, *args: object, **kwargs: object) -> object:
         if self._is_anothers():
             return proceed(wrapper, *args, **kwargs)
-        with self._recorded(Draft(wrapper, args, kwargs, callers_state=threads_state())):
+        draft = Draft(wrapper, args, kwargs, callers_state=threads_state())
+        num_gpus = len(getattr(wrapper, "device_ids", ()))
+        if any(is_in_chunks(one, num_gpus) for one in (*args, *kwargs.values())):
+            draft = Draft(wrapper, (), {}, callers_state=draft.callers_state, gap=_IN_CHUNKS)
+        with self._recorded(draft):
             return proceed(wrapper, *args, **kwargs)
 
     def _data_parallel(  # noqa: PLR0913, PLR0917 - its own parameters
@@ -310,10 +316,10 @@ class CallRecorder:
         self._local.scattered, self._local.replicated, self._local.cuts = (), None, None
         batch = joined or source
         splitter = Splitter(
-            module, ids, (*ids, 0)[0], batch.dim if batch else 0, gap, joined.shares if joined else ()
+            module, ids, (*ids, 0)[0], batch.dim if batch else 0, joined.shares if joined else ()
         )
         args, kwargs = (batch.args, batch.kwargs) if batch else ((), {})
-        return Draft(splitter, tuple(args), kwargs, callers_state=threads_state())
+        return Draft(splitter, tuple(args), kwargs, callers_state=threads_state(), gap=gap)
 
     def _gather(
         self, proceed: Callable[..., Any], outputs: object, target_device: object, dim: int = 0

@@ -71,7 +71,7 @@ def by_default_on_gpus(net):
     return Model(), x()
 
 
-@trigger("DP602", "default device is cuda around the call and cpu in replicas")
+@trigger("DP602", "default device is cuda around the call and cpu in replicas", also=("DP391",))
 def a_default_device_ends_at_the_replicas():
     return by_default_on_gpus(Shifting())
 

@@ -157,6 +157,45 @@ def test_a_call_that_cannot_be_made_again_is_counted_and_named():
     )
 
 
+class NotGathered(nn.DataParallel):
+    """As PyTorch-Encoding's DataParallelModel: each GPU keeps its result, for the criterion there."""
+
+    def gather(self, outputs, output_device):  # noqa: ARG002 - DataParallel gives it
+        return outputs
+
+
+class OnEachGpu(nn.DataParallel):
+    """As its DataParallelCriterion: what it gets is in chunks already, but for the targets."""
+
+    def forward(self, outputs, targets):
+        targets, _ = self.scatter((targets,), {}, self.device_ids)
+        replicas = self.replicate(self.module, self.device_ids)
+        losses = [
+            one(output, *target) for one, output, target in zip(replicas, outputs, targets, strict=True)
+        ]
+        return sum(loss.to("cuda:0") for loss in losses) / len(losses)
+
+
+def test_a_model_that_is_not_gathered_and_its_criterion_are_no_pitfall():
+    def script():
+        model, criterion = NotGathered(Linear().cuda()), OnEachGpu(nn.CrossEntropyLoss().cuda())
+        for _ in range(2):
+            criterion(model(x(8).cuda()), LABELS.cuda()).backward()
+
+    report = report_on(script, 2)
+    assert codes(report, "error", "warning") == set(), report.findings
+    (note,) = report.notes
+    assert note.endswith(
+        "2 calls were not compared with one GPU, because its arguments are in chunks already"
+    )
+    assert report.batch_sizes == (8,)
+
+
+def test_a_pitfall_of_a_model_that_is_not_gathered_is_found():
+    report = report_on(lambda: NotGathered(Counting().cuda())(x(8).cuda()), 2)
+    assert "DP301" in codes(report, "error")
+
+
 class MeanOfDict(Net):
     """The loss of a batch that is a dict, as detectors have it."""
 
