@@ -25,7 +25,7 @@ from dpdemo.checking.scan import scan
 from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
 from dpdemo.models.guessing import guess_input
-from dpdemo.models.inputs import Batches, InputSpec
+from dpdemo.models.inputs import Batches, InputSpec, drawing
 from dpdemo.reports.check import CheckReport, Finding
 from dpdemo.virtual import VirtualGpuError, is_active, virtual_gpus
 
@@ -214,7 +214,7 @@ def _batches(inputs: object, dim: int, batch_size: int | None) -> Batches:
     if isinstance(inputs, list) and inputs and all(isinstance(text, str) for text in inputs):
         return Batches.from_specs([InputSpec.parse(text) for text in inputs], batch_size)
     if callable(inputs) and not isinstance(inputs, torch.Tensor):
-        return Batches.from_function(inputs, batch_size or _BATCH_SIZE)
+        return Batches.from_function(drawing(inputs), batch_size or _BATCH_SIZE)
     return Batches.from_example(inputs, dim, batch_size)
 
 

@@ -15,7 +15,7 @@ from dpdemo.config.fields import Config
 from dpdemo.config.targets import parse_target
 from dpdemo.errors import UsageError
 from dpdemo.models.guessing import guess_input
-from dpdemo.models.inputs import Arguments, Batches, InputSpec
+from dpdemo.models.inputs import Arguments, Batches, InputSpec, with_numbers
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
 from dpdemo.models.libraries.huggingface import install_hooks
@@ -47,6 +47,8 @@ class BatchMaker:
         self._example: Batches | None = None
         self.worked_out = ""
         """The input that nobody gave, and that the model's first layer tells; as `--input` takes it."""
+        self.note = ""
+        """What a person should know of the inputs that a library's model comes with."""
         self.has_new_hooks = False
         """Whether transformers' hooks, which a first call puts into a model, were put in beforehand."""
 
@@ -65,7 +67,15 @@ class BatchMaker:
     def _loaded(self, target: str, config: Config) -> tuple[nn.Module, object]:
         parsed = parse_target(target, "key `model`")
         if parsed.library:
-            return make_library_model(parsed.library, parsed.name, self._sizes, "key `model`")
+            made = make_library_model(parsed.library, parsed.name, self._sizes, "key `model`")
+            self.note = made[1].note if self._function is None and not self._specs else ""
+            return made
+        if self._sizes.image_size is not None or self._sizes.seq_len is not None:
+            raise UsageError(
+                f"expected sizes for the model of a library, got them for `{target}` - at `--seq-len` or "
+                "`--image-size`",
+                hint="--input gives the shapes of what a model of your own takes",
+            )
         model, inputs = load_with_inputs(target, config)
         self.has_new_hooks = install_hooks(model)
         return model, inputs
@@ -91,7 +101,7 @@ class BatchMaker:
         """
         args, kwargs = self._on_host(batch_size)
         if self.has_numbers:
-            args, kwargs = rebuild(args, _with_numbers), rebuild(kwargs, _with_numbers)
+            args, kwargs = rebuild(args, with_numbers), rebuild(kwargs, with_numbers)
         return _moved(args, device), _moved(kwargs, device)
 
     def _on_host(self, batch_size: int) -> Arguments:
@@ -135,19 +145,6 @@ def _rows(spec: InputSpec, dim: int) -> int:
 
 def _moved(value: object, device: torch.device) -> Any:
     return rebuild(value, lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf)
-
-
-def _with_numbers(leaf: object) -> object:
-    """Draw what has no numbers: fractions at random, since all else is known."""
-    if not isinstance(leaf, torch.Tensor) or not leaf.is_meta:
-        return leaf
-    if leaf.is_floating_point():
-        return torch.randn(leaf.shape, dtype=leaf.dtype, device="cpu")
-    return (
-        torch.ones(leaf.shape, dtype=leaf.dtype, device="cpu")
-        if leaf.dtype is torch.bool
-        else torch.zeros_like(leaf, device="cpu")
-    )
 
 
 def _without_numbers(value: Any) -> Any:

@@ -202,6 +202,8 @@ def _assumed(batches: BatchMaker) -> tuple[str, ...]:
     found = []
     if batches.worked_out:
         found.append(f"--input {batches.worked_out}, worked out from the first layer.")
+    if batches.note:
+        found.append(batches.note)
     if batches.has_new_hooks:
         found.append(
             "Taken as a model that was called before it was wrapped, as one of transformers must be: its "

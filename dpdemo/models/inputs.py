@@ -14,7 +14,8 @@ from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows
 from dpdemo.config.inputspec import read_input
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import user_frames, users_code
-from dpdemo.observation.tree import tensors_in, with_parts
+from dpdemo.models.libraries import Inputs
+from dpdemo.observation.tree import rebuild, tensors_in, with_parts
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
 
@@ -88,6 +89,31 @@ class Batches:
     def from_function(cls, make: Callable[[int], object], size: int) -> "Batches":
         """Call the user's own function with a batch size."""
         return cls(partial(_call, make), size)
+
+
+def drawing(make: Callable[[int], object]) -> Callable[[int], object]:
+    """Return a function whose batches have the same numbers in each call: a library's images have none."""
+    if not isinstance(make, Inputs):
+        return make
+
+    def made(rows: int) -> object:
+        generator = torch.Generator("cpu").manual_seed(0)
+        return rebuild(make(rows), lambda leaf: with_numbers(leaf, generator))
+
+    return made
+
+
+def with_numbers(leaf: object, generator: torch.Generator | None = None) -> object:
+    """Draw the numbers of a tensor that has none: fractions at random, valid ids, masks that hide nothing."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_meta:
+        return leaf
+    if leaf.is_floating_point():
+        return torch.randn(leaf.shape, dtype=leaf.dtype, device="cpu", generator=generator)
+    return (
+        torch.ones(leaf.shape, dtype=leaf.dtype, device="cpu")
+        if leaf.dtype is torch.bool
+        else torch.zeros_like(leaf, device="cpu")
+    )
 
 
 def as_arguments(value: object) -> Arguments:

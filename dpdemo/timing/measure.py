@@ -12,7 +12,7 @@ from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.memory.inputs import Given
 from dpdemo.memory.losses import make_loss
 from dpdemo.models.failure import take_apart, users_code
-from dpdemo.models.inputs import Arguments, Batches, InputSpec, as_arguments
+from dpdemo.models.inputs import Arguments, Batches, InputSpec, as_arguments, drawing
 from dpdemo.models.modules import build
 from dpdemo.models.user import find_object, load_with_inputs
 from dpdemo.reports.devices import Devices
@@ -110,7 +110,7 @@ def _on_host(config: Config, inputs: Given | str, found: list[object]) -> Argume
     if isinstance(given, list):
         return Batches.from_specs([InputSpec.parse(text) for text in given]).arguments(config.batch_size)
     if given is not None:
-        return as_arguments(given(config.batch_size))
+        return as_arguments(drawing(given)(config.batch_size))
     rows = make_dataset(config).rows(torch.arange(config.batch_size, device="cpu"))
     return (rows.movedim(0, config.dim),), {}
 

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from torch import nn
 
 import dpdemo
 from dpdemo.config.targets import parse_target
@@ -72,7 +73,7 @@ def test_a_library_that_is_not_installed_is_told(monkeypatch):
     assert told.value.hint == "pip install timm"
 
 
-class _Compares:
+class _Compares(nn.Module):
     """A model that holds texts against images, by its forward alone."""
 
     main_input_name = "input_ids"

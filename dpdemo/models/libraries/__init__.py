@@ -4,6 +4,7 @@
     sizes.py         the sizes of the models that people name most often, so that no network is needed
     huggingface.py   transformers: an architecture by its configuration
     asked.py         the inputs that a model of transformers asks for
+    texts.py         texts; imagetexts.py: texts with an image in them
     images.py        torchvision and timm
 
 Each returns what a user's own factory may: the model, and a function from a batch size to its inputs.
@@ -11,8 +12,22 @@ Each returns what a user's own factory may: the model, and a function from a bat
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-Inputs = Callable[[int], object]
+Named = Callable[[int], dict[str, Any]]
+"""Makes the arguments of a batch by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Makes the arguments of a batch; `note` is what a person should know of them."""
+
+    make: Callable[[int], object]
+    note: str = ""
+
+    def __call__(self, rows: int) -> object:
+        """Make a batch of so many rows."""
+        return self.make(rows)
 
 
 @dataclass(frozen=True, slots=True)

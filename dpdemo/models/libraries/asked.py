@@ -1,19 +1,19 @@
 """The inputs that training gives a model of transformers: what it asks for, in its config's sizes."""
 
 import inspect
-import math
 from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
-from dpdemo.models.libraries import Inputs, InputSizes
+from dpdemo.errors import UsageError
+from dpdemo.models.libraries import Inputs, InputSizes, Named
+from dpdemo.models.libraries.imagetexts import reads_images_in_texts, texts_with_images, unequal_images
+from dpdemo.models.libraries.texts import WORD, first, of_texts
 
-_Named = Callable[[int], dict[str, Any]]
-_SEQ_LEN, _SECONDS_OF_SOUND, _RATE = 512, 1, 16000
+_SECONDS_OF_SOUND, _RATE = 1, 16000
 _LABELS, _REGIONS, _COORDINATES = 10, 36, 4
 _FRAMES_OF_TEN_SECONDS = 1001  # what ClapFeatureExtractor makes: 48000 numbers a second, a frame for each 480
-_WORD = 3  # past the ids of most special tokens
 _FILMS = {"film", "any"}
 
 
@@ -26,22 +26,41 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inp
         model: a model of transformers.
         sizes: how large the inputs are.
 
+    Raises:
+        UsageError: if the model takes no image of the size that was asked for, or no text of the length.
+
     """
     asked = inspect.signature(model.forward).parameters
-    main = _main_input(family, config, model, asked, sizes)
+    note = ""
+    if reads_images_in_texts(config, asked):
+        main, note = texts_with_images(family, config, model, sizes)
+    else:
+        main = _main_input(family, config, model, asked, sizes)
     beside = {name: make_one for name, make_one in _BESIDE.items() if name in asked}
 
     def make(rows: int) -> dict[str, Any]:
         made = main(rows)
         made |= {name: make_one(config, rows) for name, make_one in beside.items() if name not in made}
         if "spatial_shapes" in asked and "pixel_values" in made:
-            made |= _of_unequal_images(config.vision_config, rows)
+            made |= unequal_images(config.vision_config, rows, sizes.image_size)
         return made
 
-    return make
+    if sizes.image_size is not None and not _has_images(make(1), sizes.image_size):
+        raise UsageError(
+            f"expected a model that takes images of a size, got {type(model).__name__} - at `--image-size`",
+            hint="leave it out; --inputs gives a model whatever it takes",
+        )
+    return Inputs(make, note)
 
 
-def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSizes) -> _Named:  # noqa: PLR0911 - a line per kind
+def _has_images(made: dict[str, Any], size: int) -> bool:
+    """Return whether a batch has images of this size, or says how they were cut up."""
+    shapes = [tuple(value.shape) for value in made.values() if isinstance(value, torch.Tensor)]
+    is_cut = not {"image_sizes", "spatial_shapes", "image_position_ids"}.isdisjoint(made)
+    return is_cut or any(shape[-2:] == (size, size) for shape in shapes)
+
+
+def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSizes) -> Named:  # noqa: PLR0911 - a line per kind
     main = _name_of_main_input(model)
     if "past_values" in asked:
         return _of_series(config, asked)
@@ -49,8 +68,6 @@ def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSi
         return _of_episodes(config)
     if "flattened_patches" in asked:
         return _of_patches(config)
-    if reads_images_in_texts(config, asked):
-        return _of_texts(family, config, sizes)
     if {"pixel_values", "input_ids"} <= set(asked) and _has_both(config, asked):
         return _of_pairs(family, config, asked, sizes)
     if main.startswith("pixel_values") or (family in {"image", "segmentation"} and main != "input_ids"):
@@ -61,7 +78,7 @@ def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSi
         return _of_sounds(family, config, main or "input_values")
     if "input_features" in asked and hasattr(config, "audio_config"):
         return _of_texts_and_sounds(config, sizes)
-    return _of_texts("text class" if family == "image" else family, config, sizes)
+    return of_texts("text class" if family == "image" else family, config, sizes)
 
 
 def _name_of_main_input(model: Any) -> str:
@@ -77,27 +94,11 @@ def _has_both(config: object, asked: Any) -> bool:
     return needs_texts or hasattr(config, "vision_config") or hasattr(config, "image_size")
 
 
-def reads_images_in_texts(config: object, asked: Any) -> bool:
-    """Return whether images stand as words in the model's texts, which may also have none."""
-    images = asked.get("pixel_values")
-    is_marked = any(hasattr(config, name) for name in ("image_token_id", "image_token_index"))
-    can_do_without = images is None or images.default is not images.empty
-    return can_do_without and is_marked
-
-
-def text_config(config: Any) -> Any:
-    """Return the part of a configuration that describes texts; the decoder's, if it has one."""
-    try:
-        return config.get_text_config()
-    except ValueError:
-        return config.get_text_config(decoder=True)
-
-
-def _of_pairs(family: str, config: Any, asked: Collection[str], sizes: InputSizes) -> _Named:
+def _of_pairs(family: str, config: Any, asked: Collection[str], sizes: InputSizes) -> Named:
     """Make texts and images, which models like CLIP hold against each other: their loss is of all pairs."""
-    texts = _of_texts(family, config, sizes)
+    texts = of_texts(family, config, sizes)
     images = _of_images("any", getattr(config, "vision_config", config), "pixel_values", sizes)
-    seen = _first(config, "num_query_tokens", "latent_query_num") or 0
+    seen = first(config, "num_query_tokens", "latent_query_num") or 0
 
     def make(rows: int) -> dict[str, Any]:
         both = {**texts(rows), **images(rows)}
@@ -112,46 +113,12 @@ def _of_pairs(family: str, config: Any, asked: Collection[str], sizes: InputSize
     return make
 
 
-def _of_unequal_images(vision: Any, rows: int) -> dict[str, torch.Tensor]:
-    """Make images as patches, each with the rows and columns that it has of them."""
-    side = math.isqrt(vision.num_patches)
-    return {
-        "pixel_values": torch.empty(
-            rows, side * side, vision.num_channels * vision.patch_size**2, device="meta"
-        ),
-        "pixel_attention_mask": torch.ones(rows, side * side, dtype=torch.int64),
-        "spatial_shapes": torch.full((rows, 2), side),
-    }
-
-
-def _of_texts(family: str, config: object, sizes: InputSizes) -> _Named:
-    text = text_config(config)
-    words = getattr(text, "vocab_size", None) or 100
-    length = sizes.seq_len or getattr(config, "max_text_len", None) or _length_of(text)
-
-    def make(rows: int) -> dict[str, torch.Tensor]:
-        ids = torch.full((rows, length), min(_WORD, words - 1))
-        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if family in {"causal", "masked", "seq2seq", "caption"}:
-            return given | {"labels": ids.clone()}
-        return given | ({"labels": torch.zeros(rows, dtype=torch.int64)} if family == "text class" else {})
-
-    return make
-
-
-def _length_of(text: object) -> int:
-    if getattr(text, "axial_pos_embds", False):  # Reformer's
-        return math.prod(text.axial_pos_shape)  # type: ignore[attr-defined] # it trains on no other
-    positions = getattr(text, "max_position_embeddings", None) or _SEQ_LEN
-    return min(_SEQ_LEN, positions) if positions > 0 else _SEQ_LEN
-
-
-def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> _Named:
+def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> Named:
     """Make images, or films where the configuration says of how many images: under the name that is asked."""
-    found: Any = sizes.image_size or _first(config, "image_size", "crop_size") or 224
+    found: Any = sizes.image_size or first(config, "image_size", "crop_size") or 224
     height, width = (found, found) if isinstance(found, int) else tuple(found)
-    channels = _first(config, "num_channels", "in_chans") or 3
-    frames = _first(config, "num_frames", "frames_per_clip") if family in _FILMS else None
+    channels = first(config, "num_channels", "in_chans") or 3
+    frames = first(config, "num_frames", "frames_per_clip") if family in _FILMS else None
     shape = (*((frames,) if frames else ()), channels, height, width)
 
     def make(rows: int) -> dict[str, torch.Tensor]:
@@ -161,7 +128,7 @@ def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> _Na
             )
         }
         if family == "caption":
-            return made | {"labels": torch.full((rows, _LABELS), _WORD)}
+            return made | {"labels": torch.full((rows, _LABELS), WORD)}
         label = (rows, height, width) if family == "segmentation" else (rows,)
         is_labelled = family in {
             "image",
@@ -173,18 +140,7 @@ def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> _Na
     return make
 
 
-def _first(config: object, *names: str) -> Any:
-    """Return the first value that a configuration, or one inside it, has under any of these names."""
-    inner = [
-        getattr(config, part, None)
-        for part in ("encoder_config", "encoder", "vision_config", "backbone_config")
-    ]
-    parts = (config, *inner, *(getattr(part, "backbone_config", None) for part in inner))
-    found = [getattr(part, name, None) for part in parts for name in names]
-    return next((value for value in found if value), None)
-
-
-def _of_patches(config: Any) -> _Named:
+def _of_patches(config: Any) -> Named:
     """Make screens as Pix2Struct sees them: patches, each after its row and its column."""
     vision = config.vision_config
     shape = (vision.seq_len, 2 + vision.patch_embed_hidden_size)
@@ -193,14 +149,14 @@ def _of_patches(config: Any) -> _Named:
         return {
             "flattened_patches": torch.empty(rows, *shape, device="meta"),
             "attention_mask": torch.ones(rows, vision.seq_len),
-            "labels": torch.full((rows, _LABELS), _WORD),
+            "labels": torch.full((rows, _LABELS), WORD),
         }
 
     return make
 
 
-def _of_sounds(family: str, config: Any, name: str) -> _Named:
-    bins = _first(config, "num_mel_bins", "feature_projection_input_dim", "input_dim") or 80
+def _of_sounds(family: str, config: Any, name: str) -> Named:
+    bins = first(config, "num_mel_bins", "feature_projection_input_dim", "input_dim") or 80
     if name == "input_values":
         shape: tuple[int, ...] = (_SECONDS_OF_SOUND * _RATE,)
         if config.model_type == "audio-spectrogram-transformer":
@@ -220,15 +176,15 @@ def _of_sounds(family: str, config: Any, name: str) -> _Named:
     return make
 
 
-def _of_waves(config: object) -> _Named:
+def _of_waves(config: object) -> Named:
     """Make sounds as a codec takes them, at its own rate."""
-    length = _SECONDS_OF_SOUND * (_first(config, "sampling_rate") or _RATE)
-    channels = _first(config, "audio_channels") or 1
+    length = _SECONDS_OF_SOUND * (first(config, "sampling_rate") or _RATE)
+    channels = first(config, "audio_channels") or 1
     return lambda rows: {"input_values": torch.empty(rows, channels, length, device="meta")}
 
 
-def _of_texts_and_sounds(config: Any, sizes: InputSizes) -> _Named:
-    texts, bins = _of_texts("any", config, sizes), config.audio_config.num_mel_bins
+def _of_texts_and_sounds(config: Any, sizes: InputSizes) -> Named:
+    texts, bins = of_texts("any", config, sizes), config.audio_config.num_mel_bins
 
     def make(rows: int) -> dict[str, object]:
         sounds = torch.empty(rows, 1, _FRAMES_OF_TEN_SECONDS, bins, device="meta")
@@ -238,11 +194,11 @@ def _of_texts_and_sounds(config: Any, sizes: InputSizes) -> _Named:
     return make
 
 
-def _of_series(config: Any, asked: Collection[str]) -> _Named:
+def _of_series(config: Any, asked: Collection[str]) -> Named:
     """Make time series: what is known of the past, and what is to be foretold."""
     past, future = config.context_length, getattr(config, "prediction_length", None) or 1
     past += max(getattr(config, "lags_sequence", None) or [0])
-    channels = _first(config, "num_input_channels") or getattr(config, "input_size", 1)
+    channels = first(config, "num_input_channels") or getattr(config, "input_size", 1)
     has_channels = hasattr(config, "num_input_channels") or channels > 1
     many = (channels,) if has_channels else ()
     features = getattr(config, "num_time_features", 0)
@@ -262,7 +218,7 @@ def _of_series(config: Any, asked: Collection[str]) -> _Named:
     return make
 
 
-def _of_episodes(config: Any) -> _Named:
+def _of_episodes(config: Any) -> Named:
     """Make what an agent saw, did and got, as a Decision Transformer takes it."""
     steps = 20  # as its training on Gym has it
     widths = {"states": config.state_dim, "actions": config.act_dim, "rewards": 1, "returns_to_go": 1}
@@ -275,7 +231,7 @@ def _of_episodes(config: Any) -> _Named:
     return make
 
 
-def _ids(length: Callable[[Any], int], word: int = _WORD) -> Callable[[Any, int], torch.Tensor]:
+def _ids(length: Callable[[Any], int], word: int = WORD) -> Callable[[Any, int], torch.Tensor]:
     return lambda config, rows: torch.full((rows, length(config)), word)
 
 

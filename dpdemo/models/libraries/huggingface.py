@@ -10,8 +10,10 @@ from torch import nn
 
 from dpdemo.errors import UsageError
 from dpdemo.models.libraries import Inputs, InputSizes
-from dpdemo.models.libraries.asked import inputs_asked, text_config
+from dpdemo.models.libraries.asked import inputs_asked
+from dpdemo.models.libraries.imagetexts import set_image_word
 from dpdemo.models.libraries.sizes import SIZES, find_sized
+from dpdemo.models.libraries.texts import text_config
 
 _LETTERS = 32  # of a model that hears letters, as Wav2Vec2Config has it
 _STEPS = 24  # of a time series that are foretold: a day's, as the examples of transformers have it
@@ -53,8 +55,7 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
         config.decoder_start_token_id = 0
     if family == "sound" and getattr(config, "vocab_size", 0) is None:
         config.vocab_size = _LETTERS
-    if getattr(config, "image_token_index", 0) is None:  # a word that stands for an image: the last one
-        config.image_token_index = text_config(config).vocab_size - 1
+    set_image_word(config)
     if getattr(config, "prediction_length", 0) is None:
         config.prediction_length = _STEPS
         config.context_length = config.context_length or _STEPS

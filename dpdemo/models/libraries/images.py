@@ -40,7 +40,7 @@ def make_image_model(library: str, name: str, sizes: InputSizes, where: str) -> 
     def make(rows: int) -> tuple[torch.Tensor]:
         return (torch.empty(rows, channels, height, width, device="meta"),)
 
-    return model, make
+    return model, Inputs(make)
 
 
 def _library(library: str) -> tuple[list[str], Any, Any]:

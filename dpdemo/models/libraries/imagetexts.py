@@ -1,0 +1,281 @@
+"""Texts with an image in them, for models that read an image as so many words: LLaVA, Gemma 3, SmolVLM.
+
+How many words is for the model to say: it is asked for the features of one image, of which each takes the
+place of a word. Models that want the patches of all images in one row have none: DataParallel would cut
+through them.
+"""
+
+import inspect
+import math
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.errors import UsageError
+from dpdemo.models.libraries import InputSizes, Named
+from dpdemo.models.libraries.texts import first, length_of, of_texts, text_config
+from dpdemo.observation.tree import tensors_in
+
+_WORDS_OF_IMAGES = ("image_token_id", "image_token_index")
+_OF_PATCHES = ("grid_", "image_grid", "target_sizes", "image_patches")
+_UNSEEN = -100  # what the cross-entropy of labels leaves out
+_PLACES = 280  # Gemma4ImageProcessor's max_soft_tokens: the features of the largest image
+_PREFIX_FIRST = {"paligemma"}  # its types are 0 for what is given and 1 for what is learned
+
+_Example = dict[str, torch.Tensor]
+
+
+def reads_images_in_texts(config: object, asked: Any) -> bool:
+    """Return whether images stand as words in the model's texts, which may also have none.
+
+    Args:
+        config: the model's configuration.
+        asked: the parameters of its forward by name.
+
+    """
+    images = asked.get("pixel_values")
+    is_marked = any(hasattr(config, name) for name in _WORDS_OF_IMAGES)
+    can_do_without = images is None or images.default is not images.empty
+    return can_do_without and is_marked
+
+
+def set_image_word(config: Any) -> None:
+    """Let a word that there is stand for images, where a configuration names none: the last one.
+
+    Args:
+        config: a model's configuration, before the model is built; default ones may name a word too many.
+
+    """
+    words = getattr(text_config(config), "vocab_size", None) or 0
+    for name in _WORDS_OF_IMAGES:
+        named = getattr(config, name, 0)
+        if words and (named is None or named >= words):
+            setattr(config, name, words - 1)
+
+
+def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSizes) -> tuple[Named, str]:
+    """Return what makes texts with an image in each, or texts alone and a note that says why.
+
+    Args:
+        family: what the model is for, as `huggingface.py` names it.
+        config: the model's configuration.
+        model: a model that reads images in texts.
+        sizes: how large the inputs are.
+
+    Raises:
+        UsageError: if the model takes no image of the size that was asked for, or a text has no room for it.
+
+    """
+    try:
+        image, num_words = _image_of(config, model, sizes.image_size)
+    except _NoImageError as error:
+        if sizes.image_size is not None:
+            raise UsageError(
+                f"expected an image that {type(model).__name__} takes, got {sizes.image_size} pixels a side: "
+                f"{error} - at `--image-size`",
+                hint="leave it out for the model's own size; --inputs gives a model whatever it takes",
+            ) from error
+        note = f"Texts alone, without images: {error}. --inputs gives images, and memory for them."
+        return _marked(of_texts(family, config, sizes), config, model, 0, _UNSEEN), note
+    texts = of_texts(family, config, InputSizes(seq_len=_length(config, num_words, sizes)))
+    word = next(value for name in _WORDS_OF_IMAGES if (value := getattr(config, name, None)) is not None)
+    marked = _marked(texts, config, model, num_words, word)
+    given = {name: value for name, value in image.items() if name in _asked(model)}
+    return lambda rows: marked(rows) | {name: _repeated(value, rows) for name, value in given.items()}, ""
+
+
+def _marked(texts: Named, config: Any, model: Any, num_words: int, word: int) -> Named:
+    """Begin texts with the words that stand for an image, and say which they are as processors do."""
+    asked = _asked(model)
+    is_prefix_first = getattr(config, "model_type", "") in _PREFIX_FIRST
+
+    def make(rows: int) -> dict[str, Any]:
+        made = texts(rows)
+        ids = made["input_ids"]
+        ids[:, :num_words] = word
+        if "labels" in made and made["labels"].dim() > 1:
+            made["labels"][:, :num_words] = _UNSEEN
+        is_image = (torch.arange(ids.size(1)) < num_words).repeat(rows, 1)
+        kinds = {"mm_token_type_ids": is_image, "token_type_ids": is_image ^ is_prefix_first}
+        return made | {name: kind.long() for name, kind in kinds.items() if name in asked}
+
+    return make
+
+
+class _NoImageError(Exception):
+    """Why a model can be given no image."""
+
+
+def _image_of(config: Any, model: nn.Module, size: int | None) -> tuple[_Example, int]:
+    """Return an image as the model takes one, and how many words stand for it."""
+    name = type(model).__name__
+    owner = _who_sees(model)
+    if getattr(config, "vision_config", config) is None:
+        raise _NoImageError(f"the configuration of {name} describes no part that sees")
+    if owner is None:
+        raise _NoImageError(f"{name} does not say how many words an image is")
+    asked = {**inspect.signature(owner.get_image_features).parameters, **_asked(model)}
+    patches = [key for key in asked if any(part in key for part in _OF_PATCHES) and "video" not in key]
+    if patches:
+        raise _NoImageError(
+            f"{name} takes the patches of all images in one tensor (see {patches[0]}), which DataParallel "
+            "does not cut where a row ends"
+        )
+    why = []
+    for image in _examples(config, asked, _needed(owner), size):
+        try:
+            return image, _count_words(owner, model, image)
+        except Exception as error:  # noqa: BLE001 - the model's own code, given what may not be its kind of image
+            shape = "x".join(map(str, image["pixel_values"].shape))
+            why.append(f"of {shape}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    raise _NoImageError(f"{name} took none, {'; '.join(why)}")
+
+
+def _who_sees(model: nn.Module) -> Any:
+    """Return the module that makes features of images, and names what it wants for them."""
+    able: Iterator[Any] = (each for each in model.modules() if hasattr(each, "get_image_features"))
+    is_named = lambda each: "pixel_values" in inspect.signature(each.get_image_features).parameters  # noqa: E731
+    return next(filter(is_named, able), None)
+
+
+def _asked(model: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(model.forward).parameters)
+
+
+def _needed(owner: Any) -> set[str]:
+    parameters = inspect.signature(owner.get_image_features).parameters.items()
+    return {name for name, parameter in parameters if parameter.default is inspect.Parameter.empty}
+
+
+def _examples(config: Any, asked: Collection[str], needed: set[str], size: int | None) -> Iterator[_Example]:
+    """Make an image in each form that models take: cut into tiles or patches, alone, one of a row's."""
+    channels = first(config, "num_channels", "in_chans") or 3
+    pinpoints = getattr(config, "image_grid_pinpoints", None)
+    if pinpoints:
+        yield _tiled(config, pinpoints, size, channels)
+        return
+    if "spatial_shapes" in asked:
+        yield unequal_images(config.vision_config, 1, size)
+        return
+    if "image_position_ids" in asked:
+        yield _placed_patches(config.vision_config, size)
+        return
+    height, width = _sides(config, size)
+    beside = {"image_sizes": torch.tensor([[height, width]])} if "image_sizes" in needed else {}
+    if "high_res_pixel_values" in needed:
+        sides = _sides(config.high_res_vision_config, None)
+        beside["high_res_pixel_values"] = _pixels(1, channels, *sides)
+    yield {"pixel_values": _pixels(1, channels, height, width), **beside}
+    one_of_many = {"pixel_values": _pixels(1, 1, channels, height, width), **beside}
+    if (
+        "pixel_attention_mask" in asked
+    ):  # which says what is padding: of a row's images, or of an image's pixels
+        yield {**one_of_many, "pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}
+        one_of_many["pixel_attention_mask"] = torch.ones(1, 1, height, width, dtype=torch.int64)
+    yield one_of_many
+
+
+def _pixels(*shape: int) -> torch.Tensor:
+    """Make an image without numbers that is not black: Idefics looks, and black ones are padding to it."""
+    return torch.ones(shape, device="meta")
+
+
+def _sides(config: Any, size: int | None) -> tuple[int, int]:
+    found: Any = size or first(config, "image_size", "resolution") or 224
+    return (found, found) if isinstance(found, int) else tuple(found)
+
+
+def _tiled(config: Any, pinpoints: list[list[int]], size: int | None, channels: int) -> _Example:
+    """Make an image as LLaVA-NeXT sees it: whole, and cut into tiles; by itself it has two tiles a side."""
+    from transformers.image_processing_utils import select_best_resolution
+
+    tile = first(config.vision_config, "image_size")
+    side = size or 2 * tile
+    height, width = select_best_resolution((side, side), pinpoints)
+    tiles = 1 + math.ceil(height / tile) * math.ceil(width / tile)
+    return {
+        "pixel_values": _pixels(1, tiles, channels, tile, tile),
+        "image_sizes": torch.tensor([[side, side]]),
+    }
+
+
+def unequal_images(vision: Any, rows: int, size: int | None = None) -> _Example:
+    """Make images as patches, each with the rows and columns that it has of them.
+
+    Args:
+        vision: the configuration for images.
+        rows: how many images.
+        size: pixels of their sides; by itself an image has all the patches that there are places for.
+
+    """
+    side = size // vision.patch_size if size else math.isqrt(vision.num_patches)
+    return {
+        "pixel_values": _pixels(rows, side * side, vision.num_channels * vision.patch_size**2),
+        "pixel_attention_mask": torch.ones(rows, side * side, dtype=torch.int64),
+        "spatial_shapes": torch.full((rows, 2), side),
+    }
+
+
+def _placed_patches(vision: Any, size: int | None) -> _Example:
+    """Make an image as Gemma 4 sees it: patches with their places, and room for as many as any image has."""
+    pooled = vision.pooling_kernel_size
+    most = _PLACES * pooled**2
+    side = (size // vision.patch_size if size else math.isqrt(most)) // pooled * pooled
+    if side * side > most:
+        raise _NoImageError(f"it has at most {most} patches of {vision.patch_size} pixels a side")
+    places = torch.full((1, most, 2), -1)
+    places[0, : side * side] = torch.cartesian_prod(torch.arange(side), torch.arange(side)).flip(-1)
+    return {"pixel_values": _pixels(1, most, 3 * vision.patch_size**2), "image_position_ids": places}
+
+
+def _count_words(owner: Any, model: Any, image: _Example) -> int:
+    """Ask a model for the features of an image; each takes the place of a word."""
+    asked = inspect.signature(owner.get_image_features).parameters
+    given = {
+        name: torch.ones(value.shape) if value.is_meta else value
+        for name, value in image.items()
+        if name in asked
+    }
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _as_for_use(owner):
+        found = owner.get_image_features(**given)
+    features = getattr(found, "pooler_output", found)
+    numbers = sum(tensor.numel() for tensor in tensors_in(features))
+    width: int = model.get_input_embeddings().weight.size(-1)
+    if not numbers or numbers % width:
+        raise ValueError(f"its features are {numbers} numbers, which is no multiple of {width}")
+    return numbers // width
+
+
+@contextmanager
+def _as_for_use(owner: nn.Module) -> Iterator[None]:
+    """Let a call leave no trace in a model: no statistics of its norms are taken."""
+    training = [module for module in owner.modules() if module.training]
+    owner.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _length(config: Any, num_words: int, sizes: InputSizes) -> int:
+    """Return the length of a text: as asked for, which must hold the image, or image and usual text."""
+    if sizes.seq_len is not None:
+        if sizes.seq_len <= num_words:
+            raise UsageError(
+                f"expected a text longer than the {num_words} tokens that stand for its image, got "
+                f"{sizes.seq_len} - at `--seq-len`",
+                hint="--seq-len counts the image's tokens too; left out, those of the text are added",
+            )
+        return sizes.seq_len
+    text = text_config(config)
+    places = getattr(text, "max_position_embeddings", None) or 0
+    both = num_words + length_of(text)
+    return min(both, places) if places > num_words else both
+
+
+def _repeated(value: torch.Tensor, rows: int) -> torch.Tensor:
+    return _pixels(rows, *value.shape[1:]) if value.is_meta else value.repeat_interleave(rows, dim=0)
