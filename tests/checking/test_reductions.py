@@ -1,5 +1,7 @@
 """What a program does with its losses, and the ways around DataParallel's own forward."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from cases_loss import Classifier, PerToken, tokens
@@ -8,7 +10,10 @@ from test_watching import codes, report_on
 from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
 
+from dpdemo.checking.building import no_scan
 from dpdemo.checking.cuts import Cuts
+from dpdemo.checking.evidence import Comparison, Evidence, LossGradients, Probe, Reduction, Single
+from dpdemo.checking.rules.loss import loss_scale
 
 LABELS = torch.arange(8) % 3
 pytestmark = pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
@@ -235,3 +240,18 @@ def test_what_gather_refuses_is_found_by_hand_too():
             by_hand(Model().cuda(), x(8).cuda())
 
     assert "DP402" in codes(report_on(script))
+
+
+def test_losses_that_a_library_reduces_wrongly_at_the_last_batch_are_repaired_at_the_loader():
+    """As Trainer does: sums ÷ the count for each of three GPUs, and their mean, where one got nothing."""
+    loss = LossGradients(4.0, (2.0, 2.0), ((1.0, 1.0), (1.0, 1.0)))
+    last = Probe(
+        4, "train", is_real=True, single=Single(), calls=(), is_programs=True,
+        comparison=Comparison(values_equal=True, loss=loss),
+        reductions=(Reduction((1.5, 1.5), is_librarys=True),),
+    )  # fmt: skip
+    whole = replace(last, batch_size=9, reductions=())
+    (found,) = loss_scale(Evidence(3, no_scan(), (whole, last)))
+    assert found.severity == "warning"
+    assert "1.50 times those of one GPU at batch 4, 50% off" in found.message
+    assert found.after.startswith("DataLoader(data, batch_size=9, drop_last=True)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.usefixtures("gpus")
 BEGINNING = "Expected all tensors to be on the same device, but "
@@ -349,3 +351,26 @@ def test_a_clash_inside_a_list_names_the_list() -> None:
     parts = [torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")]
     with pytest.raises(RuntimeError, match=r"but got tensors is on cuda:1, .*wrapper_CUDA_cat\)"):
         torch.cat(parts)
+
+
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """As a program counts its operators."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("num_modes", [1, 2])
+def test_under_a_programs_own_modes_what_cpp_makes_is_let_through_and_the_users_is_not(
+    num_modes: int,
+) -> None:
+    query, key = torch.randn(1, 4, 8, 16, device="cuda"), torch.randn(1, 2, 8, 16, device="cuda")
+    moved, left = torch.randn(6, 5, device="cuda"), torch.randn(5, 3)
+    with contextlib.ExitStack() as modes:
+        for _ in range(num_modes):
+            modes.enter_context(Counting())
+        found = F.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+        assert found.device == moved[[0, 1]].device == torch.device("cuda:0")
+        for mixed in (lambda: moved @ left, lambda: F.linear(moved, left.T), lambda: moved + left.T[0]):
+            with pytest.raises(RuntimeError, match="same device"):
+                mixed()

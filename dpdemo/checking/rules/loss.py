@@ -60,6 +60,7 @@ class _Problem:
     what: str
     severity: Severity = "error"
     is_right_summed: bool = False
+    is_librarys: bool = False
 
 
 def _loss_problem(probe: Probe) -> _Problem | None:
@@ -136,6 +137,7 @@ def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
                 f"those of one GPU at batch {probe.batch_size}"
                 + ("" if is_scaled else f", {min(errors):.0%} off"),
                 severity,
+                is_librarys=reduction.is_librarys,
             )
     return None
 
@@ -144,6 +146,10 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> tuple[P
     """Write the line that reduces the losses, or forward's end with the loss in two sums or outside."""
     given = call_of(probe.call) if probe.call else "model(x, y)"
     part, forward = probe.comparison.loss_path or "", forward_place(evidence)
+    fullest = max(one.batch_size for one in evidence.probes)
+    if problem.is_librarys and probe.batch_size < fullest:  # neither line is the user's
+        loader = f"DataLoader(data, batch_size={fullest}"
+        return None, f"{loader})", f"{loader}, drop_last=True)   # of a Trainer: dataloader_drop_last=True"
     before = f"loss = {given}{part}.mean()"
     if problem.is_right_summed:
         return forward, before, f"loss = {given}{part}.sum()"

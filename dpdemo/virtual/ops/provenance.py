@@ -12,6 +12,7 @@ there can be. And what an operator makes from a user's CPU tensor is noted as th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from typing import TYPE_CHECKING, Any
@@ -54,19 +55,59 @@ class _Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
+class _Above(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A program's own mode at its simplest, such as one that counts operators."""
+
+    _should_skip_dynamo = _Probe._should_skip_dynamo
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 @functools.cache
-def _least_references() -> dict[bool, int]:
-    """Measure the reference counts of tensors that only C++ holds; they depend on Python and on PyTorch."""
+def _least_references(num_above: int = 0) -> dict[bool, int]:
+    """Measure the reference counts of tensors that only C++ holds; they depend on Python and on PyTorch.
+
+    Args:
+        num_above: how many modes of the program's saw the operator first: each refers to its operands too.
+
+    """
     row = torch.zeros(2, device="cpu")
     probe = _Probe()
-    with probe:
+    with contextlib.ExitStack() as modes:
+        modes.enter_context(probe)
+        for _ in range(num_above):
+            modes.enter_context(_Above())  # type: ignore[no-untyped-call]
         row[[0, 1]]
     return probe.least
 
 
+def _num_modes_above() -> int:
+    """Count the modes of the program's that saw the operator under way before ours: they called it."""
+    frame = sys._getframe(1)
+    while frame.f_code is not _our_dispatch():
+        if frame.f_back is None:
+            return 0
+        frame = frame.f_back
+    number = 0
+    while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+        if frame.f_code.co_name == "__torch_dispatch__":
+            number += 1
+        elif frame.f_code.co_filename != torch._ops.__file__:
+            break
+    return number
+
+
+@functools.cache
+def _our_dispatch() -> Any:
+    from dpdemo.virtual.ops.dispatch import VirtualGpuMode
+
+    return VirtualGpuMode.__torch_dispatch__.__code__
+
+
 def made_by_cpp(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
     """Return, for each tensor operand in order, whether C++ made it, and not from a user's CPU tensor."""
-    least = _least_references()
+    least = _least_references(_num_modes_above())
     key = session.host_key
     unheld = [count <= least[in_list] for in_list, count in reference_counts(args, kwargs)]
     return [
@@ -80,7 +121,7 @@ def has_users(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     first = args[0] if args else None
     if isinstance(first, (list, tuple)) and first:
         first = first[0]
-    if isinstance(first, _Tensor) and sys.getrefcount(first) > _least_references()[False]:
+    if isinstance(first, _Tensor) and sys.getrefcount(first) > _least_references(_num_modes_above())[False]:
         return True  # nearly always, and quicker to find out
     del first  # it would count as a reference
     return not all(made_by_cpp(session, args, kwargs))
