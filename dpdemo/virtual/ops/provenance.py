@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 _Tensor = torch.Tensor
+_CALL = torch._ops.OpOverload.__call__.__code__
 
 
 def reference_counts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, int]]:
@@ -93,7 +94,7 @@ def _num_modes_above() -> int:
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]
         if frame.f_code.co_name == "__torch_dispatch__":
             number += 1
-        elif frame.f_code.co_filename != torch._ops.__file__:
+        elif frame.f_code is not _CALL:
             break
     return number
 
