@@ -20,7 +20,7 @@ from dpdemo.checking.forwards import (
     stored,
     with_numbers,
 )
-from dpdemo.checking.lines import Own
+from dpdemo.checking.lines import Own, functions_like
 from dpdemo.checking.looking import call_of
 
 _MIXING = (
@@ -63,12 +63,51 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
         kept, moved = body[:last], body[last:]
     elif last == len(body) - 1:
         return None
-    if any(re.search(_MIXING, forward.text(one)) or forward.hands_over_layer(one) for one in kept):
+    if any(_mixes(forward, one) or forward.hands_over_layer(one) for one in kept):
         return None
+    return _cut(forward, kept, moved, hoisted, result, _OUTSIDE)
+
+
+def from_mixing(evidence: Evidence, call: Call | None) -> Own | None:
+    """Write forward from the statement on that mixes samples, with the layers behind it, as it is outside.
+
+    Args:
+        evidence: what the check saw.
+        call: a call, whose arguments the line outside has.
+
+    Returns:
+        That end, and a `return` in its place with the rest in comments; None where no layer runs before it.
+
+    """
+    forward = forward_of(evidence, call)
+    body = forward.body if forward is not None else []
+    first = next((index for index, one in enumerate(body) if forward and _mixes(forward, one)), -1)
+    if forward is None or first < 0 or any(leaves(one) or forward.hands_over_layer(one) for one in body):
+        return None
+    kept, moved = body[:first], body[first:]
+    is_inside = forward.reads_layer(moved[0])
+    hoisted = _hoisted(forward, moved[0], is_end=True) if is_inside else None
+    if (is_inside and hoisted is None) or not (hoisted or any(forward.reads_layer(one) for one in kept)):
+        return None
+    return _cut(forward, kept, moved, hoisted, "result", f"{_OUTSIDE[:-1]}; layers run on one GPU there:")
+
+
+_OUTSIDE = "# outside, on what is gathered:"
+
+
+def _cut(  # noqa: PLR0913, PLR0917 - what is cut, and how it is told
+    forward: Forward,
+    kept: list[ast.stmt],
+    moved: list[ast.stmt],
+    hoisted: "_Hoisted | None",
+    result: str,
+    heading: str,
+) -> Own | None:
+    """End forward behind the statements that it keeps, and write those that it does not in comments."""
     lines, names = hoisted or ([], [])
     is_named = isinstance(moved[-1], ast.Return) and isinstance(moved[-1].value, ast.Name)
     written = moved[:-1] if is_named and len(moved) > 1 else moved
-    texts = [_outside_text(forward, one, hoisted, result) for one in written]
+    texts = [_outside_text(forward, one, hoisted if one is moved[0] else None, result) for one in written]
     needed = free_names(moved, forward, list(_outermost(forward, moved[0])) if hoisted else [])
     copied, returned = with_numbers(needed, kept, forward)
     returned = [*names, *returned]
@@ -76,10 +115,20 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
         return None
     head = f"{', '.join(returned)} = {call_of(forward.call)}"
     outside = "\n".join([head, *copied, *texts])
-    after = "\n".join(
-        [*lines, f"return {', '.join(returned)}", "# outside, on what is gathered:", commented(outside)]
-    )
+    after = "\n".join([*lines, f"return {', '.join(returned)}", heading, commented(outside)])
     return forward.function.rewritten(moved[0], moved[-1], after)
+
+
+def _mixes(forward: Forward, statement: ast.stmt) -> bool:
+    """Whether a statement, or a method that it calls, relates the samples of a batch to each other."""
+    called = {
+        ast.unparse(node.func).removeprefix(f"{forward.me}.")
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call)
+    }
+    methods = (one for one in functions_like(forward.function) if one.node.name in called)
+    texts = [forward.text(statement), *(one.text(part) for one in methods for part in one.node.body)]
+    return any(re.search(_MIXING, text) for text in texts)
 
 
 def before_layers(evidence: Evidence, call: Call | None) -> Own | None:
@@ -108,11 +157,11 @@ def _is_bare(moved: list[ast.stmt]) -> bool:
 _Hoisted = tuple[list[str], list[str]]
 
 
-def _hoisted(forward: Forward, statement: ast.stmt) -> _Hoisted | None:
+def _hoisted(forward: Forward, statement: ast.stmt, *, is_end: bool = False) -> _Hoisted | None:
     """Write the layers that run inside a larger expression in lines of their own; None where all stays."""
     if not isinstance(statement, (ast.Return, ast.Assign)) or statement.value is None:
         return None
-    is_last = isinstance(statement, ast.Return)
+    is_last = is_end or isinstance(statement, ast.Return)
     calls = list(_outermost(forward, statement.value))
     mixes = re.search(_PERHAPS, forward.text(statement)) is not None and calls != [statement.value]
     if not calls or not (mixes or is_last):
@@ -148,7 +197,7 @@ def _is_layers(forward: Forward, called: ast.expr) -> bool:
 def _outside_text(forward: Forward, statement: ast.stmt, hoisted: _Hoisted | None, result: str) -> str:
     """Write a statement as it stands outside: of the model, and with a name for what forward returned."""
     parts: list[tuple[ast.AST, str]] = []
-    if hoisted is not None and forward.reads_layer(statement):
+    if hoisted is not None:
         calls = _outermost(forward, statement.value)  # type: ignore[attr-defined] # it was hoisted from
         parts = list(zip(calls, hoisted[1], strict=True))
     text = forward.function.own(statement, *parts).after

@@ -536,3 +536,53 @@ def a_state_of_two_layers_is_given():
             return out
 
     return Model(), (torch.randn(8, 6, 4), (torch.zeros(2, 8, 5), torch.zeros(2, 8, 5)))
+
+
+@trigger("DP502", "depends on the others of its batch")
+def a_layer_reads_what_is_centred_over_the_batch():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, x):
+            z = self.fc(x).tanh()
+            prototype = z.mean(dim=0, keepdim=True)
+            return self.head(z - prototype)
+
+    return Model(), x()
+
+
+@trigger("DP502", "depends on the others of its batch")
+def a_method_takes_statistics_of_the_batch_between_layers():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 2), nn.Linear(2, 2)
+
+        def with_deviation(self, h):
+            deviation = (h - h.mean(0)).pow(2).mean(0).sqrt().mean()
+            return torch.cat([h, deviation.expand(len(h), 1)], 1)
+
+        def forward(self, x):
+            h = self.with_deviation(functional.leaky_relu(self.fc(x)))
+            return self.head(functional.leaky_relu(self.body(h)))
+
+    return Model(), x()
+
+
+@twin("DP502")
+def a_method_takes_statistics_of_each_sample_between_layers():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 2), nn.Linear(2, 2)
+
+        def with_deviation(self, h):
+            return torch.cat([h, h.std(1, keepdim=True)], 1)
+
+        def forward(self, x):
+            h = self.with_deviation(functional.leaky_relu(self.fc(x)))
+            return self.head(functional.leaky_relu(self.body(h)))
+
+    return Model(), x()

@@ -1,6 +1,7 @@
 """A printed repair, put in the place of what it repairs, makes the check silent."""
 
 import ast
+import inspect
 import re
 import sys
 import textwrap
@@ -13,22 +14,31 @@ from cases import TRIGGERS
 from casetable import TRIGGERS as ALL
 from casetable import TWINS
 from test_rules import report_on
+from torch import nn
 
 from dpdemo.checking import check
 from dpdemo.models.inputs import as_arguments
+from dpdemo.observation.tree import rebuild, tensors_in
+from dpdemo.virtual import virtual_gpus
 
 LEAST = {"statement": 70, "call": 14, "wrapper": 3, "loader": 3}
 """So many triggers have a repair of each kind: of a statement, of the call, of the wrapper, of the loader."""
+LEAST_OUTSIDE = 20
+"""And so many one that puts forward's end outside."""
 
 
 def repaired_statement(case, finding):
     """Put a repaired statement, of one line or more, in its place; None where the case has none."""
+    if not _is_statement(finding.own_after):
+        return None
+    factory = repaired_factory(case, finding)
+    return check(factory, **case.options) if factory is not None else None
+
+
+def repaired_factory(case, finding):
+    """Put a repaired statement in its place in the file of the cases; None where it is not found there."""
     place = finding.place
-    if (
-        place is None
-        or place.file != case.factory.__code__.co_filename
-        or not _is_statement(finding.own_after)
-    ):
+    if place is None or place.file != case.factory.__code__.co_filename:
         return None
     lines = Path(place.file).read_text().splitlines(keepends=True)
     height = finding.own_before.count("\n") + 1
@@ -38,7 +48,7 @@ def repaired_statement(case, finding):
         return None
     new = textwrap.indent(textwrap.dedent(block).replace(finding.own_before, finding.own_after), margin)
     lines[place.line - 1 : place.line - 1 + height] = [new]
-    return check(_factory_of(case, place.file, "".join(lines)), **case.options)
+    return _factory_of(case, place.file, "".join(lines))
 
 
 def _is_statement(code):
@@ -132,6 +142,54 @@ def test_what_is_repaired_as_printed_is_found_no_more(kind):
                 ]
     assert left == []
     assert len(applied) >= LEAST[kind], applied
+
+
+HEADING = "# outside, on what is gathered"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_written_outside_gives_the_numbers_of_one_gpu():
+    """The lines in comments are run, behind genuine DataParallel around the model that ends before them."""
+    wrong, compared = [], []
+    for case in list(TRIGGERS):
+        for finding in report_on(case).findings:
+            if finding.code == case.code and HEADING in finding.own_after:
+                factory = repaired_factory(case, finding)
+                if factory is not None and not case.options:
+                    compared.append(str(case))
+                    wrong += [] if is_as_on_one_gpu(case.factory, factory, finding.own_after) else [str(case)]
+    assert wrong == []
+    assert len(compared) >= LEAST_OUTSIDE, compared
+
+
+def is_as_on_one_gpu(factory, repaired, after):
+    """Run the lines outside of a repaired forward, and compare what they end with to one GPU's result."""
+    lines = after.partition(HEADING)[2].splitlines()[1:]
+    code = "\n".join(re.sub(r"^ *# ", "", line) for line in lines)
+    with virtual_gpus(4):
+        single, parallel = (_built(one) for one in (factory, repaired))
+        expected = single[0](*single[1], **single[2])
+        args = parallel[1], parallel[2]
+        forward = parallel[0].forward
+        given = inspect.signature(forward).bind(*args[0], **args[1]).arguments
+        closure = inspect.getclosurevars(single[0].forward).nonlocals
+        names = repaired.__globals__ | closure | given
+        names["model"] = nn.DataParallel(parallel[0]).eval()
+        exec(code, names)  # noqa: S102 - our own tests
+        last = [one for one in ast.parse(code).body if isinstance(one, ast.Assign)][-1].targets[0]
+        result = eval(ast.unparse(last), names)  # noqa: S307 - our own tests
+        alike = list(zip(tensors_in(expected), tensors_in(result), strict=True))
+        return bool(alike) and all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in alike)
+
+
+def _built(factory):
+    torch.manual_seed(0)
+    model, inputs = factory()
+    args, kwargs = rebuild(
+        as_arguments(inputs(8) if callable(inputs) else inputs),
+        lambda leaf: leaf.cuda() if isinstance(leaf, torch.Tensor) else leaf,
+    )
+    return model.cuda().eval(), args, kwargs
 
 
 def test_a_repair_is_in_the_users_own_names_or_is_called_an_example():

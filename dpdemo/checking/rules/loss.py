@@ -18,7 +18,7 @@ from dpdemo.checking.looking import (
     sizes_text,
     vectors,
 )
-from dpdemo.checking.outside import after_layers, before_layers
+from dpdemo.checking.outside import after_layers, before_layers, from_mixing
 from dpdemo.checking.reductions import sum_and_count
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.results import part_at
@@ -203,7 +203,8 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             continue  # that is DP409
         if probe.mode == "train" and probe.norms_batches:
             continue
-        own = after_layers(evidence, probe.call) or before_layers(evidence, probe.call)
+        ways = (after_layers, before_layers, from_mixing)
+        own = next((own for way in ways if (own := way(evidence, probe.call)) is not None), None)
         yield Found(
             comparison.differing or "result",
             f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
