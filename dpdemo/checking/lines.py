@@ -283,10 +283,15 @@ def _written(statement: ast.stmt) -> Iterator[ast.expr]:
     if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) and statement.value is not None:
         for node in ast.walk(statement.value):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                changes = node.func.attr in _MUTATORS or re.fullmatch(r"[a-z]\w*_", node.func.attr)
+                changes = changes_in_place(node.func.attr)
                 is_alone = isinstance(statement, ast.Expr) and node is statement.value
                 if changes or is_alone:
                     yield from _roots(node.func.value)
+
+
+def changes_in_place(method: str) -> bool:
+    """Whether a method of this name changes what it is called on: of a list, a dict or a tensor."""
+    return method in _MUTATORS or re.fullmatch(r"[a-z]\w*_", method) is not None
 
 
 def _roots(value: ast.expr) -> Iterator[ast.expr]:

@@ -4,7 +4,7 @@ import ast
 import re
 
 from dpdemo.checking.evidence import Evidence, Held
-from dpdemo.checking.lines import Own, attribute_of, function_at, names_in
+from dpdemo.checking.lines import attribute_of
 from dpdemo.checking.looking import device_at
 from dpdemo.reports.check import Place
 
@@ -23,21 +23,6 @@ def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple
     name = f".{held.path.rpartition('.')[2]}.{inner[1]}"
     after = re.sub(rf"{re.escape(name)}\b", f"{name}.to({device_at(use, evidence)})", use.code)
     return (use.code, after) if after != use.code else ("", "")
-
-
-def kept_by_gpu(hook: Place | None) -> Own | None:
-    """Write a hook's line that keeps an output by name, and the same with its GPU in the key."""
-    function = function_at(hook)
-    given = [one.arg for one in function.node.args.args] if function else []
-    for statement in function.statements() if function else ():
-        match statement:
-            case ast.Assign(targets=[ast.Subscript(slice=key) as target], value=value) if function and given:
-                if names_in(value) & {given[-1]}:
-                    by_gpu = f"{function.text(key)}, {given[-1]}.device"
-                    own = function.own(statement, (key, by_gpu))
-                    read = f"{function.text(target.value)}[..., x.device]"
-                    return own._replace(after=f"{own.after}   # and read as {read}; join them after the call")
-    return None
 
 
 def _assignment(held: Held) -> tuple[str, str, str]:

@@ -282,6 +282,42 @@ def hooks_of_pytorch_know_replicas():
     return nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 3)), x()
 
 
+@twin("DP310", also=["DP310"])
+def hooks_keep_nothing_that_they_see():
+    """One returns another output, one raises, and one clips gradients: a note."""
+
+    def guard(module, args, output):
+        if torch.isnan(output).any():
+            raise RuntimeError("not a number")
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    model[0].register_forward_hook(lambda module, args, output: output * 0.5)
+    model[1].register_forward_hook(guard)
+    model[1].register_full_backward_hook(lambda module, given, got: tuple(one.clamp(-9, 9) for one in given))
+    return model, x()
+
+
+@twin("DP310", also=["DP310"])
+def a_hook_keeps_an_output_for_each_gpu():
+    features = {}
+
+    def keep(module, args, output):
+        features["fc", output.device] = output
+
+    model = Linear()
+    model.fc.register_forward_hook(keep)
+    return model, x()
+
+
+@trigger("DP310", "the hook `<lambda>` on `fc` runs 4 times")
+def a_hook_hands_its_output_to_a_function():
+    """Which may keep it."""
+    kept = {}
+    model = Linear()
+    model.fc.register_forward_hook(lambda module, args, output: kept.update(fc=output))
+    return model, x()
+
+
 @trigger("DP312", "cannot be deep-copied")
 def a_layer_is_copied_in_forward():
     class Model(Net):

@@ -37,7 +37,9 @@ def test_no_rule_finds_anything_in_the_fixed_twin(case):
     found = [
         finding for finding in report.findings if finding.severity != "info" or finding.code == case.code
     ]
-    assert [(one.code, one.message) for one in found if one.code not in case.also] == []
+    notes = {case.code} & set(case.also)  # the rule itself may leave a note, and no more
+    left = [one for one in found if one.code not in case.also or (one.code in notes and one.severity != "info")]
+    assert [(one.code, one.message) for one in left] == []
 
 
 @pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)

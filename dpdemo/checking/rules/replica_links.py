@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Held, Probe, Raised
+from dpdemo.checking.hooking import is_harmless, kept_by_gpu
 from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
 from dpdemo.checking.places import source_around
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.ties import buffer_repair, device_repair, kept_by_gpu, module_repair, moved_where_used
+from dpdemo.checking.ties import buffer_repair, device_repair, module_repair, moved_where_used
 from dpdemo.reports.check import Place
 
 
@@ -145,7 +146,8 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     Why: replicas share the dict of hooks of their original.
     Before: features["fc"] = output
     After: features[output.device.index] = output   # join in this order; or return them from forward
-    Seen by: hooks on modules of the model, other than PyTorch's own.
+    Seen by: hooks on modules of the model, other than PyTorch's own. A note where a hook keeps nothing, or
+        each GPU's in an entry of its own.
     References: pytorch/pytorch#42478, antoinebrl/torchextractor#1
     """
     is_wrong = any(is_off(probe) for probe in evidence.probes)  # what the hook keeps is part of the result
@@ -155,7 +157,7 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
             f"the hook `{held.detail.rpartition('.')[2]}` on `{held.path}` runs {evidence.num_gpus} times "
             "a call, with a chunk each time",
             own.place if (own := kept_by_gpu(held.place)) else held.place,
-            severity="error" if is_wrong else None,
+            severity="error" if is_wrong else "info" if is_harmless(held.place) else None,
             before=own.before if own else "",
             after=own.after if own else "",
         )

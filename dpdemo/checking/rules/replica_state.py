@@ -11,10 +11,10 @@ from dpdemo.checking.aftercall import (
     statement_outside,
 )
 from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.hooking import kept_by_gpu
 from dpdemo.checking.lines import Own
 from dpdemo.checking.looking import forward_place, listed
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.ties import kept_by_gpu
 from dpdemo.reports.check import Place
 
 _STATISTICS = ("running_mean", "running_var")
