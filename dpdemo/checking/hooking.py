@@ -1,4 +1,4 @@
-"""What a user's hook does, as far as it is written: whether it keeps anything, and how it keeps each GPU's."""
+"""What a user's hook does, as far as it is written: whether it keeps anything, and each GPU's apart."""
 
 import ast
 import builtins
@@ -43,7 +43,9 @@ def _what_runs(hook: Place | None) -> tuple[list[str], list[ast.stmt] | list[ast
     if function is not None:
         return [one.arg for one in function.node.args.args], function.node.body
     tree = tree_of(hook.file) if hook is not None and hook.function == "<lambda>" else ast.Module([], [])
-    found = [one for one in ast.walk(tree) if isinstance(one, ast.Lambda) and hook and one.lineno == hook.line]
+    found = [
+        one for one in ast.walk(tree) if isinstance(one, ast.Lambda) and hook and one.lineno == hook.line
+    ]
     return ([one.arg for one in found[0].args.args], [found[0].body]) if len(found) == 1 else ([], [])
 
 

@@ -2,9 +2,10 @@
 
 import ast
 import re
+from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Evidence, Held
-from dpdemo.checking.lines import attribute_of
+from dpdemo.checking.evidence import Evidence, Held, StateChange
+from dpdemo.checking.lines import Own, attribute_of, function_at, functions_like
 from dpdemo.checking.looking import device_at
 from dpdemo.reports.check import Place
 
@@ -23,6 +24,40 @@ def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple
     name = f".{held.path.rpartition('.')[2]}.{inner[1]}"
     after = re.sub(rf"{re.escape(name)}\b", f"{name}.to({device_at(use, evidence)})", use.code)
     return (use.code, after) if after != use.code else ("", "")
+
+
+def cached_by_gpu(change: StateChange, evidence: Evidence) -> Own | None:
+    """Write the lines of a method that keep a cache on `self`, and the same with each GPU's entries apart."""
+    home = function_at(change.place)
+    methods = [home, *functions_like(home)] if home else []
+    method = next(
+        (one for one in methods if any(one.text(part) == change.written for part in one.statements())), None
+    )
+    cache = attribute_of(change.path.rpartition(".")[2], method.node.args.args[0].arg) if method else ""
+    keys = {part: list(_keys_of(part, cache)) for part in method.node.body} if method else {}
+    touched = [index for index, found in enumerate(keys.values()) if found]
+    is_cache = any(is_asked for found in keys.values() for _, is_asked in found)
+    if method is None or not is_cache:
+        return None
+    here = Place(method.file, method.node.lineno)
+    gpu = "device" if "device" in method.arguments() else device_at(here, evidence)
+    lines = method.node.body[touched[0] : touched[-1] + 1]
+    after = [
+        method.own(one, *((key, f"({method.text(key)}, {gpu})") for key, _ in keys[one])).after
+        for one in lines
+    ]
+    return method.rewritten(lines[0], lines[-1], "\n".join(after))
+
+
+def _keys_of(statement: ast.stmt, cache: str) -> Iterator[tuple[ast.expr, bool]]:
+    """List the keys by which a statement finds entries of a cache, and whether it asks if they are there."""
+    for node in ast.walk(statement):
+        match node:
+            case ast.Subscript(value=value, slice=key) if ast.unparse(value) == cache:
+                yield key, False
+            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[value]):
+                if ast.unparse(value) == cache:
+                    yield key, True
 
 
 def _assignment(held: Held) -> tuple[str, str, str]:

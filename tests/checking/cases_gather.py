@@ -514,3 +514,41 @@ def what_a_layer_returns_is_returned_as_it_is():
             return self.rnn(x)
 
     return Model(), steps()
+
+
+@trigger("DP405", "replica 0 returns [Tensor(2d)]")
+def a_loop_is_left_where_a_chunk_is_sure():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x):
+            found = []
+            for layer in self.layers:
+                x = layer(x)
+                found.append(x.relu())
+                if x.abs().max() < 9:
+                    break
+            return found
+
+    return Model(), torch.cat([x(4), 1000 * x(4)])
+
+
+@trigger("DP405", "replica 0 returns Tensor(2d)")
+def forward_returns_early_where_a_chunk_is_sure():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x):
+            found = []
+            for layer in self.layers:
+                x = layer(x)
+                found.append(x.relu())
+                if x.abs().max() < 9:
+                    return x
+            return found
+
+    return Model(), torch.cat([x(4), 1000 * x(4)])

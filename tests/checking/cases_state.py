@@ -134,6 +134,24 @@ def the_last_input_is_cached_in_a_shared_dict():
     return Model(), x()
 
 
+@trigger("DP309", "`masks`", "a dict of 1")
+def a_cache_of_masks_knows_lengths_and_no_gpus():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.masks = {}
+
+        def mask(self, length, device):
+            if length not in self.masks:
+                self.masks[length] = torch.ones(length, device=device)
+            return self.masks[length]
+
+        def forward(self, x):
+            return self.fc(x * self.mask(x.size(1), x.device))
+
+    return Model(), x()
+
+
 @twin("DP309")
 def a_list_on_self_is_only_read():
     class Model(Net):

@@ -38,7 +38,9 @@ def test_no_rule_finds_anything_in_the_fixed_twin(case):
         finding for finding in report.findings if finding.severity != "info" or finding.code == case.code
     ]
     notes = {case.code} & set(case.also)  # the rule itself may leave a note, and no more
-    left = [one for one in found if one.code not in case.also or (one.code in notes and one.severity != "info")]
+    left = [
+        one for one in found if one.code not in case.also or (one.code in notes and one.severity != "info")
+    ]
     assert [(one.code, one.message) for one in left] == []
 
 

@@ -93,7 +93,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
                 continue
             if "None" in replica.structure + first:
                 continue  # that is DP404
-            own = _made_in_all(evidence, call) or _stacked(evidence, call)
+            own = _made_in_all(evidence, call) or _to_the_end(evidence) or _stacked(evidence, call)
             yield Found(
                 "structure",
                 f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
@@ -119,6 +119,24 @@ def _made_in_all(evidence: Evidence, call: Call) -> Own | None:
             if isinstance(node, ast.IfExp) and ast.unparse(node.orelse) == "{}" and keys & _keys(node.body):
                 return function.own(statement, (node, function.text(node.body)))
     return None
+
+
+def _to_the_end(evidence: Evidence) -> Own | None:
+    """Write the only `if` that leaves a loop of forward early as one that leaves it in no replica."""
+    function = function_at(forward_place(evidence))
+    loops = (
+        [one for one in function.statements() if isinstance(one, (ast.For, ast.While))] if function else []
+    )
+    exits = {
+        one
+        for loop in loops
+        for one in ast.walk(loop)
+        if isinstance(one, ast.If) and not one.orelse and isinstance(one.body[-1], (ast.Break, ast.Return))
+    }
+    of_data = [one for one in exits if any(isinstance(part, ast.Call) for part in ast.walk(one.test))]
+    if function is None or len(of_data) != 1 or len(of_data[0].body) > 1:
+        return None
+    return function.whole(of_data[0], "pass   # every replica goes on to the end; choose among them outside")
 
 
 def _stacked(evidence: Evidence, call: Call) -> Own | None:

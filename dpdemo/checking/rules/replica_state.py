@@ -15,6 +15,7 @@ from dpdemo.checking.hooking import kept_by_gpu
 from dpdemo.checking.lines import Own
 from dpdemo.checking.looking import forward_place, listed
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.ties import cached_by_gpu
 from dpdemo.reports.check import Place
 
 _STATISTICS = ("running_mean", "running_var")
@@ -255,7 +256,11 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
             harmless.setdefault(change.path, (probe, change))
             continue
         last = change.path.rpartition(".")[2]
-        own = change_outside(change, evidence, probe.call) or _in_a_hook(last, evidence)
+        own = (
+            cached_by_gpu(change, evidence)
+            or change_outside(change, evidence, probe.call)
+            or _in_a_hook(last, evidence)
+        )
         yield Found(
             change.path,
             f"`{change.path}` is written by all replicas at once: {change.single} after a call on one GPU, "
