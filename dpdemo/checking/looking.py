@@ -187,6 +187,12 @@ def call_of(call: Call, **changed: str) -> str:
     return f"model({', '.join(given)})"
 
 
+def call_by_keyword(call: Call, **changed: str) -> str:
+    """Write a call with all of its arguments by keyword, so that they make one list of chunks."""
+    names = [name for name, _ in call.argument_structures]
+    return f"model({', '.join(f'{name}={changed.get(name, name)}' for name in names)})"
+
+
 def call_with(call: Call, path: str, code: str) -> str:
     """Write a call in which one value is another: in the call, or before it where it lies in a dict."""
     return call_of(call, **{path: code}) if top_name(path) == path else f"{path} = {code}   # before the call"

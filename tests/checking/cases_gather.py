@@ -552,3 +552,14 @@ def forward_returns_early_where_a_chunk_is_sure():
             return found
 
     return Model(), torch.cat([x(4), 1000 * x(4)])
+
+
+@trigger("DP402", "`[1]` is of type float")
+def the_share_of_right_answers_is_a_number():
+    class Model(Net):
+        def forward(self, x, labels):
+            logits = self.fc(x)
+            accuracy = (logits.argmax(-1) == labels).float().mean().item()
+            return logits, accuracy
+
+    return Model(), (x(), torch.arange(8) % 3)

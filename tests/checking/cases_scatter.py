@@ -652,3 +652,14 @@ def captions_of_unequal_length_go_to_every_replica():
             return self.fc(x) + torch.tensor(rows, device=x.device).sum(1, keepdim=True)
 
     return Model(), (x(), [[1, 2], [3], [4, 5, 6], [7], [8, 9], [1], [2, 3], [5]])
+
+
+@trigger("DP206", "`temperature` is a tensor of shape ()")
+def a_temperature_is_a_tensor_without_dimensions():
+    """As a number beside arguments by position it would leave replicas without them: DP203."""
+
+    class Model(Net):
+        def forward(self, x, temperature):
+            return self.fc(x) / temperature
+
+    return Model(), (x(), torch.tensor(4.0))

@@ -23,6 +23,12 @@ from dpdemo.virtual import virtual_gpus
 
 LEAST = {"statement": 70, "call": 14, "wrapper": 3, "loader": 3}
 """So many triggers have a repair of each kind: of a statement, of the call, of the wrapper, of the loader."""
+LEADS_ON = {
+    "DP202-a_starved_replica_runs_without_a_mask": {"DP201"},  # the mask has fewer rows than the batch
+    "DP402-a_field_of_a_result_is_a_number": {"DP502"},  # it counts the samples of a chunk
+    "DP402-numbers_are_taken_out_for_a_log": {"DP501", "DP401"},  # now it is a loss
+}
+"""What a repair brings to light, which was there before."""
 LEAST_OUTSIDE = 20
 """And so many one that puts forward's end outside."""
 
@@ -130,6 +136,7 @@ KINDS = {
 def test_what_is_repaired_as_printed_is_found_no_more(kind):
     left, applied = [], []
     for case in list(TRIGGERS):
+        known = {one.code for one in report_on(case).findings}
         own = [one for one in report_on(case).findings if one.code == case.code and not one.is_example]
         for finding in own[:1]:
             report = KINDS[kind](case, finding)
@@ -138,7 +145,8 @@ def test_what_is_repaired_as_printed_is_found_no_more(kind):
                 left += [
                     (str(case), finding.own_after, one.message)
                     for one in report.findings
-                    if one.code == case.code
+                    if one.severity in ("error", "warning", finding.severity)
+                    and (one.code == case.code or one.code not in known | LEADS_ON.get(str(case), set()))
                 ]
     assert left == []
     assert len(applied) >= LEAST[kind], applied

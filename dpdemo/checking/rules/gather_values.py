@@ -174,7 +174,7 @@ def _as_tensor(part: Part, leaf: Leaf, given: str) -> str | None:
     value, text = part.node, part.text
     plain = re.sub(r"(\.cpu\(\))?\.(numpy|tolist|item)\(\)", "", text)
     if plain != text:
-        return plain
+        return re.sub(r"(?<=\))\.(mean|sum)\(\)$", "", plain) if "==" in plain else plain
     if leaf.type in ("int", "float", "bool", "complex"):
         return f"torch.full((len({given}),), {text}, device={given}.device)"
     if (

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
 from dpdemo.checking.looking import (
+    call_by_keyword,
     call_of,
     call_with,
     chunks_of,
@@ -124,10 +125,7 @@ def starved_default(evidence: Evidence) -> Iterator[Found]:
 
 def _keyword_repair(call: Call) -> tuple[str, str]:
     """Write the call, and the same with all arguments by keyword: then there is one list of chunks."""
-    names = [name for name, _ in call.argument_structures]
-    return call_of(
-        call
-    ), f"model({', '.join(f'{name}={name}' for name in names)})   # all by keyword, or all by position"
+    return call_of(call), f"{call_by_keyword(call)}   # all by keyword, or all by position"
 
 
 def _chunks_for(call: Call, path: str) -> int:
@@ -326,4 +324,6 @@ def _scalar_repair(leaf: Leaf, call: Call, probe: Probe) -> str:
         given = call_with(call, leaf.path, f"{leaf.path}.unsqueeze(0)")
         return f"{given}   # and in forward: {leaf.path}[0]"
     way = dict(probe.comparison.scalars).get(leaf.path, "item()")
+    if way == "item()" and top_name(leaf.path) == leaf.path:
+        return call_by_keyword(call, **{leaf.path: f"{leaf.path}.item()"})  # a number beside positions: DP203
     return call_with(call, leaf.path, f"{leaf.path}.{way}")
