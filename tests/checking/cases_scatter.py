@@ -663,3 +663,36 @@ def a_temperature_is_a_tensor_without_dimensions():
             return self.fc(x) / temperature
 
     return Model(), (x(), torch.tensor(4.0))
+
+
+@trigger("DP207", "`rows` (ndarray of 8) is not cut")
+def forward_makes_a_tensor_of_an_array_in_a_type_of_its_own():
+    class Model(Net):
+        def forward(self, rows):
+            if not torch.is_tensor(rows):
+                rows = torch.as_tensor(rows, dtype=torch.float32)
+            return self.fc(rows.to(self.fc.weight.device))
+
+    return Model(), (x().double().numpy(),)
+
+
+@trigger("DP209", "`the result`", "defaultdict", "gather")
+def heads_are_collected_in_a_defaultdict():
+    class Model(Net):
+        def forward(self, x):
+            found = collections.defaultdict(list)
+            found["y"].append(self.fc(x))
+            return found
+
+    return Model(), x()
+
+
+@trigger("DP210", "`image`", "chunk 0 only")
+def an_image_is_normalised_in_place():
+    class Model(Net):
+        def forward(self, image):
+            image -= 0.5
+            image /= 0.25
+            return self.fc(image)
+
+    return Model(), x().cuda()

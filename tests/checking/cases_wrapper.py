@@ -166,3 +166,41 @@ def a_class_whose_new_can_do_without():
             super().__init__()
 
     return Model({}), x()
+
+
+class Pairs(nn.Module):
+    """Its encoder is in a DataParallel of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.DataParallel(nn.Linear(4, 3))
+        self.score = nn.Linear(3, 1)
+
+    def forward(self, a, b):
+        return self.score(self.encoder(a) - self.encoder(b))
+
+
+@trigger("DP106", "`module.encoder` is a DataParallel inside")
+def an_attribute_is_wrapped_within():
+    return wrapped(Pairs()), (x(16), x(16).flip(0))
+
+
+class Predicting(Linear):
+    def forward(self, x, mode="forward"):
+        return self.predict(x) if mode == "predict" else self.fc(x)
+
+    def predict(self, x):
+        return self.fc(x).softmax(-1)
+
+
+@trigger("DP105", "`net` is a DataParallel that is never called")
+def a_method_of_what_is_wrapped_is_called():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = wrapped(Predicting())
+
+        def forward(self, x):
+            return self.net.module.predict(x)
+
+    return Model(), x()

@@ -1,10 +1,11 @@
 """Arguments that scatter does not cut, or not as meant: DP207 to DP211."""
 
+import ast
 import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
-from dpdemo.checking.lines import writing_argument
+from dpdemo.checking.lines import function_at, writing_argument
 from dpdemo.checking.looking import (
     call_of,
     call_with,
@@ -14,6 +15,8 @@ from dpdemo.checking.looking import (
     top_name,
 )
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.results import whole_return
+from dpdemo.reports.check import Place
 
 
 @rule("DP207", "replicated-batch", "error")
@@ -31,7 +34,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     for probe, call in evidence.calls:
         if len(call.replicas) < 2 or not call.arguments or _is_harmless(probe, call):
             continue
-        for name, what, after in _whole_batches(probe, call):
+        for name, what, after in _whole_batches(probe, call, evidence):
             yield Found(
                 name,
                 f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it",
@@ -72,7 +75,25 @@ def _picture_lists(call: Call) -> list[str]:
     return sorted(found)
 
 
-def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, str]]:
+_CASTS = ("float", "double", "half", "long", "int", "bool")
+
+
+def _made_a_tensor(path: str, evidence: Evidence) -> str:
+    """Write how forward itself makes a tensor of an argument, but for its device; "" where it does not."""
+    found, forward = "", function_at(forward_place(evidence))
+    for node in ast.walk(forward.node) if forward else ():
+        match node:
+            case ast.Call(func=ast.Attribute(attr="as_tensor" | "tensor" | "from_numpy"), args=[given, *_]):
+                if ast.unparse(given) == path:
+                    kept = [one for one in node.keywords if one.arg != "device"]
+                    found = found or ast.unparse(ast.Call(node.func, node.args, kept))
+            case ast.Call(func=ast.Attribute(attr=cast, value=ast.Call(args=[given, *_]) as made), args=[]):
+                if cast in _CASTS and ast.unparse(given) == path:
+                    found = f"{ast.unparse(made)}.{cast}()"
+    return "" if re.search(r"\bself\b", found) else found
+
+
+def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, str, str]]:
     """List what is as long as the batch and no tensor: its path, what it is, and what to pass instead."""
     rows = call.rows or probe.batch_size
     if rows < 2:
@@ -81,11 +102,8 @@ def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, str]]:
         if not reaches_all(leaf.path, call):
             continue
         if not leaf.is_tensor and leaf.length == rows and leaf.type not in ("str", "bytes"):
-            yield (
-                leaf.path,
-                f"{leaf.type} of {rows}",
-                call_with(call, leaf.path, f"torch.as_tensor({leaf.path})"),
-            )
+            made = _made_a_tensor(leaf.path, evidence) or f"torch.as_tensor({leaf.path})"
+            yield leaf.path, f"{leaf.type} of {rows}", call_with(call, leaf.path, made)
     for path, leaves in _lists(call).items():
         is_of_tensors = any(leaf.is_tensor for part in leaves.values() for leaf in part)
         if len(leaves) == rows and not is_of_tensors and reaches_all(f"{path}[{rows - 1}]", call):
@@ -179,17 +197,27 @@ def unbuildable_container(evidence: Evidence) -> Iterator[Found]:
         for name, text in given:
             odd = re.search(r"(\w+)[{\[]", text)
             if odd:
+                forward = forward_place(evidence)
                 yield Found(
                     name,
                     f"`{name}` is or holds a {odd[1]}, which {error.stage} cannot build anew: "
                     f"{error.message}",
-                    forward_place(evidence),
-                    probe,
-                    before=call_of(call) if error.stage == "scatter" else f"return result   # a {odd[1]}",
-                    after=call_of(call, **{name: f"dict({name})"})
+                    *((forward, probe, None, call_of(call), call_of(call, **{name: f"dict({name})"}))
                     if error.stage == "scatter"
-                    else "return dict(result)",
-                )
+                    else _plainly_returned(forward, probe, odd[1], is_whole=odd.start() == 0)),
+                )  # fmt: skip
+
+
+def _plainly_returned(
+    forward: Place | None, probe: Probe, kind: str, *, is_whole: bool
+) -> tuple[Place | None, Probe, None, str, str]:
+    """Write forward's return of a container of another class, and the same with a plain one."""
+    end = whole_return(forward) if is_whole else None
+    if end is None:
+        return forward, probe, None, f"return result   # a {kind}", "return dict(result)"
+    function, statement, value = end
+    own = function.own(statement, (value, f"dict({function.text(value)})"))
+    return own.place, probe, None, own.before, own.after
 
 
 def _result_of(call: Call) -> str:
@@ -214,13 +242,16 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
         )
         for change in probe.changes:
             if change.kind == "input" and not change.same and change.path not in on_host:
+                found = writing_argument(evidence.scan.forward, top_name(change.path))
+                copied = f"{change.path} = {change.path}.clone()"
+                own = found[0].whole(found[1], f"{copied}\n{found[0].text(found[1])}") if found else None
                 yield Found(
                     change.path,
                     f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only",
-                    forward_place(evidence),
+                    own.place if own else forward_place(evidence),
                     probe,
-                    before=_line_that_changes(change.path, evidence) or f"{change.path} is changed in place",
-                    after=f"{change.path} = {change.path}.clone()   # before it, in forward",
+                    before=own.before if own else f"{change.path} is changed in place",
+                    after=own.after if own else f"{copied}   # before it, in forward",
                 )
 
 

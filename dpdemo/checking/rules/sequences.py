@@ -145,14 +145,15 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
     if evidence.scan.pads_alone:
         for probe, _, error in gather_failures(evidence):
             if "invalid shape" in error.message:
+                own = _padded_whole(forward_place(evidence))
                 yield Found(
                     "pad_packed_sequence",
                     "pad_packed_sequence without total_length pads each chunk to its own longest: "
                     f"{error.message}",
-                    forward_place(evidence),
+                    own.place if own else forward_place(evidence),
                     probe,
-                    None,
-                    *_padded_whole(forward_place(evidence)),
+                    before=own.before if own else "",
+                    after=own.after if own else "",
                 )
 
 
@@ -160,7 +161,7 @@ def _calls(node: ast.Call, name: str) -> bool:
     return ast.unparse(node.func).rpartition(".")[2] == name
 
 
-def _padded_whole(forward: Place | None) -> tuple[str, str]:
+def _padded_whole(forward: Place | None) -> Own | None:
     """Write forward's line that pads, and the same with the length of the whole input."""
     function = function_at(forward)
     calls = [
@@ -174,9 +175,8 @@ def _padded_whole(forward: Place | None) -> tuple[str, str]:
         if function is not None and packed and _calls(node, "pad_packed_sequence"):
             is_first = "batch_first=True" in function.text(packed[0])
             length = f"{function.text(packed[0].args[0])}.size({int(is_first)})"
-            own = function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
-            return own.before, own.after
-    return "", ""
+            return function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
+    return None
 
 
 @rule("DP215", "cpu-lengths", "error")

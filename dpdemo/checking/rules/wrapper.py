@@ -1,11 +1,14 @@
 """What goes wrong around the wrapper itself: DP101 to DP109."""
 
+import ast
 import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Event, Evidence, Raised
+from dpdemo.checking.lines import Own, function_at, functions_like, tree_of
 from dpdemo.checking.looking import failures, forward_place, listed
 from dpdemo.checking.registry import Found, rule
+from dpdemo.reports.check import Place
 
 
 def _everything_raised(evidence: Evidence) -> Iterator[Raised]:
@@ -150,8 +153,33 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
     ran = [probe for probe in evidence.probes if probe.raised is None]
     if evidence.scan.wrappers and ran and not any(probe.calls for probe in ran):
         name = evidence.scan.wrappers[0] or "the wrapper"
-        yield Found(name, f"`{name}` is a DataParallel that is never called: the model in it runs on one GPU",
-                    forward_place(evidence))  # fmt: skip
+        own = _called(name, forward_place(evidence))
+        yield Found(
+            name,
+            f"`{name}` is a DataParallel that is never called: the model in it runs on one GPU",
+            own.place if own else forward_place(evidence),
+            before=own.before if own else "",
+            after=own.after if own else "",
+        )
+
+
+def _called(path: str, forward: Place | None) -> Own | None:
+    """Write the line that calls what is in a wrapper, or a method of it, and one that calls the wrapper."""
+    home = function_at(forward)
+    for function in [home, *functions_like(home)] if home else ():
+        for statement in function.statements():
+            for node in ast.walk(statement) if isinstance(statement, (ast.Assign, ast.Return)) else ():
+                text = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                found = re.fullmatch(rf"(.*\.{re.escape(path)})\.module(?:\.(\w+))?", text)
+                if found is None or not isinstance(node, ast.Call):
+                    continue
+                mode = found[2] if found[2] not in (None, "forward") else ""
+                given = [function.text(one) for one in (*node.args, *node.keywords)]
+                given += [f'mode="{mode}"'] if mode else []
+                own = function.own(statement, (node, f"{found[1]}({', '.join(given)})"))
+                told = f"   # and forward(..., mode) goes to {mode}" if mode else ""
+                return own._replace(after=f"{own.after}{told}")
+    return None
 
 
 @rule("DP106", "nested", "error")
@@ -171,11 +199,31 @@ def nested(evidence: Evidence) -> Iterator[Found]:
         outer = [other for other in paths if other != path and (not other or path.startswith(f"{other}."))]
         if outer:
             what = f"`{path}` is a DataParallel inside {listed([outer[0] or 'DataParallel'])}"
-            before, after = (
-                f"{path} = nn.DataParallel(...)",
-                f"{path} = ...   # unwrapped: the outer one splits",
+            own = _unwrapped(path, forward_place(evidence))
+            yield Found(
+                path,
+                what,
+                own.place if own else None,
+                before=own.before if own else f"{path} = nn.DataParallel(...)",
+                after=own.after if own else f"{path} = ...   # unwrapped: the outer one splits",
             )
-            yield Found(path, what, before=before, after=after)
+
+
+def _unwrapped(path: str, forward: Place | None) -> Own | None:
+    """Write the only line that wraps an attribute, in the file of forward, without the wrapper."""
+    name, found = path.rpartition(".")[2], []
+    for node in ast.walk(tree_of(forward.file)) if forward else ():
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(attr=attr)], value=ast.Call(func=called, args=[inner, *_])
+            ):
+                if attr == name and ast.unparse(called).rpartition(".")[2] == "DataParallel":
+                    found.append((node, inner))
+    if len(found) != 1 or forward is None:
+        return None
+    statement, inner = found[0]
+    function = function_at(Place(forward.file, statement.lineno))
+    return function.own(statement, (statement.value, function.text(inner))) if function else None
 
 
 @rule("DP107", "script-module", "warning")
