@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Held, StateChange
-from dpdemo.checking.lines import Own, attribute_of, function_at, functions_like
+from dpdemo.checking.lines import Own, attribute_of, function_at, functions_like, tree_of
 from dpdemo.checking.looking import device_at
 from dpdemo.reports.check import Place
 
@@ -124,6 +124,30 @@ def module_repair(held: Held) -> tuple[str, str]:
         names = re.sub(r"\bself\.(\w+)(?![\w.(])", r'"\1"', value)
         return code, f"{target} = {names}   # and in forward: getattr(self, name)(...)"
     return code, _as_method(name, value)
+
+
+def forward_repair(use: Place | None) -> Own | None:
+    """Write the only line near its use that gives a module another forward, and a class that has it."""
+    found = [
+        node
+        for node in ast.walk(tree_of(use.file) if use else ast.Module([], []))
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
+        if node.targets[0].attr == "forward"
+    ]
+    function = function_at(Place(use.file, found[0].lineno)) if use and len(found) == 1 else None
+    if function is None:
+        return None
+    (patch,) = found
+    assert isinstance(patch.targets[0], ast.Attribute)  # noqa: S101 - so it was found
+    owner = function.text(patch.targets[0].value)
+    match patch.value:
+        case ast.Call(func=called, args=[method, ast.AST() as bound]):
+            if ast.unparse(called).endswith("MethodType") and function.text(bound) == owner:
+                parts = f'"Patched", (type({owner}),), {{"forward": {function.text(method)}}}'
+                return function.whole(patch, f"{owner}.__class__ = type({parts})")
+    told = "# its instance in place of this line: replicas look forward up in their class"
+    inner = "    def forward(self, *args, **kwargs): ...   # around super().forward(*args, **kwargs)"
+    return function.rewritten(patch, patch, f"class Patched(type({owner})):   {told}\n{inner}")
 
 
 def _handed_over(held: Held, target: str) -> str:

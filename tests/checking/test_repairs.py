@@ -31,6 +31,9 @@ REPAIRS = {
     "a_part_of_a_method_is_kept": (
         "self.act = functools.partial(type(self).scaled, by=2.0)   # and in forward: self.act(self, ...)"
     ),
+    "a_patched_forward": (
+        'model.__class__ = type("Patched", (type(model),), {"forward": lambda self, x: self.fc(x) * 2})'
+    ),
     "an_object_on_self_holds_the_model": (
         "self.strategy(self, ...)   # in forward: what it needs is handed over at each call, and not kept"
     ),

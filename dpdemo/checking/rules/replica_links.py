@@ -8,7 +8,13 @@ from dpdemo.checking.hooking import is_harmless, kept_by_gpu
 from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
 from dpdemo.checking.places import source_around
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.ties import buffer_repair, device_repair, module_repair, moved_where_used
+from dpdemo.checking.ties import (
+    buffer_repair,
+    device_repair,
+    forward_repair,
+    module_repair,
+    moved_where_used,
+)
 from dpdemo.reports.check import Place
 
 
@@ -127,13 +133,15 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     for one, place, probe, is_named in _suspects(evidence, held):
         what = one.detail if one.kind == "callable" else f"a list or attribute with a {one.detail}"
         shadows = one.path.rpartition(".")[2] == "forward"
+        use = next((error.place for _, error in crossed_devices(evidence) if error.place), None)
+        own = forward_repair(use) if shadows else None
         yield Found(
             one.path,
             f"`{one.path}` is {what}: in every replica it is the original's, on GPU 0",
-            one.place or place,
+            own.place if own else one.place or place,
             probe,
             None if is_named or shadows else "warning",
-            *module_repair(one),
+            *((own.before, own.after) if own else module_repair(one)),
         )
 
 
