@@ -209,20 +209,21 @@ class Causes:
             return False
         return float((leaf - joined[path]).abs().max()) <= _ROUNDING * gap
 
-    def are_gradients_rounding(self) -> bool:
-        """Return whether in double precision the gradients under DataParallel are those of one device."""
-        alone, parallel = self._runner.single_model(self._mode), self._runner.parallel_model(self._mode)
-        if any(parameter.is_complex() for parameter in alone.parameters()):
-            return False  # another type would drop the imaginary parts, on both sides
-        given = as_type(self._draft.args, torch.float64), as_type(self._draft.kwargs, torch.float64)
-        for model in (alone, parallel):
-            ran = self._runner.run(model.to(torch.float64), given)
-            if ran.result is None:
-                return False
-            compare.backward(ran.result[0])
-        core = parallel.module if isinstance(parallel, nn.DataParallel) else parallel
-        return compare.compare_gradients(alone, core).equal
-
     def _is_single(self, results: list[object], dim: int) -> bool:
         joined = compare.joined(results, dim)
         return bool(joined) and bool(compare.first_difference(self._tensors, joined)[0])
+
+
+def are_gradients_rounding(runner: Runner, mode: str, given: Arguments) -> bool:
+    """Return whether in double precision the gradients under DataParallel are those of one device."""
+    alone, parallel = runner.single_model(mode), runner.parallel_model(mode)
+    if any(parameter.is_complex() for parameter in alone.parameters()):
+        return False  # another type would drop the imaginary parts, on both sides
+    double = as_type(given[0], torch.float64), as_type(given[1], torch.float64)
+    for model in (alone, parallel):
+        ran = runner.run(model.to(torch.float64), double)
+        if ran.result is None:
+            return False
+        compare.backward(ran.result[0])
+    core = parallel.module if isinstance(parallel, nn.DataParallel) else parallel
+    return compare.compare_gradients(alone, core).equal

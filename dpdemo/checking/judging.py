@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpdemo.checking import compare, state
 from dpdemo.checking.batches import Planned
-from dpdemo.checking.causes import Causes
+from dpdemo.checking.causes import Causes, are_gradients_rounding
 from dpdemo.checking.compare import means_of_parts
 from dpdemo.checking.drafts import Draft, raised
 from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single, StateChange
@@ -325,9 +325,8 @@ class Judge:
         return replace(comparison, backward_raised=raised_split)
 
     def _are_rounding(self, gradients: compare.Gradients) -> bool:
-        if self.draft is None or not gradients.finite:
-            return False
-        return self._causes(self.draft).are_gradients_rounding()
+        given = self.parallel.untouched  # the model's own arguments: a wrapper within is given others
+        return gradients.finite and are_gradients_rounding(self.runner, self.planned.mode, given)
 
     def _heaviest(self) -> str:
         """Say which sample counts most when losses are averaged; "" where none counts more, or unknown."""

@@ -696,3 +696,17 @@ def an_image_is_normalised_in_place():
             return self.fc(image)
 
     return Model(), x().cuda()
+
+
+@trigger("DP205", "`rel`", "when each gets it whole")
+def a_matrix_by_keyword_has_more_rows_than_a_short_batch_chunks():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x, rel=None):
+            h = self.fc(x)
+            return h if rel is None else h @ rel
+
+    return Model(), ((x(16),), {"rel": torch.eye(4)})

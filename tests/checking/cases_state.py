@@ -451,3 +451,40 @@ def a_result_is_mixed_with_the_last_one():
             return mixed
 
     return Model(), x()
+
+
+@trigger("DP309", "`skips` is filled and emptied by all replicas at once")
+def what_is_left_for_later_layers_is_on_self():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+            self.up = nn.ModuleList(nn.Linear(8, 4) for _ in range(2))
+            self.skips = []
+
+        def forward(self, x):
+            for layer in self.down:
+                x = layer(x).relu()
+                self.skips.append(x)
+            for layer in self.up:
+                x = layer(torch.cat([x, self.skips.pop()], 1))
+            return x
+
+    return Model(), x()
+
+
+@twin("DP309")
+def what_is_emptied_is_emptied_outside_of_forward():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.names = ["fc"]
+
+        def rename(self, name):
+            self.names.pop()
+            self.names.append(name)
+
+        def forward(self, x):
+            return getattr(self, self.names[0])(x)
+
+    return Model(), x()

@@ -142,3 +142,28 @@ def inference_mode_stands_above_forward():
             return self.net(x)
 
     return Model(), x()
+
+
+@twin("DP601")
+def autocast_is_set_in_the_forward_of_a_part_that_is_wrapped():
+    """Gradients of bfloat16 are rounded for each chunk: no difference to tell of."""
+
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+
+        def forward(self, x):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                y = self.fc(x)
+            return y.float()
+
+    class Step(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = nn.DataParallel(Part().cuda())
+
+        def forward(self, x):
+            return self.part(x)
+
+    return Step().cuda(), torch.randn(16, 8, generator=torch.Generator().manual_seed(2))

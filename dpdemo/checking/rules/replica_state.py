@@ -15,6 +15,7 @@ from dpdemo.checking.hooking import kept_by_gpu
 from dpdemo.checking.lines import Own
 from dpdemo.checking.looking import forward_place, listed
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.stacking import filled_and_emptied, kept_in_a_local
 from dpdemo.checking.ties import cached_by_gpu
 from dpdemo.reports.check import Place
 
@@ -245,13 +246,13 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     Why: replicas are shallow copies: their attributes are the same objects, used by n threads at once.
     Before: self.features.append(h)   # in forward
     After: return y, h                # return it: gather joins the replicas'
-    Seen by: a container that a forward under DataParallel changes.
+    Seen by: a container that a forward under DataParallel changes, or that it fills and empties again.
     References: pytorch/pytorch#15993, pytorch/pytorch#128272
     """
     harmless: dict[str, tuple[Probe, StateChange]] = {}
-    for probe, change in changes_of(evidence, "container"):
-        if not change.parallel_changed:
-            continue
+    changed = [pair for pair in changes_of(evidence, "container") if pair[1].parallel_changed]
+    yield from _stacks(evidence, {change.path for _, change in changed})
+    for probe, change in changed:
         if change.harmless:
             harmless.setdefault(change.path, (probe, change))
             continue
@@ -278,6 +279,27 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         yield _told_once(
             harmless, "shared by all replicas, each of which writes an entry of its own, or the same"
         )
+
+
+def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
+    """Tell of containers that are as before when a call is over, and that replicas meet at meanwhile."""
+    ran = next(
+        (probe for probe in evidence.probes if len(probe.call.replicas if probe.call else ()) > 1), None
+    )
+    for held in evidence.scan.of_kind("container"):
+        forward = filled_and_emptied(held) if ran and held.path not in told else None
+        if forward is not None:
+            own = kept_in_a_local(held, forward)
+            yield Found(
+                held.path,
+                f"`{held.path}` is filled and emptied by all replicas at once: one may take what another has "
+                "put there",
+                own.place if own else held.place,
+                ran,
+                before=own.before if own else "",
+                after=own.after if own else "",
+                set_at=held.place,
+            )
 
 
 def _in_a_hook(name: str, evidence: Evidence) -> Own | None:

@@ -148,6 +148,8 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
     for probe, call in evidence.calls:
         for index, path in _starved(call):
             error = call.replicas[index].raised
+            if must_stay_whole(evidence):
+                break  # what has more chunks is none of the batch's: that is DP205
             if error is not None and re.search(r"missing \d+ required", error.message):
                 yield Found(
                     path,

@@ -1,0 +1,56 @@
+"""Containers on `self` that forward fills and empties again: after a call nothing shows that it was used."""
+
+import ast
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Held
+from dpdemo.checking.lines import Function, Own, attribute_of, function_at, functions_like
+
+_FILLS = frozenset(["append", "appendleft", "push", "add", "extend", "insert"])
+_EMPTIES = frozenset(["pop", "popleft", "clear"])
+_EMPTY = {"list": "[]", "set": "set()", "dict": "{}"}
+
+
+def filled_and_emptied(held: Held) -> Function | None:
+    """Find the forward that fills a container on `self` and empties it; None where none does both."""
+    home = function_at(held.place)
+    methods = {one.node.name: one for one in reversed([*functions_like(home)])} if home else {}
+    forward = methods.get("forward")
+    if forward is None:
+        return None
+    names = {called.attr for called in _methods_called(forward)}
+    used = [forward, *(one for name, one in methods.items() if name in names)]
+    done = {called.attr for one in used for called in _methods_called(one) if _is_of(called.value, held, one)}
+    return forward if done & _FILLS and done & _EMPTIES else None
+
+
+def kept_in_a_local(held: Held, forward: Function) -> Own | None:
+    """Write the lines of forward that use a container on `self`, and the same with one of its own."""
+    name = held.path.rpartition(".")[2]
+    others = [one for one in functions_like(forward) if one.node is not forward.node]
+    if name in forward.arguments() or any(_mentions(one.node, held, one) for one in others):
+        return None
+    body = forward.node.body
+    lines = [index for index, one in enumerate(body) if _mentions(one, held, forward)]
+    touched = body[lines[0] : lines[-1] + 1]
+    after = [f"{name} = {_EMPTY.get(held.detail.partition(' ')[0], '[]')}   # of each call"]
+    after += [
+        forward.own(one, *((part, name) for part in _mentions(one, held, forward))).after for one in touched
+    ]
+    return forward.rewritten(touched[0], touched[-1], "\n".join(after))
+
+
+def _methods_called(function: Function) -> Iterator[ast.Attribute]:
+    """List the methods that a function calls, of whatever they are."""
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.func
+
+
+def _mentions(node: ast.AST, held: Held, function: Function) -> list[ast.AST]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.expr) and _is_of(one, held, function)]
+
+
+def _is_of(value: ast.expr, held: Held, function: Function) -> bool:
+    given = function.node.args.args
+    return bool(given) and ast.unparse(value) == attribute_of(held.path.rpartition(".")[2], given[0].arg)
