@@ -9,6 +9,8 @@ from dpdemo.reports.check import Place
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
                     "NotImplementedError", "OutOfMemoryError", "RecursionError"}  # fmt: skip
+STATISTICS = ("running_mean", "running_var")
+"""The buffers of a BatchNorm that follow its batches."""
 
 
 def failures(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:

@@ -488,3 +488,16 @@ def what_is_emptied_is_emptied_outside_of_forward():
             return getattr(self, self.names[0])(x)
 
     return Model(), x()
+
+
+@trigger("DP306", "`norm`", "chunks of 2 instead of 8 samples", also=["DP316"])
+def a_class_makes_its_norm():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            return self.norm(self.fc(x))
+
+    return Model(), x()

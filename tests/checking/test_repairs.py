@@ -1,5 +1,7 @@
 """What is printed as a repair, where more than one could be thought of."""
 
+from pathlib import Path
+
 import cases
 import pytest
 from test_rules import report_on
@@ -47,3 +49,11 @@ def test_the_repair_fits_what_was_found(name):
     case = next(case for case in cases.TRIGGERS if case.factory.__name__ == name)
     found = [one.own_after for one in report_on(case).findings if one.code == case.code]
     assert found == [REPAIRS[name]]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_norm_is_shown_where_it_is_made():
+    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == "a_class_makes_its_norm")
+    (found,) = (one for one in report_on(case).findings if one.code == "DP306")
+    line = Path(found.place.file).read_text().splitlines()[found.place.line - 1]
+    assert line.strip() == f"self.norm = {found.own_before}"

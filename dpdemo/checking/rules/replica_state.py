@@ -1,4 +1,4 @@
-"""State that replicas change and the model never sees: DP301, DP305 to DP307, DP309."""
+"""State that replicas change and the model never sees: DP301, DP305, DP309."""
 
 from collections.abc import Iterator
 
@@ -13,13 +13,11 @@ from dpdemo.checking.aftercall import (
 from dpdemo.checking.evidence import Evidence, Probe, StateChange
 from dpdemo.checking.hooking import kept_by_gpu
 from dpdemo.checking.lines import Own
-from dpdemo.checking.looking import forward_place, listed
+from dpdemo.checking.looking import STATISTICS, forward_place, listed
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.stacking import filled_and_emptied, kept_in_a_local
 from dpdemo.checking.ties import cached_by_gpu
 from dpdemo.reports.check import Place
-
-_STATISTICS = ("running_mean", "running_var")
 
 
 @rule("DP301", "lost-state", "error")
@@ -137,7 +135,7 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
 
 def _is_off(change: StateChange) -> bool:
     """Return whether a buffer, but for BatchNorm's statistics, ends otherwise than on one GPU."""
-    if change.path.rpartition(".")[2] in _STATISTICS or change.same:
+    if change.path.rpartition(".")[2] in STATISTICS or change.same:
         return False
     return change.single_changed or change.parallel_changed
 
@@ -164,77 +162,6 @@ def _buffer_repair(change: StateChange) -> tuple[Place | None, str, str]:
         return change.place, before, f"{after}   # outside, from the gathered result"
     after = f"{statement_outside(change)}   # outside, after the call, from the gathered result"
     return change.place, change.written, after
-
-
-@rule("DP306", "batchnorm-statistics", "warning")
-def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
-    """BatchNorm takes its statistics a chunk at a time, and keeps those of chunk 0.
-
-    What happens: in training each replica normalises with the mean of its own chunk, and the running
-        statistics follow
-        GPU 0's chunk. Results differ from one GPU's, the more so the smaller the chunks.
-    Why: replicas do not talk to each other, and only replica 0 holds the model's own buffers.
-    Before: nn.BatchNorm2d(64)
-    After: nn.GroupNorm(8, 64)   # or a larger batch, or DistributedDataParallel with SyncBatchNorm
-    Seen by: running statistics that differ from those of a run on one GPU.
-    References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391
-    """
-    kinds = dict(evidence.scan.module_types)
-    for probe, change in changes_of(evidence, "buffer"):
-        path, _, name = change.path.rpartition(".")
-        if name in _STATISTICS and not change.same and kinds.get(path) != "SyncBatchNorm":
-            first = (
-                f"`{path}` and others"
-                if _count(evidence, "BatchNorm") > 1
-                else f"`{path or change.module_type}`"
-            )
-            yield Found(
-                "BatchNorm",
-                f"{first}: statistics are taken over chunks of {_largest(probe)} instead of "
-                f"{probe.batch_size} samples, "
-                "and the running ones are those of chunk 0",
-                None,
-                probe,
-                before=(norm := _norm_of(evidence, path))[0],
-                after=norm[1],
-            )
-
-
-def _norm_of(evidence: Evidence, path: str) -> tuple[str, str]:
-    """Write a normalising layer as it stands in the model, and one of its size that knows no batch."""
-    for found, name, channels in evidence.scan.norms:
-        if found == path:
-            groups = next(
-                number for number in (32, 16, 8, 4, 2, 1) if channels % number == 0 and channels > number
-            )
-            return f"nn.{name}({channels})", f"nn.GroupNorm({groups}, {channels})"
-    return "", ""
-
-
-def _count(evidence: Evidence, kind: str) -> int:
-    return sum(name == kind for _, name in evidence.scan.module_types)
-
-
-def _largest(probe: Probe) -> int:
-    return probe.split.largest if probe.split else probe.batch_size
-
-
-@rule("DP307", "sync-batchnorm", "warning")
-def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
-    """SyncBatchNorm synchronises nothing under DataParallel.
-
-    What happens: it works as plain BatchNorm, without a word: each replica normalises with its own chunk.
-    Why: it synchronises only between processes of torch.distributed, and DataParallel is one process.
-    Before: nn.DataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
-    After: DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
-    Seen by: a SyncBatchNorm in the model.
-    References: PatrickHua/SimSiam#24
-    """
-    for path, kind in evidence.scan.module_types:
-        if kind == "SyncBatchNorm":
-            before, after = _norm_of(evidence, path)
-            what = f"`{path}` is a SyncBatchNorm: here it works as plain BatchNorm"
-            yield Found("SyncBatchNorm", what, before=before, after=after)
 
 
 @rule("DP309", "shared-container", "error", unless=("DP311",))
