@@ -33,6 +33,8 @@ def change_outside(change: StateChange, evidence: Evidence, call: Call | None) -
 
     """
     forward = forward_of(evidence, call)
+    if forward is not None and change.kind == "parameter" and not change.written:
+        return _any_after_call(forward, _writing_numbers(forward), is_guarded=False)
     if forward is None or not change.written:
         return None
     found = list(dict.fromkeys([*_writers(forward, change), *_assigning(forward, change)]))
@@ -132,6 +134,12 @@ def _writers(forward: Forward, change: StateChange) -> list[ast.stmt]:
         if any(method.text(one) == change.written for one in method.statements()):
             return _calling(forward, method.node.name)
     return []
+
+
+def _writing_numbers(forward: Forward) -> list[ast.stmt]:
+    """List forward's statements that write to a parameter's numbers by another name: a loop's, say."""
+    lines = (one for one in forward.function.statements() if isinstance(one, ast.Expr))
+    return [one for one in lines if re.search(r"\.data(\[.*\])?\.[a-z]\w*_\(", forward.text(one))]
 
 
 def _calling(forward: Forward, method: str) -> list[ast.stmt]:

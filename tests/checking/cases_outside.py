@@ -586,3 +586,18 @@ def a_method_takes_statistics_of_each_sample_between_layers():
             return self.head(functional.leaky_relu(self.body(h)))
 
     return Model(), x()
+
+
+@trigger("DP313", "`fc.weight`", "only replica 0's change")
+def each_layer_is_clipped_in_a_loop():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3, 1)
+
+        def forward(self, x):
+            for layer in (self.fc, self.head):
+                layer.weight.data.clamp_(-0.05, 0.05)
+            return self.head(self.fc(x))
+
+    return Model(), x()
