@@ -27,8 +27,7 @@ def filled_and_emptied(held: Held) -> Function | None:
 def kept_in_a_local(held: Held, forward: Function) -> Own | None:
     """Write the lines of forward that use a container on `self`, and the same with one of its own."""
     name = held.path.rpartition(".")[2]
-    others = [one for one in functions_like(forward) if one.node is not forward.node]
-    if name in forward.arguments() or any(_mentions(one.node, held, one) for one in others):
+    if not _is_forwards_alone(held, forward):
         return None
     body = forward.node.body
     lines = [index for index, one in enumerate(body) if _mentions(one, held, forward)]
@@ -38,6 +37,54 @@ def kept_in_a_local(held: Held, forward: Function) -> Own | None:
         forward.own(one, *((part, name) for part in _mentions(one, held, forward))).after for one in touched
     ]
     return forward.rewritten(touched[0], touched[-1], "\n".join(after))
+
+
+def returned_beside(held: Held) -> Own | None:
+    """Write the loop of forward that fills a list on `self`, and one whose list is returned."""
+    home = function_at(held.place)
+    forward = (
+        next((one for one in functions_like(home) if one.node.name == "forward"), None) if home else None
+    )
+    body = forward.node.body if forward else []
+    loops = [one for one in body if forward and isinstance(one, ast.For) and _mentions(one, held, forward)]
+    if forward is None or len(loops) != 1 or not _is_forwards_alone(held, forward):
+        return None
+    end, name = body[-1], held.path.rpartition(".")[2]
+    touched = body[body.index(loops[0]) :]
+    is_list = held.detail.startswith("list of 0") and _are_tensors(loops[0], held, forward)
+    if (
+        not is_list
+        or not isinstance(end, ast.Return)
+        or end.value is None
+        or isinstance(end.value, ast.Tuple)
+    ):
+        return None
+    if any(_mentions(one, held, forward) for one in body if one is not loops[0]):
+        return None
+    parts = [(part, name) for part in _mentions(loops[0], held, forward)]
+    after = [f"{name} = []   # of each call", forward.own(loops[0], *parts).after]
+    after += [forward.own(one).after for one in touched[1:-1]]
+    return forward.rewritten(
+        touched[0], end, "\n".join([*after, f"return {forward.text(end.value)}, {name}"])
+    )
+
+
+def _are_tensors(loop: ast.For, held: Held, forward: Function) -> bool:
+    """Whether names alone are appended: no number is made of what has a row for each sample."""
+    added = [
+        node.args
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
+        if _is_of(node.func.value, held, forward)
+    ]
+    return bool(added) and all(isinstance(one, ast.Name) for given in added for one in given)
+
+
+def _is_forwards_alone(held: Held, forward: Function) -> bool:
+    """Whether no other method but `__init__` has to do with a container, and its name is free in forward."""
+    others = [one for one in functions_like(forward) if one.node is not forward.node]
+    is_free = held.path.rpartition(".")[2] not in forward.arguments()
+    return is_free and not any(_mentions(one.node, held, one) for one in others)
 
 
 def _methods_called(function: Function) -> Iterator[ast.Attribute]:

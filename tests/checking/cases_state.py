@@ -501,3 +501,20 @@ def a_class_makes_its_norm():
             return self.norm(self.fc(x))
 
     return Model(), x()
+
+
+@trigger("DP309", "`features`", "a list of 2", "a list of 8")
+def features_are_collected_in_a_loop():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stages = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+            self.features = []
+
+        def forward(self, x):
+            for stage in self.stages:
+                x = stage(x).relu()
+                self.features.append(x)
+            return x
+
+    return Model(), x()

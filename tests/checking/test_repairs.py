@@ -36,6 +36,37 @@ REPAIRS = {
     "a_patched_forward": (
         'model.__class__ = type("Patched", (type(model),), {"forward": lambda self, x: self.fc(x) * 2})'
     ),
+    "features_are_collected_in_a_loop": (
+        "features = []   # of each call\nfor stage in self.stages:\n    x = stage(x).relu()\n"
+        "    features.append(x)\nreturn x, features"
+    ),
+    "each_layer_is_clipped_in_a_loop": (
+        "return self.head(self.fc(x))\n# outside, after the call:\n# result = model(x)\n"
+        "# for layer in (model.module.fc, model.module.head):\n"
+        "#     layer.weight.data.clamp_(-0.05, 0.05)"
+    ),
+    "a_loop_is_left_where_a_chunk_is_sure": (
+        "pass   # every replica goes on to the end; choose among them outside"
+    ),
+    "forward_returns_early_where_a_chunk_is_sure": (
+        "pass   # every replica goes on to the end; choose among them outside"
+    ),
+    "a_cache_of_masks_knows_lengths_and_no_gpus": (
+        "if (length, device) not in self.masks:\n"
+        "    self.masks[(length, device)] = torch.ones(length, device=device)\n"
+        "return self.masks[(length, device)]"
+    ),
+    "an_attribute_is_wrapped_within": "self.encoder = nn.Linear(4, 3)",
+    "a_method_of_what_is_wrapped_is_called": (
+        'return self.net(x, mode="predict")   # and forward(..., mode) goes to predict'
+    ),
+    "forward_makes_a_tensor_of_an_array_in_a_type_of_its_own": (
+        "model(rows=torch.as_tensor(rows, dtype=torch.float32))"
+    ),
+    "heads_are_collected_in_a_defaultdict": "return dict(found)",
+    "an_image_is_normalised_in_place": "image = image.clone()\nimage -= 0.5",
+    "a_temperature_is_a_tensor_without_dimensions": "model(x=x, temperature=temperature.item())",
+    "the_share_of_right_answers_is_a_number": "accuracy = (logits.argmax(-1) == labels).float()",
     "an_object_on_self_holds_the_model": (
         "self.strategy(self, ...)   # in forward: what it needs is handed over at each call, and not kept"
     ),

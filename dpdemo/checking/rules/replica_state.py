@@ -15,7 +15,7 @@ from dpdemo.checking.hooking import kept_by_gpu
 from dpdemo.checking.lines import Own
 from dpdemo.checking.looking import STATISTICS, forward_place, listed
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.stacking import filled_and_emptied, kept_in_a_local
+from dpdemo.checking.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.ties import cached_by_gpu
 from dpdemo.reports.check import Place
 
@@ -188,6 +188,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
             cached_by_gpu(change, evidence)
             or change_outside(change, evidence, probe.call)
             or _in_a_hook(last, evidence)
+            or _returned(change, evidence)
         )
         yield Found(
             change.path,
@@ -227,6 +228,12 @@ def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
                 after=own.after if own else "",
                 set_at=held.place,
             )
+
+
+def _returned(change: StateChange, evidence: Evidence) -> Own | None:
+    """Write what forward collects in a list on `self` as a part of its result."""
+    held = (one for one in evidence.scan.of_kind("container") if one.path == change.path)
+    return next((own for one in held if (own := returned_beside(one)) is not None), None)
 
 
 def _in_a_hook(name: str, evidence: Evidence) -> Own | None:
