@@ -21,7 +21,18 @@ def filled_and_emptied(held: Held) -> Function | None:
     names = {called.attr for called in _methods_called(forward)}
     used = [forward, *(one for name, one in methods.items() if name in names)]
     done = {called.attr for one in used for called in _methods_called(one) if _is_of(called.value, held, one)}
-    return forward if done & _FILLS and done & _EMPTIES else None
+    is_filled = done & _FILLS or any(_is_filled_by_key(one, held) for one in used)
+    return forward if is_filled and done & _EMPTIES else None
+
+
+def _is_filled_by_key(function: Function, held: Held) -> bool:
+    """Whether a function writes an element: `self.kept["low"] = h`."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store)
+        and _is_of(node.value, held, function)
+        for node in ast.walk(function.node)
+    )
 
 
 def kept_in_a_local(held: Held, forward: Function) -> Own | None:

@@ -710,3 +710,24 @@ def a_matrix_by_keyword_has_more_rows_than_a_short_batch_chunks():
             return h if rel is None else h @ rel
 
     return Model(), ((x(16),), {"rel": torch.eye(4)})
+
+
+@trigger("DP206", "`guidance` is a tensor of shape ()")
+def a_guidance_is_a_tensor_without_dimensions_by_keyword():
+    """As a number it would leave replicas without `x`: that is no other cause."""
+
+    class Model(Net):
+        def forward(self, x, t, guidance=None):
+            y = self.fc(x) * t[:, None]
+            return y if guidance is None else y * guidance
+
+    return Model(), ((x(16), torch.ones(16)), {"guidance": torch.tensor(7.5)})
+
+
+@trigger("DP207", "`rows` (ndarray of 8) is not cut")
+def forward_takes_an_array_from_numpy():
+    class Model(Net):
+        def forward(self, rows):
+            return self.fc(torch.from_numpy(rows).float().to(self.fc.weight.device))
+
+    return Model(), (x().double().numpy(),)

@@ -518,3 +518,20 @@ def features_are_collected_in_a_loop():
             return x
 
     return Model(), x()
+
+
+@trigger("DP309", "`kept` is filled and emptied by all replicas at once")
+def a_dict_on_self_is_cleared_before_forward_ends():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+            self.kept = {}
+
+        def forward(self, x):
+            self.kept["low"] = self.body(x)
+            y = self.head(self.kept["low"])
+            self.kept.clear()
+            return y
+
+    return Model(), x()

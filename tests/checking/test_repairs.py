@@ -63,6 +63,9 @@ REPAIRS = {
     "forward_makes_a_tensor_of_an_array_in_a_type_of_its_own": (
         "model(rows=torch.as_tensor(rows, dtype=torch.float32))"
     ),
+    "forward_takes_an_array_from_numpy": (
+        "model(rows=torch.from_numpy(rows).float())   # here, and not in forward"
+    ),
     "heads_are_collected_in_a_defaultdict": "return dict(found)",
     "an_image_is_normalised_in_place": "image = image.clone()\nimage -= 0.5",
     "a_temperature_is_a_tensor_without_dimensions": "model(x=x, temperature=temperature.item())",

@@ -148,8 +148,8 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
     for probe, call in evidence.calls:
         for index, path in _starved(call):
             error = call.replicas[index].raised
-            if must_stay_whole(evidence):
-                break  # what has more chunks is none of the batch's: that is DP205
+            if must_stay_whole(evidence) or _has_scalars(evidence):
+                break  # what has more chunks is none of the batch's: that is DP205, or DP206
             if error is not None and re.search(r"missing \d+ required", error.message):
                 yield Found(
                     path,
@@ -318,6 +318,11 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
                     before=call_of(call),
                     after=_scalar_repair(leaf, call, probe),
                 )
+
+
+def _has_scalars(evidence: Evidence) -> bool:
+    """Whether a call could not be cut for a tensor without dimensions, whose repair is by keyword."""
+    return any(leaf.shape == () for _, call in evidence.calls for leaf in call.tensor_arguments)
 
 
 def _scalar_repair(leaf: Leaf, call: Call, probe: Probe) -> str:

@@ -103,7 +103,8 @@ def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tup
             continue
         if not leaf.is_tensor and leaf.length == rows and leaf.type not in ("str", "bytes"):
             made = _made_a_tensor(leaf.path, evidence) or f"torch.as_tensor({leaf.path})"
-            yield leaf.path, f"{leaf.type} of {rows}", call_with(call, leaf.path, made)
+            here = "   # here, and not in forward" if "from_numpy" in made else ""  # which takes no tensor
+            yield leaf.path, f"{leaf.type} of {rows}", call_with(call, leaf.path, made) + here
     for path, leaves in _lists(call).items():
         is_of_tensors = any(leaf.is_tensor for part in leaves.values() for leaf in part)
         if len(leaves) == rows and not is_of_tensors and reaches_all(f"{path}[{rows - 1}]", call):
