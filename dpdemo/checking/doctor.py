@@ -74,6 +74,7 @@ PATTERNS = (
     Pattern("DP407", r"Gather function not implemented for CPU tensors"),
     Pattern("DP404", r"'NoneType' object has no attribute 'device'", step="gather"),
     Pattern("DP405", r"All dicts must have the same number of keys|have the same number of dimensions"),
+    Pattern("DP405", r"'(list|tuple|dict)' object has no attribute 'device'", step="gather"),
     Pattern("DP405", r"KeyError", step="gather"),
     Pattern("DP408", r"zip\(\) argument \d+ is (shorter|longer)", step="gather"),
     Pattern("DP406", r"has invalid shape .*but expected|Gather got an input of invalid size"),

@@ -21,7 +21,7 @@ from dpdemo.models.inputs import as_arguments
 from dpdemo.observation.tree import rebuild, tensors_in
 from dpdemo.virtual import virtual_gpus
 
-LEAST = {"statement": 70, "call": 14, "wrapper": 3, "loader": 3}
+LEAST = {"statement": 120, "call": 14, "wrapper": 3, "loader": 3}
 """So many triggers have a repair of each kind: of a statement, of the call, of the wrapper, of the loader."""
 LEADS_ON = {
     "DP202-a_starved_replica_runs_without_a_mask": {"DP201"},  # the mask has fewer rows than the batch
