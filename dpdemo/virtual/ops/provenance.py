@@ -85,25 +85,14 @@ def _least_references(num_above: int = 0) -> dict[bool, int]:
 
 def _num_modes_above() -> int:
     """Count the modes of the program's that saw the operator under way before ours: they called it."""
-    frame = sys._getframe(1)
-    while frame.f_code is not _our_dispatch():
-        if frame.f_back is None:
-            return 0
-        frame = frame.f_back
-    number = 0
-    while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+    number, frame = -1, sys._getframe(1)  # the first one met is ours
+    while frame is not None:
         if frame.f_code.co_name == "__torch_dispatch__":
             number += 1
-        elif frame.f_code is not _CALL:
+        elif number >= 0 and frame.f_code is not _CALL:
             break
-    return number
-
-
-@functools.cache
-def _our_dispatch() -> Any:
-    from dpdemo.virtual.ops.dispatch import VirtualGpuMode
-
-    return VirtualGpuMode.__torch_dispatch__.__code__
+        frame = frame.f_back  # type: ignore[assignment]
+    return max(number, 0)
 
 
 def made_by_cpp(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
