@@ -53,7 +53,7 @@ _SIZES = {
     ),
     "transformer": _Size(
         lambda i, o: _dense(i, _HIDDEN) + 2 * _ENCODER_LAYER + _dense(_HIDDEN, o),
-        Launches(forward=38, backward=119, modules=25, tensors=28),
+        Launches(forward=32, backward=103, modules=25, tensors=28),
     ),
 }
 
