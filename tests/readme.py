@@ -40,16 +40,17 @@ def run(command: str) -> str:
     return done.stdout
 
 
-def but_for_round_off(output: str) -> str:
-    """An output without the figure of round-off, which is every processor's own."""
-    return re.sub(r"(?<=to round-off: )\S+(?= apart at most$)", "…", output, flags=re.MULTILINE)
+def comparable(output: str) -> str:
+    """An output without what is every machine's own: the figure of round-off, and the release of PyTorch."""
+    output = re.sub(r"(?<=to round-off: )\S+(?= apart at most$)", "…", output, flags=re.MULTILINE)
+    return re.sub(r"\btorch \d+\.\d+\.\S+", "torch …", output)
 
 
 def written_anew(text: str) -> str:
     """The text with the real output below each command."""
     for each in shown(text):
         real = run(each.command)
-        if but_for_round_off(real) != but_for_round_off(each.output):
+        if comparable(real) != comparable(each.output):
             text = text.replace(f"$ {each.command}\n{each.output}", f"$ {each.command}\n{real}")
     return text
 

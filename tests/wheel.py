@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from readme import ROOT, Shown, but_for_round_off, shown
+from readme import ROOT, Shown, comparable, shown
 
 IN_WHEEL = ("dpdemo/py.typed", "dpdemo/examples/pitfall.py", "dpdemo/render/page/page.html")
 IN_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "Makefile", "docs/options.md", "tests/wheel.py")
@@ -130,10 +130,8 @@ def failures(programs: Path, folder: Path) -> Iterator[str]:
         yield f"import\n{imported.stdout}"
     for each in (*shown((ROOT / "README.md").read_text()), *(Shown(command, "") for command in MORE)):
         done = run("bash", "-c", f"set -o pipefail; {each.command}")
-        printed = but_for_round_off(
-            done.stdout.replace(f"{packages}/", "")
-        )  # its own files are named from here
-        is_shown = not each.output or printed == but_for_round_off(each.output)
+        printed = comparable(done.stdout.replace(f"{packages}/", ""))  # its own files are named from here
+        is_shown = not each.output or printed == comparable(each.output)
         if not is_shown or "Traceback" in done.stdout or (done.returncode and not each.output):
             yield f"$ {each.command}\n{done.stdout}"
         print(".", end="", flush=True)

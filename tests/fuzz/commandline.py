@@ -23,6 +23,7 @@ from hunting import hunt
 
 MEMORY_BYTES = 12 << 30  # of addresses: torch alone maps some
 PATIENCE_SECONDS = 600  # it ends a hang and measures nothing
+WHAT = "command lines"
 BUNDLE = 10
 MOST_OUTPUT = 1 << 20
 EXIT_CODES = {0, 1, 2, 3, 141}
@@ -319,4 +320,4 @@ def shown(line):
 
 
 if __name__ == "__main__":
-    hunt(__doc__, "command lines", runs, shown, options=("only", "most"))
+    hunt(__doc__, WHAT, runs, shown, options=("only", "most"))

@@ -38,6 +38,7 @@ COMMANDS = (
     "sweep --gpus 1-64 --save r.json",
     "page --save r.html",
 )
+WHAT = "interrupts"
 ENDED = {0, 1, 130}
 """1 is a check that found something before Ctrl-C came."""
 _KINDS = {types.BuiltinFunctionType, property, staticmethod, classmethod, type}
@@ -207,4 +208,4 @@ def _recording():
 
 
 if __name__ == "__main__":
-    hunt(__doc__, "interrupts", runs, lambda line, delay: f"dpdemo {line}, Ctrl-C after {delay} s")
+    hunt(__doc__, WHAT, runs, lambda line, delay: f"dpdemo {line}, Ctrl-C after {delay} s", options=("most",))
