@@ -6,6 +6,7 @@ list of numbers, what PyTorch's own tests expect (test/test_cuda.py, `test_cuda_
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+# torch 2.11's `device_count` reads the variable once more when CUDA was initialised, with NVIDIA's library
+READS_ONCE_MORE = "is_initializing" not in inspect.getsource(torch.cuda.device_count)
 
 
 @pytest.fixture
@@ -81,7 +84,7 @@ def test_a_count_of_gpus_is_taken_anew_until_cuda_is_initialised() -> None:
         assert (torch.cuda.device_count(), torch.cuda.is_initialized()) == (count, False)
     torch.zeros(1).cuda()
     os.environ[VARIABLE] = "0,1,2"
-    assert (torch.cuda.device_count(), torch.cuda.is_initialized()) == (2, True)
+    assert (torch.cuda.device_count(), torch.cuda.is_initialized()) == (3 if READS_ONCE_MORE else 2, True)
 
 
 @pytest.mark.usefixtures("four")
@@ -102,7 +105,7 @@ def test_what_is_set_after_the_first_question_comes_too_late(question) -> None:
     question()
     os.environ[VARIABLE] = "0"
     torch.zeros(1, device="cuda:3")
-    assert torch.cuda.device_count() == 4
+    assert torch.cuda.device_count() in ({1, 4} if READS_ONCE_MORE else {4})
 
 
 @pytest.mark.usefixtures("four")
