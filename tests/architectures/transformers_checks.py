@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dpdemo.checking import check
+from dpdemo.virtual import virtual_gpus
 
 transformers = pytest.importorskip("transformers", reason="the `transformers` library is not installed")
 
@@ -48,11 +49,21 @@ def test_a_model_of_the_transformers_library_has_no_pitfall(name):
     assert found == []
 
 
-def test_a_cache_in_the_result_is_found():
-    """What a user would meet on real GPUs: `DynamicCache` cannot be gathered."""
-    config = transformers.LlamaConfig(vocab_size=99, num_key_value_heads=2, **SMALL)
-    report = check(lambda: transformers.LlamaForCausalLM(config), ["input_ids=16x9:int64<90"])
-    assert "DynamicCache" in " ".join(one.message for one in report.findings if one.code == "DP402")
+def test_a_cache_in_the_result_is_gathered_rightly_and_so_no_pitfall():
+    def factory():
+        torch.manual_seed(0)
+        config = transformers.LlamaConfig(vocab_size=99, num_key_value_heads=2, **SMALL)
+        return transformers.LlamaForCausalLM(config).eval()
+
+    words = torch.arange(16 * 9).reshape(16, 9) % 90
+    alone = factory()(words).past_key_values
+    with virtual_gpus(4):
+        gathered = torch.nn.DataParallel(factory().cuda())(words).past_key_values
+        pairs = list(zip(gathered, alone, strict=True))
+        assert pairs
+        for found, wanted in pairs:
+            assert torch.allclose(found[0].cpu(), wanted[0], atol=1e-5)
+    assert check(factory, ["input_ids=16x9:int64<90"]).codes == ()
 
 
 def test_a_mean_loss_with_labels_is_found():
