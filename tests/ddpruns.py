@@ -38,15 +38,16 @@ class AllRaise(Base):
     def forward(self, x):
         raise ValueError("a bad row")
 
-class FailLongAfter(Base):
-    # rank 1 fails, rank 0 just after it, and is quicker to end
+class FailsSecond(Base):
+    # rank 0 fails while rank 1, which was the first, has yet to write down why
     def forward(self, x):
         if not on_rank_1():
-            time.sleep(0.1)
+            while not os.path.exists("is-first"):
+                time.sleep(0.01)
             raise ValueError("a second bad row")
         import dpdemo.running.ddp.worker as worker
         leave = worker.leave
-        worker.leave = lambda *outcome: (time.sleep(2), leave(*outcome))
+        worker.leave = lambda *outcome: (open("is-first", "w").close(), time.sleep(2), leave(*outcome))
         raise ValueError("a bad row")
 
 class InTheMiddle(Base):

@@ -57,7 +57,7 @@ def test_ranks_that_all_raise_say_it_once(folder):
     assert done.stderr.count("ValueError: a bad row") == 1
 
 
-@pytest.mark.parametrize("model", ["FailLongAfter", "InTheMiddle"])
+@pytest.mark.parametrize("model", ["FailsSecond", "InTheMiddle"])
 def test_the_rank_that_failed_first_has_time_to_say_so(folder, model):
     done = run_ddp(folder, model)
     assert done.returncode == 1
