@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A chunk: of which tensor, along which dimension, and the how manieth."""
+    """A chunk: of which tensor, along which dimension, and its number among them."""
 
     tensor: "weakref.ref[torch.Tensor]"
     source: "weakref.ref[torch.Tensor]"
@@ -71,8 +71,9 @@ class Cuts:
         if others or any(list(map(id, each)) != list(map(id, sources[0])) for each in sources):
             return None
         left = iter(sources[0])
-        whole = rebuild(delivered[0], lambda leaf: next(left) if isinstance(leaf, torch.Tensor) else leaf)
-        args, kwargs = whole
+        args, kwargs = rebuild(
+            delivered[0], lambda leaf: next(left) if isinstance(leaf, torch.Tensor) else leaf
+        )
         return Batch(args, kwargs, dim, _rows(delivered, dim))
 
     def _of(self, leaf: torch.Tensor, index: int) -> _Chunk | None:

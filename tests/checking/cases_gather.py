@@ -516,13 +516,15 @@ def what_a_layer_returns_is_returned_as_it_is():
     return Model(), steps()
 
 
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+
 @trigger("DP405", "replica 0 returns [Tensor(2d)]")
 def a_loop_is_left_where_a_chunk_is_sure():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
-
+    class Model(Deep):
         def forward(self, x):
             found = []
             for layer in self.layers:
@@ -537,11 +539,7 @@ def a_loop_is_left_where_a_chunk_is_sure():
 
 @trigger("DP405", "replica 0 returns Tensor(2d)")
 def forward_returns_early_where_a_chunk_is_sure():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
-
+    class Model(Deep):
         def forward(self, x):
             found = []
             for layer in self.layers:

@@ -170,9 +170,7 @@ def _examples(config: Any, asked: Collection[str], needed: set[str], size: int |
         beside["high_res_pixel_values"] = _pixels(1, channels, *sides)
     yield {"pixel_values": _pixels(1, channels, height, width), **beside}
     one_of_many = {"pixel_values": _pixels(1, 1, channels, height, width), **beside}
-    if (
-        "pixel_attention_mask" in asked
-    ):  # which says what is padding: of a row's images, or of an image's pixels
+    if "pixel_attention_mask" in asked:  # what is padding: of a row's images, or of an image's pixels
         yield {**one_of_many, "pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}
         one_of_many["pixel_attention_mask"] = torch.ones(1, 1, height, width, dtype=torch.int64)
     yield one_of_many

@@ -18,9 +18,8 @@ def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
     if is_without_numbers() and self.is_meta:
         index = _with_numbers(index)
         if isinstance(value, (int, float, complex)):
-            value = torch.full(
-                (), value, dtype=self.dtype, device="cpu"
-            )  # C++ would make as many numbers as it fills
+            # C++ would make as many numbers as it fills
+            value = torch.full((), value, dtype=self.dtype, device="cpu")
     if _is_plain_index(index):  # else it is an `index_put_`, whose value must be where `self` is
         value = beside(self, value)
     elif not isinstance(value, _Tensor) and (home := device_index(self)) is not None:
