@@ -195,7 +195,7 @@ def _of_texts_and_sounds(config: Any, sizes: InputSizes) -> Named:
 
 
 def _of_series(config: Any, asked: Collection[str]) -> Named:
-    """Make time series: what is known of the past, and what is to be foretold."""
+    """Make time series: what is known of the past, and what is to be predicted."""
     past, future = config.context_length, getattr(config, "prediction_length", None) or 1
     past += max(getattr(config, "lags_sequence", None) or [0])
     channels = first(config, "num_input_channels") or getattr(config, "input_size", 1)

@@ -16,7 +16,7 @@ from dpdemo.models.libraries.sizes import SIZES, find_sized
 from dpdemo.models.libraries.texts import text_config
 
 _LETTERS = 32  # of a model that hears letters, as Wav2Vec2Config has it
-_STEPS = 24  # of a time series that are foretold: a day's, as the examples of transformers have it
+_STEPS = 24  # of a time series that are predicted: a day's, as the examples of transformers have it
 _FAMILIES = (
     ("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
     ("speech", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"),
