@@ -42,9 +42,9 @@ os._exit(0)  # an orderly exit aborts now and then (pytorch/pytorch#179291)
 """
 
 CONFIGS = [
-    *({"data_size": n, "batch_size": b} for n in (1, 2, 3, 10, 100, 101) for b in (1, 7, 30)),
-    *({"model": m, "dim": d, "batch_size": 4, "data_size": 17} for m in ("linear", "partial", "hybrid", "rnn",
-      "transformer") for d in (0, 1)),
+    *({"data_size": n, "batch_size": b} for n, b in ((1, 1), (2, 7), (3, 1), (10, 7), (100, 30), (101, 7))),
+    *({"model": m, "dim": 0, "batch_size": 4, "data_size": 17} for m in ("linear", "partial", "transformer")),
+    *({"model": m, "dim": 1, "batch_size": 4, "data_size": 17} for m in ("linear", "hybrid", "rnn")),
     {"model": "cnn", "batch_size": 4, "data_size": 16},
     {"shuffle": True, "seed": 3},
     {"shuffle": True, "data_size": 500, "batch_size": 8, "sampler_drop_last": True},

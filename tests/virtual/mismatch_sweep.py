@@ -104,16 +104,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many samples an operator")
     parser.add_argument("--every", type=int, default=1, help="take every so manyth operator only")
-    parser.add_argument("--under", choices=GUARDS, default="grad", help="what is on while the operators run")
+    parser.add_argument(
+        "--under", choices=GUARDS, action="append", help="what is on while the operators run; may be repeated"
+    )
     parser.add_argument("names", nargs="*", help="operators; all if none is named")
     options = parser.parse_args()
+    return 1 if sum(report(options, under) for under in options.under or ["grad"]) else 0
+
+
+def report(options: argparse.Namespace, under: str) -> int:
+    """Sweep the operators under one guard; return how many operands are silent."""
     with virtual_gpus(1):
-        silent, num_tried = sweep(set(options.names), options.samples, options.every, GUARDS[options.under])
+        silent, num_tried = sweep(set(options.names), options.samples, options.every, GUARDS[under])
     for name, operands in silent.items():
         print(f"{name}: silent with {'; '.join(operands)} on the CPU")
     num_silent = sum(map(len, silent.values()))
     print(f"{num_tried - num_silent} of {num_tried} operands left on the CPU are errors or may be there")
-    return 1 if silent else 0
+    return num_silent
 
 
 if __name__ == "__main__":

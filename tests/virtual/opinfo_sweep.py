@@ -149,21 +149,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many samples an operator")
     parser.add_argument("--every", type=int, default=1, help="take every so manyth operator only")
-    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="what the samples are of")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, action="append", help="what the samples are of; may be repeated"
+    )
     parser.add_argument("names", nargs="*", help="operators; all if none is named")
     options = parser.parse_args()
+    return 1 if sum(report(options, dtype) for dtype in options.dtype or DTYPES[:1]) else 0
+
+
+def report(options: argparse.Namespace, dtype: str) -> int:
+    """Sweep the operators that take one dtype; return how many do not agree."""
     with virtual_gpus(1, random="cpu"):
-        wrong, num_compared = sweep(
-            options.names, options.samples, options.every, getattr(torch, options.dtype)
-        )
+        wrong, num_compared = sweep(options.names, options.samples, options.every, getattr(torch, dtype))
     for name, why in wrong.items():
         print(f"{name}: {' '.join(why.split())[:300]}")
     print(
-        f"torch {torch.__version__}, {options.dtype}, forward and gradients, "
+        f"torch {torch.__version__}, {dtype}, forward and gradients, "
         f"up to {options.samples} samples an operator:"
     )
     print(f"{num_compared - len(wrong)} of {num_compared} operators agree")
-    return 1 if wrong else 0
+    return len(wrong)
 
 
 if __name__ == "__main__":
