@@ -91,6 +91,7 @@ NEEDED: dict[str, str] = {
     "torch._library.simple_registry.find_torch_dispatch_rule": "operators that a program defines",
     "torch._ops.HigherOrderOperator": "operators that take functions",
     "torch._ops.OpOverload.__call__.__code__": "which modes of the program saw an operator first",
+    "torch._safe_softmax": "attention as one kernel",
     "torch._scaled_dot_product_attention_math": "attention as one kernel",
     "torch._utils": "DataParallel's copies between GPUs",
     "torch._prims_common.suggest_memory_format": "results of the batch norm without numbers",

@@ -9,12 +9,14 @@ aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (2.13; `can_use_flash_atten
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dpdemo.virtual.errors import attention_devices
 from dpdemo.virtual.ops.casting import cast_for_autocast
+from dpdemo.virtual.ops.dropout import dropout
 from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
 from dpdemo.virtual.ops.fused import Kernel, is_plain, run_fused
 from dpdemo.virtual.state import is_seen_by_us_alone
@@ -54,7 +56,7 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
     query, key, value = cast_for_autocast(query, key, value)
     mask = None if attn_mask is None else _as_numbers(attn_mask, query.dtype)
     flash = mask is None and _takes_flash(query, key, value, shares_keys=enable_gqa)
-    fits = flash or _takes_efficient(query, key, value)
+    fits = flash or _takes_efficient(query, key, value, mask)
     if not fits and not _may_be_unfused(query):
         raise RuntimeError("No available kernel. Aborting execution.")  # `select_sdp_backend` there
     if not is_plain() or not fits:
@@ -96,10 +98,16 @@ def _takes_flash(query: Tensor, key: Tensor, value: Tensor, *, shares_keys: bool
         and is_known
         and (query.size(1) == key.size(1) or (shares_keys and query.size(1) % key.size(1) == 0))
         and query.size(-1) == value.size(-1) <= FLASH_HEAD
+        and (query.size(-1) == 1 or _is_read_in_rows(query, key, value))
     )
 
 
-def _takes_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def _is_read_in_rows(*operands: Tensor | None) -> bool:
+    """Return whether the numbers of a row lie side by side (`check_last_dim_stride_equals_1_dense`)."""
+    return all(operand is None or operand.stride(-1) == 1 for operand in operands)
+
+
+def _takes_efficient(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
     switches: Any = torch.backends.cuda
     step = _ALIGNED_BYTES // query.element_size()
     is_known = query.dtype in (*_HALF, torch.float32) and _is_regular(query, key, value)
@@ -109,6 +117,7 @@ def _takes_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.size(1) == key.size(1)
         and not query.size(-1) % step
         and not value.size(-1) % step
+        and _is_read_in_rows(query, key, value, mask)
     )
 
 
@@ -120,7 +129,9 @@ def can_use_flash(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - P
 
 def can_use_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
     """Stand in for `torch._C._can_use_mem_efficient_attention`."""
-    return _is_plain_on_gpu(params) and _takes_efficient(params.query, params.key, params.value)
+    return _is_plain_on_gpu(params) and _takes_efficient(
+        params.query, params.key, params.value, params.attn_mask
+    )
 
 
 def _is_plain_on_gpu(params: Any) -> bool:
@@ -141,9 +152,37 @@ def _unfused(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
 ) -> Tensor:
     """Run the operators that CUDA runs where it has no kernel; the CPU would have one for some."""
-    math: Any = torch._scaled_dot_product_attention_math
-    result: Tensor = math(query, key, value, mask, **options)[0]
+    if options["dropout_p"] > 0:
+        with torch.autocast("cuda", enabled=False):  # it has cast the operands already
+            return _unfused_with_dropout(query, key, value, mask, options)
+    by_operators: Any = torch._scaled_dot_product_attention_math
+    result: Tensor = by_operators(query, key, value, mask, **options)[0]
     return result
+
+
+def _unfused_with_dropout(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """Run them one by one, as `_scaled_dot_product_attention_math` (attention.cpp) does in C++.
+
+    There dropout would be the CPU's, whose mask is four times CUDA's.
+    """
+    dtype, switches = query.dtype, torch.backends.cuda
+    if dtype in _HALF and not switches.fp16_bf16_reduction_math_sdp_allowed():  # type: ignore[no-untyped-call]
+        query, key, value = query.float(), key.float(), value.float()
+        mask = None if mask is None else mask.float()
+    if options["is_causal"]:
+        size = (query.size(-2), key.size(-2))
+        mask = _as_numbers(torch.ones(size, dtype=torch.bool, device=query.device).tril(), query.dtype)
+    if options["enable_gqa"]:
+        key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
+    scale = options["scale"] or query.size(-1) ** -0.5
+    root = abs(scale) ** 0.5  # of each, so that their product cannot overflow
+    weights = (query * math.copysign(root, scale)) @ (key * root).transpose(-2, -1)
+    if mask is not None:
+        weights.add_(mask)
+    weights = torch._safe_softmax(weights, -1)
+    return (dropout(weights, options["dropout_p"], True) @ value).to(dtype)
 
 
 def _padded(mask: Tensor) -> Tensor:
