@@ -223,3 +223,23 @@ def seen_by_a_mode(device: str) -> list[str]:
 
 def test_a_mode_that_looks_at_functions_sees_no_more_than_on_the_cpu() -> None:
     assert seen_by_a_mode("cuda") == seen_by_a_mode("cpu")
+
+
+@pytest.mark.parametrize(("layers", "counted"), [(1, 3), (2, 1)])
+def test_replicas_on_one_gpu_share_one_buffer_and_a_single_tensor_with_the_model(
+    layers: int, counted: int
+) -> None:
+    """Seen on an H100 with torch 2.11: the count of batches, alone of its type, goes up once a replica."""
+    model = nn.Sequential(*(nn.BatchNorm1d(4) for _ in range(layers))).cuda()
+    parallel = nn.DataParallel(model, device_ids=[0, 0, 0])
+    parallel(torch.randn(9, 4, device="cuda"))
+    assert [layer.num_batches_tracked.item() for layer in model] == [counted] * layers
+
+
+def test_a_gpu_that_is_named_again_holds_one_copy_more_whatever_number_of_times(gpus: VirtualGpus) -> None:
+    tensors = [torch.ones(256, device="cuda:0"), torch.ones(512, device="cuda:0")]
+    before = gpus.live_bytes(0)
+    copies = comm.broadcast_coalesced(tensors, [0, 0, 0, 0])
+    assert gpus.live_bytes(0) == before + 768 * 4
+    copies[1][0].fill_(7)
+    assert [each[0][0].item() for each in copies] == [1, 7, 7, 7]

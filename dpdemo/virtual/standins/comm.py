@@ -6,6 +6,7 @@ what follow torch/csrc/cuda/comm.cpp (2.13), function by function.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,11 @@ from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
+
+    from dpdemo.virtual.state import Session
 
 _coalescing: Any = _utils
 
@@ -107,10 +110,15 @@ def _broadcast_coalesced(
     for chunk in _coalescing._take_tensors(list(tensors), buffer_size):
         order.extend(positions[id(tensor)].pop(0) for tensor in chunk)
         # C++ makes the buffer here, and sends copies of it; a single tensor is sent as it is
-        buffer_bytes = sum(map(num_bytes, chunk)) if len(chunk) > 1 else 0
+        is_kept = devices[0] in devices[1:] and not chunk[0].is_sparse
+        buffer_bytes = sum(map(num_bytes, chunk)) if len(chunk) > 1 and not is_kept else 0
         buffer = Allocation(ledger, devices[0], buffer_bytes)
+        at_home = _flat(chunk, devices[0], copies_one=False) if is_kept else None
         for device, outputs in zip(devices[1:], copies, strict=True):
-            outputs.extend(_copy_chunk(chunk, device))
+            if at_home is not None and device == devices[0]:  # named again: it gets the buffer itself
+                outputs.extend(_parts(at_home, chunk, device))
+            else:
+                outputs.extend(_copy_chunk(chunk, device))
         del buffer
     back = sorted(range(len(order)), key=order.__getitem__)
     return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
@@ -123,20 +131,44 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
     source = device_index(chunk[0])
     if chunk[0].is_sparse:
         return [_on(tensor, device) for tensor in chunk]
-    # a mode that looks at functions, such as a default device, would find our own stand-ins by their names
-    quiet = torch._C.DisableTorchFunction()
-    with torch._C._DisableTorchDispatch(), quiet, torch.no_grad(), beneath(session):
-        flat = flatten_by_pytorch(chunk)
+    flat = _flat(chunk, device, copies_one=True)
+    session.ledger.transfer(source, device, num_bytes(flat))
+    return _parts(flat, chunk, device)
+
+
+def _flat(chunk: Sequence[Tensor], device: int, *, copies_one: bool) -> Tensor:
+    """Put tensors behind each other in a buffer on a device; a single one may be the buffer itself."""
+    session = the_session()
+    with _quietly(session):
+        flat: Tensor = flatten_by_pytorch(chunk)
+        if len(chunk) == 1 and not copies_one:
+            return flat
         if len(chunk) == 1:
             flat = flat.clone()
         stamp_all(flat, session, device)
-        # `.data`: each copy has a version counter of its own (NOTE [ Version Counter in comm.*_coalesced ])
-        copies = [copy.data for copy in unflatten_by_pytorch(flat, chunk)]
-        stamp_all([copy for copy in copies if not copy.numel()], session, device)  # these are no views of it
     know_parts(chunk, flat)
     mark(flat, Kind.REPLICA)
-    session.ledger.transfer(source, device, num_bytes(flat))
-    return copies
+    return flat
+
+
+def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
+    """Give views of a buffer, as the tensors that it holds.
+
+    Each has a version counter of its own, as `.data` has (NOTE [ Version Counter in comm.*_coalesced ]).
+    """
+    session = the_session()
+    with _quietly(session):
+        parts = [part.data for part in unflatten_by_pytorch(flat, chunk)]
+        stamp_all([part for part in parts if not part.numel()], session, device)  # these are no views of it
+    return parts
+
+
+@contextlib.contextmanager
+def _quietly(session: Session) -> Iterator[None]:
+    """Keep from modes what we do: one that looks at functions would find our stand-ins by their names."""
+    quiet = torch._C.DisableTorchFunction()
+    with torch._C._DisableTorchDispatch(), quiet, torch.no_grad(), beneath(session):
+        yield
 
 
 def scatter(
