@@ -45,6 +45,7 @@ COMPUTED: dict[Any, Callable[..., Tensor]] = {
 }
 
 
+@functools.cache
 def half_fft(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Build a stand-in for a function of `torch.fft`, which C++ has for half precision on CUDA only."""
 

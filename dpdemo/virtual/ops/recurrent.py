@@ -33,6 +33,7 @@ NAMES = tuple(_KEPT)
 CELLS = ("lstm_cell", "gru_cell")
 
 
+@functools.cache
 def fused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in for `torch._VF.lstm` and its like."""
 
@@ -51,6 +52,7 @@ def fused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@functools.cache
 def cell(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in for `torch._VF.lstm_cell` and its like, which fails as CUDA does.
 

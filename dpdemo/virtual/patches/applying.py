@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
 _ABSENT = object()
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(NamedTuple):
     """An attribute of `owner` (an entry if that is a dict) that has another value while a block is open."""
 
     owner: Any
@@ -44,10 +42,10 @@ def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Apply `patches`, and put everything back on the way out, last first."""
     undo: list[tuple[Any, Any, Any]] = []  # an ExitStack would cost as much as the patches themselves
     try:
-        for patch in patches:
-            before = attributes(patch.owner).get(patch.name, _ABSENT)
-            _put(patch.owner, patch.name, patch.value)
-            undo.append((patch.owner, patch.name, before))
+        for owner, name, value, _ in patches:
+            before = attributes(owner).get(name, _ABSENT)
+            _put(owner, name, value)
+            undo.append((owner, name, before))
         yield
     finally:
         torch.accelerator.get_device_capability.cache_clear()

@@ -102,6 +102,7 @@ _CHECKS: tuple[tuple[Any, str, Check], ...] = (
 )
 
 
+@functools.cache
 def checked(original: Callable[..., Any], check: Check) -> Callable[..., Any]:
     """Build a stand-in that makes the check which C++ cannot make."""
 

@@ -54,6 +54,7 @@ _SIMPLE = frozenset(
 FFT = ("fftfreq", "rfftfreq")
 
 
+@functools.cache
 def plain(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in that reads a bare number as a GPU and leaves the rest to `dispatch.py`."""
 
@@ -104,6 +105,7 @@ def _make_at(index: int, original: Callable[..., Any], args: tuple[Any, ...], kw
     return result
 
 
+@functools.cache
 def copying(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in that makes its tensor on the CPU and then moves it to the GPU asked for."""
     is_tensor = (
@@ -152,6 +154,7 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     return next((home for home in homes if home is not None), None)
 
 
+@functools.cache
 def like_input(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in for a function whose result C++ may make from nothing, where its input is."""
 
@@ -166,6 +169,7 @@ def like_input(original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
+@functools.cache
 def as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build the stand-in for `torch.as_tensor`, which returns a tensor that fits as it is."""
     copy_in = copying(original)

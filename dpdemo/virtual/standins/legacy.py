@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -72,6 +73,7 @@ class _HostType(type):
         return getattr(cls.original, name)
 
 
+@cache
 def host_types() -> dict[str, type]:
     """Make stand-ins for the types of tensors on the CPU, by name."""
     return {
@@ -80,6 +82,7 @@ def host_types() -> dict[str, type]:
     }
 
 
+@cache
 def sparse_types() -> dict[str, type]:
     """Make the types of sparse tensors on a GPU, by name, those that PyTorch has."""
     return {
@@ -89,6 +92,7 @@ def sparse_types() -> dict[str, type]:
     }
 
 
+@cache
 def tensor_types() -> dict[str, type]:
     """Make the types, by name."""
     return {
