@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cpus test-wheel test-models test-programs test-ops test-torch fuzz bench lint readme pictures format clean
+.PHONY: demo test test-cpus test-wheel test-models test-programs test-ops test-torch test-gpus fuzz bench lint readme pictures format clean
 .DEFAULT_GOAL := demo
 
 # The stamp's name carries the torch asked for, so that another TORCH installs again.
@@ -55,6 +55,14 @@ test-programs: $(STAMP)
 
 test-ops: $(STAMP)
 	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50
+
+# On a machine with a GPU, which the suite hides: what runs on it, and what virtual ones are held against.
+GPUS ?= 0
+test-gpus: $(STAMP)
+	CUDA_VISIBLE_DEVICES=$(GPUS) $(BIN)/python -m pytest -k "OnRealGPUs or real_gpus"
+	CUDA_VISIBLE_DEVICES=$(GPUS) $(BIN)/python tests/memory/against_cuda.py
+	CUDA_VISIBLE_DEVICES=$(GPUS) $(BIN)/python tests/memory/libraries_against_cuda.py
+	CUDA_VISIBLE_DEVICES=$(GPUS) $(BIN)/python tests/virtual/cuda_sweep.py
 
 # Random command lines, random DataParallel programs against chunks by hand, and Ctrl-C at random moments:
 # FUZZ_SECONDS of each. Then the suite's properties, with other examples than it draws, and more of them.

@@ -121,9 +121,6 @@ def _marked(item: pytest.Item) -> tuple[int, dict[str, object]] | None:
 
 
 def _open(stack: contextlib.ExitStack, number: int, **options: Any) -> VirtualGpus:
-    from dpdemo.cli.startup import hide_real_gpus
-
-    hide_real_gpus()
     from dpdemo.virtual import virtual_gpus
 
     return stack.enter_context(virtual_gpus(number, **options))

@@ -1,6 +1,8 @@
-"""What all tests share: drawn examples that are the same each run, and programs that heed Ctrl-C.
+"""What all tests share: no real GPU, examples that are the same each run, and programs that heed Ctrl-C.
 
-With HYPOTHESIS_PROFILE=fuzz the examples are new in each run, and ten times as many: `make fuzz`.
+Real GPUs are hidden, for the suite is about virtual ones and the CPU; `make test-gpus` shows them to the
+tests that need them. With HYPOTHESIS_PROFILE=fuzz the examples are new in each run, and ten times as many:
+`make fuzz`.
 """
 
 import os
@@ -8,6 +10,8 @@ import signal
 import sys
 
 import hypothesis
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # read when torch first asks for GPUs
 
 hypothesis.settings.register_profile(
     "suite",

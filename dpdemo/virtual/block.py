@@ -143,9 +143,9 @@ def virtual_gpus(
     """Give this process `num_gpus` CUDA devices for the length of a `with` block.
 
     Inside it `torch.cuda.device_count()` is `num_gpus`, `x.to("cuda:1")` works, and PyTorch's own
-    DataParallel runs over the devices with real numbers and gradients. Leaving the block, also by an
-    exception, puts every attribute of PyTorch that was replaced back. Tensors that outlive the block are CPU
-    tensors from then on.
+    DataParallel runs over the devices with real numbers and gradients. Real GPUs are out of sight meanwhile.
+    Leaving the block, also by an exception, puts every attribute of PyTorch that was replaced back. Tensors
+    that outlive the block are CPU tensors from then on.
 
     The devices are the process's: every thread that starts inside the block sees them. A thread that was
     running before does not.
@@ -170,7 +170,7 @@ def virtual_gpus(
     Raises:
         ValueError: `num_gpus` is not a number from 1 to 128, `memory` is not a size per GPU, or no such card
             is known.
-        VirtualGpuError: a block is open already, or real GPUs are visible.
+        VirtualGpuError: a block is open already, or the process has used a real GPU.
 
     """
     _expect(num_gpus, storage, random)
@@ -290,10 +290,11 @@ def _open(
                 f"a block of {state.session.num_gpus} virtual GPUs is open already; "
                 "leave it before opening another"
             )
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise VirtualGpuError(
-                f"{torch.cuda.device_count()} real GPUs are visible, and virtual ones would hide them; "
-                "set CUDA_VISIBLE_DEVICES to an empty string before torch is imported"
+                "this process uses real GPUs already, and virtual ones would take their names; open the "
+                "block before the first use of a GPU, or set CUDA_VISIBLE_DEVICES to an empty string "
+                "before torch is imported"
             )
         devices = [torch.device("cuda", index) for index in range(num_gpus)]
         session = state.Session(

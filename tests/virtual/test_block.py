@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -100,12 +101,13 @@ def test_every_patch_says_why() -> None:
 
 def test_a_block_is_active_only_while_it_is_open() -> None:
     assert not is_active()
+    outside = torch.cuda.device_count()
     with virtual_gpus(3) as gpus:
         assert is_active()
         assert len(gpus) == 3
         assert torch.cuda.device_count() == 3
     assert not is_active()
-    assert not torch.cuda.is_available()
+    assert torch.cuda.device_count() == outside
 
 
 def test_a_second_block_inside_the_first_is_an_error_and_leaves_the_first_alone() -> None:
@@ -115,15 +117,37 @@ def test_a_second_block_inside_the_first_is_an_error_and_leaves_the_first_alone(
         assert torch.cuda.device_count() == 2
 
 
-def test_visible_real_gpus_are_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+def test_real_gpus_in_use_are_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with (
-        pytest.raises(VirtualGpuError, match=r"2 real GPUs are visible.*CUDA_VISIBLE_DEVICES"),
+        pytest.raises(VirtualGpuError, match=r"uses real GPUs already.*CUDA_VISIBLE_DEVICES"),
         virtual_gpus(2),
     ):
         pass
     assert not is_active()
+
+
+REAL_AFTER_VIRTUAL = """
+import torch
+from dpdemo.virtual import virtual_gpus
+
+seen = torch.cuda.device_count()
+with virtual_gpus(seen + 2):
+    assert torch.cuda.device_count() == seen + 2
+    torch.nn.DataParallel(torch.nn.Linear(5, 2).cuda())(torch.randn(9, 5, device="cuda")).sum().backward()
+    held = torch.ones(3, device="cuda:1")
+assert torch.cuda.device_count() == seen
+assert not torch.cuda.is_initialized()
+assert "NVIDIA" in torch.cuda.get_device_name(0)
+print(torch.randn(3, device="cuda").sum().item(), held.device)
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a real GPU")
+def test_real_gpus_are_out_of_sight_and_then_back() -> None:
+    done = run([sys.executable, "-c", REAL_AFTER_VIRTUAL])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("cpu\n")
 
 
 @pytest.mark.parametrize("number", [0, -1, 129, 1.5, "2", True, None])
@@ -152,7 +176,8 @@ def test_after_the_block_cuda_fails_as_before_it() -> None:
         "with virtual_gpus(1): assert torch.zeros(1, device='cuda').is_cuda\n"
         "assert before is not None and error() == before, (before, error())\n"
     )
-    run([sys.executable, "-W", "error", "-c", program], check=True)
+    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    run([sys.executable, "-W", "error", "-c", program], check=True, env=hidden)
 
 
 def test_the_public_names_are_these() -> None:

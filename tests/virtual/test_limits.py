@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpdemo.virtual import virtual_gpus
+from dpdemo.virtual import is_active, virtual_gpus
 
 MIB = 2**20
 STORAGES = pytest.mark.parametrize("storage", ["cpu", "meta"])
@@ -58,7 +58,7 @@ def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory: Any) ->
     wording = "^expected a size such as 24GiB or 512MiB, got "
     with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):
         pass
-    assert not torch.cuda.is_available()
+    assert not is_active()
 
 
 @STORAGES

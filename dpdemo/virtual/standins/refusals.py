@@ -66,6 +66,7 @@ def refusals() -> Iterator[tuple[Any, str, Any]]:
                 yield shown, name, stand_in
 
 
+@functools.cache
 def _refusing(name: str, original: Any, why: str) -> Any:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise UnsupportedOpError(f"{name}: {why}; run this on a real one")
@@ -83,6 +84,7 @@ def _refusing(name: str, original: Any, why: str) -> Any:
     return type(original)(original.__name__, (original,), body)
 
 
+@functools.cache
 def unanswered() -> dict[str, Any]:
     """Return refusals for the functions of `torch._C`, by name, that would ask for CUDA's driver.
 

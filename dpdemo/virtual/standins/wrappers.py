@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,20 +63,22 @@ def init_gpu_context(_: torch.device) -> None:
 def guarded() -> Iterator[None]:
     """Give C++ a guard for CUDA devices that does nothing; without one the process would abort.
 
-    A build with CUDA has one, which PyTorch itself replaces where there is no GPU.
+    A build for CUDA has one, which knows real GPUs only.
     """
-    torch._C._ensureCUDADeviceGuardSet()
     guards = _registry()
-    if guards is None or guards[_CUDA_TYPE]:
+    if guards is None:
+        torch._C._ensureCUDADeviceGuardSet()  # PyTorch's own way, where no real GPU is visible
         yield
         return
+    before = guards[_CUDA_TYPE]
     guards[_CUDA_TYPE] = guards[_CPU_TYPE]
     try:
         yield
     finally:
-        guards[_CUDA_TYPE] = None
+        guards[_CUDA_TYPE] = before
 
 
+@functools.cache
 def _registry() -> Any:
     """Find C++'s list of guards; None where it has another name (Windows)."""
     for library in (Path(torch.__file__).parent / "lib").glob("libc10.*"):
