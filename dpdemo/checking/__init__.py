@@ -3,6 +3,7 @@
 evidence.py   what the probes saw: torch-free data, and all that rules read
 recorder.py   DataParallel's calls step by step, also for a user's own script
 probes.py     one batch on one device and under DataParallel
+probing.py    which batches of the plan are run, and what is known without; modes.py: in which mode
 scan.py       what the model is made of
 registry.py   the rules, in rules/: a function each, its docstring is its page
 engine.py     probes once, then every rule

@@ -119,14 +119,30 @@ class Causes:
 
     def columns(self) -> tuple[str, ...]:
         """Name the lone numbers, of shape (1,), that forward wants as a column if each sample has its own."""
+        rows, alone = self._rows_alone()
+        numbers = (path for path, leaf in alone if leaf.dim() == 1)
+        return tuple(
+            path for path in numbers if self._is_single_with(path, lambda leaf: leaf.expand(rows, 1))
+        )
+
+    def lone_rows(self) -> tuple[str, ...]:
+        """Name the tensors of one row that forward does not take with a row for each sample."""
+        rows, alone = self._rows_alone()
+
+        def wide(leaf: torch.Tensor) -> torch.Tensor:
+            return leaf.expand(rows, *leaf.shape[1:])
+
+        return tuple(path for path, leaf in alone if leaf.dim() > 1 and not self._is_single_with(path, wide))
+
+    def _rows_alone(self) -> tuple[int, list[tuple[str, torch.Tensor]]]:
+        """Count the batch, and list the tensors of one row beside it."""
         draft = self._draft
         leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
         rows = likely_rows(
             [leaf.size(0) for _, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
         )
-        lone = [path for path, leaf in leaves if _is_row(leaf) and leaf.dim() == 1]
-        wide = lone if rows > 1 else []
-        return tuple(path for path in wide if self._is_single_with(path, lambda leaf: leaf.expand(rows, 1)))
+        alone = [(path, leaf) for path, leaf in leaves if _is_row(leaf)]
+        return rows, alone if rows > 1 else []
 
     def scalars(self) -> tuple[tuple[str, str], ...]:
         """Say how each tensor without dimensions can be given instead, with the results of one device."""

@@ -21,7 +21,9 @@ from torch import nn
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
 from dpdemo.observation.tree import tensors_in
+from dpdemo.virtual.labels import stamp
 from dpdemo.virtual.patches.applying import Patch, applied
+from dpdemo.virtual.state import the_session
 
 
 class ModelSource:
@@ -31,6 +33,7 @@ class ModelSource:
         self.prototype = prototype
         self._rebuild = rebuild
         self._rebuilds = False
+        self._placed: nn.Module | None = None
 
     @property
     def copies(self) -> bool:
@@ -66,6 +69,23 @@ class ModelSource:
         model.load_state_dict(self.prototype.state_dict())
         return model
 
+    def fresh_on(self, gpu: torch.device) -> nn.Module:
+        """Make a copy on a GPU: of one that was moved there, since moving each costs as much as copying it.
+
+        Raises:
+            UsageError: if it can neither be copied nor built again.
+
+        """
+        if not self._rebuilds and self._is_elsewhere(gpu):
+            if self._placed is None:
+                self._placed = self.fresh().to(gpu)
+            with contextlib.suppress(Exception), users_code():
+                return deep_copy(self._placed)
+        return self.fresh().to(gpu)
+
+    def _is_elsewhere(self, gpu: torch.device) -> bool:
+        return any(part.device != gpu for part in (*self.prototype.parameters(), *self.prototype.buffers()))
+
 
 def plain(model: nn.Module) -> nn.Module:
     """Take a model out of `torch.compile`: what is compiled leads back to the original in every replica."""
@@ -78,7 +98,7 @@ def deep_copy(model: nn.Module) -> nn.Module:
     memo: dict[int, object] = {}
     for tensor in _results_in(model):
         memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-    memo.update(_parameters_on_the_host(model))
+    memo.update(_copied_parameters(model))
     copying = _FunctionCopies(model)
     quick = [kind for kind in {type(module) for module in model.modules()} if _is_copied_by_its_state(kind)]
     with applied(
@@ -105,14 +125,19 @@ _DISPATCH: object = vars(copy)["_deepcopy_dispatch"]
 _WITHOUT_TENSORS = (bool, int, float, str, type(None))
 
 
-def _parameters_on_the_host(model: nn.Module) -> dict[int, object]:
-    """Copy parameters as `Parameter.__deepcopy__` does; on the host no virtual GPU has to see it."""
+def _copied_parameters(model: nn.Module) -> dict[int, object]:
+    """Copy parameters as `Parameter.__deepcopy__` does, past the virtual GPUs, which are told afterwards."""
+    plain = [one for one in model.parameters() if type(one) is nn.Parameter and not one.is_meta]
+    places = [(one, one.get_device()) for one in plain if one.device.type in {"cpu", "cuda"}]
     with torch._C._DisableTorchDispatch():
-        return {
+        twins = {
             id(one): nn.Parameter(one.detach().clone(memory_format=torch.preserve_format), one.requires_grad)
-            for one in model.parameters()
-            if type(one) is nn.Parameter and one.device.type == "cpu"
+            for one, _ in places
         }
+    for one, index in places:
+        if index >= 0:
+            stamp(twins[id(one)], the_session(), index)
+    return dict(twins)
 
 
 def _is_copied_by_its_state(kind: type[nn.Module]) -> bool:

@@ -5,14 +5,15 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.lines import Function, Own, attribute_of, function_at
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.source import Function, attribute_of, function_at
 from dpdemo.reports.check import Place
 
 _FEW = 8
 """So many parameters can be written out."""
 
 
-def asked_for(place: Place | None) -> Own | None:
+def asked_for(place: Place | None) -> Repair | None:
     """Write a `backward()` of which `.grad` is read afterwards as a call of `torch.autograd.grad`.
 
     Returns:
@@ -52,7 +53,11 @@ def _around(function: Function | None, place: Place | None) -> tuple[list[ast.st
     todo: list[list[ast.stmt]] = [function.node.body] if function else []
     for body in todo:
         for index, one in enumerate(body):
-            if place is not None and one.lineno == place.line and isinstance(one, (ast.Expr, ast.Assign)):
+            if (
+                place is not None
+                and one.lineno == place.line
+                and isinstance(one, (ast.Expr, ast.Assign, ast.Return))
+            ):
                 return body, index
             todo += [getattr(one, name) for name in ("body", "orelse") if getattr(one, name, [])]
     return [], 0
@@ -72,7 +77,7 @@ def _gradients_in(statement: ast.stmt) -> Iterator[ast.Attribute]:
             yield node
 
 
-def without_copy(place: Place | None, evidence: Evidence) -> Own | None:
+def without_copy(place: Place | None, evidence: Evidence) -> Repair | None:
     """Write a `copy.deepcopy` of a parameter or a layer in forward as a replica can make it.
 
     Returns:
@@ -91,6 +96,11 @@ def without_copy(place: Place | None, evidence: Evidence) -> Own | None:
         return function.own(statement, (copied, f"{source}.detach().clone()"))
     weights = _weights(source, evidence)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    run = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and node.func is copied]
+    if run and weights is not None:
+        given = ", ".join(map(function.text, run[0].args))
+        once = f"torch.func.functional_call({source}, {weights}, ({given},))"
+        return function.own(statement, (run[0], once))
     if weights is None or not isinstance(target, ast.Name):
         return None
     if any(f"{target.id}.parameters()" in function.text(one) for one in body[at + 1 :]):
@@ -125,7 +135,7 @@ def _differs_in_evaluation(source: str, evidence: Evidence) -> bool:
     return any(re.search(r"Dropout|BatchNorm|RNN|Transformer|Attention", kind) for kind in kinds)
 
 
-def _trained(function: Function, body: list[ast.stmt], name: str, source: str, weights: str) -> Own | None:
+def _trained(function: Function, body: list[ast.stmt], name: str, source: str, weights: str) -> Repair | None:
     """Write the steps of plain SGD on a copy with the copy's weights in a dict."""
     made = [one for one in body if f"{name}.parameters()" in function.text(one)]
     found = re.fullmatch(

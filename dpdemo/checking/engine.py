@@ -10,16 +10,17 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from dpdemo.arithmetic.limits import MAX_GPUS
-from dpdemo.arithmetic.weights import Weight, split_by_weights
+from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking import building, randomness
-from dpdemo.checking.batches import Planned, plan
+from dpdemo.checking.batches import plan
 from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.evidence import Evidence, Probe, Raised, first_line
+from dpdemo.checking.evidence import Evidence, Probe
 from dpdemo.checking.inside import ready_to_watch
 from dpdemo.checking.merging import merge, with_an_error
 from dpdemo.checking.probes import Prober
+from dpdemo.checking.probing import probe_all
 from dpdemo.checking.registry import Rule, choose
+from dpdemo.checking.request import Progress, Request
 from dpdemo.checking.runs import Runner
 from dpdemo.checking.scan import scan
 from dpdemo.checking.silencing import is_silenced
@@ -28,8 +29,6 @@ from dpdemo.models.guessing import guess_input
 from dpdemo.models.inputs import Batches, InputSpec, drawing
 from dpdemo.reports.check import CheckReport, Finding
 from dpdemo.virtual import VirtualGpuError, is_active, virtual_gpus
-
-Progress = Callable[[str], None]
 
 _BATCH_SIZE = 32
 
@@ -78,65 +77,43 @@ def check(  # noqa: PLR0913 - each is an option of the command
         UsageError: if the model cannot be built, or does not run with these inputs on even one device.
 
     """
-    chosen = choose(select, ignore, where=("`select`", "`ignore`"))
-    _expect_settings(gpus, autocast)
-    if chunks:
-        batch_size = _size_of_chunks(chunks, weights, batch_size)
-        weights = chunks  # of a batch no larger than they are, these proportions give the same rows
-    _expect_weights(gpus, weights)
-    say = progress or (lambda _: None)
-    with _gpus(gpus) as handle, randomness.preserved(), warnings.catch_warnings():
+    request = Request(
+        gpus=gpus, dim=dim, batch_size=batch_size, data_size=data_size, drop_last=drop_last,
+        autocast=autocast, weights=weights, chunks=chunks, select=select, ignore=ignore, progress=progress,
+    )  # fmt: skip
+    return check_found(lambda: (model, inputs), request)
+
+
+def check_found(
+    find: Callable[[], tuple[nn.Module | Callable[..., object], object]], request: Request
+) -> CheckReport:
+    """Check a model that is imported where the GPUs are: a file may ask for them as it is read.
+
+    Args:
+        find: gives the model and the inputs, as `check` takes them.
+        request: the options of `check`.
+
+    Raises:
+        UsageError: as `check` does, and what `find` raises.
+
+    """
+    chosen = choose(request.select, request.ignore, where=("`select`", "`ignore`"))
+    with opened_gpus(request.gpus) as handle, randomness.preserved(), warnings.catch_warnings():
         # an RNN asks for cuDNN on any CUDA device, virtual ones too
         warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
-        say("building the model")
-        settings = (dim, batch_size, data_size, drop_last, autocast, tuple(weights))
-        evidence, sizes = _gather_evidence(model, inputs, handle, gpus, settings, say)
+        request.say("building the model")
+        evidence, sizes = _gather_evidence(*find(), handle, request)
     return judge(evidence, chosen, sizes)
 
 
-def _expect_settings(gpus: int, autocast: str | None) -> None:
-    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 2 <= gpus <= MAX_GPUS:
-        raise UsageError(
-            f"expected 2 to {MAX_GPUS} GPUs, got {gpus!r} - at `gpus`",
-            hint="on one GPU DataParallel is a plain call, and PyTorch can number no more",
-        )
-    if autocast not in (None, "float16", "bfloat16"):
-        raise UsageError(f"expected float16 or bfloat16, got {autocast!r} - at `autocast`")
-
-
-def _size_of_chunks(chunks: Sequence[int], weights: Sequence[Weight], batch_size: int | None) -> int:
-    """Return the batch size that chunks add up to.
+@contextlib.contextmanager
+def opened_gpus(number: int) -> Iterator[object]:
+    """Open the GPUs of a check, for the length of a `with` block.
 
     Raises:
-        UsageError: if they are no whole numbers, or weights or another batch size are given beside them.
+        UsageError: if a block is open already, or the process uses real GPUs.
 
     """
-    if weights:
-        raise UsageError("expected one of them, got both - at `weights` and `chunks`")
-    if not all(isinstance(chunk, int) and chunk >= 0 for chunk in chunks) or not sum(chunks):
-        raise UsageError(
-            f"expected rows for each GPU, got {list(chunks)} - at `chunks`",
-            hint="write for example --chunks 4,13,13",
-        )
-    if batch_size not in {None, sum(chunks)}:
-        raise UsageError(
-            f"expected a batch size of {sum(chunks)}, got {batch_size} - at `batch_size`",
-            hint="chunks add up to it: leave it out",
-        )
-    return sum(chunks)
-
-
-def _expect_weights(gpus: int, weights: Sequence[Weight]) -> None:
-    if weights and len(weights) != gpus:
-        raise UsageError(f"expected a weight for each of the {gpus} GPUs, got {len(weights)} - at `weights`")
-    try:
-        split_by_weights(0, tuple(weights) or (1,))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{error} - at `weights`", hint="write for example weights=(1, 2, 2)") from None
-
-
-@contextlib.contextmanager
-def _gpus(number: int) -> Iterator[object]:
     if is_active():
         raise UsageError(
             "expected no open block of virtual GPUs, got one - at `check`",
@@ -150,19 +127,18 @@ def _gpus(number: int) -> Iterator[object]:
         yield handle
 
 
-def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
-    model: object, inputs: object, handle: object, gpus: int, settings: tuple[Any, ...], say: Progress
+def _gather_evidence(
+    model: object, inputs: object, handle: object, request: Request
 ) -> tuple[Evidence, tuple[int, ...]]:
-    dim, batch_size, data_size, drop_last, autocast, weights = settings
     built = building.build(model)
     if built.model is None:
         assert built.raised is not None  # noqa: S101 - one of the two
-        return Evidence(gpus, building.no_scan(), (), tuple(built.events), built.raised), ()
+        return Evidence(request.gpus, building.no_scan(), (), tuple(built.events), built.raised), ()
     wrapper = built.model if isinstance(built.model, nn.DataParallel) else None
-    device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(gpus))
-    dim = wrapper.dim if wrapper is not None else dim
-    inputs, assumed = _inputs_of(built, inputs, batch_size)
-    batches = _batches(inputs, dim, batch_size)
+    device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(request.gpus))
+    dim = wrapper.dim if wrapper is not None else request.dim
+    inputs, assumed = _inputs_of(built, inputs, request.rows)
+    batches = _batches(inputs, dim, request.rows)
     if batches.size < 1:
         raise UsageError(
             f"expected a batch of 1 or more, got {batches.size} rows - at the first of `inputs`",
@@ -170,19 +146,29 @@ def _gather_evidence(  # noqa: PLR0913, PLR0917 - handed on from `check`
         )
     found = scan(built.model, None)
     evidence = Evidence(
-        gpus, found, (), tuple(built.events),
+        request.gpus, found, (), tuple(built.events),
         parameter_bytes=sum(p.numel() * p.element_size() for p in built.model.parameters() if not
         _is_lazy(p)),
-        assumed=assumed,
+        assumed=(*assumed, *_wrapped_within(found.wrappers)),
     )  # fmt: skip
-    planned = plan(batches.size, len(device_ids), data_size, drop_last=drop_last)
+    planned = plan(batches.size, len(device_ids), request.data_size, drop_last=request.drop_last)
     if found.can_be_copied:
         source = ModelSource(built.model, built.rebuild)
-        prober = Prober(Runner(source, device_ids, dim, autocast, weights=weights), batches, handle)
+        runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)
+        prober = Prober(runner, batches, handle)
         with ready_to_watch():
-            probes = tuple(_probe_all(prober, planned, found.model, evidence, say))
-        evidence = replace(evidence, probes=probes)
+            probes = tuple(probe_all(prober, planned, found.model, evidence, request.say))
+        evidence = replace(evidence, probes=tuple(_agreeing(probes)))
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
+
+
+def _wrapped_within(wrappers: Sequence[str]) -> Iterator[str]:
+    """Say that a model was run as it is, where a part of it is in DataParallel and the whole is not."""
+    if wrappers and "" not in wrappers:
+        yield (
+            f"run as it is, for `{wrappers[0]}` is in DataParallel already; in another DataParallel the "
+            "whole model would fail (DP106)"
+        )
 
 
 def _is_lazy(parameter: Any) -> bool:
@@ -218,60 +204,17 @@ def _batches(inputs: object, dim: int, batch_size: int | None) -> Batches:
     return Batches.from_example(inputs, dim, batch_size)
 
 
-def _probe_all(
-    prober: Prober, planned: list[Planned], name: str, evidence: Evidence, say: Progress
-) -> Iterator[Probe]:
-    are_known = False
-    for batch in planned:
-        say(f"batch {batch.size}, {batch.mode}")
-        probe = prober.probe(batch, with_gradients=batch.mode == "train" or not are_known)
-        are_known = are_known or _are_gradients_known(probe)
-        if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
-            probe = prober.probe(batch)  # the copy may be to blame
-        if probe.single.raised is not None:
-            if "'DataParallel' object has no attribute" in probe.single.raised.message:
-                yield probe  # the one exception without DataParallel that is about it
-            elif batch is planned[0]:
-                raise _does_not_run(probe.single.raised, name, evidence, is_copy=prober.runner.source.copies)
-            continue
-        error = probe.comparison.single_backward_raised
-        if error is not None and error.leaves:
-            raise _leaves_backward(error, name)
-        yield probe
-        yield from prober.probe_again(batch, probe)
-
-
-def _are_gradients_known(probe: Probe) -> bool:
-    """Return whether training has shown its gradients: those of evaluation would only say so again."""
-    is_telling = probe.mode == "train" and not probe.norms_batches and not probe.single.used_random
-    return is_telling and (probe.comparison.gradients_equal is not None or probe.comparison.loss is not None)
-
-
-def _leaves_backward(error: Raised, name: str) -> UsageError:
-    return UsageError(
-        f"expected {name} to go backward on one GPU, got {error.type}: {first_line(error.message)}"
-        f"{_frames(error)}",
-        hint="this is not about DataParallel: raise an exception that says what is wrong",
-    )
-
-
-def _frames(error: Raised) -> str:
-    return "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
-
-
-def _does_not_run(error: Raised, name: str, evidence: Evidence, *, is_copy: bool) -> UsageError:
-    plain = [held.path for held in evidence.scan.of_kind("tensor") if "on cpu" in held.detail]
-    hint = "this is not about DataParallel: a plain call on one GPU fails; give inputs that the model takes"
-    if is_copy:
-        hint += "; if the model itself takes them, give a function that builds it: a copy of it was called"
-    if plain and "device" in error.message:
-        hint = f"`{plain[0]}` is a plain tensor, not moved by `.to()` and DataParallel: register_buffer"
-    return UsageError(
-        f"expected {name} to run with these inputs on one GPU, got {error.type}: "
-        f"{first_line(error.message)} - "
-        f"at the first plain call, without DataParallel{_frames(error)}",
-        hint=hint,
-    )
+def _agreeing(probes: tuple[Probe, ...]) -> Iterator[Probe]:
+    """Forget where the batch was thought to be, if in a batch of another size it cannot be there."""
+    calls = [probe.call for probe in probes if probe.call is not None]
+    for probe in probes:
+        dims = probe.comparison.batch_dims
+        sizes = (
+            {leaf.size(dim) for path, dim in dims for leaf in call.tensor_arguments if leaf.path == path}
+            for call in calls
+        )
+        is_refuted = bool(dims) and any(len(one) != 1 for one in sizes)
+        yield replace(probe, comparison=replace(probe.comparison, batch_dims=())) if is_refuted else probe
 
 
 def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] = ()) -> CheckReport:

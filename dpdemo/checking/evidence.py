@@ -6,7 +6,7 @@ genuine DataParallel on all of them (`parallel`).
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dpdemo.arithmetic.chunk import Split, split_batch
@@ -43,6 +43,8 @@ class Leaf:
     text: str = ""
     tensors_inside: tuple[str, ...] = ()
     is_mapping: bool = False
+    home: str = ""
+    """The module that the class of an object is defined in, where it is there by its name."""
     repeated: bool = False
     """Whether it is one number, over and over: what a program makes that means one for each GPU."""
 
@@ -279,6 +281,8 @@ class Comparison:
     """The dimension on which each argument has the batch, where it is not the same one for all."""
     columns: tuple[str, ...] = ()
     """Arguments of shape (1,) that forward wants as a column once each sample has its own."""
+    lone_rows: tuple[str, ...] = ()
+    """Arguments of one row that forward does not take with a row for each sample."""
     scalars: tuple[tuple[str, str], ...] = ()
     """Arguments without dimensions, each with the call that makes of it what forward takes as well."""
     reordered: tuple[tuple[str, int], ...] = ()
@@ -292,6 +296,13 @@ class Comparison:
     def is_along_another(self) -> bool:
         """Whether the batch, or that of some argument, is on another dimension than the one that is cut."""
         return self.better_dim is not None or bool(self.batch_dims)
+
+    def without_gradients(self) -> "Comparison":
+        """Leave out what going backward showed."""
+        return replace(
+            self, gradients_equal=None, loss_not_finite=False, single_finite=True, loss=None, loss_path=None,
+            single_backward_raised=None, backward_raised=None, heaviest="",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +351,11 @@ class Held:
     kind: str
     detail: str = ""
     place: Place | None = None
+    layout: str = ""
+    """Of a list, tuple or dict that holds nothing else: "list of tensors", "dict of modules"; or "names of
+    modules" where keys can be names of modules."""
+    tensors: tuple[str, ...] = ()
+    """Of an object: its attributes that are tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +375,8 @@ class Scan:
     """BatchNorm layers: path, class and number of channels."""
     parameters: tuple[str, ...] = ()
     """The paths of its parameters, which replicas have as attributes."""
+    classes: tuple[tuple[str, str], ...] = ()
+    """The user's classes of its modules, with the files that define them."""
     inputs: tuple[str, ...] = ()
     """The names of forward's arguments."""
     numbers: tuple[tuple[str, int], ...] = ()

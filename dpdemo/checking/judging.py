@@ -224,8 +224,8 @@ class Judge:
         if self.single.result is None or self.draft is None:
             return comparison
         causes = self._causes(self.draft)
-        columns = () if self.single.used_random else causes.columns()
-        return replace(comparison, columns=columns, scalars=causes.scalars())
+        columns, lone_rows = ((), ()) if self.single.used_random else (causes.columns(), causes.lone_rows())
+        return replace(comparison, columns=columns, lone_rows=lone_rows, scalars=causes.scalars())
 
     def _crosses_devices(self) -> bool:
         assert self.draft is not None  # noqa: S101 - asked by `_compare`

@@ -1,8 +1,11 @@
 """Naming and describing the leaves of arguments and results."""
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from types import FunctionType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -14,14 +17,27 @@ from dpdemo.observation.tree import entries, flatten
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
 
 
+_methods: WeakKeyDictionary[FunctionType, list[str]] = WeakKeyDictionary()
+"""The names of methods' arguments: each copy of a model asks for those of the same forward."""
+
+
 def argument_names(forward: Callable[..., object], num_positional: int) -> list[str]:
     """Name positional arguments as `forward` does."""
+    if isinstance(forward, MethodType) and type(forward.__func__) is FunctionType:
+        names = _methods.get(forward.__func__)
+        if names is None:
+            names = _methods[forward.__func__] = _positional(forward)
+    else:
+        names = _positional(forward)
+    return [names[i] if i < len(names) else f"argument {i + 1}" for i in range(num_positional)]
+
+
+def _positional(forward: Callable[..., object]) -> list[str]:
     try:
         known = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
-        known = []
-    names = [one.name for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    return [names[i] if i < len(names) else f"argument {i + 1}" for i in range(num_positional)]
+        return []
+    return [one.name for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
 
 def named(forward: Callable[..., object], args: Any, kwargs: Any) -> list[tuple[str, object]]:
@@ -45,10 +61,24 @@ def describe(path: str, value: object) -> Leaf:
     return Leaf(
         path,
         kind,
+        dtype=_numpys(value),
+        home=_home(type(value)),
         length=length_of(value),
         tensors_inside=_tensors_inside(value),
         is_mapping=isinstance(value, Mapping),
     )
+
+
+def _numpys(value: object) -> str:
+    """Name the type of an array's elements: "object" and "str" are none that a tensor can have."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return {"O": "object", "U": "str", "S": "str"}.get(kind, str(getattr(value, "dtype", "")))
+
+
+def _home(kind: type) -> str:
+    """Name the module that a class can be imported from by its name; "" where there is none."""
+    is_there = vars(sys.modules.get(kind.__module__, object)).get(kind.__name__) is kind
+    return kind.__module__ if is_there else ""
 
 
 def describe_all(pairs: list[tuple[str, object]]) -> tuple[Leaf, ...]:

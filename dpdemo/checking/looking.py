@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
-from dpdemo.checking.lines import attribute_of, class_at, function_at
+from dpdemo.checking.source import attribute_of, class_at, function_at, numbers_of
 from dpdemo.reports.check import Place
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
@@ -75,8 +75,10 @@ def device_at(place: Place | None, evidence: Evidence) -> str:
     given = (*evidence.scan.inputs, "x")[0]
     function = function_at(place)
     known = parameters_at(place, evidence)
-    if function is None or given in function.arguments() or not known:
+    if function is None or given in function.arguments():
         return f"{given}.device"
+    if not known:
+        return f"{(*[one.arg for one in function.node.args.args[1:]], given)[0]}.device"
     return f"{attribute_of(known[0])}.device"
 
 
@@ -127,7 +129,8 @@ def reaches_all(path: str, call: Call) -> bool:
 def is_hidden_state(leaf: Leaf, call: Call) -> bool:
     """Return whether a tensor looks like an RNN's state, with the batch on dimension 1."""
     shape = leaf.shape or ()
-    return len(shape) == 3 and shape[1] == call.rows != shape[0]
+    batches = {call.rows, *(one.size(0) for one in call.tensor_arguments[:1])}  # states may outnumber it
+    return len(shape) == 3 and shape[1] in batches and shape[1] != shape[0]
 
 
 def reads_state(error: Raised) -> bool:
@@ -136,14 +139,15 @@ def reads_state(error: Raised) -> bool:
     return error.type == "KeyError" and ".state_dict()" in code
 
 
-def for_any_rows(code: str, probe: Probe, evidence: Evidence) -> str:
+def for_any_rows(code: str, probe: Probe, evidence: Evidence, file: str = "") -> str:
     """Write a line that counts on the whole batch for any number of rows; "" where that is not seen."""
     size = probe.batch_size
+    constants = [rf"(?<![\w.]){name}\b" for name in numbers_of(file, size)]
     names = [rf"self\.{name}\b" for name, value in evidence.scan.numbers if value == size]
     given = probe.call.arguments if probe.call else ()
     alike = [leaf.path for leaf in given if leaf.type == "int" and leaf.text == str(size)]
     names += [rf"(?<![\w.]){path}\b" for path in alike if path.isidentifier()]
-    for written in (*names, rf"(?<![\w.\[]){size}(?![\w.\]])"):
+    for written in (*names, *constants, rf"(?<![\w.\[]){size}(?![\w.\]])"):
         after, number = re.subn(written, f"{(*evidence.scan.inputs, 'x')[0]}.size(0)", code)
         if number == 1:
             return after
@@ -186,12 +190,14 @@ def call_of(call: Call, **changed: str) -> str:
     for name, _ in call.argument_structures:
         by_keyword = by_keyword or name in changed  # and from there on: none may stand behind by position
         given.append(f"{name}={changed.get(name, name)}" if by_keyword else name)
+    known = {name for name, _ in call.argument_structures}
+    given += [f"{name}={code}" for name, code in changed.items() if name not in known]
     return f"model({', '.join(given)})"
 
 
 def call_by_keyword(call: Call, **changed: str) -> str:
     """Write a call with all of its arguments by keyword, so that they make one list of chunks."""
-    names = [name for name, _ in call.argument_structures]
+    names = dict.fromkeys([*(name for name, _ in call.argument_structures), *changed])
     return f"model({', '.join(f'{name}={changed.get(name, name)}' for name in names)})"
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from types import TracebackType
 from typing import Any
 
-from dpdemo.checking.lines import function_at
+from dpdemo.checking.source import function_at
 from dpdemo.models.frames import is_users, users_frames
 from dpdemo.reports.check import Place
 

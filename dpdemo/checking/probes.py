@@ -9,8 +9,8 @@ from torch import nn
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.evidence import Probe
 from dpdemo.checking.judging import Judge
-from dpdemo.checking.repairs import repaired
 from dpdemo.checking.runs import Runner
+from dpdemo.checking.scatterable import repaired
 from dpdemo.checking.steps import CallRecorder
 from dpdemo.models.inputs import Arguments, Batches
 

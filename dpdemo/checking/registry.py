@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from dpdemo.checking.evidence import Evidence, Probe
+from dpdemo.checking.repair import Repair
 from dpdemo.errors import UsageError
 from dpdemo.reports.check import SECTIONS, Finding, Place, RulePage, Severity
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a rule hands over; the engine adds the rule's code."""
+    """What a rule hands over; the engine adds the rule's code.
+
+    `before` and `after` are what is told where there is no `repair` in the user's own lines.
+    """
 
     subject: str
     message: str
@@ -30,6 +34,7 @@ class Found:
     before: str = ""
     after: str = ""
     set_at: Place | None = None
+    repair: Repair | None = None
 
 
 Look = Callable[[Evidence], Iterable[Found]]
@@ -47,9 +52,19 @@ class Rule(RulePage):
         for found in self.look(evidence):
             seen_in = (str(found.probe),) if found.probe else ()
             severity = found.severity or self.severity
-            repair = (found.before, found.after)
-            subject = (found.subject, found.message, found.place)
-            yield Finding(self, severity, *subject, seen_in, *repair, found.set_at)
+            repair = found.repair or Repair(None, found.before, found.after)
+            yield Finding(
+                self,
+                severity,
+                found.subject,
+                found.message,
+                repair.place or found.place,
+                seen_in,
+                repair.before,
+                repair.after,
+                repair.also,
+                found.set_at,
+            )
 
 
 _RULES: dict[str, Rule] = {}

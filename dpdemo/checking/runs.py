@@ -18,6 +18,7 @@ from dpdemo.checking.cuts import is_in_chunks
 from dpdemo.checking.drafts import raised
 from dpdemo.checking.evidence import Raised
 from dpdemo.checking.leaves import flatten_arguments
+from dpdemo.checking.modes import ModeWatch
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
 from dpdemo.observation.tree import rebuild
@@ -48,7 +49,7 @@ class Runner:
     """Knows how the model is placed and wrapped; runs copies of it, each from the same state.
 
     With `weights` the batch is cut in their proportions. With `keeps_modes` a copy's modules stay in training
-    or evaluation as the model's are, each by itself.
+    or evaluation as the model's are, each by itself. `modes` notes whether a run asks for them.
     """
 
     source: ModelSource
@@ -57,6 +58,7 @@ class Runner:
     autocast: str | None = None
     keeps_modes: bool = False
     weights: tuple[Weight, ...] = ()
+    modes: ModeWatch = field(default_factory=ModeWatch)
 
     @property
     def first(self) -> torch.device:
@@ -104,7 +106,7 @@ class Runner:
 
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""
-        model = self.source.fresh().to(self.first)
+        model = self.source.fresh_on(self.first)
         if isinstance(model, nn.DataParallel):
             model = model.module
         for module in model.modules():
@@ -114,7 +116,7 @@ class Runner:
 
     def parallel_model(self, mode: str) -> nn.Module:
         """Make a copy under DataParallel, unless the user wrapped it already."""
-        model = self.source.fresh().to(self.first)
+        model = self.source.fresh_on(self.first)
         if not any(isinstance(module, nn.DataParallel) for module in model.modules()):
             model = self._wrapped(model)
         return self._in_mode(model, mode)
@@ -126,7 +128,10 @@ class Runner:
         return nn.DataParallel(model, device_ids=ids, dim=self.dim)
 
     def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
-        return model if self.keeps_modes else model.train(mode == "train")
+        if self.keeps_modes:
+            return model
+        with self.modes.aside():
+            return model.train(mode == "train")
 
     def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> Ran:
         """Call a model once, and note its state before and after."""

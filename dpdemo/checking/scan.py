@@ -3,6 +3,7 @@
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 
 import torch
@@ -40,6 +41,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
         ),
         parameters=tuple(name for name, _ in core.named_parameters()),
+        classes=tuple(dict.fromkeys(_home(type(module)) for _, module in modules)),
         inputs=tuple(argument_names(core.forward, 8)),
         numbers=tuple(
             (name, value)
@@ -49,6 +51,12 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         ),
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
     )
+
+
+def _home(kind: type) -> tuple[str, str]:
+    """Name a class, and the file that defines it; "" where that is none of the user's."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return kind.__qualname__, file if is_users(file) else ""
 
 
 def _type_of(module: nn.Module) -> str:
@@ -68,7 +76,7 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
         if name not in INTERNAL and not is_pytorchs(name, module):
             place = place_of_attribute(type(module), name)
             for kind, detail in _kinds(name, value, tree, registered, module):
-                yield Held(dot + name, kind, detail, place)
+                yield Held(dot + name, kind, detail, place, _layout(value), _tensors_of(value))
     for hooks in HOOKS:
         for hook in getattr(module, hooks, {}).values():
             if is_users_hook(hook):
@@ -91,7 +99,8 @@ def _kinds(
         if value is not None:
             yield "compiled", ""
         return
-    for step, leaf in flatten(value):
+    for step, kept in flatten(value):
+        leaf = kept() if isinstance(kept, weakref.ReferenceType) else kept
         if isinstance(leaf, torch.Tensor):
             if id(leaf) not in registered or step:
                 yield _tensor(leaf, is_models=id(leaf) in registered)
@@ -108,6 +117,33 @@ def _kinds(
             break
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield "container", f"{type(value).__name__} of {len(value)}"
+
+
+def _layout(value: object) -> str:
+    """Say what a container is and what alone it holds; "" where it is none that PyTorch's own can replace."""
+    if type(value) not in (list, tuple, dict):
+        return ""
+    parts = list(value.values() if isinstance(value, dict) else value)  # type: ignore[call-overload] # these three
+    inner = [part for part in parts if type(part) in (list, tuple)]
+    if inner and inner == parts and not isinstance(value, dict):
+        within = {_layout(part).partition(" of ")[2] for part in inner}
+        return f"lists of {within.pop() if len(within) == 1 else 'others'}"
+    for kind, name in ((nn.Parameter, "parameters"), (torch.Tensor, "tensors"), (nn.Module, "modules")):
+        if parts and all(isinstance(part, kind) for part in parts):
+            are_names = isinstance(value, dict) and all(_is_name(key) for key in value)
+            return f"{'names' if are_names else type(value).__name__} of {name}"
+    return f"{type(value).__name__} of others"
+
+
+def _tensors_of(holder: object) -> tuple[str, ...]:
+    """Name the tensors that an object has as attributes."""
+    parts = getattr(holder, "__dict__", {}) if not isinstance(holder, (nn.Module, torch.Tensor)) else {}
+    return tuple(name for name, part in parts.items() if isinstance(part, torch.Tensor))
+
+
+def _is_name(key: object) -> bool:
+    """Whether a ModuleDict takes a key."""
+    return isinstance(key, str) and bool(key) and "." not in key and not hasattr(nn.ModuleDict, key)
 
 
 def _tensor(leaf: torch.Tensor, *, is_models: bool) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 import linecache
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 
 from dpdemo.checking.registry import is_named
 from dpdemo.reports.check import Finding, Place
@@ -15,7 +17,19 @@ def is_silenced(finding: Finding) -> bool:
     A comment without brackets silences every rule; one with brackets those that it names, by code, by the
     beginning of a code, or by name, as `--ignore` does.
     """
-    return any(_silences(place, finding) for place in (finding.place, finding.set_at) if place is not None)
+    return any(_silences(place, finding) for place in _places(finding))
+
+
+def _places(finding: Finding) -> Iterator[Place]:
+    """List the lines that may ask: of a repair of several lines those that name the attribute."""
+    if finding.set_at is not None:
+        yield finding.set_at
+    if finding.place is None:
+        return
+    name, lines = re.escape(finding.subject.rpartition(".")[2]), finding.own_before.splitlines()
+    naming = [offset for offset, line in enumerate(lines) if name and re.search(rf"\.{name}\b", line)]
+    for offset in naming or [0]:
+        yield replace(finding.place, line=finding.place.line + offset)
 
 
 def _silences(place: Place, finding: Finding) -> bool:

@@ -9,8 +9,9 @@ from torch import nn
 
 from dpdemo.checking.closeness import copy_of, same_numbers
 from dpdemo.checking.evidence import Kind, StateChange
-from dpdemo.checking.lines import names_in, writing
 from dpdemo.checking.places import place_of_attribute
+from dpdemo.checking.source import names_in
+from dpdemo.checking.writes import writing
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -258,18 +258,23 @@ def _run(
         contextlib.redirect_stdout(sink),
     ):
         with loading_torch():
-            from dpdemo.checking.engine import check as run_check
+            from dpdemo.checking.engine import check_found
+            from dpdemo.checking.request import Request
             from dpdemo.models.targets import find_model, work_out_input
             from dpdemo.models.user import find_object
-        with _hinting_at_exec(target):
-            model = find_model(target, _TARGET)
-        given = find_object(inputs, "option `--inputs`") if isinstance(inputs, str) else inputs
-        if given is None:
-            found = work_out_input(model, target, options["batch_size"] or DEFAULT_BATCH_SIZE, _TARGET)
-            given = found and [found]
-            if found and not quiet:
-                print_hint(f"--input {found}, worked out from the first layer")
-        return run_check(model, given, **options, progress=say)
+
+        def find() -> tuple[Any, object]:
+            with _hinting_at_exec(target):
+                model = find_model(target, _TARGET)
+            given: Any = find_object(inputs, "option `--inputs`") if isinstance(inputs, str) else inputs
+            if given is None:
+                found = work_out_input(model, target, options["batch_size"] or DEFAULT_BATCH_SIZE, _TARGET)
+                given = found and [found]
+                if found and not quiet:
+                    print_hint(f"--input {found}, worked out from the first layer")
+            return model, given
+
+        return check_found(find, Request(**options, progress=say))
 
 
 def read_codes(text: str) -> tuple[str, ...]:

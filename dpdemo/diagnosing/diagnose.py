@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
-from dpdemo.checking.engine import check
+from dpdemo.checking.engine import check_found, opened_gpus
+from dpdemo.checking.request import Request
 from dpdemo.config.fields import Config
 from dpdemo.config.inputspec import read_input
 from dpdemo.config.load import make_config
@@ -121,7 +122,8 @@ def _or_why_not(question: str, ask: Callable[[], Answer]) -> Answer:
 
 
 def _checked(case: Case) -> Any:
-    return check(find_model(case.target, _WHERE), list(case.inputs) or None, gpus=case.num_gpus)
+    given = list(case.inputs) or None
+    return check_found(lambda: (find_model(case.target, _WHERE), given), Request(gpus=case.num_gpus))
 
 
 def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:
@@ -129,7 +131,8 @@ def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:
     if case.inputs:
         return replace(case, batch_size=read_input(case.inputs[0]).shape[0]), ()
     size = case.batch_size or DEFAULT_BATCH_SIZE
-    guessed = work_out_input(find_model(case.target, _WHERE), case.target, size, _WHERE)
+    with opened_gpus(case.num_gpus):  # a file may ask for GPUs as it is read
+        guessed = work_out_input(find_model(case.target, _WHERE), case.target, size, _WHERE)
     if guessed is None:
         return replace(case, batch_size=size), ()
     assumed = (f"--input {guessed}, worked out from the first layer",)

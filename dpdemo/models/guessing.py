@@ -30,7 +30,7 @@ def guess_input(model: nn.Module, batch_size: int) -> str | None:
     if _num_required(model) != 1:
         return None
     for shape, kind in _candidates(model):
-        if _runs(model, shape, kind):
+        if _runs(model, shape, kind, on_gpu=False) or _runs(model, shape, kind, on_gpu=True):
             return "x".join(map(str, (batch_size, *shape))) + kind
     return None
 
@@ -72,9 +72,13 @@ def _reads_sequences(model: nn.Module) -> bool:
     return any(isinstance(layer, (nn.TransformerEncoderLayer, nn.RNNBase)) for layer in model.modules())
 
 
-def _runs(model: nn.Module, shape: tuple[int, ...], kind: str) -> bool:
+def _runs(model: nn.Module, shape: tuple[int, ...], kind: str, *, on_gpu: bool) -> bool:
+    """Try a shape where the model is, or on a GPU if there is one: tensors of its own may be there."""
+    if on_gpu and not torch.cuda.is_available():
+        return False
     try:
         twin = copy.deepcopy(model).eval()
+        twin = twin.cuda() if on_gpu else twin
         first = next(
             (one for one in twin.parameters() if one.is_floating_point()), torch.empty(0, device="cpu")
         )

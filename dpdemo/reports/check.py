@@ -7,7 +7,7 @@ its rule says what happens in general, why, and what to do.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -89,12 +89,43 @@ class RulePage:
         return dict(self.page).get(name, "")
 
 
+class _Placed:
+    """What stands at a line of the user's code, if there is one."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        place: Place | None
+
+    @computed
+    def file(self) -> str | None:
+        """The file of the user's code."""
+        return relative(self.place.file) if self.place else None
+
+    @computed
+    def line(self) -> int | None:
+        """The line in it."""
+        return self.place.line if self.place else None
+
+
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Change(_Placed):
+    """A further line that a repair changes: the code as it stands, and what to write in its place.
+
+    In JSON `file` and `line` are null where it is the program's that calls the model.
+    """
+
+    place: Annotated[Place | None, Hidden]
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(_Placed):
     """One cause, the rule that it was found by, and a repair.
 
     `subject` tells it from others of the same rule: two findings that share it are one. In JSON `file` and
-    `line` are null where no line of the model's code stands for it; `seen_in` names the batches.
+    `line` are null where no line of the model's code stands for it; `seen_in` names the batches. A repair
+    that takes more than one change has the others in `also`.
     """
 
     rule: Annotated[RulePage, Hidden]
@@ -105,6 +136,7 @@ class Finding:
     seen_in: tuple[str, ...] = ()
     own_before: Annotated[str, Hidden] = ""
     own_after: Annotated[str, Hidden] = ""
+    also: tuple[Change, ...] = ()
     set_at: Annotated[Place | None, Hidden] = None
     """Where the attribute that it is about is set, if that is another line."""
 
@@ -122,16 +154,6 @@ class Finding:
     def family(self) -> str:
         """The part of DataParallel that the rule is about."""
         return self.rule.family
-
-    @computed
-    def file(self) -> str | None:
-        """The file of the user's code."""
-        return relative(self.place.file) if self.place else None
-
-    @computed
-    def line(self) -> int | None:
-        """The line in it."""
-        return self.place.line if self.place else None
 
     @computed
     def before(self) -> str:

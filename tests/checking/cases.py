@@ -7,7 +7,9 @@ block of virtual GPUs. Its name says what is wrong, or right. Each family of rul
 import cases_gather
 import cases_links
 import cases_loss
+import cases_moved
 import cases_outside
+import cases_places
 import cases_scatter
 import cases_state
 import cases_threads
@@ -16,6 +18,6 @@ from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
-    cases_threads,
+    cases_places, cases_threads, cases_moved,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

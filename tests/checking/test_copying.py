@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from dpdemo.checking.copying import deep_copy
+from dpdemo.checking.copying import ModelSource, deep_copy
 from dpdemo.checking.state import same, snapshot
+from dpdemo.virtual import virtual_gpus
 
 
 class Stated(nn.Linear):
@@ -77,3 +78,39 @@ def test_a_copy_is_the_one_that_python_makes(make):
     mine, theirs = snapshot(twin), snapshot(pythons)
     assert mine.keys() == theirs.keys()
     assert all(same(mine[path].value, theirs[path].value, of_one_model=False) for path in mine)
+
+
+def test_copies_on_a_gpu_are_alike_apart_and_counted():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model[0].weight.note = "kept"
+    source, gpu = ModelSource(model), torch.device("cuda", 1)
+    with virtual_gpus(2) as gpus:
+        source.fresh_on(gpu)  # the first makes one more, of which the others are copies
+        before = gpus.live_bytes(1)
+        one, other = source.fresh_on(gpu), source.fresh_on(gpu)
+        assert gpus.live_bytes(1) - before == 2 * 512 * len(model.state_dict())
+        assert {part.device for part in (*one.parameters(), *one.buffers())} == {gpu}
+        with torch.no_grad():
+            one[0].weight.zero_()
+        assert torch.equal(other[0].weight.cpu(), model[0].weight)
+        assert other[0].weight.note == "kept"
+    assert model[0].weight.device.type == "cpu"
+
+
+def test_a_model_that_is_copied_once_only_is_built_anew():
+    class Once(nn.Linear):
+        def __deepcopy__(self, memo):
+            raise TypeError("no second one")
+
+    built = []
+
+    def build():
+        built.append(Once(2, 3))
+        return built[-1]
+
+    source = ModelSource(build(), build)
+    with virtual_gpus(2):
+        twins = [source.fresh_on(torch.device("cuda", 0)) for _ in range(2)]
+    assert type(twins[0]) is Once
+    assert len({id(one) for one in (built[0], *twins)}) == 3
+    assert torch.equal(twins[1].weight, built[0].weight)

@@ -22,6 +22,7 @@ from dpdemo.checking.merging import merge
 from dpdemo.checking.registry import choose, rules
 from dpdemo.errors import UsageError
 from dpdemo.reports.check import Finding, Place
+from dpdemo.virtual import is_active
 
 
 class Everything(Net):
@@ -75,9 +76,11 @@ def test_a_finding_points_to_the_users_line():
     lines = {
         code: Path(place.file).read_text().splitlines()[place.line - 1] for code, place in places.items()
     }
-    assert "self.steps = 0" in lines["DP301"]
+    assert "self.steps += 1" in lines["DP301"]
     assert "self.scale = " in lines["DP302"]
-    assert "self.mean = self.mean + y" in lines["DP305"]
+    (buffer,) = (finding for finding in report.findings if finding.code == "DP305")
+    assert "self.mean = self.mean + y" in buffer.own_before
+    assert lines["DP305"].strip() == buffer.own_before.splitlines()[0]  # where the repair begins
     assert "def forward(self, x, w)" in lines["DP201"]
 
 
@@ -110,7 +113,7 @@ def test_pytorch_is_as_it_was_afterwards():
     watched = [nn.DataParallel.forward, nn.Module.named_parameters, torch.Tensor.to, torch.zeros]
     check(Linear, x())
     assert watched == [nn.DataParallel.forward, nn.Module.named_parameters, torch.Tensor.to, torch.zeros]
-    assert not torch.cuda.is_available()
+    assert not is_active()
 
 
 def test_two_checks_find_the_same():
@@ -273,7 +276,10 @@ def test_a_check_leaves_no_models_behind():
 
 
 def test_a_clean_model_runs_no_more_often_than_it_must():
-    """Once on one GPU and once in each replica, for each of the four batches: cost is counted, not timed."""
+    """Once on one GPU and once in each replica, for each batch: cost is counted, not timed.
+
+    Nobody asks this model for its mode, so the full batch in evaluation is that in training.
+    """
     calls = []
 
     class Model(Net):
@@ -282,7 +288,7 @@ def test_a_clean_model_runs_no_more_often_than_it_must():
             return self.fc(x)
 
     check(Model, x())
-    assert calls == [8, 2, 2, 2, 2] * 2 + [5, 2, 2, 1] + [3, 1, 1, 1]
+    assert calls == [*(8, 2, 2, 2, 2), *(5, 2, 2, 1), *(3, 1, 1, 1)]
 
 
 class Hooked(nn.Module):
@@ -422,3 +428,13 @@ def test_gradients_of_evaluation_are_taken_where_training_did_not_show_them():
 
     report = check(Model, x(), gpus=2)
     assert "gradients differ" in " ".join(one.message for one in report.findings)
+
+
+def test_a_model_with_a_part_in_dataparallel_is_run_as_it_is_and_that_is_said():
+    def made(inner):
+        return lambda: (nn.Sequential(inner(nn.Linear(4, 4)), nn.Linear(4, 2)), torch.ones(8, 4))
+
+    (said,) = check(made(nn.DataParallel)).assumed
+    assert said.startswith("run as it is, for `0` is in DataParallel already")
+    assert check(made(lambda layer: layer)).assumed == ()
+    assert check(lambda: (nn.DataParallel(nn.Linear(4, 2)), torch.ones(8, 4))).assumed == ()

@@ -254,4 +254,5 @@ def test_losses_that_a_library_reduces_wrongly_at_the_last_batch_are_repaired_at
     (found,) = loss_scale(Evidence(3, no_scan(), (whole, last)))
     assert found.severity == "warning"
     assert "1.50 times those of one GPU at batch 4, 50% off" in found.message
-    assert found.after.startswith("DataLoader(data, batch_size=9, drop_last=True)")
+    assert found.repair is not None
+    assert found.repair.after.startswith("DataLoader(data, batch_size=9, drop_last=True)")

@@ -48,6 +48,10 @@ SILENT = {
 """The rules whose pitfalls raise nothing, at least in some of their triggers."""
 
 
+IN_HOOKS = {"a_closure_keeps_activations_in_a_dict_of_the_model"}
+"""Written by hooks, which a rehearsal leaves out: the hook itself is told of."""
+
+
 def silent(cases):
     return [case for case in cases if case.code in SILENT]
 
@@ -88,7 +92,8 @@ def codes(report, *severities):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", silent(TRIGGERS), ids=str)
 def test_a_script_with_a_silent_pitfall_is_found_out(case):
-    assert case.code in report_on(lambda: script_of(case), case.options.get("gpus", 4)).codes
+    code = "DP310" if case.factory.__name__ in IN_HOOKS else case.code
+    assert code in report_on(lambda: script_of(case), case.options.get("gpus", 4)).codes
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -73,11 +73,11 @@ def models(tmp_path, monkeypatch):
 def test_a_finding_is_printed_with_its_place_cause_and_fix(dpdemo):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--input", "mask=8x3:bool")
     assert done.code == 1
-    assert "error DP301 lost-state  zoo_of_models.py:10" in done.out
+    assert "error DP301 lost-state  zoo_of_models.py:13" in done.out
     assert "`steps` goes from 0 to 1 on one GPU, and stays 0" in done.out
     assert "before self.steps += 1" in " ".join(done.out.split())
     assert done.out.endswith("Counting on 4 virtual GPUs, batch sizes 8, 5, 3: 1 error\n")
-    assert "a print of the users" not in done.out  # a user's prints are kept out of the report
+    assert "\na print of the users" not in done.out  # a user's prints are kept out of the report
 
 
 @pytest.mark.usefixtures("models")
@@ -100,8 +100,11 @@ def test_json_holds_every_finding(dpdemo):
     assert document["schema"] == "dpdemo.check/1"
     assert document["ok"] is False
     (finding,) = document["findings"]
-    assert (finding["code"], finding["file"], finding["line"]) == ("DP301", "zoo_of_models.py", 10)
-    assert finding["after"] == "model.module.steps += 1   # outside, after the call"
+    assert (finding["code"], finding["file"], finding["line"]) == ("DP301", "zoo_of_models.py", 13)
+    assert finding["before"].splitlines()[0] == "self.steps += 1"
+    (around,) = finding["also"]
+    assert (around["file"], around["line"], around["before"]) == (None, None, "result = model(x)")
+    assert around["after"] == "result = model(x)\nmodel.module.steps += 1"
     assert finding["is_example"] is False
 
 
@@ -109,8 +112,8 @@ def test_json_holds_every_finding(dpdemo):
 def test_github_gets_an_annotation_a_finding(dpdemo):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "github")
     first, last = done.out.splitlines()
-    assert first.startswith("::error file=zoo_of_models.py,line=10,title=DP301 lost-state::`steps` goes")
-    assert "%0AInstead of: self.steps += 1" in first
+    assert first.startswith("::error file=zoo_of_models.py,line=13,title=DP301 lost-state::`steps` goes")
+    assert "%0AInstead of:%0Aself.steps += 1%0A" in first
     assert last.endswith("1 error")
 
 
@@ -120,13 +123,13 @@ def test_sarif_has_a_result_and_its_rule(dpdemo):
     (run,) = json.loads(done.out)["runs"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["DP301"]
     place = run["results"][0]["locations"][0]["physicalLocation"]
-    assert place == {"artifactLocation": {"uri": "zoo_of_models.py"}, "region": {"startLine": 10}}
+    assert place == {"artifactLocation": {"uri": "zoo_of_models.py"}, "region": {"startLine": 13}}
 
 
 @pytest.mark.usefixtures("models")
 def test_markdown_has_a_row_a_finding_and_the_fix(dpdemo):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "markdown")
-    assert "| error | DP301 lost-state | zoo\\_of\\_models.py:10 | \\`steps\\` goes" in " ".join(
+    assert "| error | DP301 lost-state | zoo\\_of\\_models.py:13 | \\`steps\\` goes" in " ".join(
         done.out.split()
     )
     assert "```diff\n- self.steps += 1" in done.out
@@ -265,3 +268,28 @@ def test_inputs_that_were_not_given_are_worked_out_and_said(dpdemo):
     done = dpdemo("check", "zoo_of_models:Clean", "--gpus", "2")
     assert (done.code, done.err) == (0, "hint: --input 32x4, worked out from the first layer\n")
     assert "no pitfalls" in done.out
+
+
+ASKS_AS_IT_IS_READ = """
+import torch
+from torch import nn
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+        self.table = torch.ones(4).to(device)
+
+    def forward(self, x):
+        return self.fc(x + self.table)
+"""
+
+
+@pytest.mark.parametrize("words", [["check", "asks.py:Net", "--input", "8x4"], ["doctor", "asks.py:Net"]])
+def test_a_file_that_asks_for_gpus_as_it_is_read_sees_them(tmp_path, words):
+    (tmp_path / "asks.py").write_text(ASKS_AS_IT_IS_READ)
+    done = run([sys.executable, "-m", "dpdemo", *words], cwd=tmp_path)
+    assert "DP302" in done.stdout, done.stdout + done.stderr

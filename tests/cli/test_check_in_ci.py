@@ -81,7 +81,7 @@ def test_junit_has_a_test_case_per_finding_at_its_file_and_line(folder):
     suite = ET.fromstring(done.stdout)  # noqa: S314 - our own output
     assert suite.attrib["failures"] == "1"
     (case,) = suite.findall("testcase")
-    assert (case.get("file"), case.get("line")) == ("net.py", "9")
+    assert (case.get("file"), case.get("line")) == ("net.py", "12")
     assert "steps" in case.find("failure").get("message")
     assert (folder / "found.xml").read_text() == done.stdout
 
@@ -146,7 +146,7 @@ def test_the_actions_step_runs_as_it_is_written_with_paths_from_the_checkouts_ro
         check=False, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert "::error file=models/net.py,line=9,title=DP301" in done.stdout
+    assert "::error file=models/net.py,line=12,title=DP301" in done.stdout
 
 
 def test_exec_takes_rules_and_puts_findings_into_its_report(folder):

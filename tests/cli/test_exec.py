@@ -397,7 +397,7 @@ def test_check_finds_what_a_program_cannot_see_and_the_program_does_not_see_the_
     assert (checked.code, checked.out) == (alone.code, alone.out)
     assert checked.err.startswith(alone.err)  # the split, the bytes and the peaks are the same too
     found = checked.err.removeprefix(alone.err)
-    assert f"error DP301 lost-state  {path}:9" in found
+    assert f"error DP301 lost-state  {path}:15" in found
     assert "`steps` goes from 0 to 1 on one GPU, and stays 0" in " ".join(found.split())
     assert "error DP305 buffer" in found
     assert found.endswith("Net on 4 virtual GPUs, batch sizes 32, 12, 16: 2 errors, 1 note\n")

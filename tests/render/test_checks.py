@@ -1,11 +1,12 @@
 """A check's report, in each of its forms, says what could not be looked at."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from dpdemo.render import drawing_of
-from dpdemo.reports.check import CheckReport, Finding, RulePage
+from dpdemo.reports.check import Change, CheckReport, Finding, Place, RulePage
 
 NOTE = "Net was not compared with one GPU: it cannot be copied"
 REPORT = CheckReport("Net", 4, (), (8,), notes=(NOTE,))
@@ -40,3 +41,36 @@ def test_a_repair_of_several_lines_keeps_them_on_github_and_in_junit():
     text = drawing_of(report).text("github")
     assert "::it is off%0AInstead of: return loss%0Awrite:%0Ax = 1%0Areturn x\n" in text
     assert "Instead of: return loss\nwrite:\nx = 1\nreturn x" in drawing_of(report).text("junit")
+
+
+RULE = RulePage("DP301", "state", "error", "state", (("Why", "replicas"), ("References", "none")))
+IN_THE_MODEL = Change(Place("net.py", 12), "self.mean", "mean")
+IN_THE_PROGRAM = Change(None, "y = model(x)", "y = model(x, mean)")
+WIDE = Finding(RULE, "error", "mean", "it is lost", Place("net.py", 3), own_before="a", own_after="b")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "github", "junit"])
+def test_all_changes_of_a_repair_are_told_in_order_and_where_they_are(form):
+    report = CheckReport("Net", 4, (replace(WIDE, also=(IN_THE_MODEL, IN_THE_PROGRAM)),), (8,))
+    text = drawing_of(report).text(form)
+    told = [
+        "net.py:12",
+        "self.mean",
+        "mean",
+        "where the model is called",
+        "y = model(x)",
+        "y = model(x, mean)",
+    ]
+    at = text.index("it is lost")
+    for part in told:
+        at = text.index(part, at)
+    assert "where the model is called" not in drawing_of(CheckReport("Net", 4, (WIDE,), (8,))).text(form)
+
+
+def test_programs_read_the_further_changes_of_a_repair():
+    report = CheckReport("Net", 4, (replace(WIDE, also=(IN_THE_MODEL, IN_THE_PROGRAM)),), (8,))
+    (finding,) = json.loads(drawing_of(report).text("json"))["findings"]
+    assert finding["also"] == [
+        {"before": "self.mean", "after": "mean", "file": "net.py", "line": 12},
+        {"before": "y = model(x)", "after": "y = model(x, mean)", "file": None, "line": None},
+    ]

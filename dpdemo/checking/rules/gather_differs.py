@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence
-from dpdemo.checking.lines import Own, function_at
 from dpdemo.checking.looking import (
     forward_place,
     from_the_start,
@@ -16,7 +15,9 @@ from dpdemo.checking.looking import (
     shapes_of,
 )
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.results import part_at, returned
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.results import part_at, returned
+from dpdemo.checking.source import function_at
 
 
 @rule("DP404", "none-output", "error")
@@ -44,14 +45,13 @@ def none_output(evidence: Evidence) -> Iterator[Found]:
                 yield Found(
                     path,
                     f"{result_at(path)} is None in replica {where[0]} and not in all{lost}",
-                    own.place if own else forward_place(evidence),
+                    forward_place(evidence),
                     probe,
-                    before=own.before if own else "",
-                    after=own.after if own else "",
+                    repair=own,
                 )
 
 
-def _given_in_all(evidence: Evidence, path: str) -> Own | None:
+def _given_in_all(evidence: Evidence, path: str) -> Repair | None:
     """Write the `if` that alone gives a part of the result a value without its condition."""
     part = part_at(forward_place(evidence), path)
     if part is None or part.path != path or not isinstance(part.node, ast.Name):
@@ -97,15 +97,14 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
             yield Found(
                 "structure",
                 f"replica 0 returns {first}, replica {replica.index} {replica.structure}",
-                own.place if own else forward_place(evidence),
+                forward_place(evidence),
                 probe,
-                before=own.before if own else "",
-                after=own.after if own else "",
+                repair=own,
             )
             break
 
 
-def _made_in_all(evidence: Evidence, call: Call) -> Own | None:
+def _made_in_all(evidence: Evidence, call: Call) -> Repair | None:
     """Write the `if` that makes a key of the result, or the display that holds it, without its condition."""
     paths = [{leaf.path for leaf in replica.output or ()} for replica in call.replicas]
     missing = {path for some in paths for path in some if not all(path in others for others in paths)}
@@ -121,7 +120,7 @@ def _made_in_all(evidence: Evidence, call: Call) -> Own | None:
     return None
 
 
-def _to_the_end(evidence: Evidence) -> Own | None:
+def _to_the_end(evidence: Evidence) -> Repair | None:
     """Write the only `if` that leaves a loop of forward early as one that leaves it in no replica."""
     function = function_at(forward_place(evidence))
     loops = (
@@ -139,7 +138,7 @@ def _to_the_end(evidence: Evidence) -> Own | None:
     return function.whole(of_data[0], "pass   # every replica goes on to the end; choose among them outside")
 
 
-def _stacked(evidence: Evidence, call: Call) -> Own | None:
+def _stacked(evidence: Evidence, call: Call) -> Repair | None:
     """Write a list of what is found in a chunk, tensors of one shape, as one tensor with as many rows."""
     every = [leaf for replica in call.replicas for leaf in replica.output or ()]
     leaves = [leaf for leaf in every if leaf.type != "list"]  # an empty one
@@ -202,14 +201,13 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
                     yield Found(
                         path,
                         f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
-                        own.place if own else forward_place(evidence),
+                        forward_place(evidence),
                         probe,
-                        before=own.before if own else "",
-                        after=f"{own.after}   # as long in each replica" if own else "",
+                        repair=own and own._replace(after=f"{own.after}   # as long in each replica"),
                     )
 
 
-def _not_trimmed(evidence: Evidence, dim: int) -> Own | None:
+def _not_trimmed(evidence: Evidence, dim: int) -> Repair | None:
     """Write forward's only statement that cuts a tensor off on a dimension, and the same without that."""
     function = function_at(forward_place(evidence))
     found: list[tuple[ast.stmt, ast.Subscript, ast.Slice]] = []

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.lines import Own, function_at, in_brackets
 from dpdemo.checking.looking import (
     all_pairs,
     counts_of,
@@ -20,9 +19,12 @@ from dpdemo.checking.looking import (
     shapes_of,
     sizes_text,
 )
-from dpdemo.checking.outside import after_layers
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.results import Rewrite, left_out, part_at, returned
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.outside import after_layers
+from dpdemo.checking.rewriting.results import Rewrite, left_out, part_at, returned
+from dpdemo.checking.source import function_at, in_brackets
+from dpdemo.checking.unregistered import numbers_for_tensors
 from dpdemo.reports.check import Place
 
 
@@ -49,12 +51,11 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
             yield Found(
                 path,
                 f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}",
-                own.place if own else forward_place(evidence),
+                forward_place(evidence),
                 probe,
-                before=own.before if own else "return [...]   # one element for each sample",
-                after=own.after
-                if own
-                else "return torch.cat(rows), counts   # tensors with a row for each sample, or each box",
+                before="return [...]   # one element for each sample",
+                after="return torch.cat(rows), counts   # tensors with a row for each sample, or each box",
+                repair=own,
             )
 
 
@@ -63,7 +64,7 @@ def _is_of_texts(path: str, probe: Probe) -> bool:
     return all(leaf.type == "str" for leaf in probe.single.output if leaf.path.startswith(f"{path}["))
 
 
-def _list_repair(path: str, probe: Probe, evidence: Evidence) -> Own | None:
+def _list_repair(path: str, probe: Probe, evidence: Evidence) -> Repair | None:
     """Write a list of tensors, or of dicts of them, as tensors that gather joins, with the counts beside."""
     part = part_at(forward_place(evidence), path)
     shapes: dict[str, list[tuple[int, ...] | None]] = {}
@@ -136,12 +137,11 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                         pair,
                         f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
                         f"along dimension {call.dim}",
-                        own.place if own else forward_place(evidence),
+                        forward_place(evidence),
                         probe,
-                        before=own.before if own else f"return ...   # {result_at(path)}: {whole}",
-                        after=f"{own.after}   # and back outside"
-                        if own
-                        else f"return ...   # {turn} of it, and back outside",
+                        before=f"return ...   # {result_at(path)}: {whole}",
+                        after=f"return ...   # {turn} of it, and back outside",
+                        repair=own and own._replace(after=f"{own.after}   # and back outside"),
                     )
 
 
@@ -197,7 +197,7 @@ def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim:
     return parent if parent and all(is_batch(shape, dim, rows) for shape in inside) else path
 
 
-def _states_of_a_call(probe: Probe, evidence: Evidence, dim: int, turn: str) -> Own | None:
+def _states_of_a_call(probe: Probe, evidence: Evidence, dim: int, turn: str) -> Repair | None:
     """Write `return self.rnn(x)` in two lines, the second with each state turned."""
     part = part_at(forward_place(evidence), "")
     if part is None or not isinstance(part.node, ast.Call) or not isinstance(part.statement, ast.Return):
@@ -260,10 +260,11 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 path,
                 f"{result_at(path)} of shape {whole} has no batch dimension: each of the {len(shapes)} "
                 f"replicas returns it, and together they come back as {after}",
-                own.place if own else forward_place(evidence),
+                forward_place(evidence),
                 probe,
-                before=own.before if own else f"return ...   # {result_at(path)}: {whole}",
-                after=own.after if own else f"return ...   # {_WITHOUT_IT}",
+                before=f"return ...   # {result_at(path)}: {whole}",
+                after=f"return ...   # {_WITHOUT_IT}",
+                repair=own,
             )
 
 
@@ -292,7 +293,7 @@ def gather_failed(evidence: Evidence) -> Iterator[Found]:
     Seen by: an exception while results are gathered.
     References: torch/nn/parallel/scatter_gather.py, gather_map
     """
-    for probe, _, error in gather_failures(evidence):
-        if any(all_pairs(probe)):
-            continue  # that is DP502
+    for probe, call, error in gather_failures(evidence):
+        if any(all_pairs(probe)) or any(numbers_for_tensors(probe, call)):
+            continue  # that is DP502, or DP308
         yield Found(error.message, f"the results cannot be gathered: {error}", forward_place(evidence), probe)

@@ -4,8 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Evidence, Leaf, Probe
-from dpdemo.checking.lines import Own, in_brackets
+from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
 from dpdemo.checking.looking import (
     call_of,
     forward_place,
@@ -16,7 +15,12 @@ from dpdemo.checking.looking import (
     vectors,
 )
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.results import Part, Rewrite, left_out, part_at, returned, whole_return
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.forwards import forward_of, stored
+from dpdemo.checking.rewriting.outside import end_outside
+from dpdemo.checking.rewriting.results import Part, Rewrite, left_out, part_at, returned, whole_return
+from dpdemo.checking.source import in_brackets
+from dpdemo.checking.unregistered import numbers_for_tensors
 from dpdemo.reports.check import Place
 
 
@@ -54,8 +58,8 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 forward_place(evidence),
                 probe,
                 None,
-                f"{subject} = {given}{paths[0]}",
-                f"{subject} = {given}{paths[0]}.{_reduction(probe, paths[0], summed)}()"
+                f"{given}{paths[0]}",
+                f"{given}{paths[0]}.{_reduction(probe, paths[0], summed)}"
                 + "   # but see DP501" * (subject == "loss"),
             )
     for probe, call, error in gather_failures(evidence):
@@ -71,8 +75,10 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
 
 def _reduction(probe: Probe, path: str, summed: set[str]) -> str:
     """Name what makes one number of the replicas': of counts the sum, of averages the mean."""
-    kind = next((leaf.dtype for leaf in probe.single.output if leaf.path == path), "")
-    return "sum" if path in summed or "int" in kind else "mean"
+    number = next((leaf for leaf in probe.single.output if leaf.path == path), None)
+    is_count = number is not None and "int" in number.dtype
+    name = "sum" if path in summed or is_count else "mean"
+    return f"{name}(0, keepdim=True)" if number is not None and number.shape else f"{name}()"
 
 
 def _is_reduced(probe: Probe) -> bool:
@@ -97,10 +103,15 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
         is_compared = probe.comparison.values_equal is not None or probe.single.used_random
         if call.gathered is not None and is_compared:
             continue  # it was joined: whether rightly, the numbers say, if need be those in evaluation
+        sums = set(numbers_for_tensors(probe, call))  # of no parameters: that is DP308
         odd = [
-            leaf for leaf in call.replicas[0].output or () if not leaf.is_tensor and leaf.type not in allowed
+            leaf
+            for leaf in call.replicas[0].output or ()
+            if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in sums
         ]
-        for leaves, (place, before, after) in _type_repairs(odd, evidence):
+        whole = _made_outside(odd, evidence, probe.call) if odd else None
+        repairs = [(odd, whole)] if whole else _type_repairs(odd, evidence)
+        for leaves, repair in repairs:
             names = " and ".join(result_at(leaf.path) for leaf in leaves[:3]) + " and more" * (
                 len(leaves) > 3
             )
@@ -109,19 +120,29 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
             yield Found(
                 leaves[0].path,
                 f"{names} {verb} of type {kinds}, which gather cannot join",
-                place,
+                forward_place(evidence),
                 probe,
-                None,
-                before,
-                after,
+                repair=repair,
             )
 
 
+def _made_outside(leaves: list[Leaf], evidence: Evidence, call: Call | None) -> Repair | None:
+    """Write forward's end, from what it makes these parts of its result of, as it is written outside."""
+    forward = forward_of(evidence, call)
+    parts = [part_at(forward_place(evidence), leaf.path) for leaf in leaves]
+    if forward is None or not leaves or not all(parts):
+        return None
+    statements = [part.statement for part in parts if part]
+    names = {part.node.id for part in parts if part and isinstance(part.node, ast.Name)}
+    statements += [one for one in forward.body if names & stored(one)]
+    first = min(statements, key=lambda one: one.lineno)
+    return end_outside(forward, first) or end_outside(forward, forward.body[-1])
+
+
 _KNOWN_OUTSIDE = "without it, which is known outside"
-_Repair = tuple[Place | None, str, str]
 
 
-def _type_repairs(leaves: list[Leaf], evidence: Evidence) -> Iterator[tuple[list[Leaf], _Repair]]:
+def _type_repairs(leaves: list[Leaf], evidence: Evidence) -> Iterator[tuple[list[Leaf], Repair]]:
     """Write parts of a result as they are, and as tensors or a dict that gather can join; each line once."""
     place = forward_place(evidence)
     given = (*evidence.scan.inputs, "x")[0]
@@ -140,11 +161,11 @@ def _type_repairs(leaves: list[Leaf], evidence: Evidence) -> Iterator[tuple[list
         elif part is not None and part.path and left_out(place, part.path):
             dropped.setdefault(part.path, []).append(leaf)
         else:
-            yield [leaf], (place, *_type_example(leaf))
+            yield [leaf], Repair(place, *_type_example(leaf))
     yield from _left_out_together(place, dropped, lines)
     for path, inside in dropped.items():
         if own := left_out(place, path):
-            yield inside, (own.place, own.before, f"{own.after}   # {_KNOWN_OUTSIDE}")
+            yield inside, own._replace(after=f"{own.after}   # {_KNOWN_OUTSIDE}")
     for statement, found in lines.items():
         own = found[0][1].function.own(statement, *((part.node, text) for _, part, text in found))
         yield [leaf for leaf, _, _ in found], own
@@ -154,7 +175,7 @@ def _left_out_together(
     place: Place | None,
     dropped: dict[str, list[Leaf]],
     lines: dict[ast.stmt, list[tuple[Leaf, Part, str]]],
-) -> Iterator[tuple[list[Leaf], _Repair]]:
+) -> Iterator[tuple[list[Leaf], Repair]]:
     """Write a display without all that is known outside, and take that off both lists."""
     if not dropped or len(lines) > 1 or len({path.rpartition("[")[0] for path in dropped}) != 1:
         return
@@ -164,7 +185,7 @@ def _left_out_together(
     own = left_out(place, *every) if len(every) > 1 else None
     if own is not None:
         leaves = [leaf for inside in every.values() for leaf in inside]
-        yield leaves, (own.place, own.before, f"{own.after}   # {_KNOWN_OUTSIDE}")
+        yield leaves, own._replace(after=f"{own.after}   # {_KNOWN_OUTSIDE}")
         dropped.clear()
         lines.clear()
 
@@ -192,7 +213,7 @@ def _names_inside(leaf: Leaf) -> list[str]:
     return list(dict.fromkeys(re.split(r"[ .\\[]", inside, maxsplit=1)[0] for inside in leaf.tensors_inside))
 
 
-def _fields_of(forward: Place | None, leaf: Leaf) -> Own | None:
+def _fields_of(forward: Place | None, leaf: Leaf) -> Repair | None:
     """Write forward's return of an object as one of a dict with its tensors."""
     names = _names_inside(leaf)
     end = whole_return(forward)
@@ -239,16 +260,16 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = _list_of_texts(leaf.path, call.replicas[0].output or ())
                 part = part_at(forward_place(evidence), leaf.path)
-                own = left_out(forward_place(evidence), part.path) if part else None
+                own = _made_outside([leaf], evidence, probe.call)
+                own = own or (left_out(forward_place(evidence), part.path) if part else None)
                 yield Found(
-                    re.sub(r"\[\d+\]", "[i]", path),  # told once for all elements of a list
+                    re.sub(r"\[\d+\]", "[i]", path),
                     f"{result_at(path)} is the text {leaf.text[:20]!r}{became}",
-                    own.place if own else forward_place(evidence),
+                    forward_place(evidence),
                     probe,
-                    before=own.before if own else f"return ...   # with a text in {path or 'it'}",
-                    after=own.after
-                    if own
-                    else "return ...   # without it; keep texts outside, where they are known",
+                    before=f"return ...   # with a text in {path or 'it'}",
+                    after="return ...   # without it; keep texts outside, where they are known",
+                    repair=own,
                 )
 
 
@@ -278,10 +299,11 @@ def cpu_output(evidence: Evidence) -> Iterator[Found]:
                 yield Found(
                     leaf.path,
                     f"{result_at(leaf.path)} is on the CPU",
-                    own.place if own else forward_place(evidence),
+                    forward_place(evidence),
                     probe,
-                    before=own.before if own else "return y.cpu()   # in forward",
-                    after=own.after if own else f"{call_of(call)}{leaf.path}.cpu()   # after the call",
+                    before="return y.cpu()   # in forward",
+                    after=f"{call_of(call)}{leaf.path}.cpu()   # after the call",
+                    repair=own,
                 )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
-from dpdemo.checking.lines import Own, function_at
 from dpdemo.checking.looking import (
     all_pairs,
     call_of,
@@ -18,10 +17,14 @@ from dpdemo.checking.looking import (
     sizes_text,
     vectors,
 )
-from dpdemo.checking.outside import after_layers, before_layers, from_mixing
-from dpdemo.checking.reductions import sum_and_count
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.results import part_at
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.aftercall import change_outside, lost_in
+from dpdemo.checking.rewriting.outside import after_layers, before_layers, from_mixing
+from dpdemo.checking.rewriting.reductions import sum_and_count
+from dpdemo.checking.rewriting.results import part_at
+from dpdemo.checking.rewriting.shared import globals_outside
+from dpdemo.checking.source import function_at
 from dpdemo.reports.check import SEVERITIES, Place, Severity
 
 
@@ -49,8 +52,8 @@ def loss_scale(evidence: Evidence) -> Iterator[Found]:
     for probe, problem in real[:1]:
         others = [f"batch {one.batch_size}" for one, _ in real if one.batch_size != probe.batch_size]
         more = f" (so at {', '.join(dict.fromkeys(others))})" if others else ""
-        place, before, after = _loss_repair(evidence, probe, problem)
-        yield Found("loss", problem.what + more, place, probe, problem.severity, before, after)
+        repair = _loss_repair(evidence, probe, problem)
+        yield Found("loss", problem.what + more, repair.place, probe, problem.severity, repair=repair)
 
 
 @dataclass(frozen=True)
@@ -142,17 +145,18 @@ def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
     return None
 
 
-def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> tuple[Place | None, str, str]:
+def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
     """Write the line that reduces the losses, or forward's end with the loss in two sums or outside."""
     given = call_of(probe.call) if probe.call else "model(x, y)"
     part, forward = probe.comparison.loss_path or "", forward_place(evidence)
     fullest = max(one.batch_size for one in evidence.probes)
     if problem.is_librarys and probe.batch_size < fullest:  # neither line is the user's
         loader = f"DataLoader(data, batch_size={fullest}"
-        return None, f"{loader})", f"{loader}, drop_last=True)   # of a Trainer: dataloader_drop_last=True"
+        after = f"{loader}, drop_last=True)   # of a Trainer: dataloader_drop_last=True"
+        return Repair(None, f"{loader})", after)
     before = f"loss = {given}{part}.mean()"
     if problem.is_right_summed:
-        return forward, before, f"loss = {given}{part}.sum()"
+        return Repair(forward, before, f"loss = {given}{part}.sum()")
     is_sum = probe.comparison.loss is None or probe.comparison.loss.is_sum
     own = sum_and_count(forward, part, given) if is_sum else None
     own = own or after_layers(evidence, probe.call, "result" if part else "loss")
@@ -160,9 +164,9 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> tuple[P
         return own
     if not is_sum:
         features = f"features = {given}; loss = criterion(features)"
-        return forward, before, f"{features}   # forward returns what the loss is computed from"
+        return Repair(forward, before, f"{features}   # forward returns what the loss is computed from")
     after = f"total, count = {given}; loss = total.sum() / count.sum()   # forward returns both"
-    return forward, before, f"{after}, of shape (1,) each"
+    return Repair(forward, before, f"{after}, of shape (1,) each")
 
 
 @rule("DP502", "cross-sample", "error", unless=("DP201", "DP205", "DP207", "DP216"))
@@ -187,14 +191,11 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
                 "pairs",
                 f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
                 "replica compares those of its chunk",
-                own.place if own else forward_place(evidence),
+                forward_place(evidence),
                 probe,
-                before=own.before
-                if own
-                else "return a @ b.T                # in forward, the features of a chunk",
-                after=own.after
-                if own
-                else "a, b = model(...); a @ b.T    # forward returns the features; compare them outside",
+                before="return a @ b.T                # in forward, the features of a chunk",
+                after="a, b = model(...); a @ b.T    # forward returns the features; compare them outside",
+                repair=own,
             )
         comparison = probe.comparison
         if comparison.values_equal is not False or not comparison.equals_chunkwise or comparison.blamed:
@@ -205,19 +206,22 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             continue
         ways = (after_layers, before_layers, from_mixing)
         own = next((own for way in ways if (own := way(evidence, probe.call)) is not None), None)
+        lost = lost_in(probe) if own is None else []  # forward may read what it has just written of the batch
+        own = own or next(
+            (its for one in lost if (its := change_outside(one, evidence, probe.call, lost))), None
+        )
         yield Found(
             comparison.differing or "result",
             f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
             "from one "
             f"GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone",
-            own.place if own else forward_place(evidence),
+            forward_place(evidence),
             probe,
-            before=own.before if own else "",
-            after=own.after if own else "",
+            repair=own,
         )
 
 
-def _features(forward: Place | None) -> Own | None:
+def _features(forward: Place | None) -> Repair | None:
     """Write forward's return with the factors of its only product in place of what is made of it."""
     whole = part_at(forward, "")
     function = function_at(forward)
@@ -296,21 +300,22 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
         if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
             what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
-            yield Found("values", what, forward_place(evidence), probe)
+            own = globals_outside(evidence, probe.call)
+            yield Found("values", what, forward_place(evidence), probe, repair=own)
         elif is_off(probe):
             yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
         elif comparison.values_equal is None and _has_another_shape(probe):
             what = f"{_result(comparison.differing)} has another shape than on one GPU"
             repair = _without_a_number(probe, evidence)
-            yield Found("shape", what, forward_place(evidence), probe, None, *repair)
+            yield Found("shape", what, forward_place(evidence), probe, repair=repair)
 
 
-def _without_a_number(probe: Probe, evidence: Evidence) -> tuple[str, str]:
+def _without_a_number(probe: Probe, evidence: Evidence) -> Repair | None:
     """Write forward's line that names the size of the batch, and the same for any size."""
     function = function_at(forward_place(evidence))
     for statement in function.statements() if function else ():
         code = function.text(statement) if function else ""
         after = for_any_rows(code, probe, evidence)
-        if after and "\n" not in code:
-            return code, after
-    return "", ""
+        if function and after and "\n" not in code:
+            return function.whole(statement, after)
+    return None

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from dpdemo.checking.evidence import Evidence, Probe, Raised
 from dpdemo.checking.looking import crossed_devices, failures, for_any_rows, reads_state
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.repair import repair_of
+from dpdemo.checking.rewriting.outer import kept_on_the_context, moved_to_the_replica
+from dpdemo.checking.unregistered import comes_of_no_parameters
+from dpdemo.checking.writes import lines_leading_to
+from dpdemo.reports.check import Change
 
 _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
     "(value|spatial)|deepcopy protocol|"
-    "cannot be empty|requires_grad flags of leaf|"
-    "requires non-empty inputs|Broadcast(Backward)? is a view and|"
+    "requires_grad flags of leaf|Broadcast(Backward)? is a view and|"
     "batch_sizes should always|hx should|1D CPU int64"
 )
 _AGAIN = "backward through the graph a second time"
@@ -19,7 +23,7 @@ _AGAIN = "backward through the graph a second time"
 
 
 @rule("DP390", "replica-raised", "error",
-      unless=("DP106", "DP201", "DP205", "DP207", "DP212", "DP214", "DP216", "DP309", "DP311",
+      unless=("DP106", "DP201", "DP205", "DP207", "DP209", "DP212", "DP214", "DP216", "DP309", "DP311",
               "DP317"))  # fmt: skip
 def replica_raised(evidence: Evidence) -> Iterator[Found]:
     """Forward fails in a replica and not on one GPU, for a reason that no other rule knows.
@@ -32,23 +36,29 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     References: torch/nn/parallel/parallel_apply.py
     """
     for probe, error in failures(evidence):
-        is_known = error.type == "StopIteration" or re.search(_KNOWN, error.message)
+        is_known = comes_of_no_parameters(error, probe.call) or re.search(_KNOWN, error.message)
         if error.stage == "replica" and error.replica is not None and not is_known and not reads_state(error):
-            before, after = _raised_repair(error, probe, evidence)
             what = f"replica {error.replica} raises {error}"
-            yield Found(str(error.place), what, error.place, probe, None, before, after)
+            repair = repair_of(_raised_repair(error, probe, evidence))
+            yield Found(str(error.place), what, error.place, probe, repair=repair)
 
 
-def _raised_repair(error: Raised, probe: Probe, evidence: Evidence) -> tuple[str, str]:
-    """Write the line that raised, and what it must do without: the whole batch."""
+def _raised_repair(error: Raised, probe: Probe, evidence: Evidence) -> tuple[Change, ...]:
+    """Write the line that raised, or one that it rests on, without what only the whole batch has."""
     code = error.place.code if error.place else ""
     rows = max(probe.split.sizes(), default=0) if probe.split else 0
-    if not code or not rows:
-        return "", ""
-    after = "" if code.startswith("assert") else for_any_rows(code, probe, evidence)
+    if error.place is None or not code:
+        return ()
+    after = "" if code.startswith("assert") else for_any_rows(code, probe, evidence, error.place.file)
     if after:
-        return code, after
-    return code, f"...   # the same for any number of rows: a chunk has {rows} of {probe.batch_size}"
+        return (Change(error.place, code, after),)
+    for own in lines_leading_to(error.place):
+        after = for_any_rows(own.before, probe, evidence, error.place.file)
+        if after:
+            return (Change(own.place, own.before, after),)
+    of_rows = f", of which a chunk has {rows}" if rows else ""
+    told = f"...   # no line can be told: the same for any number of rows{of_rows}"
+    return (Change(error.place, code, told),)
 
 
 @rule("DP391", "two-devices", "error",
@@ -65,10 +75,12 @@ def two_devices(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in crossed_devices(evidence):
         code = error.place.code if error.place else ""
-        after = "...   # each tensor that is no input: .to(x.device) where it is used" if code else ""
-        yield Found(
-            str(error.place), f"replica {error.replica}: {error}", error.place, probe, None, code, after
-        )
+        changes = moved_to_the_replica(error, probe.call, evidence)
+        if not changes and error.place is not None and code:
+            told = "...   # no line can be told: each tensor that is no input .to(x.device), where it is used"
+            changes = (Change(error.place, code, told),)
+        what = f"replica {error.replica}: {error}"
+        yield Found(str(error.place), what, probe=probe, place=error.place, repair=repair_of(changes))
 
 
 @rule("DP392", "backward-raised", "error")
@@ -87,6 +99,9 @@ def backward_raised(evidence: Evidence) -> Iterator[Found]:
         if error is None or _AGAIN in error.message:
             continue
         code = error.place.code if error.place else ""
-        after = "...   # of what forward left on `ctx` or in its graph, its replica's own" if code else ""
+        changes = kept_on_the_context(error.place)
+        if not changes and error.place is not None and code:
+            told = "...   # no line can be told: of what forward left behind, its replica's own"
+            changes = (Change(error.place, code, told),)
         what = f"backward raises {error}, and not on one GPU"
-        yield Found(str(error.place), what, error.place, probe, None, code, after)
+        yield Found(str(error.place), what, probe=probe, place=error.place, repair=repair_of(changes))

@@ -4,17 +4,19 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Held, Probe, Raised
-from dpdemo.checking.hooking import is_harmless, kept_by_gpu
-from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
+from dpdemo.checking.looking import call_of, crossed_devices, failures, forward_place, is_off
 from dpdemo.checking.places import source_around
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.ties import (
+from dpdemo.checking.repair import repair_of
+from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu
+from dpdemo.checking.rewriting.ties import (
     buffer_repair,
     device_repair,
     forward_repair,
     module_repair,
     moved_where_used,
 )
+from dpdemo.checking.source import attribute_of
 from dpdemo.reports.check import Place
 
 
@@ -55,24 +57,26 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     """
     held = tuple(one for one in evidence.scan.of_kind("tensor") if "on cuda" in one.detail)
     for one, place, probe, is_named in _suspects(evidence, held):
+        moved = moved_where_used(one, place, evidence)
+        changes = moved if moved is not None else buffer_repair(one)
         yield Found(
             one.path,
             f"`{one.path}` is {one.detail}, and neither parameter nor buffer: replicas on other GPUs use "
             "that very tensor" + ("" if is_named else " too"),
-            place if "` of a " in one.detail else one.place or place,
-            probe,
-            None if is_named else "warning",
-            *(moved_where_used(one, place, evidence) or buffer_repair(one)),
+            probe=probe,
+            severity=None if is_named else "warning",
+            place=place if moved is not None else one.place or place,
+            repair=repair_of(changes),
         )
     for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
         yield Found(
             one.path,
             f"`{one.path}` holds a parameter or buffer of the model, {one.detail}: in every replica it is "
             "the original's, on GPU 0",
-            one.place or place,
-            probe,
-            None if is_named else "warning",
-            *buffer_repair(one),
+            probe=probe,
+            severity=None if is_named else "warning",
+            place=one.place or place,
+            repair=repair_of(buffer_repair(one)),
         )
 
 
@@ -124,11 +128,15 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     """
     for path, kind in evidence.scan.module_types:
         if kind == "OptimizedModule":
-            yield Found(
-                path, f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
-            )
+            what = f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
+            part = attribute_of(path, "model") if path else "model"
+            plain = f"{part} = {part}._orig_mod   # before nn.DataParallel(model)"
+            yield Found(path, what, before=f"{part}   # as torch.compile made it", after=plain)
     for one in evidence.scan.of_kind("compiled"):
-        yield Found(one.path, f"`{one.path}`: a compiled forward is the original's in every replica")
+        part = attribute_of(one.path, "model").rpartition(".")[0]
+        what = f"`{one.path}`: a compiled forward is the original's in every replica"
+        plain = f"{part}._compiled_call_impl = None   # before nn.DataParallel(model)"
+        yield Found(one.path, what, before=f"{part}.compile()", after=plain)
     held = tuple(one for kind in _TIES for one in evidence.scan.of_kind(kind))
     for one, place, probe, is_named in _suspects(evidence, held):
         what = one.detail if one.kind == "callable" else f"a list or attribute with a {one.detail}"
@@ -138,10 +146,10 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             one.path,
             f"`{one.path}` is {what}: in every replica it is the original's, on GPU 0",
-            own.place if own else one.place or place,
-            probe,
-            None if is_named or shadows else "warning",
-            *((own.before, own.after) if own else module_repair(one)),
+            probe=probe,
+            severity=None if is_named or shadows else "warning",
+            place=one.place or place,
+            repair=own or repair_of(module_repair(one, evidence)),
         )
 
 
@@ -159,15 +167,17 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#42478, antoinebrl/torchextractor#1
     """
     is_wrong = any(is_off(probe) for probe in evidence.probes)  # what the hook keeps is part of the result
+    raised = {str(error.place) for _, error in failures(evidence)}
     for held in evidence.scan.of_kind("hook"):
+        changes = kept_by_gpu(held.place, evidence)
+        is_read = any(str(one.place) in raised for one in changes)  # by a replica, which has none of it
         yield Found(
             held.path + held.detail,
             f"the hook `{held.detail.rpartition('.')[2]}` on `{held.path}` runs {evidence.num_gpus} times "
             "a call, with a chunk each time",
-            own.place if (own := kept_by_gpu(held.place)) else held.place,
-            severity="error" if is_wrong else "info" if is_harmless(held.place) else None,
-            before=own.before if own else "",
-            after=own.after if own else "",
+            severity="error" if is_wrong or is_read else "info" if is_harmless(held.place) else None,
+            place=held.place,
+            repair=repair_of(changes),
         )
 
 
@@ -203,5 +213,5 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
             probe,
             None if is_wrong else "info",
             "model = nn.DataParallel(model)",
-            f"{given}; model = nn.DataParallel(model)   # one plain call first",
+            f"{given}   # one plain call first\nmodel = nn.DataParallel(model)",
         )

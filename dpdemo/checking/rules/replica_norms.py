@@ -3,11 +3,11 @@
 import ast
 from collections.abc import Iterator
 
-from dpdemo.checking.aftercall import changes_of
 from dpdemo.checking.evidence import Evidence, Probe
-from dpdemo.checking.lines import tree_of
 from dpdemo.checking.looking import STATISTICS, forward_place
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.rewriting.aftercall import changes_of
+from dpdemo.checking.source import tree_of
 from dpdemo.reports.check import Place
 
 

@@ -1,21 +1,25 @@
 """What replicas have in place of parameters: DP308, DP312, DP314."""
 
+import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from dpdemo.checking.aftercall import line_outside
 from dpdemo.checking.derivatives import without_copy
-from dpdemo.checking.evidence import Evidence, Probe, Raised
-from dpdemo.checking.lines import attribute_of, function_at
-from dpdemo.checking.looking import failures, parameters_at, reads_state
+from dpdemo.checking.evidence import Call, Event, Evidence, Probe, Raised
+from dpdemo.checking.looking import failures, reads_state
 from dpdemo.checking.registry import Found, rule
-from dpdemo.reports.check import Place
-
-_FEW = 8
-"""So many parameters can be written out."""
-
-# the words of 2.13, and of 2.11
-_NO_INPUTS = r"argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
+from dpdemo.checking.repair import Repair, repair_of
+from dpdemo.checking.rewriting.aftercall import line_outside
+from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.parameters import with_replicas_own, without_state
+from dpdemo.checking.source import tree_of
+from dpdemo.checking.unregistered import (
+    comes_of_no_parameters,
+    numbers_for_tensors,
+    questions_for_parameters,
+)
+from dpdemo.reports.check import Change
 
 
 @rule("DP308", "empty-parameters", "error")
@@ -36,95 +40,47 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         failed = [replica.raised for replica in call.replicas if replica.raised is not None]
         for error in failed:
             if reads_state(error) and error.place is not None:
-                yield Found(
-                    str(error.place),
-                    f"`state_dict()` has no parameters in replicas: {error}",
-                    error.place,
-                    probe,
-                    None,
-                    *_state_repair(error.place),
-                )
-        raised = any(
-            error.type == "StopIteration" or re.search(_NO_INPUTS, error.message) for error in failed
-        )
-        if not raised and not _is_off(probe) and not probe.single.writes_parameters:
+                what = f"`state_dict()` has no parameters in replicas: {error}"
+                yield Found(str(error.place), what, error.place, probe, None, *without_state(error.place))
+        asked = questions_for_parameters(call)
+        raised = next((error for error in failed if comes_of_no_parameters(error, call)), None)
+        is_off = _is_off(probe) or any(numbers_for_tensors(probe, call))
+        if raised is None and not is_off and not probe.single.writes_parameters:
             continue
         result = "results or gradients differ from those of one GPU"
-        if not _is_off(probe):
+        if not is_off:
             result = "what forward writes to them on one GPU, it writes to none here"
-        asked = [event for event in call.events if event.kind in ("named_parameters", "requires_grad_")]
         by_name = [event for event in asked if event.place and "parameters(" in event.place.code]
         for event in by_name or asked:  # what is made of them goes through them again
-            is_loop = event.place is not None and re.match(r"for .* in .*parameters\(\)", event.place.code)
-            own = line_outside(event.place, evidence, call) if is_loop else None
-            yield Found(
-                str(event.place),
-                f"`{event.detail}.parameters()` is empty in replicas: {failed[0] if raised else result}",
-                own.place if own else event.place,
-                probe,
-                None,
-                *(own[1:] if own else _parameter_repair(event.place, evidence)),
-            )
+            before, after, own = _repair(event, evidence, call)
+            what = f"`{event.detail}.parameters()` is empty in replicas: {raised or result}"
+            yield Found(str(event.place), what, event.place, probe, None, before, after, repair=own)
 
 
-def _state_repair(place: Place) -> tuple[str, str]:
-    """Write a line that looks a parameter up in a state_dict, and one that reads the attribute."""
-    found = re.search(r"(self[\w.\[\]]*)\.state_dict\(\)\[[\"']([\w.]+)[\"']\]", place.code)
-    return (place.code, place.code.replace(found[0], attribute_of(found[2], found[1]))) if found else ("", "")
-
-
-def _parameter_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
-    """Write a line that asks for parameters, and one that asks for what replicas have."""
-    code = place.code if place else ""
-    if not code:
-        return "", ""
-    given = (*evidence.scan.inputs, "x")[0]
-    first = re.search(r"next\((?:iter\()?([a-z]\w*(?:\.\w+|\[\d+\])*?)\.parameters\(\)\)?\)", code)
-    if first:
-        me, _, owner = re.sub(r"\[(\d+)\]", r".\1", first[1]).partition(".")
-        known = [
-            name for name in parameters_at(place, evidence) if name.startswith(f"{owner}." if owner else "")
-        ]
-        function = function_at(place)
-        if f"{first[0]}.device" in code and function is not None and given in function.arguments():
-            return code, code.replace(f"{first[0]}.device", f"{given}.device")
-        return code, code.replace(first[0], attribute_of(known[0], me) if known else f"{first[1]}.weight")
-    named = re.search(r"dict\((self[\w.\[\]]*)\.named_parameters\(\)\)", code)
-    if named:
-        _, _, owner = re.sub(r"\[(\d+)\]", r".\1", named[1]).partition(".")
-        dot = f"{owner}." if owner else ""
-        inside = [name for name in parameters_at(place, evidence) if name.startswith(dot)]
-        names = [name.removeprefix(dot) for name in inside]
-        if 0 < len(names) <= _FEW:
-            items = ", ".join(f'"{name}": {attribute_of(name, named[1])}' for name in names)
-            return code, code.replace(named[0], f"{{{items}}}")
-    if "grad(" in code:
-        few = (
-            evidence.scan.parameters
-            if len(evidence.scan.parameters) <= _FEW
-            else (*evidence.scan.parameters[:1],)
-        )
-        listed = ", ".join(attribute_of(name) for name in few) + ("" if len(few) > 1 else ", ...")
-        return code, re.sub(r"(?:list|tuple)?\(?self\.parameters\(\)\)?", f"[{listed}]", code)
-    gone_through = re.search(r"\bin (self[\w.\[\]]*)\.parameters\(\)", code)
-    names = _parameters_of(gone_through[1], place, evidence) if gone_through else []
-    outside = re.sub(r"\bself\b", "model.module", code)
-    after = f"{outside}   # outside, after the call"
-    if gone_through and 0 < len(names) <= _FEW:
-        after = code.replace(f"{gone_through[1]}.parameters()", f"[{', '.join(map(attribute_of, names))}]")
-    return code, after
-
-
-def _parameters_of(owner: str, place: Place | None, evidence: Evidence) -> list[str]:
-    """List the parameters of `self.layer`, as the module names them whose method a line stands in."""
-    _, _, path = re.sub(r"\[(\d+)\]", r".\1", owner).partition(".")
-    return [name for name in parameters_at(place, evidence) if name.startswith(f"{path}." if path else "")]
+def _repair(event: Event, evidence: Evidence, call: Call) -> tuple[str, str, Repair | None]:
+    """Write the line that asks for parameters, and what to write for it, here or around the call."""
+    place = event.place
+    if place is None:
+        return "", "", None
+    is_loop = re.match(r"for .* in .*parameters\(\)", place.code) is not None
+    if is_loop:
+        own = line_outside(place, evidence, call)
+        if own is not None:
+            return own.before, own.after, own
+    # two models' are gone through to write to one of them: that is lost, however a replica reads them
+    if is_loop and place.code.count("parameters()") > 1:
+        return "", "", None
+    before, after = with_replicas_own(place, evidence)
+    if after or "parameters(" in place.code:
+        return before, after, None
+    outside = re.sub(r"\bself\b", "model.module", place.code)
+    return place.code, f"{outside}   # outside, after the call", None
 
 
 def _is_off(probe: Probe) -> bool:
     """Return whether numbers differ for another reason than chunks."""
     comparison = probe.comparison
-    if comparison.values_equal is False and comparison.equals_chunkwise is False:
+    if comparison.values_equal is not True and comparison.equals_chunkwise is False:
         return True
     is_plain = probe.mode == "eval" or comparison.values_equal is True
     is_even = probe.split is not None and probe.split.is_even and is_plain
@@ -148,10 +104,9 @@ def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
             yield Found(
                 str(error.place),
                 "parameters of a replica cannot be deep-copied",
-                own.place if own else error.place,
+                error.place,
                 probe,
-                before=own.before if own else "",
-                after=own.after if own else "",
+                repair=own,
             )
 
 
@@ -174,17 +129,29 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
                 yield Found(
                     held.path,
                     f"`{held.path}` ({held.detail}) is a plain tensor in replicas: {error.message}",
-                    error.place,
-                    probe,
-                    None,
-                    *_attribute_repair(error, lost[1]),
+                    probe=probe,
+                    place=error.place,
+                    repair=repair_of(_attribute_repair(error, lost[1])),
                 )
 
 
-def _attribute_repair(error: Raised, name: str) -> tuple[str, str]:
-    """Write the line that reads a parameter's attribute, and one that reads it of the module."""
-    code = error.place.code if error.place else ""
-    after = re.sub(
-        rf"\bself\.([\w.]+)\.{name}\b", lambda one: f"self.{one[1].replace('.', '_')}_{name}", code
+def _attribute_repair(error: Raised, name: str) -> tuple[Change, ...]:
+    """Write the lines that set and read a parameter's attribute, and ones that have it of the module."""
+    place = error.place
+    found = re.search(rf"\bself\.([\w.\[\]]+)\.{name}\b", place.code) if place else None
+    if place is None or found is None:
+        return ()
+    path, edits, is_set = found[1], Edits(place.file), False
+    own = re.sub(r"\W+", "_", path) + f"_{name}"
+    for node in ast.walk(tree_of(place.file)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(f".{path}.{name}"):
+            holder = ast.unparse(node).removesuffix(f".{path}.{name}")
+            edits.replace(node, f"{holder}.{own}")
+            is_set = is_set or isinstance(node.ctx, ast.Store)
+    changes = edits.changes()
+    if is_set:
+        return changes
+    return (
+        replace(changes[0], after=f"{changes[0].after}   # which is to be set on self, in __init__"),
+        *changes[1:],
     )
-    return (code, f"{after}   # set on self in __init__") if after != code else ("", "")

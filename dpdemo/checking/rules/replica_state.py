@@ -2,22 +2,25 @@
 
 from collections.abc import Iterator
 
-from dpdemo.checking.aftercall import (
+from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
+from dpdemo.checking.looking import forward_place, listed
+from dpdemo.checking.readers import is_for_outside, reader_outside
+from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.repair import Repair, repair_of
+from dpdemo.checking.rewriting.aftercall import (
     change_outside,
     changes_of,
-    is_for_outside,
     is_of_data,
+    is_off,
+    lost_in,
+    made_before,
+    mode_outside,
     reads_of,
     statement_outside,
 )
-from dpdemo.checking.evidence import Evidence, Probe, StateChange
-from dpdemo.checking.hooking import kept_by_gpu
-from dpdemo.checking.lines import Own
-from dpdemo.checking.looking import STATISTICS, forward_place, listed
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.stacking import filled_and_emptied, kept_in_a_local, returned_beside
-from dpdemo.checking.ties import cached_by_gpu
-from dpdemo.reports.check import Place
+from dpdemo.checking.rewriting.hooking import kept_by_gpu
+from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
+from dpdemo.checking.rewriting.ties import cached_by_gpu
 
 
 @rule("DP301", "lost-state", "error")
@@ -43,27 +46,43 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
             continue  # it says that the hooks are there: that is DP317
         if change.kind == "parameter" and (_asks_for_parameters(probe) or is_of_data(change)):
             continue  # that is DP308, or DP313
-        if change.harmless and not is_for_outside(change, forward_place(evidence)):
+        forward = forward_place(evidence)
+        reader = reader_outside(change, forward) if change.harmless else ""
+        if change.harmless and not reader and not is_for_outside(change, forward):
             harmless.setdefault(change.path, (probe, change))
             continue
-        is_short = change.kind in ("mode", "module") or change.needs_self_only
-        own = None if is_short else change_outside(change, evidence, probe.call)
-        place, before, after = own or (change.place, *_state_repair(change, evidence))
+        is_short = change.kind in ("mode", "module")
+        own = None if is_short else change_outside(change, evidence, probe.call, lost_in(probe))
+        if change.kind == "module" and probe.call is not None:
+            own = made_before(change, probe.call)
+        if change.kind == "mode":
+            own = mode_outside(change, evidence, probe.call)
+        before, after = _state_repair(change, evidence)
         yield Found(
             change.path,
-            f"`{change.path}` goes from {change.before} to {change.single} on one GPU, and stays "
-            f"{change.parallel} under DataParallel",
-            place,
+            _told(change) + (f", where `{reader}` reads it" if reader else ""),
+            change.place,
             probe,
             "warning" if change.kind == "mode" or change.harmless else None,
             before,
             after,
             change.place,
+            own,
         )
     if harmless:
         yield _told_once(
             harmless, "set in forward and lost with the replicas: nothing that forward computes needs it"
         )
+
+
+def _told(change: StateChange) -> str:
+    """Say what becomes of an attribute here and there; two tensors of one shape differ in their numbers."""
+    if change.before == change.single:
+        return f"`{change.path}`, {change.before}, gets other numbers on one GPU, and none under DataParallel"
+    return (
+        f"`{change.path}` goes from {change.before} to {change.single} on one GPU, and stays "
+        f"{change.parallel} under DataParallel"
+    )
 
 
 def _asks_for_parameters(probe: Probe) -> bool:
@@ -91,17 +110,13 @@ def _state_repair(change: StateChange, evidence: Evidence) -> tuple[str, str]:
     if change.kind == "mode":
         module = f"model.module.{name}".removesuffix(".training")
         return f"{module.removeprefix('model.')} changes its mode in forward", f"{module}.eval()   # outside"
-    if change.needs_self_only:
-        return change.written, f"{statement_outside(change)}   # outside, after the call"
     before = change.written or f"self.{last} = value   # in forward"
-    if change.kind == "module":
-        return before, "model(...)   # once, plainly, before nn.DataParallel(model): then it is there"
     if change.kind == "attribute" and reads_of(forward_place(evidence), last):
         return (
             before,
-            f"return ..., {last}   # batch first; and forward({last}=...) takes it at the next call",
+            f"return ..., {last}   # by hand: a row for each sample; forward({last}=...) takes it next time",
         )
-    return before, f"return ..., {last}   # and outside: model.module.{name} = {last}"
+    return before, f"return ..., {last}   # by hand; and outside: model.module.{name} = {last}"
 
 
 @rule("DP305", "buffer", "error")
@@ -119,25 +134,20 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     """
     told: set[tuple[int, str]] = set()
     for probe, change in changes_of(evidence, "buffer"):
-        if not _is_off(change) or probe.single.used_random or (id(probe), change.path) in told:
+        if not is_off(change) or probe.single.used_random or (id(probe), change.path) in told:
             continue
-        place, before, after = change_outside(change, evidence, probe.call) or _buffer_repair(change)
+        others = lost_in(probe)
+        own = change_outside(change, evidence, probe.call, others)
         alike = [change]
-        for other, one in changes_of(evidence, "buffer"):
-            own = change_outside(one, evidence, probe.call) if other is probe and _is_off(one) else None
-            if own is not None and one is not change and own.after == after:
+        for one in others:
+            its = change_outside(one, evidence, probe.call, others) if one.kind == "buffer" else None
+            if its is not None and one is not change and its == own:
                 alike.append(one)
         told |= {(id(probe), one.path) for one in alike}
         subject = ",".join(sorted(one.path for one in alike))
         what = _told_of(alike)
-        yield Found(subject, what, place, probe, None, before, after, set_at=change.place)
-
-
-def _is_off(change: StateChange) -> bool:
-    """Return whether a buffer, but for BatchNorm's statistics, ends otherwise than on one GPU."""
-    if change.path.rpartition(".")[2] in STATISTICS or change.same:
-        return False
-    return change.single_changed or change.parallel_changed
+        before, after = _buffer_repair(change)
+        yield Found(subject, what, change.place, probe, None, before, after, change.place, own)
 
 
 def _told_of(alike: list[StateChange]) -> str:
@@ -155,13 +165,13 @@ def _told_of(alike: list[StateChange]) -> str:
     return f"the buffer {names} ends as {change.parallel} where one GPU has other numbers: it is {why}"
 
 
-def _buffer_repair(change: StateChange) -> tuple[Place | None, str, str]:
+def _buffer_repair(change: StateChange) -> tuple[str, str]:
     last = change.path.rpartition(".")[2]
     if not change.written:
         before, after = f"self.{last} is updated in forward", f"model.module.{change.path}.copy_(...)"
-        return change.place, before, f"{after}   # outside, from the gathered result"
-    after = f"{statement_outside(change)}   # outside, after the call, from the gathered result"
-    return change.place, change.written, after
+        return before, f"{after}   # by hand: outside, of what forward then returns for it"
+    after = f"{statement_outside(change)}   # by hand: outside, of what forward then returns for it"
+    return change.written, after
 
 
 @rule("DP309", "shared-container", "error", unless=("DP311",))
@@ -186,22 +196,21 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         last = change.path.rpartition(".")[2]
         own = (
             cached_by_gpu(change, evidence)
-            or change_outside(change, evidence, probe.call)
-            or _in_a_hook(last, evidence)
-            or _returned(change, evidence)
+            or change_outside(change, evidence, probe.call, lost_in(probe))
+            or _in_a_hook(change.path, evidence, probe.call)
+            or _returned(change, evidence, probe.call)
         )
         yield Found(
             change.path,
             f"`{change.path}` is written by all replicas at once: {change.single} after a call on one GPU, "
             f"{change.parallel} under DataParallel",
-            own.place if own else change.place,
+            change.place,
             probe,
-            before=own.before if own else change.written or f"self.{last}...   # written in forward",
-            after=own.after
-            if own
-            else "return ..., value   # and outside, with what was gathered: "
+            before=change.written or f"self.{last}...   # written in forward",
+            after="return ..., value   # by hand; and outside, with what was gathered: "
             + (statement_outside(change) if change.written else f"model.module.{change.path}..."),
             set_at=change.place,
+            repair=own,
         )
     if harmless:
         yield _told_once(
@@ -222,21 +231,27 @@ def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
                 held.path,
                 f"`{held.path}` is filled and emptied by all replicas at once: one may take what another has "
                 "put there",
-                own.place if own else held.place,
+                held.place,
                 ran,
-                before=own.before if own else "",
-                after=own.after if own else "",
+                repair=own,
                 set_at=held.place,
             )
 
 
-def _returned(change: StateChange, evidence: Evidence) -> Own | None:
+def _returned(change: StateChange, evidence: Evidence, call: Call | None) -> Repair | None:
     """Write what forward collects in a list on `self` as a part of its result."""
     held = (one for one in evidence.scan.of_kind("container") if one.path == change.path)
-    return next((own for one in held if (own := returned_beside(one)) is not None), None)
+    return next((own for one in held if call and (own := returned_beside(one, call)) is not None), None)
 
 
-def _in_a_hook(name: str, evidence: Evidence) -> Own | None:
-    """Write the line of a hook that keeps outputs in a container, and one that keeps each GPU's."""
-    found = [kept_by_gpu(hook.place) for hook in evidence.scan.of_kind("hook")]
-    return next((own for own in found if own is not None and f".{name}[" in own.before), None)
+def _in_a_hook(path: str, evidence: Evidence, call: Call | None) -> Repair | None:
+    """Write the line of a hook that keeps outputs in a container, and one that keeps each GPU's.
+
+    Where methods of the class read what it keeps, they read it by GPU too; else it is joined after the call.
+    """
+    name = f".{path.rpartition('.')[2]}["
+    for hook in evidence.scan.of_kind("hook"):
+        changes = kept_by_gpu(hook.place, evidence, call, path)
+        if any(name in change.before for change in changes):
+            return repair_of(changes)
+    return None

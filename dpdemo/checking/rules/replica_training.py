@@ -1,14 +1,26 @@
 """Training inside of forward: gradients touched there, and parameters changed: DP311, DP313."""
 
+import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.aftercall import change_outside, changes_of, is_of_data, line_outside, statement_outside
 from dpdemo.checking.derivatives import asked_for
-from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.lines import attribute_of
-from dpdemo.checking.outside import after_layers
+from dpdemo.checking.evidence import Call, Evidence
+from dpdemo.checking.looking import call_of
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.repair import repair_of
+from dpdemo.checking.rewriting.aftercall import (
+    change_outside,
+    changes_of,
+    is_of_data,
+    line_outside,
+    statement_outside,
+)
+from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.handing import own_forward
+from dpdemo.checking.rewriting.outside import after_layers
+from dpdemo.checking.source import attribute_of
+from dpdemo.reports.check import Change
 
 _REFUSED = {
     r"Output \d+ of Broadcast(Backward)? is a view .*inplace": (
@@ -41,20 +53,46 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
                     f"forward goes backward in each of the {len(call.replicas)} replicas: the model's "
                     "gradients "
                     "receive each one's",
-                    own.place if own else event.place,
+                    event.place,
                     probe,
-                    before=own.before if own else "",
-                    after=own.after if own else "",
+                    before=event.place.code if event.place else "",
+                    after=_NO_LINE if event.place else "",
+                    repair=own,
                 )
         if any(event.kind == "backward" for event in call.events):
             continue  # what else touches gradients goes with it
         for text in call.warnings:
             if "zero_grad() from a module created with nn.DataParallel" in text:
-                yield Found("zero_grad", "`zero_grad()` in forward has no effect in replicas", None, probe)
+                what = "`zero_grad()` in forward has no effect in replicas"
+                yield Found(
+                    "zero_grad",
+                    what,
+                    probe=probe,
+                    place=None,
+                    repair=repair_of(_before_the_call(call, evidence)),
+                )
             elif ".grad attribute of a Tensor that is not a leaf" in text:
                 yield Found(
                     ".grad", "`.grad` of a parameter is None in replicas: there it is a copy", None, probe
                 )
+
+
+_NO_LINE = "...   # no line in forward can: return what it is of, and go backward and step after the call"
+
+
+def _before_the_call(call: Call, evidence: Evidence) -> tuple[Change, ...]:
+    """Write forward without its zero_grad(), and the call with it before."""
+    function = own_forward(evidence)
+    me = function.node.args.args[0].arg if function else ""
+    body = function.node.body if function else []
+    lines = [one for one in body if isinstance(one, ast.Expr) and ast.unparse(one) == f"{me}.zero_grad()"]
+    if function is None or not lines:
+        return ()
+    edits = Edits(function.file)
+    for one in lines:
+        edits.replace(one, "# gradients are set to zero before the call")
+    given = call_of(call)
+    return (*edits.changes(), Change(None, given, f"model.zero_grad()\n{given}"))
 
 
 @rule("DP313", "parameter-changed", "error", unless=("DP311",))
@@ -86,12 +124,11 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             change.path,
             f"forward changes the parameter `{change.path}` in place: {reaches}",
-            own.place if own else change.place,
+            change.place,
             probe,
-            before=own.before
-            if own
-            else change.written or f"{attribute_of(change.path)} is changed in forward",
-            after=own.after if own else f"{there}   # outside, after the call, under torch.no_grad()",
+            before=change.written or f"{attribute_of(change.path)} is changed in forward",
+            after=f"{there}   # outside, after the call, under torch.no_grad()",
+            repair=own,
         )
     for probe, call in evidence.calls:
         for replica in call.replicas:
@@ -101,11 +138,4 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
             for pattern, what in _REFUSED.items():
                 if re.search(pattern, error.message):
                     own = line_outside(error.place, evidence, call)
-                    yield Found(
-                        str(error.place),
-                        what,
-                        own.place if own else error.place,
-                        probe,
-                        before=own.before if own else "",
-                        after=own.after if own else "",
-                    )
+                    yield Found(str(error.place), what, error.place, probe, repair=own)

@@ -21,6 +21,8 @@ from dpdemo.checking.looking import (
     top_name,
 )
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.handing import Given, handed_over, whole
 
 
 @rule("DP201", "truncated-batch", "error")
@@ -57,24 +59,47 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
             f"{rows} of {call.rows} samples are computed, on {len(call.replicas)} of {call.num_gpus} GPUs",
             forward_place(evidence),
             probe,
+            repair=_whole_repair([leaves[name] for name in names], call, probe, evidence),
+        )
+
+
+def _whole_repair(
+    leaves: list[Leaf], call: Call, probe: Probe, evidence: Evidence, *, is_graph: bool = False
+) -> Repair:
+    """Write the call, and one in which tensors are not cut: expanded, and taken back where need be."""
+    note = f"   # {leaves[0].path}: {leaves[0].shape}"
+    is_row = all(leaf.size(call.dim) == 1 for leaf in leaves)
+    if is_row and not {leaf.path for leaf in leaves} & _lone_rows(evidence):
+        wide = [expanded(leaf, call, is_column=leaf.path in probe.comparison.columns) for leaf in leaves]
+        given = [Given(leaf.path, code) for leaf, code in zip(leaves, wide, strict=True)]
+        repair = handed_over(given, call, evidence)
+        plain = Repair(None, call_of(call), call_with(call, leaves[0].path, wide[0]))
+        return (repair or plain)._replace(before=call_of(call) + note)
+    is_known = {leaf.path for leaf in leaves} <= must_stay_whole(evidence)
+    if is_graph or (_is_graph(leaves[0]) and not is_known):
+        return Repair(
             None,
-            *_whole_repair(leaves[names[0]], call, probe),
+            call_of(call) + note,
+            f"{call_of(call).replace('model(', 'model.module(', 1)}   # one graph cannot be split; a list of "
+            "graphs can: torch_geometric.nn.DataParallel",
         )
+    one_row = is_row and call.dim == 0
+    given = [Given(leaf.path, _row_of_each(leaf, call), "{}[:1]") if one_row else whole(leaf, call)
+             for leaf in leaves]  # fmt: skip
+    stays = "; ".join(
+        f'self.register_buffer("{name}", {name})' for name in (top_name(leaf.path) for leaf in leaves)
+    )
+    plain = Repair(None, "", f"{stays}   # in __init__, and forward reads it there: no one line can do it")
+    return (handed_over(given, call, evidence) or plain)._replace(before=call_of(call) + note)
 
 
-def _whole_repair(leaf: Leaf, call: Call, probe: Probe, *, is_graph: bool = False) -> tuple[str, str]:
-    """Write the call, and one in which a tensor is not cut: expanded where it has one row, or left out."""
-    before, name = f"{call_of(call)}   # {leaf.path}: {leaf.shape}", top_name(leaf.path)
-    if leaf.size(call.dim) == 1:
-        whole = expanded(leaf, call, is_column=leaf.path in probe.comparison.columns)
-        return before, call_with(call, leaf.path, whole)
-    if is_graph or _is_graph(leaf):
-        return (
-            before,
-            "torch_geometric.nn.DataParallel(model)   # with DataListLoader: a list of graphs is split",
-        )
-    stays = f'self.register_buffer("{name}", {name})   # in __init__; forward reads all of self.{name}'
-    return before, stays
+def _row_of_each(leaf: Leaf, call: Call) -> str:
+    return "{}" + expanded(leaf, call).removeprefix(leaf.path)
+
+
+def _lone_rows(evidence: Evidence) -> set[str]:
+    """Name the tensors of one row that forward does not take with more."""
+    return {path for probe in evidence.probes for path in probe.comparison.lone_rows}
 
 
 def _is_graph(leaf: Leaf) -> bool:
@@ -125,7 +150,7 @@ def starved_default(evidence: Evidence) -> Iterator[Found]:
 
 def _keyword_repair(call: Call) -> tuple[str, str]:
     """Write the call, and the same with all arguments by keyword: then there is one list of chunks."""
-    return call_of(call), f"{call_by_keyword(call)}   # all by keyword, or all by position"
+    return call_of(call), call_by_keyword(call)
 
 
 def _chunks_for(call: Call, path: str) -> int:
@@ -191,8 +216,9 @@ def chunk_counts(evidence: Evidence) -> Iterator[Found]:
             f"`{name}` gives {count} of {call.num_gpus} chunks, the other side more: {error.message}",
             forward_place(evidence),
             probe,
-            None,
-            *(_whole_repair(fewest, call, probe) if fewest else _keyword_repair(call)),
+            repair=_whole_repair([fewest], call, probe, evidence) if fewest else None,
+            before=call_of(call),
+            after=call_by_keyword(call),
         )
 
 
@@ -226,8 +252,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"whole{ending}",
                 forward_place(evidence),
                 probe,
-                None,
-                *_whole_repair(leaf, call, probe, is_graph=bool(relating)),
+                repair=_whole_repair([leaf], call, probe, evidence, is_graph=bool(relating)),
             )
 
 
@@ -277,11 +302,9 @@ def _cut_constants(names: list[str], probe: Probe, call: Call, evidence: Evidenc
         if probe.comparison.blamed
         else f"replicas raise ({_first_error(call)}); they run when each gets {it} whole"
     )
-    before, after = _whole_repair(leaves[names[0]], call, probe)
-    for name in names[1:]:
-        after = after.replace("   #", f'; self.register_buffer("{name}", {name})   #', 1)
     what = f"{listed(names)} {is_cut} into chunks with the batch, and {ending}"
-    return Found(",".join(names), what, forward_place(evidence), probe, None, before, after)
+    repair = _whole_repair([leaves[name] for name in names], call, probe, evidence)
+    return Found(",".join(names), what, forward_place(evidence), probe, repair=repair)
 
 
 def _first_error(call: Call) -> str:
@@ -315,8 +338,7 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
                     f"({error.message})",
                     forward_place(evidence),
                     probe,
-                    before=call_of(call),
-                    after=_scalar_repair(leaf, call, probe),
+                    repair=_scalar_repair(leaf, call, probe, evidence),
                 )
 
 
@@ -325,12 +347,14 @@ def _has_scalars(evidence: Evidence) -> bool:
     return any(leaf.shape == () for _, call in evidence.calls for leaf in call.tensor_arguments)
 
 
-def _scalar_repair(leaf: Leaf, call: Call, probe: Probe) -> str:
+def _scalar_repair(leaf: Leaf, call: Call, probe: Probe, evidence: Evidence) -> Repair:
     """Write the call with a number, or one for each sample, or a dimension more, in a tensor's place."""
     if leaf.shape:
+        one = Given(leaf.path, "{}.unsqueeze(0)", "{}[0]")
         given = call_with(call, leaf.path, f"{leaf.path}.unsqueeze(0)")
-        return f"{given}   # and in forward: {leaf.path}[0]"
+        return handed_over([one], call, evidence) or Repair(None, call_of(call), given)
     way = dict(probe.comparison.scalars).get(leaf.path, "item()")
     if way == "item()" and top_name(leaf.path) == leaf.path:
-        return call_by_keyword(call, **{leaf.path: f"{leaf.path}.item()"})  # a number beside positions: DP203
-    return call_with(call, leaf.path, f"{leaf.path}.{way}")
+        after = call_by_keyword(call, **{leaf.path: f"{leaf.path}.item()"})
+        return Repair(None, call_of(call), after)  # a number beside positions: DP203
+    return Repair(None, call_of(call), call_with(call, leaf.path, f"{leaf.path}.{way}"))

@@ -1,11 +1,9 @@
 """Arguments that scatter does not cut, or not as meant: DP207 to DP211."""
 
-import ast
 import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
-from dpdemo.checking.lines import function_at, writing_argument
 from dpdemo.checking.looking import (
     call_of,
     call_with,
@@ -15,8 +13,12 @@ from dpdemo.checking.looking import (
     top_name,
 )
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.results import whole_return
-from dpdemo.reports.check import Place
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.handing import Given, handed_over, made_by_forward, numbered
+from dpdemo.checking.rewriting.opening import opened
+from dpdemo.checking.rewriting.results import whole_return
+from dpdemo.checking.rewriting.shared import argument_outside
+from dpdemo.checking.writes import writing_argument
 
 
 @rule("DP207", "replicated-batch", "error")
@@ -34,14 +36,13 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     for probe, call in evidence.calls:
         if len(call.replicas) < 2 or not call.arguments or _is_harmless(probe, call):
             continue
-        for name, what, after in _whole_batches(probe, call, evidence):
+        for name, what, repair in _whole_batches(probe, call, evidence):
             yield Found(
                 name,
                 f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it",
                 forward_place(evidence),
                 probe,
-                before=call_of(call),
-                after=after,
+                repair=repair,
             )
         for name in _picture_lists(call):
             yield Found(
@@ -50,9 +51,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
                 "dimension, the channels",
                 forward_place(evidence),
                 probe,
-                before=call_of(call),
-                after=call_of(call, **{name: f"torch.stack({name})"})
-                + f"   # padded to one size; forward: list({name}) if need be",
+                repair=_stacked(name, call, evidence),
             )
         if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
             yield Found(
@@ -60,6 +59,8 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
                 f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them",
                 forward_place(evidence),
                 probe,
+                before=call_of(call),
+                after=f"{call_of(call).replace('model(', 'model.module(', 1)}   # there is nothing to split",
             )
 
 
@@ -75,25 +76,22 @@ def _picture_lists(call: Call) -> list[str]:
     return sorted(found)
 
 
-_CASTS = ("float", "double", "half", "long", "int", "bool")
+def _stacked(name: str, call: Call, evidence: Evidence) -> Repair:
+    """Write a call that is given pictures as one tensor, of which forward makes a list again."""
+    shapes = {leaf.shape for leaf in call.tensor_arguments if leaf.path.startswith(f"{name}[")}
+    repair = handed_over([Given(name, "torch.stack({})", "list({})")], call, evidence)
+    if repair is not None and len(shapes) == 1:
+        return repair
+    one_size = "" if len(shapes) == 1 else "padded to one size before: "
+    after = call_of(call, **{name: f"torch.stack({name})"})
+    return Repair(None, call_of(call), f"{after}   # {one_size}and in forward: {name} = list({name})")
 
 
-def _made_a_tensor(path: str, evidence: Evidence) -> str:
-    """Write how forward itself makes a tensor of an argument, but for its device; "" where it does not."""
-    found, forward = "", function_at(forward_place(evidence))
-    for node in ast.walk(forward.node) if forward else ():
-        match node:
-            case ast.Call(func=ast.Attribute(attr="as_tensor" | "tensor" | "from_numpy"), args=[given, *_]):
-                if ast.unparse(given) == path:
-                    kept = [one for one in node.keywords if one.arg != "device"]
-                    found = found or ast.unparse(ast.Call(node.func, node.args, kept))
-            case ast.Call(func=ast.Attribute(attr=cast, value=ast.Call(args=[given, *_]) as made), args=[]):
-                if cast in _CASTS and ast.unparse(given) == path:
-                    found = f"{ast.unparse(made)}.{cast}()"
-    return "" if re.search(r"\bself\b", found) else found
+_ROWS = "[{}[row] for row in rows.tolist()]"
+"""Of a list that every replica gets whole, the rows that are its own."""
 
 
-def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, str, str]]:
+def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, str, Repair]]:
     """List what is as long as the batch and no tensor: its path, what it is, and what to pass instead."""
     rows = call.rows or probe.batch_size
     if rows < 2:
@@ -102,35 +100,47 @@ def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tup
         if not reaches_all(leaf.path, call):
             continue
         if not leaf.is_tensor and leaf.length == rows and leaf.type not in ("str", "bytes"):
-            made = _made_a_tensor(leaf.path, evidence) or f"torch.as_tensor({leaf.path})"
-            here = "   # here, and not in forward" if "from_numpy" in made else ""  # which takes no tensor
-            yield leaf.path, f"{leaf.type} of {rows}", call_with(call, leaf.path, made) + here
+            yield leaf.path, f"{leaf.type} of {rows}", _array_repair(leaf, call, evidence)
     for path, leaves in _lists(call).items():
         is_of_tensors = any(leaf.is_tensor for part in leaves.values() for leaf in part)
         if len(leaves) == rows and not is_of_tensors and reaches_all(f"{path}[{rows - 1}]", call):
             first = next(iter(leaves.values()))
             step = first[0].path[len(path) :].partition("]")[2]
             what = first[0].type if not step else "dict" if step.startswith("['") else "lists"
-            are_numbers = all(
-                leaf.type in ("int", "float", "bool") for part in leaves.values() for leaf in part
-            )
-            if are_numbers and step.startswith("[") and len({len(part) for part in leaves.values()}) > 1:
-                padded = f"nn.utils.rnn.pad_sequence([torch.tensor(one) for one in {path}], batch_first=True)"
-                after = (
-                    call_with(call, path, padded)
-                    + "   # and the lengths as a tensor, where forward needs them"
-                )
-            elif are_numbers and not step.startswith("['"):
-                after = (
-                    call_with(call, path, f"torch.tensor({path})")
-                    + f"   # forward: {path}.tolist() if need be"
-                )
-            else:
-                after = (
-                    call_with(call, path, f"torch.arange(len({path}))")
-                    + "   # looked up by number in forward"
-                )
-            yield path, f"a list of {rows} {what}", after
+            yield path, f"a list of {rows} {what}", _list_repair(path, leaves, call, evidence)
+
+
+def _array_repair(leaf: Leaf, call: Call, evidence: Evidence) -> Repair:
+    """Write a call that is given an array, or what is like one, as a tensor; rows by number of all else."""
+    made = made_by_forward(leaf.path, call, evidence)
+    if made is not None:
+        return made
+    plain = Repair(None, call_of(call), call_with(call, leaf.path, f"torch.as_tensor({leaf.path})"))
+    if leaf.type != "ndarray":
+        taken = _ROWS if leaf.type in ("list", "tuple", "deque", "UserList") else ""
+        return (numbered(leaf.path, taken, call, evidence) if taken else None) or plain
+    if leaf.dtype in ("object", "str"):
+        return numbered(leaf.path, "{}[rows.cpu().numpy()]", call, evidence) or plain
+    back = Given(leaf.path, "torch.as_tensor({})", "{}.cpu().numpy()")
+    return handed_over([back], call, evidence) or plain
+
+
+def _list_repair(path: str, leaves: dict[str, list[Leaf]], call: Call, evidence: Evidence) -> Repair:
+    """Write a call that is given a list of numbers as a tensor; of all else the numbers of its rows."""
+    every = [leaf for part in leaves.values() for leaf in part]
+    are_numbers = all(leaf.type in ("int", "float", "bool") for leaf in every)
+    steps = {leaf.path[len(path) :].partition("]")[2] for leaf in every}
+    is_even = len({len(part) for part in leaves.values()}) == 1 and not any("'" in step for step in steps)
+    if are_numbers and is_even and len({leaf.type for leaf in every}) == 1:
+        kind = ", dtype=torch.float64" if every[0].type == "float" else ""
+        there = Given(path, f"torch.tensor({{}}{kind})", "{}.tolist()")
+        repair = made_by_forward(path, call, evidence) or handed_over([there], call, evidence)
+    else:
+        repair = numbered(path, _ROWS, call, evidence)
+    after = call_with(call, path, f"torch.arange(len({path}))")
+    return repair or Repair(
+        None, call_of(call), f"{after}   # and forward looks up by number what it stands for"
+    )
 
 
 def _lists(call: Call) -> dict[str, dict[str, list[Leaf]]]:
@@ -164,18 +174,8 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
                     "not look inside",
                     forward_place(evidence),
                     probe,
-                    before=call_of(call),
-                    after=_opened_call(leaf),
+                    repair=opened(leaf, call, evidence),
                 )
-
-
-def _opened_call(leaf: Leaf) -> str:
-    """Write a call that is given what an object holds; of a mapping, a dict."""
-    names = [re.split(r"[ .\[]", inside, maxsplit=1)[0] for inside in leaf.tensors_inside]
-    if leaf.is_mapping:
-        return f"model(dict({leaf.path}))"
-    inside = ", ".join(f"'{name}': {leaf.path}.{name}" for name in dict.fromkeys(names))
-    return f"model({{{inside}}})   # forward reads {leaf.path}['{names[0]}']"
 
 
 @rule("DP209", "unbuildable-container", "error")
@@ -198,27 +198,44 @@ def unbuildable_container(evidence: Evidence) -> Iterator[Found]:
         for name, text in given:
             odd = re.search(r"(\w+)[{\[]", text)
             if odd:
-                forward = forward_place(evidence)
                 yield Found(
                     name,
                     f"`{name}` is or holds a {odd[1]}, which {error.stage} cannot build anew: "
                     f"{error.message}",
-                    *((forward, probe, None, call_of(call), call_of(call, **{name: f"dict({name})"}))
+                    forward_place(evidence),
+                    probe,
+                    repair=_plainly_given(name, call)
                     if error.stage == "scatter"
-                    else _plainly_returned(forward, probe, odd[1], is_whole=odd.start() == 0)),
-                )  # fmt: skip
+                    else _plainly_returned(evidence, odd[1], is_whole=odd.start() == 0),
+                )
+    for probe, call in evidence.calls:
+        for name, text in call.argument_structures:
+            odd = re.match(r"(\w+)[{\[]", text)
+            if odd and call.replicas and _is_lost(name, call):
+                after = call_of(call, **{name: f"{'dict' if text[odd.end() - 1] == '{' else 'list'}({name})"})
+                what = f"`{name}` is a {odd[1]}, which scatter builds anew without what is in it"
+                yield Found(name, what, forward_place(evidence), probe, None, call_of(call), after)
 
 
-def _plainly_returned(
-    forward: Place | None, probe: Probe, kind: str, *, is_whole: bool
-) -> tuple[Place | None, Probe, None, str, str]:
+def _is_lost(name: str, call: Call) -> bool:
+    """Whether something was in an argument, and nothing of it came to any replica."""
+    given = [leaf for leaf in call.arguments if leaf.path.startswith((f"{name}[", f"{name}."))]
+    received = [leaf for one in call.replicas for leaf in one.inputs if top_name(leaf.path) == name]
+    return bool(given) and not any(leaf.path != name for leaf in received)
+
+
+def _plainly_given(name: str, call: Call) -> Repair:
+    """Write a call with a container of another class, and the same with a plain one."""
+    return Repair(None, call_of(call), call_of(call, **{name: f"dict({name})"}))
+
+
+def _plainly_returned(evidence: Evidence, kind: str, *, is_whole: bool) -> Repair:
     """Write forward's return of a container of another class, and the same with a plain one."""
-    end = whole_return(forward) if is_whole else None
+    end = whole_return(forward_place(evidence)) if is_whole else None
     if end is None:
-        return forward, probe, None, f"return result   # a {kind}", "return dict(result)"
+        return Repair(None, f"return result   # a {kind}", "return dict(result)")
     function, statement, value = end
-    own = function.own(statement, (value, f"dict({function.text(value)})"))
-    return own.place, probe, None, own.before, own.after
+    return function.own(statement, (value, f"dict({function.text(value)})"))
 
 
 def _result_of(call: Call) -> str:
@@ -249,10 +266,11 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
                 yield Found(
                     change.path,
                     f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only",
-                    own.place if own else forward_place(evidence),
+                    forward_place(evidence),
                     probe,
-                    before=own.before if own else f"{change.path} is changed in place",
-                    after=own.after if own else f"{copied}   # before it, in forward",
+                    before=f"{change.path} is changed in place",
+                    after=f"{copied}   # before it, in forward",
+                    repair=own,
                 )
 
 
@@ -276,6 +294,7 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
     for probe in evidence.probes:
         for change in probe.changes:
             if change.kind == "argument" and change.parallel_changed:
+                own = argument_outside(change.path, evidence, probe.call)
                 yield Found(
                     change.path,
                     f"`{change.path}` is written by all replicas: {change.single} after a call on one GPU, "
@@ -283,5 +302,6 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
                     forward_place(evidence),
                     probe,
                     before=_line_that_changes(change.path, evidence) or f"{change.path}...   # in forward",
-                    after=f"return ..., entry   # and write {change.path} outside, with what was gathered",
+                    after=f"return ..., entry   # by hand; write {change.path} outside, of what was gathered",
+                    repair=own,
                 )

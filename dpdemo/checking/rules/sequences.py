@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.lines import Function, Own, function_at, functions_like
 from dpdemo.checking.looking import (
     call_of,
     call_with,
@@ -16,7 +15,11 @@ from dpdemo.checking.looking import (
     listed,
     top_name,
 )
+from dpdemo.checking.methods import functions_like
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.handing import Given, handed_over, own_forward, torch_in
+from dpdemo.checking.source import Function, function_at
 from dpdemo.reports.check import Place
 
 _MAKERS = ("zeros", "randn", "new_zeros", "ones", "rand", "empty")
@@ -50,12 +53,12 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
             if names
             else "the state is made for the whole batch"
         )
-        where, before, after = _state_repair(names, probe.call, error.place)
+        repair = _state_repair(names, probe.call, error.place, evidence)
         subject = ",".join(names) or "hidden"
-        yield Found(subject, f"{what}: {error.message}", where, probe, None, before, after)
+        yield Found(subject, f"{what}: {error.message}", error.place, probe, repair=repair)
 
 
-def _own_state(place: Place | None, given: str) -> Own | None:
+def _own_state(place: Place | None, given: str) -> Repair | None:
     """Write forward's line that makes a state, and one that makes it for as many rows as there are."""
     function = function_at(place)
     for statement in function.statements() if function else ():
@@ -69,7 +72,7 @@ def _own_state(place: Place | None, given: str) -> Own | None:
     return _state_of_a_method(function, given) if function else None
 
 
-def _state_of_a_method(function: Function, given: str) -> Own | None:
+def _state_of_a_method(function: Function, given: str) -> Repair | None:
     """Write forward's call of a method that makes a state, with as much of the state as there are rows."""
     makers = {
         one.node.name: one
@@ -93,25 +96,27 @@ def _state_of_a_method(function: Function, given: str) -> Own | None:
     return None
 
 
-def _state_repair(names: list[str], call: Call | None, place: Place | None) -> tuple[Place | None, str, str]:
+def _state_repair(
+    names: list[str], call: Call | None, place: Place | None, evidence: Evidence
+) -> Repair | None:
     if call is None:
-        return place, "", ""
+        return None
     if not names:
         given = call.argument_structures[0][0]
-        return _own_state(place, given) or (
-            place,
-            "torch.zeros(layers, rows, hidden)",
-            f"torch.zeros(layers, {given}.size(0), hidden)",
-        )
-    turned = {top_name(name): f"{name}.transpose(0, 1)" for name in names if top_name(name) == name}
+        own = _own_state(place, given)
+        example = f"torch.zeros(layers, {given}.size(0), hidden)"
+        return own or Repair(None, "torch.zeros(layers, rows, hidden)", example)
+    turned = [Given(name, "{}.transpose(0, 1)", _BACK) for name in names if top_name(name) == name]
     if not turned:  # a tuple of them, such as an LSTM's
-        top = top_name(names[0])
-        turned = {top: f"tuple(part.transpose(0, 1) for part in {top})"}
-    return (
-        place,
-        call_of(call),
-        call_of(call, **turned) + "   # and back in forward: .transpose(0, 1).contiguous()",
+        turned = [Given(top_name(names[0]), *(f"tuple({one} for part in {{}})" for one in _OF_PARTS))]
+    written = call_of(call, **{one.path: one.there.replace("{}", one.path) for one in turned})
+    return handed_over(turned, call, evidence) or Repair(
+        None, call_of(call), f"{written}   # and back in forward: .transpose(0, 1).contiguous()"
     )
+
+
+_BACK = "{}.transpose(0, 1).contiguous()"
+_OF_PARTS = ("part.transpose(0, 1)", "part.transpose(0, 1).contiguous()")
 
 
 @rule("DP214", "packed-sequence", "error")
@@ -137,10 +142,7 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
                     f"`{name}` is a PackedSequence: scatter cuts its parts apart",
                     forward_place(evidence),
                     probe,
-                    None,
-                    call_of(call),
-                    call_of(call).replace(name, "padded, lengths")
-                    + "   # packed in forward: pack_padded_sequence(padded, lengths.cpu(), batch_first=True)",
+                    repair=_padded(name, call, evidence),
                 )
     if evidence.scan.pads_alone:
         for probe, _, error in gather_failures(evidence):
@@ -150,18 +152,29 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
                     "pad_packed_sequence",
                     "pad_packed_sequence without total_length pads each chunk to its own longest: "
                     f"{error.message}",
-                    own.place if own else forward_place(evidence),
+                    forward_place(evidence),
                     probe,
-                    before=own.before if own else "",
-                    after=own.after if own else "",
+                    repair=own,
                 )
+
+
+def _padded(name: str, call: Call, evidence: Evidence) -> Repair:
+    """Write a call that is given sequences padded, with their lengths, and forward that packs them again."""
+    function = own_forward(evidence)
+    utils = "torch.nn.utils.rnn"
+    there = f"{utils}.pad_packed_sequence({{}}, batch_first=True)"
+    back = f"{utils}.pack_padded_sequence({{}}[0], {{}}[1].cpu(), batch_first=True, enforce_sorted=False)"
+    needed = torch_in(function) if function is not None else ""
+    packed = handed_over([Given(name, there, back)], call, evidence, needed=needed)
+    after = f"{call_of(call, **{name: there.replace('{}', name)})}   # packed again in forward: {back}"
+    return packed or Repair(None, call_of(call), after.replace("{}", name))
 
 
 def _calls(node: ast.Call, name: str) -> bool:
     return ast.unparse(node.func).rpartition(".")[2] == name
 
 
-def _padded_whole(forward: Place | None) -> Own | None:
+def _padded_whole(forward: Place | None) -> Repair | None:
     """Write forward's line that pads, and the same with the length of the whole input."""
     function = function_at(forward)
     calls = [
@@ -245,20 +258,19 @@ def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Found:
         [path for path, dim in dims.items() if (dim == call.dim) == is_cut] for is_cut in (True, False)
     )
     other = dims[there[0]]
-    turned = {top_name(path): f"{path}.transpose({call.dim}, {other})" for path in there}
-    before = call_of(call)
-    if any(top_name(path) != path for path in there):
-        after = call_with(call, there[0], f"{there[0]}.transpose({call.dim}, {other})")
-    else:
-        after = call_of(call, **turned)
+    turn = f"{{}}.transpose({call.dim}, {other})"
+    repair = handed_over([Given(path, turn, turn) for path in there], call, evidence, by_keyword=True)
+    if repair is None:
+        turned = {top_name(path): turn.replace("{}", path) for path in there if top_name(path) == path}
+        after = call_of(call, **turned) if turned else call_with(call, there[0], turn.replace("{}", there[0]))
+        repair = Repair(None, call_of(call), f"{after}   # and transposed back in forward")
     return Found(
         "dim",
         f"{listed(there)} {_has(there)} the batch on dimension {other} and {listed(here)} on dimension "
         f"{call.dim}: DataParallel cuts all along dimension {call.dim}",
         forward_place(evidence),
         probe,
-        before=before,
-        after=f"{after}   # and batch_first=True, or transposed back, in forward; results batch first too",
+        repair=repair,
     )
 
 

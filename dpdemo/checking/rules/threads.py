@@ -1,12 +1,13 @@
 """What belongs to a thread and does not reach the replicas': DP601 to DP603."""
 
+import ast
 import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.lines import function_at
-from dpdemo.checking.looking import forward_place
+from dpdemo.checking.looking import device_at, forward_place
 from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.source import function_at
 from dpdemo.reports.check import Place, Severity
 
 
@@ -74,21 +75,48 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
                     repair = _handed_on(forward_place(evidence)) if name == "inference_mode" else ()
                     yield Found(name, what, forward_place(evidence), probe, None, *repair)
                 elif _has_failed(probe, call):  # else forward makes nothing by it
-                    yield _made_elsewhere(what, probe, call)
+                    place = call.raised.place if call.raised else None
+                    yield _made_elsewhere(what, probe, call, device_at(place, evidence))
 
 
 def _has_failed(probe: Probe, call: Call) -> bool:
     return call.raised is not None or probe.comparison.values_equal is False
 
 
-def _made_elsewhere(what: str, probe: Probe, call: Call) -> Found:
+def _made_elsewhere(what: str, probe: Probe, call: Call, device: str) -> Found:
     """Tell of tensors that a replica makes on the CPU, for want of the default device around the call."""
     place = call.raised.place if call.raised else None
     severity: Severity = "error" if call.raised else "warning"
     if place is None or not place.code:
         return Found("default device", what, place, probe, severity)
-    after = "...   # each tensor that is made here: device=x.device"
-    return Found("default device", f"{what}: {call.raised}", place, probe, severity, place.code, after)
+    before, after = _on_its_gpu(place, device) or (
+        place.code,
+        "...   # by hand: each tensor that is made here with device=x.device",
+    )
+    return Found("default device", f"{what}: {call.raised}", place, probe, severity, before, after)
+
+
+_MAKERS = ("ones", "zeros", "full", "empty", "rand", "randn", "randint", "randperm", "arange", "linspace",
+           "eye", "tensor", "as_tensor")  # fmt: skip
+
+
+def _on_its_gpu(place: Place, device: str) -> tuple[str, str] | None:
+    """Write a statement that makes tensors, and the same with each on the replica's own GPU."""
+    function = function_at(place)
+    statements = function.statements() if function else ()
+    around = [one for one in statements if one.lineno <= place.line <= (one.end_lineno or 0)]
+    if function is None or not around or around[-1].lineno != place.line:
+        return None
+    made: list[tuple[ast.AST, str]] = [
+        (one, f"{function.text(one)[:-1].rstrip(', ')}, device={device})")
+        for one in ast.walk(around[-1])
+        if isinstance(one, ast.Call)
+        and ast.unparse(one.func).removeprefix("torch.") in _MAKERS
+        and ast.unparse(one.func).startswith("torch.")
+        and all(given.arg != "device" for given in one.keywords)
+    ]
+    own = function.own(around[-1], *made) if made else None
+    return (own.before, own.after) if own else None
 
 
 def _handed_on(forward: Place | None) -> tuple[str, str]:

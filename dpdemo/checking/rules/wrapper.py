@@ -5,10 +5,13 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Event, Evidence, Raised
-from dpdemo.checking.lines import Own, function_at, functions_like, tree_of
 from dpdemo.checking.looking import failures, forward_place, listed
+from dpdemo.checking.methods import functions_like, method_at, method_of
 from dpdemo.checking.registry import Found, rule
-from dpdemo.reports.check import Place
+from dpdemo.checking.repair import Repair, repair_of
+from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.source import attribute_of, function_at, tree_of
+from dpdemo.reports.check import Change, Place
 
 
 def _everything_raised(evidence: Evidence) -> Iterator[Raised]:
@@ -125,9 +128,8 @@ def device_ids(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             "device_ids",
             f"DataParallel cannot be made over these device_ids, with {evidence.num_gpus} GPUs: {error}",
-            error.place,
-            before=error.place.code if error.place else "nn.DataParallel(model, device_ids=...)",
-            after=f"nn.DataParallel(model, device_ids={visible})   # as many as are visible",
+            place=error.place,
+            repair=repair_of(_ids_named(error, visible)),
         )
     ids = evidence.scan.device_ids
     twice = sorted({number for number in ids if ids.count(number) > 1})
@@ -136,6 +138,24 @@ def device_ids(evidence: Evidence) -> Iterator[Found]:
         once = list(dict.fromkeys(ids))
         before, after = f"nn.DataParallel(model, device_ids={list(ids)})", f"device_ids={once}"
         yield Found("device_ids", what, before=before, after=f"nn.DataParallel(model, {after})")
+
+
+def _ids_named(error: Raised, visible: list[int]) -> tuple[Change, ...]:
+    """Write the innermost line that names device_ids, with as many as are visible."""
+    for place in reversed(error.places):
+        edits = Edits(place.file)
+        named = [
+            one.value
+            for node in ast.walk(tree_of(place.file))
+            if isinstance(node, ast.Call) and node.lineno <= place.line <= (node.end_lineno or 0)
+            for one in node.keywords
+            if one.arg == "device_ids"
+        ]
+        if named:
+            edits.replace(named[-1], str(visible))
+            return edits.changes()
+    before = "nn.DataParallel(model, device_ids=...)"
+    return (Change(None, before, f"nn.DataParallel(model, device_ids={visible})   # as many as are visible"),)
 
 
 @rule("DP105", "bypassed", "warning")
@@ -153,19 +173,17 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
     ran = [probe for probe in evidence.probes if probe.raised is None]
     if evidence.scan.wrappers and ran and not any(probe.calls for probe in ran):
         name = evidence.scan.wrappers[0] or "the wrapper"
-        own = _called(name, forward_place(evidence))
         yield Found(
             name,
             f"`{name}` is a DataParallel that is never called: the model in it runs on one GPU",
-            own.place if own else forward_place(evidence),
-            before=own.before if own else "",
-            after=own.after if own else "",
+            place=forward_place(evidence),
+            repair=_called(name, evidence),
         )
 
 
-def _called(path: str, forward: Place | None) -> Own | None:
+def _called(path: str, evidence: Evidence) -> Repair | None:
     """Write the line that calls what is in a wrapper, or a method of it, and one that calls the wrapper."""
-    home = function_at(forward)
+    home = function_at(forward_place(evidence))
     for function in [home, *functions_like(home)] if home else ():
         for statement in function.statements():
             for node in ast.walk(statement) if isinstance(statement, (ast.Assign, ast.Return)) else ():
@@ -174,12 +192,41 @@ def _called(path: str, forward: Place | None) -> Own | None:
                 if found is None or not isinstance(node, ast.Call):
                     continue
                 mode = found[2] if found[2] not in (None, "forward") else ""
-                given = [function.text(one) for one in (*node.args, *node.keywords)]
-                given += [f'mode="{mode}"'] if mode else []
+                names = _names_of(path, function.file, evidence) if mode else []
+                keys = [f"{name}=" for name in names] + [""] * max(0, len(node.args) - len(names))
+                given = [f"{key}{function.text(one)}" for key, one in zip(keys, node.args, strict=False)]
+                given += [function.text(one) for one in node.keywords]
+                given += [f'mode="{mode}"'] if mode else []  # beside positions it would be DP203
                 own = function.own(statement, (node, f"{found[1]}({', '.join(given)})"))
-                told = f"   # and forward(..., mode) goes to {mode}" if mode else ""
-                return own._replace(after=f"{own.after}{told}")
+                changes, told = _in_mode(mode, path, function.file, evidence) if mode else ((), "")
+                return own._replace(after=f"{own.after}{told}", also=changes)
     return None
+
+
+def _names_of(path: str, file: str, evidence: Evidence) -> list[str]:
+    """Name the arguments of what is wrapped."""
+    owner = dict(evidence.scan.module_types).get(f"{path}.module", "")
+    forward = method_of(owner, "forward", file)
+    return [one.arg for one in forward.node.args.args[1:]] if forward else []
+
+
+def _in_mode(mode: str, path: str, file: str, evidence: Evidence) -> tuple[tuple[Change, ...], str]:
+    """Write the forward of what is wrapped, which goes to another method; or else tell so in a comment."""
+    told = f"   # where forward(..., mode) goes to {mode}"
+    owner = dict(evidence.scan.module_types).get(f"{path}.module", "")
+    forward, method = method_of(owner, "forward", file), method_of(owner, mode, file)
+    if forward is None or method is None or method.node.args.vararg or method.node.args.kwarg:
+        return (), told
+    if "mode" in forward.arguments():
+        return (), "" if re.search(rf"[\"']{mode}[\"']", forward.text(forward.node)) else told
+    names = [one.arg for one in method.node.args.args[1:]]
+    if not set(names) <= forward.arguments():
+        return (), told
+    edits = Edits(file)
+    edits.parameter(forward, 'mode=""')
+    me = forward.node.args.args[0].arg
+    edits.first_in(forward, f'if mode == "{mode}":\n    return {me}.{mode}({", ".join(names)})')
+    return edits.changes(), ""
 
 
 @rule("DP106", "nested", "error")
@@ -200,16 +247,18 @@ def nested(evidence: Evidence) -> Iterator[Found]:
         if outer:
             what = f"`{path}` is a DataParallel inside {listed([outer[0] or 'DataParallel'])}"
             own = _unwrapped(path, forward_place(evidence))
+            part = attribute_of(path, "model")
             yield Found(
                 path,
                 what,
-                own.place if own else None,
-                before=own.before if own else f"{path} = nn.DataParallel(...)",
-                after=own.after if own else f"{path} = ...   # unwrapped: the outer one splits",
+                None,
+                before=f"{part}   # a DataParallel",
+                after=f"{part} = {part}.module   # the outer one splits",
+                repair=own,
             )
 
 
-def _unwrapped(path: str, forward: Place | None) -> Own | None:
+def _unwrapped(path: str, forward: Place | None) -> Repair | None:
     """Write the only line that wraps an attribute, in the file of forward, without the wrapper."""
     name, found = path.rpartition(".")[2], []
     for node in ast.walk(tree_of(forward.file)) if forward else ():
@@ -242,7 +291,10 @@ def script_module(evidence: Evidence) -> Iterator[Found]:
     for path, kind in evidence.scan.module_types:
         if kind == "ScriptModule":
             name = path or evidence.scan.model
-            yield Found("ScriptModule", f"`{name}` is a ScriptModule; the model was scanned and not run")
+            what = f"`{name}` is a ScriptModule; the model was scanned and not run"
+            part = attribute_of(path, "model") if path else "model"
+            after = "...   # as it was before torch.jit.script, which no line can undo"
+            yield Found("ScriptModule", what, before=f"{part}   # a ScriptModule", after=after)
             return
 
 
@@ -260,8 +312,20 @@ def lazy(evidence: Evidence) -> Iterator[Found]:
     names = [held.path for held in evidence.scan.of_kind("lazy")]
     if names:
         what = f"{listed(names)} {'is' if len(names) == 1 else 'are'} not initialised yet"
-        after = "model(example); nn.DataParallel(model)   # one plain call first"
-        yield Found("lazy", what, before=f"nn.DataParallel(model)   # {names[0]}", after=after)
+        given = ", ".join(_needed(evidence)) or "example"
+        after = f"model({given})   # one plain call first\nmodel = nn.DataParallel(model)"
+        yield Found("lazy", what, before="model = nn.DataParallel(model)", after=after)
+
+
+def _needed(evidence: Evidence) -> list[str]:
+    """Name the arguments without which forward cannot be called."""
+    function = function_at(forward_place(evidence))
+    known = [name for name in evidence.scan.inputs if name.isidentifier()]
+    if function is None:
+        return known[:1]
+    given = function.node.args
+    optional = {one.arg for one in given.args[len(given.args) - len(given.defaults) :]}
+    return [name for name in known if name not in optional]
 
 
 @rule("DP109", "new-with-arguments", "error")
@@ -277,4 +341,20 @@ def new_with_arguments(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, error in failures(evidence):
         if error.stage == "replicate" and "__new__" in error.message:
-            yield Found(error.message, f"a replica cannot be made: {error.message}", None, probe)
+            what = f"a replica cannot be made: {error.message}"
+            changes = _new_without(error.message, evidence)
+            yield Found(error.message, what, probe=probe, place=None, repair=repair_of(changes))
+
+
+def _new_without(message: str, evidence: Evidence) -> tuple[Change, ...]:
+    """Write the `__new__` of a class so that it can do without arguments; () where it reads them."""
+    found = re.match(r"(\S+)\.__new__\(\)", message)
+    files = [file for name, file in evidence.scan.classes if file and found and name.endswith(found[1])]
+    new = method_at(found[1], "__new__", files[0]) if found and files else None
+    if new is None or new.node.args.posonlyargs or new.node.args.kwonlyargs:
+        return ()
+    edits = Edits(new.file)
+    given = new.node.args
+    for one in given.args[1 : len(given.args) - len(given.defaults)]:
+        edits.replace(one, f"{new.text(one)}=None")
+    return edits.changes()

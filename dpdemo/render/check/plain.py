@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 from dpdemo import __version__
-from dpdemo.render.check.words import summary
+from dpdemo.render.check.words import IN_THE_PROGRAM, summary
 from dpdemo.render.markdown import escaped, table
-from dpdemo.reports.check import CheckReport, Finding, RulePage
+from dpdemo.reports.check import Change, CheckReport, Finding, RulePage
 from dpdemo.wording import harmless, printable
 
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -30,7 +30,14 @@ def as_github(report: CheckReport) -> Iterator[str]:
 def _repair(finding: Finding) -> str:
     """Write what to change, and say where it is only an example."""
     instead = "For example, instead of" if finding.is_example else "Instead of"
-    return f"{instead}:{_code(finding.before)}\nwrite:{_code(finding.after)}"
+    first = f"{instead}:{_code(finding.before)}\nwrite:{_code(finding.after)}"
+    return "\n".join([first, *map(_further, finding.also)])
+
+
+def _further(change: Change) -> str:
+    """Write another change of the same repair, and where."""
+    where = f"at {change.place.short}" if change.place else IN_THE_PROGRAM
+    return f"and {harmless(where)}, instead of:{_code(change.before)}\nwrite:{_code(change.after)}"
 
 
 def _code(text: str) -> str:
@@ -138,11 +145,18 @@ def as_markdown(report: CheckReport) -> Iterator[str]:
     yield "\n"
     if report.findings:
         yield from table(("severity", "rule", "where", "what"), [_row(one) for one in report.findings])
-    told = {(one.rule, one.before, one.after): one for one in report.findings}
-    for (rule, before, after), finding in told.items():
+    told = {(one.rule, one.before, one.after, one.also): one for one in report.findings}
+    for (rule, *_), finding in told.items():
         example = " For example:" if finding.is_example else ""
-        yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n```diff\n"
-        yield f"{_marked('-', before)}{_marked('+', after)}```\n"
+        yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n"
+        yield _diff(finding.before, finding.after)
+        for change in finding.also:
+            where = f"at {escaped(change.place.short)}" if change.place else IN_THE_PROGRAM
+            yield f"\nand {where}:\n\n{_diff(change.before, change.after)}"
+
+
+def _diff(before: str, after: str) -> str:
+    return f"```diff\n{_marked('-', before)}{_marked('+', after)}```\n"
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

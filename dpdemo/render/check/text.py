@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from dpdemo.render.check.words import seen_text, summary
+from dpdemo.render.check.words import IN_THE_PROGRAM, seen_text, summary
 from dpdemo.render.console import Canvas, Uncut, grid
 from dpdemo.reports.check import CheckReport, Finding
 
@@ -46,6 +46,11 @@ def _block(finding: Finding, canvas: Canvas) -> Iterator[RenderableType]:
     before, after = ("example", "becomes") if finding.is_example else ("before", "after")
     rows.add_row(_label(before), canvas.text(*finding.before.splitlines(), style="red"))
     rows.add_row(_label(after), canvas.text(*finding.after.splitlines(), style="green"))
+    for change in finding.also:
+        where = change.place.short if change.place else IN_THE_PROGRAM
+        rows.add_row(_label("also"), canvas.text(where, style="dim"))
+        rows.add_row(_label("before"), canvas.text(*change.before.splitlines(), style="red"))
+        rows.add_row(_label("after"), canvas.text(*change.after.splitlines(), style="green"))
     if finding.seen_in:
         rows.add_row(_label("seen in"), canvas.text(seen_text(finding)))
     rows.add_row(_label("see"), canvas.text(_flat(finding.rule.section("References"))))

@@ -3,6 +3,9 @@
 from dpdemo.reports.check import NOTHING_CALLED, SEVERITIES, CheckReport, Finding, Severity
 from dpdemo.wording import counted
 
+IN_THE_PROGRAM = "where the model is called"
+"""Where a change is that stands in no file which the check has read."""
+
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 
 

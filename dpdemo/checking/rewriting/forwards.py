@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpdemo.checking.evidence import Call, Evidence
-from dpdemo.checking.lines import Function, attribute_of, function_at, functions_like
 from dpdemo.checking.looking import forward_place, top_name
+from dpdemo.checking.methods import functions_like
+from dpdemo.checking.source import Function, attribute_of, function_at
 
 _NUMBER = r"\.item\(\)|\blen\(|\.size\(|\.shape|\b(float|int|bool)\(|\.(mean|sum)\(\s*\)$"
 """The code of a number, which is computed anew outside and not gathered."""
@@ -151,32 +152,73 @@ class Forward:
         """Whether an argument holds tensors, that a replica has on its GPU."""
         return any(top_name(leaf.path) == name for leaf in self.call.tensor_arguments)
 
+    def names(self) -> set[str]:
+        """List its arguments, and what it gives a value."""
+        return self.function.arguments().union(*(stored(one) for one in self.function.node.body))
+
+    def is_counted(self, name: str, statements: Sequence[ast.stmt]) -> bool:
+        """Whether statements only ask for the length of an argument, which is known outside."""
+        given = {one for one, _ in self.call.argument_structures}
+        text = "\n".join(ast.unparse(one) for one in statements)
+        counted = rf"\blen\({name}\)|\b{name}\.(size\(0\)|shape\[0\])"
+        is_changed = any(name in stored(one) for one in self.function.node.body)
+        return name in given and not is_changed and not re.search(rf"\b{name}\b", re.sub(counted, "", text))
+
+
+@dataclass(frozen=True)
+class Inner(Forward):
+    """Another method, whose arguments no call of the program tells: those of a module in the model, say."""
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """Its statements, without what it says of itself."""
+        return self.function.node.body[ast.get_docstring(self.function.node) is not None :]
+
+    def default_of(self, name: str) -> str:  # noqa: ARG002 - as a forward
+        """Know of no argument that it is left out."""
+        return ""
+
+    def is_tensor(self, name: str) -> bool:  # noqa: ARG002 - as a forward
+        """Take each argument for a tensor."""
+        return True
+
+    def is_counted(self, name: str, statements: Sequence[ast.stmt]) -> bool:  # noqa: ARG002 - as a forward
+        """Know of no argument outside."""
+        return False
+
 
 def forward_of(evidence: Evidence, call: Call | None) -> Forward | None:
     """Read the model's forward; None where it is not the user's, or ends in several places."""
-    function = function_at(forward_place(evidence))
-    if function is None or call is None or not function.node.args.args or any(evidence.scan.wrappers):
+    found = read_method(evidence, call, function_at(forward_place(evidence)))
+    if found is None:
         return None
-    kinds = dict(evidence.scan.module_types)
-    layers = {path.partition(".")[0] for path in kinds if path and not kinds[path].endswith("Loss")}
-    layers |= {name.partition(".")[0] for name in evidence.scan.parameters if name.count(".")}
-    me = function.node.args.args[0].arg
-    parameters = (attribute_of(name, me) for name in evidence.scan.parameters)
-    recurrent = (attribute_of(path, me) for path in kinds if path and kinds[path] == "RNN")
-    found = Forward(function, frozenset(layers), frozenset(parameters), frozenset(recurrent), call)
     end = found.body[-1]
     others = [one for one in found.body[:-1] if leaves(one) and not found.is_passed(one)]
     return found if isinstance(end, ast.Return) and end.value is not None and not others else None
 
 
-def of_model(text: str, me: str) -> str:
+def read_method(
+    evidence: Evidence, call: Call | None, function: Function | None, owner: str = ""
+) -> Forward | None:
+    """Read a method of the model, or of the module at a path of it, wherever it ends."""
+    if function is None or call is None or not function.node.args.args or any(evidence.scan.wrappers):
+        return None
+    dot = f"{owner}." if owner else ""
+    kinds = evidence.scan.module_types
+    paths = {path.removeprefix(dot): kind for path, kind in kinds if path.startswith(dot)}
+    names = [name.removeprefix(dot) for name in evidence.scan.parameters if name.startswith(dot)]
+    layers = {path.partition(".")[0] for path in paths if path and not paths[path].endswith("Loss")}
+    layers |= {name.partition(".")[0] for name in names if name.count(".")}
+    me = function.node.args.args[0].arg
+    parameters = (attribute_of(name, me) for name in names)
+    recurrent = (attribute_of(path, me) for path in paths if path and paths[path] == "RNN")
+    kind = Inner if owner or function.node.name != "forward" else Forward
+    return kind(function, frozenset(layers), frozenset(parameters), frozenset(recurrent), call)
+
+
+def of_model(text: str, me: str, model: str = _MODEL) -> str:
     """Write forward's code as it stands outside, where the model has another name."""
-    return re.sub(rf"\b{me}\b", _MODEL, text)
-
-
-def commented(code: str) -> str:
-    """Write code as comments."""
-    return "\n".join(f"# {line}" for line in code.splitlines())
+    return re.sub(rf"\b{me}\b", model, text)
 
 
 def free_names(statements: list[ast.stmt], forward: Forward, but: Sequence[ast.expr] = ()) -> list[str]:

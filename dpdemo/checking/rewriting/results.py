@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dpdemo.checking.lines import Function, Own, function_at, tree_of
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.source import Function, function_at, tree_of
 from dpdemo.reports.check import Place
 
 Rewrite = Callable[[ast.expr, str], str | None]
@@ -29,7 +30,7 @@ class Part:
         """Its source."""
         return self.function.text(self.node)
 
-    def own(self, text: str) -> Own:
+    def own(self, text: str) -> Repair:
         """Write its statement with another text in its place."""
         return self.function.own(self.statement, (self.node, text))
 
@@ -68,7 +69,7 @@ def whole_return(forward: Place | None) -> tuple[Function, ast.stmt, ast.expr] |
     return function, ends[0], ends[0].value
 
 
-def returned(forward: Place | None, path: str, rewrite: Rewrite) -> Own | None:
+def returned(forward: Place | None, path: str, rewrite: Rewrite) -> Repair | None:
     """Write the part of forward's result at a path anew: in `return`, or in a line before it."""
     part = part_at(forward, path)
     if part is None or part.path != path:
@@ -123,7 +124,7 @@ def _fields(file: str, name: str) -> Iterator[str]:
                 yield from re.findall(r"\w+", ast.unparse(names))
 
 
-def left_out(forward: Place | None, path: str, *others: str) -> Own | None:
+def left_out(forward: Place | None, path: str, *others: str) -> Repair | None:
     """Write forward's result without the part at a path, and those at others in the same tuple or dict."""
     *outer, last = [step[0] for step in _STEP.finditer(path)] or [""]
     step = _STEP.fullmatch(last)

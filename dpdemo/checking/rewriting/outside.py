@@ -2,17 +2,19 @@
 
 A loss over the batch, pairs of its samples, a running average: none of them fits into a replica. Each is
 written anew as two halves. Forward ends before it, and returns what it is computed from; the rest stands in
-comments below, as it is written after the call.
+the program, behind the call.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Call, Evidence
-from dpdemo.checking.forwards import (
+from dpdemo.checking.methods import functions_like
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.calling import around_call
+from dpdemo.checking.rewriting.forwards import (
     Forward,
-    commented,
     forward_of,
     free_names,
     leaves,
@@ -20,8 +22,6 @@ from dpdemo.checking.forwards import (
     stored,
     with_numbers,
 )
-from dpdemo.checking.lines import Own, functions_like
-from dpdemo.checking.looking import call_of
 
 _MIXING = (
     r"\.(T|mT|t\(\))(?!\w)|\b(dim|axis)=0\b|\b(cat|vstack)\(\s*[\[(][^\[\]]*[\])]\s*(, 0)?\)|"
@@ -35,7 +35,7 @@ _PERHAPS = rf"{_MIXING}|@|\b(einsum|matmul|mm|sum|mean)\b|(?i:loss|criterion)\w*
 """Code that may, and that belongs outside too where it comes last."""
 
 
-def after_layers(evidence: Evidence, call: Call | None, result: str = "result") -> Own | None:
+def after_layers(evidence: Evidence, call: Call | None, result: str = "result") -> Repair | None:
     """Write forward's end, all that comes after its last layer, as it is written outside.
 
     Args:
@@ -44,8 +44,8 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
         result: what to call forward's result outside, where it has no name.
 
     Returns:
-        The end, and a `return` in its place with the rest in comments; None where that would not repair it,
-        for the samples of a batch seem to be mixed before.
+        The end, and a `return` in its place, with the rest behind the call; None where that would not repair
+        it, for the samples of a batch seem to be mixed before.
 
     """
     forward = forward_of(evidence, call)
@@ -65,10 +65,10 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
         return None
     if any(_mixes(forward, one) or forward.hands_over_layer(one) for one in kept):
         return None
-    return _cut(forward, kept, moved, hoisted, result, _OUTSIDE)
+    return _cut(forward, kept, moved, hoisted, result)
 
 
-def from_mixing(evidence: Evidence, call: Call | None) -> Own | None:
+def from_mixing(evidence: Evidence, call: Call | None) -> Repair | None:
     """Write forward from the statement on that mixes samples, with the layers behind it, as it is outside.
 
     Args:
@@ -76,7 +76,8 @@ def from_mixing(evidence: Evidence, call: Call | None) -> Own | None:
         call: a call, whose arguments the line outside has.
 
     Returns:
-        That end, and a `return` in its place with the rest in comments; None where no layer runs before it.
+        That end, and a `return` in its place, with the rest behind the call; None where no layer runs
+        before it.
 
     """
     forward = forward_of(evidence, call)
@@ -89,10 +90,19 @@ def from_mixing(evidence: Evidence, call: Call | None) -> Own | None:
     hoisted = _hoisted(forward, moved[0], is_end=True) if is_inside else None
     if (is_inside and hoisted is None) or not (hoisted or any(forward.reads_layer(one) for one in kept)):
         return None
-    return _cut(forward, kept, moved, hoisted, "result", f"{_OUTSIDE[:-1]}; layers run on one GPU there:")
+    return _cut(forward, kept, moved, hoisted, "result", ["# the layers below run on one GPU"])
 
 
-_OUTSIDE = "# outside, on what is gathered:"
+def end_outside(forward: Forward, first: ast.stmt) -> Repair | None:
+    """Write forward from a statement on as it is written outside; None where layers run behind it."""
+    at = forward.body.index(first) if first in forward.body else len(forward.body)
+    kept, moved = forward.body[:at], forward.body[at:]
+    if not moved or any(forward.runs_layer(one) for one in moved[1:]) or any(map(leaves, moved)):
+        return None
+    hoisted = _hoisted(forward, first, is_end=True) if forward.runs_layer(first) else None
+    if hoisted is None and forward.runs_layer(first):
+        return None
+    return _cut(forward, kept, moved, hoisted, "result")
 
 
 def _cut(  # noqa: PLR0913, PLR0917 - what is cut, and how it is told
@@ -101,22 +111,25 @@ def _cut(  # noqa: PLR0913, PLR0917 - what is cut, and how it is told
     moved: list[ast.stmt],
     hoisted: "_Hoisted | None",
     result: str,
-    heading: str,
-) -> Own | None:
-    """End forward behind the statements that it keeps, and write those that it does not in comments."""
+    remark: Sequence[str] = (),
+) -> Repair | None:
+    """End forward behind the statements that it keeps, and write those that it does not behind the call."""
     lines, names = hoisted or ([], [])
-    is_named = isinstance(moved[-1], ast.Return) and isinstance(moved[-1].value, ast.Name)
+    end = moved[-1]
+    is_named = isinstance(end, ast.Return) and isinstance(end.value, ast.Name)
     written = moved[:-1] if is_named and len(moved) > 1 else moved
     texts = [_outside_text(forward, one, hoisted if one is moved[0] else None, result) for one in written]
     needed = free_names(moved, forward, list(_outermost(forward, moved[0])) if hoisted else [])
+    needed = [name for name in needed if not forward.is_counted(name, moved)]
     copied, returned = with_numbers(needed, kept, forward)
     returned = [*names, *returned]
-    if not returned or _is_bare(moved):
+    if not returned or _is_bare(moved) or (hoisted and len(texts) == 1 and _is_of_names(texts[0])):
         return None
-    head = f"{', '.join(returned)} = {call_of(forward.call)}"
-    outside = "\n".join([head, *copied, *texts])
-    after = "\n".join([*lines, f"return {', '.join(returned)}", heading, commented(outside)])
-    return forward.function.rewritten(moved[0], moved[-1], after)
+    given = ", ".join(returned)
+    told = ast.unparse(end.value) if len(written) < len(moved) else result  # type: ignore[attr-defined]
+    call = around_call(forward.call, told, given=given, then=[*copied, *remark, *texts])
+    own = forward.function.rewritten(moved[0], end, "\n".join([*lines, f"return {given}"]))
+    return own._replace(also=(call,))
 
 
 def _mixes(forward: Forward, statement: ast.stmt) -> bool:
@@ -131,7 +144,7 @@ def _mixes(forward: Forward, statement: ast.stmt) -> bool:
     return any(re.search(_MIXING, text) for text in texts)
 
 
-def before_layers(evidence: Evidence, call: Call | None) -> Own | None:
+def before_layers(evidence: Evidence, call: Call | None) -> Repair | None:
     """Write forward's beginning, if it mixes samples of its arguments, as it is written before the call."""
     forward = forward_of(evidence, call)
     body = forward.body if forward is not None else []
@@ -143,15 +156,26 @@ def before_layers(evidence: Evidence, call: Call | None) -> Own | None:
     if any(forward.reads_layer(one) or leaves(one) or not stored(one) <= given for one in moved):
         return None
     text = "\n".join(of_model(forward.function.own(one).after, forward.me) for one in moved)
-    after = f"# outside, before the call:\n{commented(text)}"
-    return forward.function.rewritten(moved[0], moved[-1], after)
+    own = forward.function.rewritten(moved[0], body[len(moved)], forward.function.own(body[len(moved)]).after)
+    return own._replace(also=(around_call(forward.call, "result", first=[text]),))
+
+
+def _is_of_names(line: str) -> bool:
+    """Whether a line gives names, as they are, another name."""
+    match ast.parse(line).body:
+        case [ast.Assign(value=ast.Tuple(elts=parts))]:
+            return all(isinstance(one, ast.Name) for one in parts)
+        case [ast.Assign(value=ast.Name())]:
+            return True
+    return False
 
 
 def _is_bare(moved: list[ast.stmt]) -> bool:
     """Whether nothing is computed: a name, or names, are returned."""
     if len(moved) != 1 or not isinstance(moved[0], ast.Return) or moved[0].value is None:
         return False
-    return not any(isinstance(one, (ast.Call, ast.BinOp, ast.Subscript)) for one in ast.walk(moved[0].value))
+    computed = (ast.Call, ast.BinOp, ast.Subscript, ast.Constant, ast.Dict, ast.List, ast.JoinedStr)
+    return not any(isinstance(one, computed) for one in ast.walk(moved[0].value))
 
 
 _Hoisted = tuple[list[str], list[str]]

@@ -3,8 +3,11 @@
 import ast
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Held
-from dpdemo.checking.lines import Function, Own, attribute_of, function_at, functions_like
+from dpdemo.checking.evidence import Call, Held
+from dpdemo.checking.methods import functions_like
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.calling import around_call, result_names
+from dpdemo.checking.source import Function, attribute_of, function_at
 
 _FILLS = frozenset(["append", "appendleft", "push", "add", "extend", "insert"])
 _EMPTIES = frozenset(["pop", "popleft", "clear"])
@@ -35,7 +38,7 @@ def _is_filled_by_key(function: Function, held: Held) -> bool:
     )
 
 
-def kept_in_a_local(held: Held, forward: Function) -> Own | None:
+def kept_in_a_local(held: Held, forward: Function) -> Repair | None:
     """Write the lines of forward that use a container on `self`, and the same with one of its own."""
     name = held.path.rpartition(".")[2]
     if not _is_forwards_alone(held, forward):
@@ -50,8 +53,11 @@ def kept_in_a_local(held: Held, forward: Function) -> Own | None:
     return forward.rewritten(touched[0], touched[-1], "\n".join(after))
 
 
-def returned_beside(held: Held) -> Own | None:
-    """Write the loop of forward that fills a list on `self`, and one whose list is returned."""
+def returned_beside(held: Held, call: Call) -> Repair | None:
+    """Write the loop of forward that fills a list on `self`, and one whose list is returned.
+
+    Behind the call its elements are added to the model's list.
+    """
     home = function_at(held.place)
     forward = (
         next((one for one in functions_like(home) if one.node.name == "forward"), None) if home else None
@@ -75,9 +81,10 @@ def returned_beside(held: Held) -> Own | None:
     parts = [(part, name) for part in _mentions(loops[0], held, forward)]
     after = [f"{name} = []   # of each call", forward.own(loops[0], *parts).after]
     after += [forward.own(one).after for one in touched[1:-1]]
-    return forward.rewritten(
-        touched[0], end, "\n".join([*after, f"return {forward.text(end.value)}, {name}"])
-    )
+    own = forward.rewritten(touched[0], end, "\n".join([*after, f"return {forward.text(end.value)}, {name}"]))
+    result = result_names(end.value)
+    adds = f"{attribute_of(held.path, 'model.module')}.extend({name})"
+    return own._replace(also=(around_call(call, result, given=f"{result}, {name}", then=[adds]),))
 
 
 def _are_tensors(loop: ast.For, held: Held, forward: Function) -> bool:

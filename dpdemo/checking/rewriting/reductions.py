@@ -3,9 +3,10 @@
 import ast
 import re
 
-from dpdemo.checking.lines import Function, Own, in_brackets
-from dpdemo.checking.results import part_at
-from dpdemo.reports.check import Place
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.results import part_at
+from dpdemo.checking.source import Function, in_brackets
+from dpdemo.reports.check import Change, Place
 
 _OF_CLASSES = ("cross_entropy", "nll_loss")
 _OF_ELEMENTS = (
@@ -15,7 +16,7 @@ _OF_ELEMENTS = (
 _SUM = r".*(\.sum\([^()]*\)|\.clamp\(.*\)|\.clamp_min\(.*\))"
 
 
-def sum_and_count(forward: Place | None, path: str, given: str) -> Own | None:
+def sum_and_count(forward: Place | None, path: str, given: str) -> Repair | None:
     """Write forward's return of an average as one of its sum and its count.
 
     Args:
@@ -48,8 +49,9 @@ def sum_and_count(forward: Place | None, path: str, given: str) -> Own | None:
     if halves is None or (first is not last and function.node.body[-1] is not last):
         return None
     total, count = (f"{in_brackets(one)}.reshape(1)" for one in halves)
-    outside = f"# outside: total, count = {given}; loss = total.sum() / count.sum()"
-    return function.rewritten(first, last, f"return {total}, {count}   {outside}")
+    outside = f"total, count = {given}\nloss = total.sum() / count.sum()"
+    own = function.rewritten(first, last, f"return {total}, {count}")
+    return own._replace(also=(Change(None, f"loss = {given}", outside),))
 
 
 def _made_just_before(function: Function, name: str) -> ast.Assign | None:

@@ -1,0 +1,107 @@
+"""The methods of the user's classes, found in the files that they are written in."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from functools import cache
+
+from dpdemo.checking.source import FUNCTIONS, Function, tree_of
+from dpdemo.models.frames import is_users
+
+
+def functions_like(function: Function) -> Iterator[Function]:
+    """List the methods of the class that a function stands in, without `__init__`; a base class's too."""
+    classes = [node for node in ast.walk(tree_of(function.file)) if isinstance(node, ast.ClassDef)]
+    todo = [one for one in classes if function.node in one.body]
+    seen: list[ast.ClassDef] = []
+    while todo:
+        seen.append(todo.pop(0))
+        bases = {ast.unparse(base) for base in seen[-1].bases}
+        todo += [one for one in classes if one.name in bases and one not in seen]
+    for one in seen:
+        yield from (
+            Function(function.file, part)
+            for part in one.body
+            if isinstance(part, FUNCTIONS) and part.name != "__init__"
+        )
+
+
+def method_of(owner: str, name: str, file: str) -> Function | None:
+    """Find a method in the only class of that name in a file."""
+    classes = [one for one in ast.walk(tree_of(file)) if isinstance(one, ast.ClassDef) and one.name == owner]
+    found = [
+        part for one in classes for part in one.body if isinstance(part, FUNCTIONS) and part.name == name
+    ]
+    return Function(file, found[0]) if len(classes) == 1 and len(found) == 1 else None
+
+
+def method_at(owner: str, name: str, file: str) -> Function | None:
+    """Find a method of a class by the class's qualified name: `make.<locals>.Model`."""
+    node: ast.AST | None = tree_of(file)
+    for step in owner.replace(".<locals>", "").split("."):
+        kinds = (*FUNCTIONS, ast.ClassDef)
+        inner = [one for one in ast.walk(node) if isinstance(one, kinds) and one.name == step] if node else []
+        node = inner[0] if inner else None
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    found = [one for one in body if isinstance(one, FUNCTIONS) and one.name == name]
+    return Function(file, found[0]) if found else None
+
+
+def classes_of(file: str, name: str, line: int) -> list[ast.ClassDef]:
+    """Find a class in a file, and those of the same file that it inherits from, itself first.
+
+    Args:
+        file: the file.
+        name: what the class is called.
+        line: a line of it, or of one that it inherits from, where several are called so.
+
+    """
+    known = [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
+    called = [one for one in known if one.name == name]
+    around = [one for one in called if one.lineno <= line <= (one.end_lineno or 0)]
+    todo = (around or [one for one in called if one.lineno > line] or called)[:1]
+    found: list[ast.ClassDef] = []
+    while todo:
+        found.append(todo.pop(0))
+        for base in found[-1].bases:
+            before = [one for one in known if one.name == ast.unparse(base) and one.lineno < found[-1].lineno]
+            todo += before[-1:]
+    return found
+
+
+def methods_in(file: str, name: str, line: int) -> dict[str, Function]:
+    """Find the methods of a class in a file by their names, those that it inherits from one in it too."""
+    return {
+        part.name: Function(file, part)
+        for cls in reversed(classes_of(file, name, line))
+        for part in cls.body
+        if isinstance(part, FUNCTIONS)
+    }
+
+
+def methods_of(owner: type) -> Iterator[Function]:
+    """List the methods of a class, those that it inherits last."""
+    for cls in owner.__mro__:
+        yield from _own_methods(cls)
+
+
+@cache
+def _own_methods(cls: type) -> tuple[Function, ...]:
+    try:
+        file = inspect.getsourcefile(cls) or ""
+        if not is_users(file):
+            return ()
+        _, first = inspect.getsourcelines(cls)
+    except (OSError, TypeError):
+        return ()
+    return tuple(
+        Function(file, part)
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__ and _begins(node, first)
+        for part in node.body
+        if isinstance(part, FUNCTIONS)
+    )
+
+
+def _begins(node: ast.ClassDef, line: int) -> bool:
+    return min([node.lineno, *(part.lineno for part in node.decorator_list)]) == line

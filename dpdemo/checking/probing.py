@@ -1,0 +1,94 @@
+"""Probing the batches of a plan, each as often as it can say something new."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dpdemo.checking.batches import Planned
+from dpdemo.checking.evidence import Evidence, Mode, Probe, Raised, first_line
+from dpdemo.checking.modes import may_differ
+from dpdemo.checking.probes import Prober
+from dpdemo.checking.request import Progress
+from dpdemo.errors import UsageError
+
+
+def probe_all(
+    prober: Prober, planned: list[Planned], name: str, evidence: Evidence, say: Progress
+) -> Iterator[Probe]:
+    """Probe each batch; one that ran in the other mode, and asked nobody for it, is known already.
+
+    Raises:
+        UsageError: if the model does not run on one GPU, or leaves the program.
+
+    """
+    watch, differs = prober.runner.modes, may_differ(prober.runner.source.prototype)
+    known: dict[int, tuple[Probe, ...]] = {}
+    are_known = False
+    with watch.watched():
+        for batch in planned:
+            say(f"batch {batch.size}, {batch.mode}")
+            with_gradients = batch.mode == "train" or not are_known
+            if batch.size in known:
+                yield from _in_mode(batch, known[batch.size], with_gradients=with_gradients)
+                continue
+            watch.forget()
+            probe = prober.probe(batch, with_gradients=with_gradients)
+            are_known = are_known or _are_gradients_known(probe)
+            if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
+                probe = prober.probe(batch)  # the copy may be to blame
+            if probe.single.raised is not None:
+                if "'DataParallel' object has no attribute" in probe.single.raised.message:
+                    yield probe  # the one exception without DataParallel that is about it
+                elif batch is planned[0]:
+                    is_copy = prober.runner.source.copies
+                    raise _does_not_run(probe.single.raised, name, evidence, is_copy=is_copy)
+                continue
+            error = probe.comparison.single_backward_raised
+            if error is not None and error.leaves:
+                raise _leaves_backward(error, name)
+            probes = (probe, *prober.probe_again(batch, probe))
+            if not (differs or watch.noticed):
+                known[batch.size] = probes
+            yield from probes
+
+
+def _in_mode(batch: Planned, probes: tuple[Probe, ...], *, with_gradients: bool) -> Iterator[Probe]:
+    """Say of a batch what was seen of it in the other mode."""
+    for index, probe in enumerate(probes):
+        comparison = probe.comparison
+        if index == 0 and not with_gradients:
+            comparison = comparison.without_gradients()
+        mode: Mode = "train" if batch.mode == "train" else "eval"
+        yield replace(probe, mode=mode, is_real=batch.is_real, comparison=comparison)
+
+
+def _are_gradients_known(probe: Probe) -> bool:
+    """Return whether training has shown its gradients: those of evaluation would only say so again."""
+    is_telling = probe.mode == "train" and not probe.norms_batches and not probe.single.used_random
+    return is_telling and (probe.comparison.gradients_equal is not None or probe.comparison.loss is not None)
+
+
+def _leaves_backward(error: Raised, name: str) -> UsageError:
+    return UsageError(
+        f"expected {name} to go backward on one GPU, got {error.type}: {first_line(error.message)}"
+        f"{_frames(error)}",
+        hint="this is not about DataParallel: raise an exception that says what is wrong",
+    )
+
+
+def _frames(error: Raised) -> str:
+    return "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
+
+
+def _does_not_run(error: Raised, name: str, evidence: Evidence, *, is_copy: bool) -> UsageError:
+    plain = [held.path for held in evidence.scan.of_kind("tensor") if "on cpu" in held.detail]
+    hint = "this is not about DataParallel: a plain call on one GPU fails; give inputs that the model takes"
+    if is_copy:
+        hint += "; if the model itself takes them, give a function that builds it: a copy of it was called"
+    if plain and "device" in error.message:
+        hint = f"`{plain[0]}` is a plain tensor, not moved by `.to()` and DataParallel: register_buffer"
+    return UsageError(
+        f"expected {name} to run with these inputs on one GPU, got {error.type}: "
+        f"{first_line(error.message)} - "
+        f"at the first plain call, without DataParallel{_frames(error)}",
+        hint=hint,
+    )

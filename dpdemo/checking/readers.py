@@ -1,0 +1,88 @@
+"""Who reads, after a call, what forward has left on `self`: replicas take it away with them."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import StateChange
+from dpdemo.checking.source import FUNCTIONS, tree_of
+from dpdemo.reports.check import Place
+
+_A_LOSS = r"(^|_)(loss|losses|aux|penalty|reg|kl|kld|balance)(_|$)"
+_FOR_PEOPLE = re.compile(r"__\w+__|extra_repr|reset\w*|clear\w*")
+"""Methods that show or forget what there is: nothing is wrong with their results."""
+
+
+def is_for_outside(change: StateChange, forward: Place | None) -> bool:
+    """Whether forward leaves a loss on `self` that no forward reads: so the program adds it to its own."""
+    name = change.path.rpartition(".")[2]
+    is_number = re.fullmatch(r"-?[\d.]+(e[-+]\d+)?", change.single) is not None
+    if forward is None or not is_number or not re.search(_A_LOSS, name):
+        return False
+    if re.search(r"\.item\(\)|\bfloat\(|\.detach\(", change.written) or not change.written:
+        return False
+    return not any(_forward_reads(one, name, change.module_type) for one in ast.walk(tree_of(forward.file)))
+
+
+def reader_outside(change: StateChange, forward: Place | None) -> str:
+    """Name a function of the file that reads an attribute, and that no forward comes to call."""
+    if forward is None:
+        return ""
+    tree, name = tree_of(forward.file), change.path.rpartition(".")[2]
+    reached = _reached(tree)
+    for owner, function in _functions(tree):
+        if function.name in reached or _FOR_PEOPLE.fullmatch(function.name):
+            continue
+        own = owner == change.module_type
+        if any(_reads(one, name, is_own=own) for one in ast.walk(function)):
+            return function.name
+    return ""
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """List the methods of a file, each with its class, and then all functions, with ""."""
+    inside = set()
+    for cls in (one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)):
+        for part in cls.body:
+            if isinstance(part, FUNCTIONS):
+                inside.add(part)
+                yield cls.name, part
+    yield from (("", one) for one in tree.body if isinstance(one, FUNCTIONS) and one not in inside)
+
+
+def _reached(tree: ast.Module) -> set[str]:
+    """Name the functions that forward or `__init__` names, or that such a function names in turn."""
+    mentioned: dict[str, set[str]] = {}
+    for _, function in _functions(tree):
+        names = mentioned.setdefault(function.name, set())
+        for one in ast.walk(function):
+            names |= {one.attr} if isinstance(one, ast.Attribute) else set()
+            names |= {one.id} if isinstance(one, ast.Name) else set()
+    reached, todo = set(), {"forward", "__init__"}
+    while todo:
+        reached |= todo
+        todo = {name for one in todo for name in mentioned.get(one, ()) if name in mentioned} - reached
+    return reached
+
+
+def _reads(node: ast.AST, name: str, *, is_own: bool) -> bool:
+    """Whether it reads an attribute of `self`, if that is its own, or of a part of it, or of a model."""
+    if not isinstance(node, ast.Attribute) or node.attr != name or not isinstance(node.ctx, ast.Load):
+        return False
+    holder = ast.unparse(node.value)
+    return is_own if holder == "self" else re.match(r"self\.|(\w*_)?(model|net|module)\b", holder) is not None
+
+
+def _forward_reads(node: ast.AST, name: str, owner: str) -> bool:
+    """Whether a class reads an attribute in forward: its own, or that of a module in it."""
+    if not isinstance(node, ast.ClassDef):
+        return False
+    forwards = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"]
+    return any(
+        isinstance(one, ast.Attribute)
+        and one.attr == name
+        and isinstance(one.ctx, ast.Load)
+        and (node.name == owner or ast.unparse(one.value) != "self")
+        for forward in forwards
+        for one in ast.walk(forward)
+    )

@@ -1,0 +1,92 @@
+"""What forward leaves on `self` for its next call, a row for each sample: handed over, and handed back."""
+
+import ast
+import linecache
+import re
+
+from dpdemo.checking.evidence import Call, Evidence, StateChange
+from dpdemo.checking.looking import call_by_keyword, call_of
+from dpdemo.checking.methods import functions_like
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.calling import result_names
+from dpdemo.checking.rewriting.forwards import Forward, forward_of
+from dpdemo.checking.source import Function, attribute_of
+from dpdemo.reports.check import Change, Place
+
+
+def carried(change: StateChange, evidence: Evidence, call: Call | None) -> Repair | None:
+    """Write a forward that takes the state of its last call as an argument, and returns the new one.
+
+    Returns:
+        None where it has no row for each sample, or others than forward have to do with it.
+
+    """
+    forward = forward_of(evidence, call)
+    name = change.path
+    is_first = re.match(r"a tensor of shape \((\d+),", change.single)
+    if forward is None or not is_first or int(is_first[1]) != forward.call.rows or "." in name:
+        return None
+    if change.before not in ("None", "absent") or name in forward.names() or not _is_forwards(forward, name):
+        return None
+    head = _with_argument(forward.function, name)
+    own = _in_a_local(forward, name)
+    if head is None or own is None:
+        return None
+    end = forward.body[-1]
+    assert isinstance(end, ast.Return)  # noqa: S101 - so forward_of reads it
+    assert end.value is not None  # noqa: S101
+    names = result_names(end.value)
+    text = call_of(forward.call)
+    state = attribute_of(name, "model.module")
+    is_full = len(forward.call.argument_structures) == len(forward.function.node.args.args) - 1
+    taken = text if is_full else call_by_keyword(forward.call)  # in one list: it is cut as the batch is
+    taken = f"{taken[:-1]}, {state if is_full else f'{name}={state}'})"
+    inner = f"({names})" if forward.text(end.value).startswith("(") and "," in names else names
+    call_line = Change(None, f"{names} = {text}", f"{inner}, {state} = {taken}")
+    return own._replace(also=(head, call_line))
+
+
+def _is_forwards(forward: Forward, name: str) -> bool:
+    """Whether forward reads it, and calls no other method that has to do with it."""
+    attribute = attribute_of(name, forward.me)
+    nodes = [one for one in ast.walk(forward.function.node) if isinstance(one, ast.Attribute)]
+    called = {one.attr for one in nodes}
+    others = [one for one in functions_like(forward.function) if one.node is not forward.function.node]
+    is_others = any(one.node.name in called and f".{name}" in one.text(one.node) for one in others)
+    return not is_others and any(
+        isinstance(one.ctx, ast.Load) and ast.unparse(one) == attribute for one in nodes
+    )
+
+
+def _with_argument(function: Function, name: str) -> Change | None:
+    """Write the line of a `def` that ends the arguments by position, and one with another behind them."""
+    given = function.node.args
+    last: ast.arg | ast.expr = given.args[-1]
+    last = given.defaults[-1] if given.defaults else last
+    row, column = last.end_lineno or 0, last.end_col_offset or 0
+    line = linecache.getline(function.file, row).encode()
+    is_apart = row != function.node.body[0].lineno
+    if given.vararg is not None or not is_apart:
+        return None
+    before, after = line[:column].decode(), line[column:].decode()
+    code = (before + after).strip()
+    place = Place(function.file, row, function.node.name, code)
+    return Change(place, code, f"{before}, {name}=None{after}".strip())
+
+
+def _in_a_local(forward: Forward, name: str) -> Repair | None:
+    """Write forward from the first line on that has to do with it, with a name in place of the attribute."""
+    body, end = forward.body, forward.body[-1]
+    attribute = attribute_of(name, forward.me)
+    first = next(one for one in body if any(ast.unparse(part) == attribute for part in ast.walk(one)))
+    if end not in forward.function.node.body or not isinstance(end, ast.Return) or end.value is None:
+        return None
+    texts = []
+    for one in body[body.index(first) :]:
+        parts: list[tuple[ast.AST, str]] = [
+            (part, name)
+            for part in ast.walk(one)
+            if isinstance(part, ast.Attribute) and ast.unparse(part) == attribute
+        ]
+        texts.append(forward.function.own(one, *parts).after)
+    return forward.function.rewritten(first, end, "\n".join([*texts[:-1], f"{texts[-1]}, {name}"]))

@@ -1,0 +1,174 @@
+"""State that a module deep in the model follows the batch with: each GPU keeps its rows, to be joined.
+
+What such a module would have to return, every forward around it would have to hand on. A dict on it, by GPU,
+is shared by its replicas, and takes two lines of one class.
+"""
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.calling import around_call
+from dpdemo.checking.rewriting.forwards import Forward, free_names, of_model, stored, with_numbers
+from dpdemo.checking.rewriting.taking import for_each, reads_around, way_to
+from dpdemo.checking.source import Function, attribute_of
+from dpdemo.reports.check import Change
+
+LATE = "# forward reads it as the last batch left it"
+
+
+def kept_by_each_gpu(  # noqa: PLR0913, PLR0917 - what is moved, and from where
+    forward: Forward,
+    found: Sequence[ast.stmt],
+    attributes: set[str],
+    owners: Sequence[str],
+    methods: Mapping[str, Function],
+    names: str = "result",
+) -> Repair | None:
+    """Write a method that keeps what its statements read, by GPU, and those statements behind the call.
+
+    Args:
+        forward: the method that they stand in.
+        found: the statements.
+        attributes: what they write to, as `self.mean`.
+        owners: the modules that run the method, by their paths.
+        methods: the methods of those modules, by their names.
+        names: what the program calls the result.
+
+    """
+    made = _made_with(methods.get("__init__"), _free_name(methods))
+    cut = _cut(forward, found)
+    if made is None or cut is None:
+        return None
+    me, name = forward.me, _free_name(methods)
+    kept = attribute_of(name, me)
+    rows = ", ".join(cut.needed)
+    taken = {*re.findall(r"\w+", names), *(name for name, _ in forward.call.argument_structures)}
+    outside = {name: f"{name}_kept" for name in cut.needed if name in taken}
+    joins = ", ".join(outside.get(name, name) for name in cut.needed)
+    moved = [with_names(text, outside) for text in (*cut.copied, *cut.moved)]
+    keeps = f"{kept}[{cut.needed[0]}.get_device()] = {rows}"
+    own = forward.function.rewritten(cut.first, cut.last, "\n".join([*cut.between, *cut.made, keeps]))
+    joined = f"nn.parallel.gather([{kept}[gpu] for gpu in sorted({kept})], model.output_device)"
+    lines = [f"{joins} = {joined}", f"{kept}.clear()", *moved]
+    if cut.is_inside:
+        lines = [f"if {kept}:", *(f"    {line}" for text in lines for line in text.splitlines())]
+    late = [LATE] if reads_around(forward, cut.tops, attributes)[1] else []
+    call = around_call(forward.call, names, then=[*late, for_each(owners, "\n".join(lines), me)])
+    return own._replace(also=(made, call))
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Statements that follow each other in a block, those of them that move, and what these read."""
+
+    tops: list[ast.stmt]
+    first: ast.stmt
+    last: ast.stmt
+    between: list[str]
+    made: list[str]
+    needed: list[str]
+    copied: list[str]
+    moved: list[str]
+    is_inside: bool
+
+
+def _cut(forward: Forward, found: Sequence[ast.stmt]) -> _Cut | None:
+    """Find the outermost block out of which the statements can be taken."""
+    ways = [way_to(forward.body, one) for one in found]
+    if not all(ways):
+        return None
+    for depth in range(min(map(len, ways))):
+        around = {id(one) for way in ways for one in way[:depth]}
+        if len(around) > depth or not all(isinstance(one, ast.If) for way in ways for one in way[:depth]):
+            return None
+        tops = sorted({way[depth] for way in ways}, key=lambda one: one.lineno)
+        block = _block_of(forward.body if depth == 0 else ways[0][depth - 1], tops)
+        cut = _cut_at(forward, block, tops, is_inside=depth > 0) if block else None
+        if cut is not None:
+            return cut
+    return None
+
+
+def _block_of(around: ast.stmt | list[ast.stmt], tops: list[ast.stmt]) -> list[ast.stmt]:
+    blocks = [around] if isinstance(around, list) else [getattr(around, name) for name in ("body", "orelse")]
+    return next((one for one in blocks if all(top in one for top in tops)), [])
+
+
+def _cut_at(forward: Forward, block: list[ast.stmt], tops: list[ast.stmt], *, is_inside: bool) -> _Cut | None:
+    if any(isinstance(part, ast.Return) for one in tops for part in ast.walk(one)):
+        return None
+    span = block[block.index(tops[0]) : block.index(tops[-1]) + 1]
+    made: list[str] = []
+    texts: list[str] = []
+    reads: list[str] = []
+    for one in tops:
+        if not forward.runs_layer(one):
+            texts.append(forward.function.own(one).after)
+            continue
+        value = value_of(one)
+        if value is None or len(tops) > 1:
+            return None
+        made, reads = [f"value = {forward.text(value)}"], ["value"]
+        texts.append(forward.function.own(one, (value, "value")).after)
+    behind = [one for one in forward.function.statements() if one.lineno > (tops[-1].end_lineno or 0)]
+    given = {name for one in tops for name in stored(one)}
+    rest = [one for one in span if one not in tops]
+    if given & set(free_names([*rest, *behind], forward)) or (made and "value" in forward.names()):
+        return None
+    before = [one for one in forward.function.statements() if not any(one in ast.walk(top) for top in tops)]
+    copied, needed = ([], []) if made else with_numbers(free_names(tops, forward), before, forward)
+    needed = [*reads, *needed]
+    if not needed:
+        return None
+    between = [forward.function.own(one).after for one in rest]
+    return _Cut(tops, span[0], span[-1], between, made, needed, _of_self(copied, forward), texts, is_inside)
+
+
+def _of_self(copied: list[str], forward: Forward) -> list[str]:
+    """Take back that lines are written for the outside: they are written for each module later."""
+    return [of_model(line, r"model\.module", forward.me) for line in copied]
+
+
+def value_of(statement: ast.stmt) -> ast.expr | None:
+    """Find the one expression whose value a statement stores: what it assigns, or hands to a method."""
+    match statement:
+        case ast.Assign(value=value) | ast.Expr(ast.Call(args=[value], keywords=[])):
+            return value
+    return None
+
+
+def with_names(text: str, names: Mapping[str, str]) -> str:
+    """Write code with other names for some of its variables."""
+    for name, other in names.items():
+        text = re.sub(rf"(?<![\w.]){name}\b(?!=[^=])", other, text)
+    return text
+
+
+def _free_name(methods: Mapping[str, Function]) -> str:
+    """Choose a name for the dict that no method of the class uses."""
+    text = "\n".join(one.text(one.node) for one in methods.values())
+    names = ("kept", "kept_by_gpu", "rows_by_gpu")
+    return next((name for name in names if not re.search(rf"\.{name}\b", text)), "rows_of_each_gpu")
+
+
+def _made_with(init: Function | None, name: str) -> Change | None:
+    """Write the line of `__init__` that calls the base class's, and the dict behind it."""
+    for one in init.statements() if init else ():
+        if init and isinstance(one, ast.Expr) and re.search(r"__init__\(.*\)$", init.text(one)):
+            me = init.node.args.args[0].arg
+            line = f"{attribute_of(name, me)} = {{}}   # of each GPU, until the call is over"
+            return init.whole(one, f"{init.text(one)}\n{line}").as_change()
+    return None
+
+
+def buffer_in(init: Function | None, name: str) -> Change | None:
+    """Write the line of `__init__` that sets an attribute, and one that makes a buffer of it."""
+    for one in init.statements() if init else ():
+        match one:
+            case ast.Assign(targets=[ast.Attribute(attr=known)], value=value) if init and known == name:
+                text = f'register_buffer("{name}", {init.text(value)}, persistent=False)'
+                return init.whole(one, f"{init.node.args.args[0].arg}.{text}").as_change()
+    return None

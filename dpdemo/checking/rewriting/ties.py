@@ -1,0 +1,200 @@
+"""How a line that ties a replica to its original, or to one GPU, is written anew."""
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Evidence, Held, StateChange
+from dpdemo.checking.looking import device_at
+from dpdemo.checking.methods import functions_like, method_of
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.handing import own_forward
+from dpdemo.checking.rewriting.properties import as_buffer, made_at_each_read, put_in, registered_one_by_one
+from dpdemo.checking.source import Function, attribute_of, class_at, function_at, names_in, tree_of
+from dpdemo.models.frames import is_installed
+from dpdemo.reports.check import Change, Place
+
+_AS_MODULE = {"relu": "ReLU", "tanh": "Tanh", "sigmoid": "Sigmoid", "gelu": "GELU", "elu": "ELU"}
+_FUNCTION = rf"\b(?:torch|F|functional|nn\.functional)\.({'|'.join(_AS_MODULE)})\b(?!\()"
+"""A function among modules, which a ModuleList does not take."""
+
+
+def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple[Change, ...] | None:
+    """Write the lines that use tensors of an object on `self`, and the same with each moved where it is used.
+
+    None where they are no object's; () where nothing is seen to use them.
+    """
+    inner = re.search(r", as `(\w+)` of a (\w+)", held.detail)
+    if inner is None or use is None:
+        return None
+    home = function_at(use)
+    methods = [home, *functions_like(home)] if home else []
+    edits = Edits(use.file)
+    name = held.path.rpartition(".")[2]
+    for method in {id(one.node): one for one in methods}.values():
+        is_objects = class_at(Place(method.file, method.node.lineno)) == inner[2]
+        device = device_at(Place(method.file, method.node.lineno), evidence)
+        if is_objects:
+            device = f"{(*[one.arg for one in method.node.args.args[1:]], 'x')[0]}.device"
+        me = method.node.args.args[0].arg if method.node.args.args else ""
+        for node in ast.walk(method.node):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                owner = ast.unparse(node.value)
+                if node.attr in held.tensors and (owner.endswith(f".{name}") or (is_objects and owner == me)):
+                    edits.replace(node, f"{method.text(node)}.to({device})")
+    return edits.changes()
+
+
+def cached_by_gpu(change: StateChange, evidence: Evidence) -> Repair | None:
+    """Write the lines of a method that keep a cache on `self`, and the same with each GPU's entries apart."""
+    home = function_at(change.place)
+    methods = [home, *functions_like(home)] if home else []
+    method = next(
+        (one for one in methods if any(one.text(part) == change.written for part in one.statements())), None
+    )
+    cache = attribute_of(change.path.rpartition(".")[2], method.node.args.args[0].arg) if method else ""
+    keys = {part: list(_keys_of(part, cache)) for part in method.node.body} if method else {}
+    touched = [index for index, found in enumerate(keys.values()) if found]
+    is_cache = any(is_asked for found in keys.values() for _, is_asked in found)
+    if method is None or not is_cache or _is_always_written(method, change.written):
+        return None
+    here = Place(method.file, method.node.lineno)
+    gpu = "device" if "device" in method.arguments() else device_at(here, evidence)
+    lines = method.node.body[touched[0] : touched[-1] + 1]
+    after = [
+        method.own(one, *((key, f"({method.text(key)}, {gpu})") for key, _ in keys[one])).after
+        for one in lines
+    ]
+    return method.rewritten(lines[0], lines[-1], "\n".join(after))
+
+
+def _is_always_written(method: Function, written: str) -> bool:
+    """Whether an entry is written without asking if it is there: then it comes of the batch."""
+    before = itertools.takewhile(lambda one: method.text(one) != written, method.node.body)
+    is_asked = any(isinstance(part, ast.Return) for one in before for part in ast.walk(one))
+    return not is_asked and any(method.text(one) == written for one in method.node.body)
+
+
+def _keys_of(statement: ast.stmt, cache: str) -> Iterator[tuple[ast.expr, bool]]:
+    """List the keys by which a statement finds entries of a cache, and whether it asks if they are there."""
+    for node in ast.walk(statement):
+        match node:
+            case ast.Subscript(value=value, slice=key) if ast.unparse(value) == cache:
+                yield key, False
+            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[value]):
+                if ast.unparse(value) == cache:
+                    yield key, True
+
+
+def buffer_repair(held: Held) -> tuple[Change, ...]:
+    """Write the assignment of plain tensors, and one that makes them buffers, with what reads them."""
+    if held.kind == "shared" and (changes := made_at_each_read(held)):
+        return changes
+    if held.layout.endswith(" of parameters") and not held.layout.startswith("dict"):
+        return put_in(held, "ParameterList")
+    return as_buffer(held) or registered_one_by_one(held) or _in_words(held)
+
+
+def _in_words(held: Held) -> tuple[Change, ...]:
+    """Say that there is no line to write for a container of several things."""
+    if held.place is None:
+        return ()
+    told = "...   # no line can be told: each tensor in it a buffer of its own"
+    return (Change(held.place, held.place.code, told),)
+
+
+def device_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
+    """Write a line that names a GPU, and the same with the device of an input."""
+    if place is None or not place.code:
+        return "", ""
+    device = device_at(place, evidence)
+    code = re.sub(
+        r"device=(torch\.device\([^)]*\)|[\w.]+|\"[^\"]*\"|'[^']*')", f"device={device}", place.code
+    )
+    code = re.sub(r"\.cuda\([^)]*\)", f".to({device})", code)
+    code = re.sub(
+        r"\.to\((self\.[\w.]+|\"cuda[^\"]*\"|'cuda[^']*'|torch\.device\([^)]*\))", f".to({device}", code
+    )
+    constants = re.findall(r"\.to\(([A-Z_]\w*|[a-z]\w*)\)", code)  # such as DEVICE, the file's own
+    if code == place.code and len(constants) == 1:
+        code = code.replace(f".to({constants[0]})", f".to({device})")
+    return (place.code, code) if code != place.code else ("", "")
+
+
+def module_repair(held: Held, evidence: Evidence) -> tuple[Change, ...]:
+    """Write the assignment of modules in a list, or of a bound method, and one that replicas follow."""
+    if held.kind == "ancestor":
+        return tied_again(held, evidence)
+    if held.kind != "module":
+        return made_at_each_read(held)
+    if held.layout in ("dict of modules", "lists of modules"):
+        return registered_one_by_one(held)
+    kind = "ModuleDict" if held.layout.startswith("names") else "ModuleList"
+    return put_in(
+        held, kind, lambda text: re.sub(_FUNCTION, lambda found: f"nn.{_AS_MODULE[found[1]]}()", text)
+    )
+
+
+def tied_again(held: Held, evidence: Evidence) -> tuple[Change, ...]:
+    """Write a first line of the forward around a child, which gives it the replica that is around it."""
+    init, name = function_at(held.place), held.path.rpartition(".")[2]
+    kinds = dict(evidence.scan.module_types)
+    alike = [
+        one
+        for one in evidence.scan.of_kind("ancestor")
+        if one.place == held.place and one.detail == held.detail
+    ]
+    lines, around_all = [], set()
+    for one in alike:
+        child = one.path.rpartition(".")[0]
+        steps = child.split(".")
+        around = [".".join(steps[:count]) for count in range(len(steps))]
+        owners = [path for path in around if kinds.get(path) == held.detail]
+        if len(owners) != 1 or init is None or init.node.name != "__init__":
+            return ()
+        around_all.add(owners[0])
+        below = child.removeprefix(f"{owners[0]}." if owners[0] else "")
+        values = [
+            statement.value
+            for statement in init.statements()
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == f"self.{name}"
+        ]
+        given = names_in(values[0]) & init.arguments() if len(values) == 1 else set()
+        if len(given) != 1:
+            return ()
+        text = re.sub(rf"\b{given.pop()}\b", "self", init.text(values[0]))
+        lines.append(f"{attribute_of(below)}.{name} = {text}")
+    forward = own_forward(evidence) if around_all == {""} else None
+    if init is not None and around_all and "" not in around_all:
+        forward = method_of(held.detail, "forward", init.file)
+    if forward is None or is_installed(forward.file):
+        return ()
+    edits = Edits(forward.file)
+    edits.first_in(forward, "\n".join(lines))
+    return edits.changes()
+
+
+def forward_repair(use: Place | None) -> Repair | None:
+    """Write the only line near its use that gives a module another forward, and a class that has it."""
+    found = [
+        node
+        for node in ast.walk(tree_of(use.file) if use else ast.Module([], []))
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
+        if node.targets[0].attr == "forward"
+    ]
+    function = function_at(Place(use.file, found[0].lineno)) if use and len(found) == 1 else None
+    if function is None:
+        return None
+    (patch,) = found
+    assert isinstance(patch.targets[0], ast.Attribute)  # noqa: S101 - so it was found
+    owner = function.text(patch.targets[0].value)
+    match patch.value:
+        case ast.Call(func=called, args=[method, ast.AST() as bound]):
+            if ast.unparse(called).endswith("MethodType") and function.text(bound) == owner:
+                parts = f'"Patched", (type({owner}),), {{"forward": {function.text(method)}}}'
+                return function.whole(patch, f"{owner}.__class__ = type({parts})")
+    told = "# its instance in place of this line: replicas look forward up in their class"
+    inner = "    def forward(self, *args, **kwargs): ...   # around super().forward(*args, **kwargs)"
+    return function.rewritten(patch, patch, f"class Patched(type({owner})):   {told}\n{inner}")

@@ -1,0 +1,48 @@
+"""What becomes of code in a replica that asks for parameters: none are registered there."""
+
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Call, Event, Probe, Raised
+from dpdemo.checking.source import function_at
+from dpdemo.reports.check import Place
+
+# the words of 2.13, and of 2.11
+_NO_INPUTS = r"argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
+_NOTHING_THERE = (
+    r"^(KeyError|IndexError)|empty|at least one|not enough values|'(int|float)' object has no attribute|"
+    r"must be Tensor, not (int|float)"
+)
+"""What is raised where a list turns out to have nothing in it, or a sum to be the number 0."""
+
+
+def questions_for_parameters(call: Call) -> list[Event]:
+    """List where replicas asked for parameters, or to freeze them."""
+    return [event for event in call.events if event.kind in ("named_parameters", "requires_grad_")]
+
+
+def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
+    """Return whether an error is what becomes of no parameters, in a function that has asked for them."""
+    if error.type == "StopIteration" or re.search(_NO_INPUTS, error.message):
+        return True
+    if call is None or not re.search(_NOTHING_THERE, f"{error.type}: {error.message}"):
+        return False
+    through = set(map(_function, error.places))
+    return any(_function(event.place) in through for event in questions_for_parameters(call) if event.place)
+
+
+def _function(place: Place | None) -> tuple[str, int] | None:
+    """Return where the function begins that a line stands in, be it in a comprehension of it."""
+    function = function_at(place)
+    return (function.file, function.node.lineno) if function else None
+
+
+def numbers_for_tensors(probe: Probe, call: Call) -> Iterator[str]:
+    """List the parts of a result that are a tensor on one GPU, and the number 0 where none was summed."""
+    if not questions_for_parameters(call):
+        return
+    alone = {leaf.path for leaf in probe.single.output if leaf.is_tensor}
+    parts = (leaf for replica in call.replicas for leaf in replica.output or ())
+    yield from dict.fromkeys(
+        leaf.path for leaf in parts if leaf.path in alone and leaf.type in ("int", "float")
+    )

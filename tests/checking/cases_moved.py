@@ -1,0 +1,338 @@
+"""State and results that move around the call: where they are written, read and kept, in many ways."""
+
+from collections import defaultdict
+
+import torch
+from casetable import Net, trigger, twin, x
+from torch import nn
+from torch.nn import functional
+
+
+@trigger("DP301", "`step` goes from 0 to 1")
+def a_temperature_falls_with_a_counter_that_is_raised_first():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.step = 0
+
+        def forward(self, x):
+            self.step += 1
+            temperature = max(0.1, 0.9**self.step)
+            return self.fc(x) / temperature
+
+    return Model(), x()
+
+
+@twin("DP301")
+def a_counter_is_raised_outside():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.step = 0
+
+        def forward(self, x):
+            return self.fc(x) / max(0.1, 0.9**self.step)
+
+    return Model(), x()
+
+
+class Warming(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.calls = 0
+
+    def forward(self, x):
+        if self.training:
+            self.calls = self.calls + 1
+        return self.fc(x) * min(1.0, 0.5 + self.calls)
+
+
+@trigger("DP301", "`0.calls`", "1 more like it")
+def two_blocks_warm_up_by_calls():
+    return nn.Sequential(Warming(), nn.ReLU(), Warming()), x()
+
+
+class Ticking(Net):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.calls = 0, 0
+
+    def tick(self, rows):
+        setattr(self, "calls", self.calls + 1)  # noqa: B010 - as people write it
+        self.seen += len(rows)
+
+
+@trigger("DP301", "`seen` goes from 0 to 8")
+def a_base_class_counts_samples_and_calls():
+    class Model(Ticking):
+        def forward(self, x):
+            self.tick(x)
+            return self.fc(x)
+
+    return Model(), x()
+
+
+@trigger("DP301", "`h` goes from None to a tensor of shape (8, 3)")
+def a_hidden_state_goes_from_batch_to_batch():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.out = nn.GRUCell(4, 3), nn.Linear(3, 2)
+            self.h = None
+
+        def forward(self, x):
+            if self.h is None:
+                self.h = torch.zeros(x.size(0), 3, device=x.device)
+            self.h = self.cell(x, self.h).detach()
+            return self.out(self.h)
+
+    return Model(), x()
+
+
+@twin("DP301")
+def a_hidden_state_is_handed_over():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.out = nn.GRUCell(4, 3), nn.Linear(3, 2)
+
+        def forward(self, x, h=None):
+            if h is None:
+                h = torch.zeros(x.size(0), 3, device=x.device)
+            h = self.cell(x, h).detach()
+            return self.out(h), h
+
+    return Model(), x()
+
+
+class Codebook(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.randn(5, 4))
+        self.register_buffer("sizes", torch.ones(5))
+
+    def forward(self, z):
+        nearest = torch.cdist(z, self.codes).argmin(1)
+        chosen = functional.one_hot(nearest, 5).to(z.dtype)
+        found = self.codes[nearest]
+        if self.training:
+            self.sizes.data.mul_(0.9).add_(chosen.sum(0), alpha=0.1)
+            mean = (chosen.t() @ z.detach()) / self.sizes.unsqueeze(1)
+            self.codes.data.mul_(0.9).add_(mean, alpha=0.1)
+        return z + (found - z).detach()
+
+
+@trigger("DP305", "`book.codes` and `book.sizes`", "chunk 0 alone")
+def a_codebook_deep_in_a_model_follows_its_data():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.book, self.decoder = nn.Linear(4, 4), Codebook(), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.decoder(self.book(self.encoder(x)))
+
+    return Model(), x()
+
+
+@twin("DP305", also=["DP309"])
+def what_a_codebook_follows_is_kept_by_gpu():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("codes", torch.randn(5, 3))
+            self.kept = {}
+
+        def forward(self, x):
+            z = self.fc(x)
+            self.kept[z.get_device()] = z
+            return self.codes[torch.cdist(z, self.codes).argmin(1)]
+
+    return Model(), x()
+
+
+@trigger("DP305", "`hits` and `seen`", "chunk 0 alone")
+def a_histogram_counts_in_two_buffers():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("hits", torch.zeros(3))
+            self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+        def forward(self, x):
+            y = self.fc(x)
+            self.hits += torch.bincount(y.argmax(1), minlength=3).float()
+            y = y.relu()
+            self.seen += x.size(0)
+            return y
+
+    return Model(), x()
+
+
+@trigger("DP305", "`protos`", "chunk 0 alone", also=["DP502"])
+def distances_are_taken_to_prototypes_that_have_just_moved():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("protos", torch.zeros(2, 3))
+
+        def forward(self, x, y):
+            z = self.fc(x)
+            for k in range(2):
+                self.protos[k] = 0.9 * self.protos[k] + 0.1 * z[y == k].sum(0).detach()
+            return -torch.cdist(z, self.protos)
+
+    return Model(), (x(), torch.arange(8) % 2)
+
+
+class Leaving(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.outs = []
+
+    def forward(self, x):
+        y = self.fc(x).tanh()
+        self.outs.append(y)
+        return y
+
+
+@trigger("DP309", "`0.outs`", "1 more like it")
+def two_blocks_leave_their_outputs_in_lists():
+    return nn.Sequential(Leaving(), Leaving()), x()
+
+
+@trigger("DP309", "`logs`", "a defaultdict of 2")
+def two_numbers_are_logged_in_a_defaultdict():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.logs = defaultdict(list)
+
+        def forward(self, x, y):
+            logits = self.fc(x)
+            losses = functional.cross_entropy(logits, y, reduction="none")
+            self.logs["loss"].append(losses.mean().item())
+            self.logs["right"].append((logits.argmax(1) == y).float().mean().item())
+            return losses
+
+    return Model(), (x(), torch.arange(8) % 3)
+
+
+@trigger("DP309", "`acts`", also=["DP310"])
+def a_closure_keeps_activations_in_a_dict_of_the_model():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.acts = {}
+            self.fc.register_forward_hook(self.keeping("fc"))
+
+        def keeping(self, name):
+            def keep(module, given, output):
+                self.acts[name] = output.detach()
+
+            return keep
+
+        def forward(self, x):
+            return self.fc(x).relu()
+
+    return Model(), x()
+
+
+@trigger("DP211", "`bag`", "a list of 4 under DataParallel")
+def features_are_put_in_a_bag():
+    class Model(Net):
+        def forward(self, x, bag):
+            y = self.fc(x)
+            bag.append(y.detach())
+            return y.relu()
+
+    return Model(), (x(), [])
+
+
+@trigger("DP211", "`info` is written by all replicas")
+def two_entries_are_written_to_a_dict():
+    class Model(Net):
+        def forward(self, x, info):
+            y = self.fc(x)
+            info["size"] = len(x)
+            info["mean"] = y.mean().item()
+            return y
+
+    return Model(), (x(), {})
+
+
+STEPS = 0
+
+
+@trigger("DP590", "differs from one GPU's")
+def a_global_number_scales_the_result():
+    class Model(Net):
+        def forward(self, x):
+            global STEPS  # noqa: PLW0603 - as people write it
+            STEPS += 1
+            return self.fc(x) * 0.9**STEPS
+
+    global STEPS  # noqa: PLW0603 - it begins anew
+    STEPS = 0
+    return Model(), x()
+
+
+class Numbered(Net):
+    total = 0
+
+    def forward(self, x):
+        Numbered.total += 1
+        return self.fc(x) + 0.1 * Numbered.total
+
+
+@trigger("DP590", "differs from one GPU's")
+def a_class_counts_its_calls():
+    Numbered.total = 0
+    return Numbered(), x()
+
+
+@twin("DP590")
+def a_class_has_a_number_that_is_only_read():
+    class Model(Net):
+        total = 3
+
+        def forward(self, x):
+            return self.fc(x) + 0.1 * self.total
+
+    return Model(), x()
+
+
+@trigger("DP402", "of type int")
+def right_answers_are_returned_as_a_number():
+    class Model(Net):
+        def forward(self, x, y):
+            logits = self.fc(x)
+            right = (logits.argmax(-1) == y).sum().item()
+            return logits, right
+
+    return Model(), (x(), torch.arange(8) % 3)
+
+
+@trigger("DP402", "of type int and float", also=["DP403"])
+def numbers_and_a_text_stand_beside_the_logits():
+    class Model(Net):
+        def forward(self, x):
+            logits = self.fc(x)
+            return {"logits": logits, "rows": x.shape[0], "task": "classes", "temperature": 0.5}
+
+    return Model(), x()
+
+
+@trigger("DP403", "is the text")
+def names_are_looked_up_in_a_loop():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            names = []
+            for index in y.argmax(-1).tolist():
+                names.append("abc"[index])  # noqa: PERF401 - as people write it
+            return y, names
+
+    return Model(), x()
