@@ -189,6 +189,21 @@ def sums_of_numbers(single: object, parallel: object) -> tuple[str, ...]:
     )
 
 
+def numbers_of_the_batch(single: object, parallel: object) -> tuple[str, ...]:
+    """List the single numbers of one device's result that are neither sums nor means of the replicas'."""
+    many = dict(flatten(parallel))
+    found = []
+    for path, leaf in flatten(single):
+        parts = many.get(path)
+        if not isinstance(leaf, torch.Tensor) or not isinstance(parts, torch.Tensor):
+            continue
+        if leaf.numel() == 1 and parts.numel() > 1 and leaf.is_floating_point():
+            reduced = (parts.sum(), parts.mean())
+            if not any(same_numbers(leaf.flatten(), one.to(leaf.dtype).reshape(1)) for one in reduced):
+                found.append(path)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Gradients:
     """Whether two models' gradients are equal, and all numbers."""

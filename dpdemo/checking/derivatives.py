@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.source import Function, attribute_of, function_at
 from dpdemo.reports.check import Place
 
@@ -45,7 +46,12 @@ def asked_for(place: Place | None) -> Repair | None:
                 (one, names[owners.index(function.text(one.value))]) for one in _gradients_in(body[index])
             ]
             lines.append(function.own(body[index], *parts).after)
-    return function.rewritten(body[first], body[max(index for index, _ in reads)], "\n".join(lines))
+    own = function.rewritten(body[first], body[max(index for index, _ in reads)], "\n".join(lines))
+    edits = Edits(function.file)
+    for one in function.statements():
+        if _calls(one, "zero_grad") and one not in body[first:]:
+            edits.replace(one, "pass   # no gradients are kept that could be set to zero")
+    return own._replace(also=edits.changes())
 
 
 def _around(function: Function | None, place: Place | None) -> tuple[list[ast.stmt], int]:

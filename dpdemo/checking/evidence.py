@@ -289,6 +289,8 @@ class Comparison:
     """Results whose rows are in another order, each with the number of steps that it was flattened from."""
     summed: tuple[str, ...] = ()
     """Numbers of one GPU's result to which the replicas' add up, as a count or a sum of losses does."""
+    of_the_batch: tuple[str, ...] = ()
+    """Numbers that are neither the sum nor the mean of the replicas': where chunks are unequal, means too."""
     needed_whole: tuple[str, ...] = ()
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
 

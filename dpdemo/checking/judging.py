@@ -246,7 +246,10 @@ class Judge:
             return self._compare_gradients(Comparison()) if self._is_loss() else Comparison()
         equal, path, gap = compare.first_difference(single.result[0], gathered[0])
         summed = compare.sums_of_numbers(single.result[0], gathered[0])
-        comparison = Comparison(values_equal=equal, differing=path, largest_difference=gap, summed=summed)
+        mixing = compare.numbers_of_the_batch(single.result[0], gathered[0])
+        comparison = Comparison(
+            values_equal=equal, differing=path, largest_difference=gap, summed=summed, of_the_batch=mixing
+        )
         if equal is not True and draft is not None and draft.delivered:
             comparison = self._explain(draft, gathered[0], comparison)
         return self._compare_gradients(comparison)

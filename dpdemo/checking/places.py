@@ -47,8 +47,10 @@ def source_around(place: Place) -> str:
 
 
 def place_of_function(function: Any) -> Place | None:
-    """Find the line that defines a function of the user's."""
+    """Find the line that defines a function of the user's, or the `__call__` of an object."""
+    of_class = None if inspect.isroutine(function) else vars(type(function)).get("__call__")
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    code = code or getattr(of_class, "__code__", None)
     if code is None or not is_users(code.co_filename):
         return None
     return Place(code.co_filename, code.co_firstlineno, code.co_name)

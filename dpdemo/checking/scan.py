@@ -75,7 +75,9 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
     for name, value in vars(module).items():
         if name not in INTERNAL and not is_pytorchs(name, module):
             place = place_of_attribute(type(module), name)
-            for kind, detail in _kinds(name, value, tree, registered, module):
+            for kind, found in _kinds(name, value, tree, registered, module):
+                moves = kind == "tensor" and name in _moved_along(type(module))
+                detail = f"{found}{MOVED_ALONG}" if moves else found
                 yield Held(dot + name, kind, detail, place, _layout(value), _tensors_of(value))
     for hooks in HOOKS:
         for hook in getattr(module, hooks, {}).values():
@@ -90,6 +92,21 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
             extra = ", ".join(vars(parameter))
             detail = f"attribute {extra}" if extra else f"type {type(parameter).__name__}"
             yield Held(dot + name, "parameter", detail, place_of_attribute(type(module), name))
+
+
+MOVED_ALONG = ", moved with the model"
+"""Said of a tensor that the model's own `_apply`, `to` or `cuda` takes along, and that no replica gets."""
+
+
+def _moved_along(kind: type) -> set[str]:
+    """List the names in what a class of the user's does when it is moved."""
+    functions = (getattr(getattr(kind, name), "__code__", None) for name in ("_apply", "to", "cuda"))
+    return {
+        word
+        for code in functions
+        if code is not None and is_users(code.co_filename)
+        for word in code.co_names
+    }
 
 
 def _kinds(
@@ -235,9 +252,11 @@ def _words(code: types.CodeType) -> set[str]:
 
 
 def _mentions(core: nn.Module, name: str) -> bool:
-    """Return whether the forward of any class of the model calls a method of this name."""
-    for module in core.modules():
-        code = getattr(getattr(type(module), "forward", None), "__code__", None)
-        if code is not None and is_users(code.co_filename) and name in _words(code):
-            return True
-    return False
+    """Return whether a method of any class of the model calls something of this name."""
+    kinds = {cls for module in core.modules() for cls in type(module).__mro__}
+    codes = (getattr(one, "__code__", None) for cls in kinds for one in vars(cls).values())
+    return any(
+        code is not None and is_users(code.co_filename) and name in _words(code)
+        for code in codes
+        if isinstance(code, types.CodeType)
+    )

@@ -143,13 +143,32 @@ def is_contested(
     """
     if path not in single or path not in parallel or parallel[path].kind != "container":
         return False
-    alone, shared = single[path].value, parallel[path].value
+    was = before[path].value if path in before else None
+    return _differs_by_more(was, single[path].value, parallel[path].value, num_replicas)
+
+
+def _differs_by_more(was: object, alone: object, shared: object, times: int) -> bool:
+    """Whether a container, or one in an object, is neither the same in both nor so many times as long."""
     if same(alone, shared, of_one_model=False):
         return False
     length = _length(alone)
-    if length is None:
-        return not same_at(path, before, single)
-    return _length(shared) != num_replicas * length
+    if length is not None:
+        return _length(shared) != times * length
+    if same(was, alone, of_one_model=True):
+        return False
+    parts = [_parts(one) for one in (was, alone, shared)]
+    if any(part is None for part in parts):
+        return True
+    held_before, held, held_shared = (part or {} for part in parts)
+    return held.keys() != held_shared.keys() or any(
+        _differs_by_more(held_before.get(name), held[name], held_shared[name], times) for name in held
+    )
+
+
+def _parts(value: Any) -> dict[str, Any] | None:
+    """Return the attributes of a frozen object; None of anything else."""
+    is_object = isinstance(value, tuple) and len(value) == 3 and isinstance(value[1], _Identity)
+    return dict(value[2]) if is_object else None
 
 
 def _length(value: Any) -> int | None:

@@ -17,8 +17,13 @@ _NOTHING_THERE = (
 
 
 def questions_for_parameters(call: Call) -> list[Event]:
-    """List where replicas asked for parameters, or to freeze them."""
-    return [event for event in call.events if event.kind in ("named_parameters", "requires_grad_")]
+    """List where replicas asked for parameters, or to freeze them; `zero_grad()` does so for DP311."""
+    return [
+        event
+        for event in call.events
+        if event.kind in ("named_parameters", "requires_grad_", "state_dict")
+        and not (event.place and "zero_grad(" in event.place.code)
+    ]
 
 
 def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:

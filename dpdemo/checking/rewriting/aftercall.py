@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import STATISTICS, call_of, forward_place
-from dpdemo.checking.methods import methods_in
+from dpdemo.checking.methods import functions_like, methods_in
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.carrying import carried
 from dpdemo.checking.rewriting.forwards import (
@@ -225,11 +225,24 @@ def _is_plain_tensor(change: StateChange) -> bool:
 def _can_be_read(
     forward: Forward, statements: Sequence[ast.stmt], changes: Sequence[StateChange], reads: list[int]
 ) -> bool:
-    """Whether replicas can read what is written outside: numbers, but no tensors in a list or a dict."""
+    """Whether replicas can read what is written outside: numbers, but no GPU's tensors in a list or dict."""
     is_of_numbers = all(
         re.search(r"\.item\(\)|\.tolist\(\)|\bfloat\(|\blen\(", forward.text(one)) for one in statements
     )
-    return not reads or is_of_numbers or not any(one.kind == "container" for one in changes)
+    if not reads or is_of_numbers or not any(one.kind == "container" for one in changes):
+        return True
+    methods = [forward.function, *functions_like(forward.function)]
+    lines = [one.text(part) for one in methods for part in one.statements()]
+    written = [one.written for one in changes if one.kind == "container"]
+    return all(_is_on_the_cpu(one, lines) for one in written)
+
+
+def _is_on_the_cpu(written: str, lines: Sequence[str]) -> bool:
+    """Whether a line keeps what it, or the line that makes a name in it, has put on the CPU."""
+    if ".cpu()" in written:
+        return True
+    names = set(re.findall(r"(?<![\w.])[a-z]\w*", written))
+    return any(re.match(rf"({'|'.join(names)}) = .*\.cpu\(\)$", one, re.DOTALL) for one in lines if names)
 
 
 def reads_of(forward: Place | None, name: str) -> bool:

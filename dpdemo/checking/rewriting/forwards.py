@@ -2,12 +2,12 @@
 
 import ast
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dpdemo.checking.evidence import Call, Evidence
 from dpdemo.checking.looking import forward_place, top_name
-from dpdemo.checking.methods import functions_like
+from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.source import Function, attribute_of, function_at
 
 _NUMBER = r"\.item\(\)|\blen\(|\.size\(|\.shape|\b(float|int|bool)\(|\.(mean|sum)\(\s*\)$"
@@ -31,6 +31,8 @@ class Forward:
     parameters: frozenset[str]
     recurrent: frozenset[str]
     call: Call
+    texts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The code of what runs in modules of the user's that have no parameters, by their names."""
 
     @property
     def me(self) -> str:
@@ -102,9 +104,14 @@ class Forward:
         return not methods or (depth < 2 and any(self.runs_layer(one, depth + 1) for one in inner))
 
     def is_about_parameters(self, called: ast.expr) -> bool:
-        """Whether what is called is a method of a parameter, or one of a layer that does not run it."""
+        """Whether what is called is a method of a parameter, or one of a layer that does not run it.
+
+        So is a method of what that gives: `self.fc.state_dict().items()`.
+        """
         if isinstance(called, ast.Attribute) and called.attr in _OF_MODULES:
             return True
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Call):
+            return self.is_about_parameters(called.value.func)
         return any(f"{ast.unparse(called)}.".startswith(f"{one}.") for one in self.parameters)
 
     def hands_over_layer(self, node: ast.AST) -> bool:
@@ -207,13 +214,30 @@ def read_method(
     kinds = evidence.scan.module_types
     paths = {path.removeprefix(dot): kind for path, kind in kinds if path.startswith(dot)}
     names = [name.removeprefix(dot) for name in evidence.scan.parameters if name.startswith(dot)]
-    layers = {path.partition(".")[0] for path in paths if path and not paths[path].endswith("Loss")}
+    texts = _without_parameters(evidence, paths, names)
+    is_loss = {path: kind.endswith("Loss") or path in texts for path, kind in paths.items()}
+    layers = {path.partition(".")[0] for path in paths if path and not is_loss[path.partition(".")[0]]}
     layers |= {name.partition(".")[0] for name in names if name.count(".")}
     me = function.node.args.args[0].arg
     parameters = (attribute_of(name, me) for name in names)
     recurrent = (attribute_of(path, me) for path in paths if path and paths[path] == "RNN")
     kind = Inner if owner or function.node.name != "forward" else Forward
-    return kind(function, frozenset(layers), frozenset(parameters), frozenset(recurrent), call)
+    return kind(function, frozenset(layers), frozenset(parameters), frozenset(recurrent), call, texts)
+
+
+def _without_parameters(evidence: Evidence, paths: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Find the modules in a module that are the user's and have no parameters: each with its forward's code.
+
+    A loss, a mixup, a pooling: they run outside as well as in a replica.
+    """
+    files = {name.rpartition(".")[2]: file for name, file in evidence.scan.classes if file}
+    lone = {
+        path: kind
+        for path, kind in paths.items()
+        if path and "." not in path and kind in files and not any(one.startswith(f"{path}.") for one in names)
+    }
+    found = {path: method_of(kind, "forward", files[kind]) for path, kind in lone.items()}
+    return {path: one.text(one.node) for path, one in found.items() if one is not None}
 
 
 def of_model(text: str, me: str, model: str = _MODEL) -> str:

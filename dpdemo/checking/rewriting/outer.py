@@ -111,11 +111,20 @@ def _stored_around(function: Function) -> set[str]:
     """List the names that a file gives a value outside of the function, but for numbers and texts."""
     found: set[str] = set()
     for one in ast.walk(tree_of(function.file)):
-        if isinstance(one, ast.Assign) and not isinstance(one.value, ast.Constant):
+        if isinstance(one, ast.Assign) and not _is_plain(one.value):
             found |= {target.id for target in one.targets if isinstance(target, ast.Name)}
         elif isinstance(one, ast.ImportFrom) and (one.module or "").partition(".")[0] not in _LIBRARIES:
             found |= {part.asname or part.name for part in one.names}
     return found
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether it is written out: a number, a text, or a list of them, but no tensor."""
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return False
+    return True
 
 
 _LIBRARIES = {"torch", "torchvision", "numpy", *sys.stdlib_module_names}

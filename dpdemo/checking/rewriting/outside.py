@@ -8,6 +8,7 @@ the program, behind the call.
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from dpdemo.checking.evidence import Call, Evidence
 from dpdemo.checking.methods import functions_like
@@ -22,6 +23,8 @@ from dpdemo.checking.rewriting.forwards import (
     stored,
     with_numbers,
 )
+from dpdemo.checking.source import names_in
+from dpdemo.reports.check import Change
 
 _MIXING = (
     r"\.(T|mT|t\(\))(?!\w)|\b(dim|axis)=0\b|\b(cat|vstack)\(\s*[\[(][^\[\]]*[\])]\s*(, 0)?\)|"
@@ -122,14 +125,47 @@ def _cut(  # noqa: PLR0913, PLR0917 - what is cut, and how it is told
     needed = free_names(moved, forward, list(_outermost(forward, moved[0])) if hoisted else [])
     needed = [name for name in needed if not forward.is_counted(name, moved)]
     copied, returned = with_numbers(needed, kept, forward)
-    returned = [*names, *returned]
+    objects = [one for name in returned if (one := _made_outside(forward, kept, name)) is not None]
+    returned = [name for name in returned if name not in {one.name for one in objects}]
+    returned = [*names, *returned, *(part for one in objects for part in one.parts)]
+    copied += [one.text for one in objects]
     if not returned or _is_bare(moved) or (hoisted and len(texts) == 1 and _is_of_names(texts[0])):
         return None
     given = ", ".join(returned)
     told = ast.unparse(end.value) if len(written) < len(moved) else result  # type: ignore[attr-defined]
     call = around_call(forward.call, told, given=given, then=[*copied, *remark, *texts])
     own = forward.function.rewritten(moved[0], end, "\n".join([*lines, f"return {given}"]))
-    return own._replace(also=(call,))
+    return own._replace(also=(*(one.change for one in objects), call))
+
+
+class _Object(NamedTuple):
+    """An object that forward makes of what layers return, such as a distribution, made outside instead."""
+
+    name: str
+    parts: list[str]
+    change: Change
+    text: str
+
+
+def _made_outside(forward: Forward, kept: list[ast.stmt], name: str) -> _Object | None:
+    """Write the statement that makes an object of a class as it is outside; None of a tensor."""
+    made = [one for one in kept if name in stored(one)]
+    match made:
+        case [ast.Assign(targets=[ast.Name()], value=ast.Call(func=called)) as statement]:
+            if not ast.unparse(called).rpartition(".")[2][:1].isupper() or forward.reads_layer(called):
+                return None
+        case _:
+            return None
+    layers = list(_outermost(forward, statement.value))
+    parts = [f"{name}_{index}" for index in range(1, len(layers) + 1)]
+    lines = [f"{part} = {forward.text(one)}" for part, one in zip(parts, layers, strict=True)]
+    own = forward.function.own(statement, *zip(layers, parts, strict=True))
+    is_read = any(name in names_in(one) for one in kept if one is not statement)
+    if not layers or free_names([statement], forward, layers):
+        return None
+    inside = "\n".join([*lines, own.after] if is_read else lines)
+    change = forward.function.whole(statement, inside).as_change()
+    return _Object(name, parts, change, of_model(own.after, forward.me))
 
 
 def _mixes(forward: Forward, statement: ast.stmt) -> bool:
@@ -141,6 +177,7 @@ def _mixes(forward: Forward, statement: ast.stmt) -> bool:
     }
     methods = (one for one in functions_like(forward.function) if one.node.name in called)
     texts = [forward.text(statement), *(one.text(part) for one in methods for part in one.node.body)]
+    texts += [text for name, text in forward.texts.items() if name in called]
     return any(re.search(_MIXING, text) for text in texts)
 
 
@@ -148,7 +185,7 @@ def before_layers(evidence: Evidence, call: Call | None) -> Repair | None:
     """Write forward's beginning, if it mixes samples of its arguments, as it is written before the call."""
     forward = forward_of(evidence, call)
     body = forward.body if forward is not None else []
-    mixing = [index for index, one in enumerate(body) if forward and re.search(_MIXING, forward.text(one))]
+    mixing = [index for index, one in enumerate(body) if forward and _mixes(forward, one)]
     if forward is None or not mixing:
         return None
     moved = body[: mixing[-1] + 1]

@@ -112,7 +112,7 @@ def _made_in_all(evidence: Evidence, call: Call) -> Repair | None:
     function = function_at(forward_place(evidence))
     for statement in function.statements() if function else ():
         assert function is not None  # noqa: S101 - it has statements
-        if isinstance(statement, ast.If) and not statement.orelse and keys & _written_keys(statement.body):
+        if isinstance(statement, ast.If) and not statement.orelse and _writes_one(statement.body, keys):
             return function.whole(statement, function.block(statement.body, statement))
         for node in ast.walk(statement) if isinstance(statement, (ast.Return, ast.Assign)) else ():
             if isinstance(node, ast.IfExp) and ast.unparse(node.orelse) == "{}" and keys & _keys(node.body):
@@ -163,11 +163,22 @@ def _keys(value: ast.expr) -> set[str]:
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
-def _written_keys(body: list[ast.stmt]) -> set[str]:
-    """List the keys that statements write: `out["aux"] = ...`."""
+def _writes_one(body: list[ast.stmt], keys: set[str]) -> bool:
+    """Whether statements write one of these keys: `out["aux"] = ...`, or `out[f"task_{index}"] = ...`."""
     targets = [target for one in body if isinstance(one, ast.Assign) for target in one.targets]
-    places = [one.slice for one in targets if isinstance(one, ast.Subscript)]
-    return {str(one.value) for one in places if isinstance(one, ast.Constant)}
+    patterns = [_pattern(one.slice) for one in targets if isinstance(one, ast.Subscript)]
+    return any(re.fullmatch(pattern, key) for pattern in patterns for key in keys)
+
+
+def _pattern(key: ast.expr) -> str:
+    """Write a pattern of the texts that a key may be; one that nothing matches where it is no text."""
+    match key:
+        case ast.Constant(value=value):
+            return re.escape(str(value))
+        case ast.JoinedStr(values=parts):
+            texts = [str(one.value) if isinstance(one, ast.Constant) else "" for one in parts]
+            return "".join(re.escape(text) if text else ".+" for text in texts)
+    return "(?!)"
 
 
 @rule("DP406", "shape-differs", "error", unless=("DP205", "DP317"))

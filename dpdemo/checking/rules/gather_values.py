@@ -17,7 +17,7 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.forwards import forward_of, stored
-from dpdemo.checking.rewriting.outside import end_outside
+from dpdemo.checking.rewriting.outside import after_layers, end_outside
 from dpdemo.checking.rewriting.results import Part, Rewrite, left_out, part_at, returned, whole_return
 from dpdemo.checking.source import in_brackets
 from dpdemo.checking.unregistered import numbers_for_tensors
@@ -52,15 +52,23 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
             )
             verb = "is one number" if len(paths) == 1 else "are one number each"
             given = call_of(call)
+            of_the_batch = [path for path in paths if path in _of_the_batch(evidence)]
+            told = (
+                "their mean"
+                if len(paths) == 1 or not of_the_batch
+                else f"the mean of {result_at(of_the_batch[0])}"
+            )
+            mixed = f"; {told} is another number" if of_the_batch else ""
             yield Found(
                 subject,
-                f"{names} {verb} on one GPU, and {len(call.replicas)} here",
+                f"{names} {verb} on one GPU, and {len(call.replicas)} here{mixed}",
                 forward_place(evidence),
                 probe,
                 None,
                 f"{given}{paths[0]}",
                 f"{given}{paths[0]}.{_reduction(probe, paths[0], summed)}"
                 + "   # but see DP501" * (subject == "loss"),
+                repair=after_layers(evidence, call) if of_the_batch and subject == "scalar" else None,
             )
     for probe, call, error in gather_failures(evidence):
         if "tensor has no dimensions" in error.message:
@@ -71,6 +79,13 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 probe,
                 "error",
             )
+
+
+def _of_the_batch(evidence: Evidence) -> set[str]:
+    """List the numbers that neither a sum nor a mean of equal chunks' gives: a perplexity, a maximum."""
+    even = [probe for probe in evidence.probes if probe.split is not None and probe.split.is_even]
+    plain = [probe for probe in even if not (probe.mode == "train" and probe.norms_batches)]
+    return {path for probe in plain for path in probe.comparison.of_the_batch}
 
 
 def _reduction(probe: Probe, path: str, summed: set[str]) -> str:

@@ -16,6 +16,7 @@ from dpdemo.checking.rewriting.ties import (
     module_repair,
     moved_where_used,
 )
+from dpdemo.checking.scan import MOVED_ALONG
 from dpdemo.checking.source import attribute_of
 from dpdemo.reports.check import Place
 
@@ -55,7 +56,9 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     Seen by: a two-device error in a replica, and the unregistered tensors of the model.
     References: pytorch/pytorch#2864, htqin/IR-Net#19
     """
-    held = tuple(one for one in evidence.scan.of_kind("tensor") if "on cuda" in one.detail)
+    held = tuple(
+        one for one in evidence.scan.of_kind("tensor") if "on cuda" in one.detail or MOVED_ALONG in one.detail
+    )
     for one, place, probe, is_named in _suspects(evidence, held):
         moved = moved_where_used(one, place, evidence)
         changes = moved if moved is not None else buffer_repair(one)

@@ -21,6 +21,8 @@ from dpdemo.checking.unregistered import (
 )
 from dpdemo.reports.check import Change
 
+_BY_NAME = r"parameters\(|state_dict\("
+
 
 @rule("DP308", "empty-parameters", "error")
 def empty_parameters(evidence: Evidence) -> Iterator[Found]:
@@ -38,10 +40,11 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in evidence.calls:
         failed = [replica.raised for replica in call.replicas if replica.raised is not None]
-        for error in failed:
-            if reads_state(error) and error.place is not None:
+        looked_up = {error.place: error for error in failed if reads_state(error)}
+        for place, error in looked_up.items():
+            if place is not None:
                 what = f"`state_dict()` has no parameters in replicas: {error}"
-                yield Found(str(error.place), what, error.place, probe, None, *without_state(error.place))
+                yield Found(str(place), what, place, probe, None, *without_state(place))
         asked = questions_for_parameters(call)
         raised = next((error for error in failed if comes_of_no_parameters(error, call)), None)
         is_off = _is_off(probe) or any(numbers_for_tensors(probe, call))
@@ -50,11 +53,15 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         result = "results or gradients differ from those of one GPU"
         if not is_off:
             result = "what forward writes to them on one GPU, it writes to none here"
-        by_name = [event for event in asked if event.place and "parameters(" in event.place.code]
+        by_name = [event for event in asked if event.place and re.search(_BY_NAME, event.place.code)]
         for event in by_name or asked:  # what is made of them goes through them again
+            if event.place in looked_up:
+                continue
             before, after, own = _repair(event, evidence, call)
-            what = f"`{event.detail}.parameters()` is empty in replicas: {raised or result}"
-            yield Found(str(event.place), what, event.place, probe, None, before, after, repair=own)
+            way = "state_dict" if event.kind == "state_dict" else "parameters"
+            what = f"`{event.detail}.{way}()` is empty in replicas: {raised or result}"
+            subject = str(own.place if own else event.place)
+            yield Found(subject, what, event.place, probe, None, before, after, repair=own)
 
 
 def _repair(event: Event, evidence: Evidence, call: Call) -> tuple[str, str, Repair | None]:
@@ -63,7 +70,7 @@ def _repair(event: Event, evidence: Evidence, call: Call) -> tuple[str, str, Rep
     if place is None:
         return "", "", None
     is_loop = re.match(r"for .* in .*parameters\(\)", place.code) is not None
-    if is_loop:
+    if is_loop or event.kind == "state_dict":
         own = line_outside(place, evidence, call)
         if own is not None:
             return own.before, own.after, own

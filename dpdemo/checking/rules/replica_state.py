@@ -21,6 +21,7 @@ from dpdemo.checking.rewriting.aftercall import (
 from dpdemo.checking.rewriting.hooking import kept_by_gpu
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.rewriting.ties import cached_by_gpu
+from dpdemo.checking.unregistered import questions_for_parameters
 
 
 @rule("DP301", "lost-state", "error")
@@ -87,7 +88,7 @@ def _told(change: StateChange) -> str:
 
 def _asks_for_parameters(probe: Probe) -> bool:
     """Return whether forward went through parameters(), of which replicas have none."""
-    return any(event.kind == "named_parameters" for call in probe.calls for event in call.events)
+    return any(map(questions_for_parameters, probe.calls))
 
 
 def _is_below(change: StateChange, probe: Probe) -> bool:

@@ -112,7 +112,8 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         pair for pair in changes_of(evidence, "parameter") if pair[1].parallel_changed or is_of_data(pair[1])
     ]
     for probe, change in changed:
-        own = change_outside(change, evidence, probe.call)
+        others = [one for other, one in changed if other is probe]
+        own = change_outside(change, evidence, probe.call, others)
         there = (
             statement_outside(change) if change.written else f"{attribute_of(change.path, 'model.module')}..."
         )

@@ -19,7 +19,7 @@ from dpdemo.checking.methods import functions_like
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.handing import Given, handed_over, own_forward, torch_in
-from dpdemo.checking.source import Function, function_at
+from dpdemo.checking.source import FUNCTIONS, Function, function_at, tree_of
 from dpdemo.reports.check import Place
 
 _MAKERS = ("zeros", "randn", "new_zeros", "ones", "rand", "empty")
@@ -175,17 +175,23 @@ def _calls(node: ast.Call, name: str) -> bool:
 
 
 def _padded_whole(forward: Place | None) -> Repair | None:
-    """Write forward's line that pads, and the same with the length of the whole input."""
-    function = function_at(forward)
+    """Write the line that pads, and the same with the length of the whole input."""
+    tree = tree_of(forward.file) if forward else ast.Module([], [])
+    nodes = [one for one in ast.walk(tree) if isinstance(one, FUNCTIONS)]
+    functions = [Function(forward.file, one) for one in nodes] if forward else []
+    return next((own for one in functions if (own := _padded_in(one)) is not None), None)
+
+
+def _padded_in(function: Function) -> Repair | None:
     calls = [
         (statement, node)
-        for statement in (function.statements() if function else ())
+        for statement in function.statements()
         for node in ast.walk(statement)
         if isinstance(node, ast.Call) and isinstance(statement, (ast.Assign, ast.Return, ast.Expr))
     ]
     packed = [node for _, node in calls if _calls(node, "pack_padded_sequence") and node.args]
     for statement, node in calls:
-        if function is not None and packed and _calls(node, "pad_packed_sequence"):
+        if packed and _calls(node, "pad_packed_sequence"):
             is_first = "batch_first=True" in function.text(packed[0])
             length = f"{function.text(packed[0].args[0])}.size({int(is_first)})"
             return function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
