@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.repair import Repair
+from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.source import Function, attribute_of, function_at
 from dpdemo.reports.check import Place
@@ -110,10 +110,31 @@ def without_copy(place: Place | None, evidence: Evidence) -> Repair | None:
     if weights is None or not isinstance(target, ast.Name):
         return None
     if any(f"{target.id}.parameters()" in function.text(one) for one in body[at + 1 :]):
-        return _trained(function, body[at:], target.id, source, weights)
+        own = _trained(function, body[at:], target.id, source, weights)
+        return own or _copied_as_leaves(function, copied, target.id, source, evidence)
     called = f"lambda *args: torch.func.functional_call({source}, {weights}, args)"
     is_other = function.text(statement).endswith(".eval()") and _differs_in_evaluation(source, evidence)
     return None if is_other else function.whole(statement, f"{target.id} = {called}")
+
+
+def _copied_as_leaves(
+    function: Function, copied: ast.Call, name: str, source: str, evidence: Evidence
+) -> Repair | None:
+    """Write the copy of a layer with leaves for its weights, and the list of them where it is asked for."""
+    names = [one.removeprefix(f"{_path(source)}.") for one in _inside(source, evidence)]
+    weights = ", ".join(attribute_of(one, source) for one in names)
+    leaves = f"{{id(one): one.detach().clone().requires_grad_() for one in [{weights}]}}"
+    own = ", ".join(attribute_of(one, name) for one in names)
+    edits = Edits(function.file)
+    edits.replace(copied, f"{function.text(copied.func)}({source}, {leaves})")
+    asked = f"{name}.parameters()"
+    calls = [node for node in ast.walk(function.node) if isinstance(node, ast.Call)]
+    lists = [node for node in calls if ast.unparse(node) in (f"list({asked})", f"tuple({asked})")]
+    inside = [one.args[0] for one in lists]
+    for node in (one for one in calls if one in lists or ast.unparse(one) == asked):
+        if node not in inside:
+            edits.replace(node, f"[{own}]")
+    return repair_of(edits.changes())
 
 
 def _copy_in(statement: ast.stmt) -> ast.Call | None:
@@ -128,11 +149,16 @@ def _path(source: str) -> str:
 
 def _weights(source: str, evidence: Evidence) -> str | None:
     """Write a dict of a layer's parameters by name, detached; None where they are too many."""
-    inside = [name for name in evidence.scan.parameters if name.startswith(f"{_path(source)}.")]
+    inside = _inside(source, evidence)
     if not 0 < len(inside) <= _FEW:
         return None
     names = {name.removeprefix(f"{_path(source)}."): f"{attribute_of(name)}.detach()" for name in inside}
     return "{" + ", ".join(f'"{name}": {code}' for name, code in names.items()) + "}"
+
+
+def _inside(source: str, evidence: Evidence) -> list[str]:
+    """List the parameters of a layer, as the model names them."""
+    return [name for name in evidence.scan.parameters if name.startswith(f"{_path(source)}.")]
 
 
 def _differs_in_evaluation(source: str, evidence: Evidence) -> bool:

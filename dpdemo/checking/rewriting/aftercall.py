@@ -294,7 +294,7 @@ def is_of_data(change: StateChange) -> bool:
     is_lost = change.single_changed and not change.parallel_changed
     last = change.path.rpartition(".")[2]
     is_assigned = re.match(rf"[\w.\[\]]+\.{last}\s*=(?!=)", change.written) is not None
-    return is_lost and change.written != "" and not is_assigned
+    return is_lost and not is_assigned and change.before == change.single
 
 
 def statement_outside(change: StateChange) -> str:

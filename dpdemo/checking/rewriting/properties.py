@@ -7,12 +7,20 @@ reads. A list, a tuple or a dict of tensors or modules is put together of what i
 import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dpdemo.checking.evidence import Held
 from dpdemo.checking.rewriting.edits import Edits
-from dpdemo.checking.source import FUNCTIONS, Function, function_at, name_of_nn, to_the_left, tree_of
+from dpdemo.checking.source import (
+    FUNCTIONS,
+    Function,
+    function_at,
+    name_of_nn,
+    names_in,
+    to_the_left,
+    tree_of,
+)
 from dpdemo.checking.writes import changes_in_place
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Change
@@ -131,6 +139,16 @@ def _assignments(home: Home, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
                     yield statement, value
 
 
+def _beside(home: Home, name: str, other: str) -> Iterator[ast.expr]:
+    """List the values that an attribute, or another, is given together: `self.a, self.b = [], []`."""
+    for statement in home.init.statements():
+        match statement:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                pairs = [(ast.unparse(one), value) for one, value in zip(targets, values, strict=False)]
+                if any(target == f"{home.me}.{name}" for target, _ in pairs):
+                    yield from (value for target, value in pairs if target == f"{home.me}.{other}")
+
+
 def _mentions(home: Home, name: str) -> int:
     return sum(ast.unparse(one) == f"{home.me}.{name}" for one in _attributes(home.init.node))
 
@@ -144,7 +162,7 @@ class _Lines:
 
     def __init__(self, home: Home, name: str, *parts: ast.expr | ast.stmt) -> None:
         self._home, self._name = home, name
-        self._inner = {one.name: one for one in home.init.node.body if isinstance(one, FUNCTIONS)}
+        self._inner = dict(_made_of_the_model(home))
         self._known = home.init.arguments() - {home.me}
         self._known |= {
             node.id
@@ -187,6 +205,18 @@ class _Lines:
                 save = f"{kept} = {one.id}"
                 self.saves += [] if save in self.saves else [save]
         return parts.applied_to(node)
+
+
+def _made_of_the_model(home: Home) -> Iterator[tuple[str, ast.stmt]]:
+    """List the functions in `__init__`, and what it gives a name with lambdas in it that read the model."""
+    for one in home.init.node.body:
+        match one:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name, one
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                lambdas = (part for part in ast.walk(value) if isinstance(part, ast.Lambda))
+                if any(home.me in names_in(part) for part in lambdas):
+                    yield name, one
 
 
 def _own_names(node: ast.AST) -> set[str]:
@@ -301,21 +331,25 @@ def _fills(method: ast.AST, name: str) -> bool:
     return False
 
 
-def put_in(held: Held, kind: str, change: Callable[[str], str] = str) -> tuple[Change, ...]:
+def put_in(
+    held: Held, kind: str, change: Callable[[str], str] = str, beside: Sequence[str] = ()
+) -> tuple[Change, ...]:
     """Write a container with one of `torch.nn` around it, which registers what it holds.
 
     Args:
         held: what is in a plain container.
         kind: "ModuleList", "ModuleDict" or "ParameterList".
         change: what else to change in the code of the container.
+        beside: attributes that are to be put in one, too, where the same statement gives them a value.
 
     """
     home, name = home_of(held), held.path.rpartition(".")[2]
-    found = list(_assignments(home, name)) if home else []
+    found = [value for _, value in _assignments(home, name)] if home else []
+    found += [value for one in (name, *beside) for value in _beside(home, name, one)] if home else []
     if home is None or not found:
         return ()
     edits = Edits(home.init.file)
-    for _, value in found:
+    for value in found:
         edits.replace(value, f"{name_of_nn(home.init.file)}.{kind}({change(home.init.text(value))})")
     return edits.changes()
 

@@ -132,9 +132,17 @@ def module_repair(held: Held, evidence: Evidence) -> tuple[Change, ...]:
     if held.layout in ("dict of modules", "lists of modules"):
         return registered_one_by_one(held)
     kind = "ModuleDict" if held.layout.startswith("names") else "ModuleList"
-    return put_in(
-        held, kind, lambda text: re.sub(_FUNCTION, lambda found: f"nn.{_AS_MODULE[found[1]]}()", text)
-    )
+    owner = held.path.rpartition(".")[0]
+    beside = [
+        name
+        for path, _, name in (one.path.rpartition(".") for one in evidence.scan.of_kind("module"))
+        if path == owner and name != held.path.rpartition(".")[2]
+    ]
+
+    def as_modules(text: str) -> str:
+        return re.sub(_FUNCTION, lambda found: f"nn.{_AS_MODULE[found[1]]}()", text)
+
+    return put_in(held, kind, as_modules, beside)
 
 
 def tied_again(held: Held, evidence: Evidence) -> tuple[Change, ...]:

@@ -41,12 +41,8 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):
         if change.path in shared or not change.single_changed or change.parallel_changed:
             continue  # DP309 tells of what is shared
-        if change.kind == "mode" and _is_below(change, probe):
+        if _is_told_elsewhere(change, probe):
             continue
-        if change.single == "True" and any(one.kind == "hooks" for one in probe.changes):
-            continue  # it says that the hooks are there: that is DP317
-        if change.kind == "parameter" and (_asks_for_parameters(probe) or is_of_data(change)):
-            continue  # that is DP308, or DP313
         forward = forward_place(evidence)
         reader = reader_outside(change, forward) if change.harmless else ""
         if change.harmless and not reader and not is_for_outside(change, forward):
@@ -86,9 +82,26 @@ def _told(change: StateChange) -> str:
     )
 
 
-def _asks_for_parameters(probe: Probe) -> bool:
-    """Return whether forward went through parameters(), of which replicas have none."""
-    return any(map(questions_for_parameters, probe.calls))
+def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
+    """Return whether another finding is about it: of a module around this one, or of another rule."""
+    match change.kind:
+        case "mode":
+            return _is_below(change, probe)
+        case "parameter":  # that is DP308, or DP313
+            return any(map(questions_for_parameters, probe.calls)) or is_of_data(change)
+    if change.single == "True" and any(one.kind == "hooks" for one in probe.changes):
+        return True  # it says that the hooks are there: that is DP317
+    return change.before == "absent" and _is_made_of_parameters(change, probe)
+
+
+def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
+    """Return whether forward changes a parameter of such a module, and makes of it what is new there."""
+    changed = {
+        one.path.rpartition(".")[0] for one in probe.changes if one.kind == "parameter" and is_of_data(one)
+    }
+    made = {one.path.rpartition(".") for one in probe.changes if one.before == "absent"}
+    names = {name for module, _, name in made if module in changed}
+    return change.kind == "attribute" and change.path.rpartition(".")[2] in names
 
 
 def _is_below(change: StateChange, probe: Probe) -> bool:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.derivatives import asked_for
-from dpdemo.checking.evidence import Call, Evidence
+from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import call_of
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
@@ -20,6 +20,7 @@ from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
 from dpdemo.checking.rewriting.outside import after_layers
 from dpdemo.checking.source import attribute_of
+from dpdemo.checking.unregistered import questions_for_parameters
 from dpdemo.reports.check import Change
 
 _REFUSED = {
@@ -95,6 +96,11 @@ def _before_the_call(call: Call, evidence: Evidence) -> tuple[Change, ...]:
     return (*edits.changes(), Change(None, given, f"model.zero_grad()\n{given}"))
 
 
+def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
+    """Whether forward comes to a parameter by asking for all of them: that is DP308."""
+    return not change.written and any(map(questions_for_parameters, probe.calls))
+
+
 @rule("DP313", "parameter-changed", "error", unless=("DP311",))
 def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     """Forward changes a parameter in place.
@@ -109,7 +115,9 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     References: EPFL-LCN/pub-illing2021-neurips#3
     """
     changed = [
-        pair for pair in changes_of(evidence, "parameter") if pair[1].parallel_changed or is_of_data(pair[1])
+        (probe, change)
+        for probe, change in changes_of(evidence, "parameter")
+        if change.parallel_changed or (is_of_data(change) and not _is_of_a_list(change, probe))
     ]
     for probe, change in changed:
         others = [one for other, one in changed if other is probe]
