@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from dpdemo.checking.registry import rule_of
+from dpdemo.checking.unregistered import NOTHING_THERE
 from dpdemo.errors import UsageError
 from dpdemo.models.frames import is_users
 from dpdemo.reports.check import CheckReport, Finding, Place
@@ -56,6 +57,7 @@ PATTERNS = (
         "DP308", r"\AStopIteration|argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
     ),
     Pattern("DP308", r"\AKeyError", line=r"state_dict\(\)"),
+    Pattern("DP308", NOTHING_THERE, line=r"parameters\(\)"),
     Pattern("DP312", r"support the deepcopy protocol"),
     Pattern("DP311", r"NoneType", line=r"\.grad\b"),
     Pattern("DP313", r"change requires_grad flags of leaf"),

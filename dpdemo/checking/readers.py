@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import StateChange
+from dpdemo.checking.evidence import Evidence, StateChange
 from dpdemo.checking.source import FUNCTIONS, tree_of
 from dpdemo.reports.check import Place
 
@@ -24,17 +24,19 @@ def is_for_outside(change: StateChange, forward: Place | None) -> bool:
     return not any(_forward_reads(one, name, change.module_type) for one in ast.walk(tree_of(forward.file)))
 
 
-def reader_outside(change: StateChange, forward: Place | None) -> str:
-    """Name a function of the file that reads an attribute, and that no forward comes to call."""
+def reader_outside(change: StateChange, evidence: Evidence) -> str:
+    """Name a method of the model, or a function beside it, that reads an attribute outside of forward."""
+    forward = evidence.scan.forward
     if forward is None:
         return ""
     tree, name = tree_of(forward.file), change.path.rpartition(".")[2]
     reached = _reached(tree)
+    owners = {"", evidence.scan.model, *(kind for _, kind in evidence.scan.module_types)}
     for owner, function in _functions(tree):
-        if function.name in reached or _FOR_PEOPLE.fullmatch(function.name):
+        if owner not in owners or function.name in reached or _FOR_PEOPLE.fullmatch(function.name):
             continue
         own = owner == change.module_type
-        if any(_reads(one, name, is_own=own) for one in ast.walk(function)):
+        if any(_reads(one, name, is_own=own) for one in _inside(function)):
             return function.name
     return ""
 
@@ -48,6 +50,14 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.As
                 inside.add(part)
                 yield cls.name, part
     yield from (("", one) for one in tree.body if isinstance(one, FUNCTIONS) and one not in inside)
+
+
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """List what is in a function, but for classes that it defines: their methods stand for themselves."""
+    for one in ast.iter_child_nodes(node):
+        if not isinstance(one, ast.ClassDef):
+            yield one
+            yield from _inside(one)
 
 
 def _reached(tree: ast.Module) -> set[str]:

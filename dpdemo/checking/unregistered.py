@@ -9,7 +9,7 @@ from dpdemo.reports.check import Place
 
 # the words of 2.13, and of 2.11
 _NO_INPUTS = r"argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
-_NOTHING_THERE = (
+NOTHING_THERE = (
     r"^(KeyError|IndexError)|empty|at least one|not enough values|'(int|float)' object has no attribute|"
     r"must be Tensor, not (int|float)"
 )
@@ -30,7 +30,7 @@ def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
     """Return whether an error is what becomes of no parameters, in a function that has asked for them."""
     if error.type == "StopIteration" or re.search(_NO_INPUTS, error.message):
         return True
-    if call is None or not re.search(_NOTHING_THERE, f"{error.type}: {error.message}"):
+    if call is None or not re.search(NOTHING_THERE, f"{error.type}: {error.message}"):
         return False
     through = set(map(_function, error.places))
     return any(_function(event.place) in through for event in questions_for_parameters(call) if event.place)

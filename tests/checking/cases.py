@@ -10,6 +10,7 @@ import cases_loss
 import cases_moved
 import cases_outside
 import cases_places
+import cases_programs
 import cases_scatter
 import cases_state
 import cases_threads
@@ -18,6 +19,6 @@ from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
-    cases_places, cases_threads, cases_moved,
+    cases_places, cases_threads, cases_moved, cases_programs,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

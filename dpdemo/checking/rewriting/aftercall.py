@@ -107,7 +107,12 @@ def home_of(change: StateChange, evidence: Evidence, others: Sequence[StateChang
     kinds = dict(evidence.scan.module_types)
     forward = forward_place(evidence)
     place = change.place or forward if change.owner else forward
-    if place is None or change.owner not in kinds:
+    if change.owner not in kinds:
+        return None
+    files = {name.rpartition(".")[2]: file for name, file in evidence.scan.classes if file}
+    if place is None and kinds[change.owner] in files:
+        place = Place(files[kinds[change.owner]], 0)
+    if place is None:
         return None
     last = change.path.rpartition(".")[2]
     alike = [one for one in others if one.module_type == change.module_type and one.owner != change.owner]

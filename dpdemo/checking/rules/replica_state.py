@@ -43,9 +43,8 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
             continue  # DP309 tells of what is shared
         if _is_told_elsewhere(change, probe):
             continue
-        forward = forward_place(evidence)
-        reader = reader_outside(change, forward) if change.harmless else ""
-        if change.harmless and not reader and not is_for_outside(change, forward):
+        reader = reader_outside(change, evidence) if change.harmless else ""
+        if change.harmless and not reader and not is_for_outside(change, forward_place(evidence)):
             harmless.setdefault(change.path, (probe, change))
             continue
         is_short = change.kind in ("mode", "module")

@@ -1,0 +1,428 @@
+"""Pitfalls as programs have them: in a helper, in a module without parameters, in an object."""
+
+import copy
+
+import torch
+from casetable import Net, trigger, twin, x
+from torch import nn
+from torch.distributions import Categorical
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "expected a non-empty list")
+def all_parameters_are_joined():
+    class Model(Net):
+        def forward(self, x):
+            every = torch.cat([one.reshape(-1) for one in self.parameters()])
+            return self.fc(x) * every.norm()
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "empty sequence")
+def the_largest_parameter_is_looked_for():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) / max(one.abs().max() for one in self.parameters())
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "list index out of range")
+def the_first_of_a_list_of_parameters_is_taken():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x.to(list(self.parameters())[0].dtype))  # noqa: RUF015 - as people write it
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "KeyError: 'fc.weight'")
+def a_parameter_is_looked_up_by_its_name():
+    class Model(Net):
+        def forward(self, x):
+            return x @ dict(self.named_parameters())["fc.weight"].t()
+
+    return Model(), x()
+
+
+@trigger("DP308", "results or gradients differ")
+def a_penalty_of_named_parameters_is_added():
+    class Model(Net):
+        def forward(self, x):
+            for name, one in self.named_parameters():
+                if name.endswith("bias"):
+                    x = x + one.mean()
+            return self.fc(x)
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty", also=["DP401"])
+def a_penalty_is_a_part_of_the_loss():
+    class Model(Net):
+        def penalty(self):
+            total = 0.0
+            for one in self.parameters():
+                total = total + one.pow(2).sum()
+            return total
+
+        def forward(self, x):
+            return self.fc(x).pow(2).mean() + 0.1 * self.penalty()
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Model.parameters()` is empty", also=["DP402"])
+def a_penalty_that_is_returned_is_a_number_in_replicas():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x), sum(one.pow(2).sum() for one in self.parameters())
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Linear.state_dict()` is empty")
+def a_target_follows_by_its_state_dict():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.online, self.target = nn.Linear(4, 3), nn.Linear(4, 3).requires_grad_(False)
+
+        @torch.no_grad()
+        def follow(self):
+            theirs = self.target.state_dict()
+            for name, ours in self.online.state_dict().items():
+                theirs[name].lerp_(ours, 0.1)
+
+        def forward(self, x):
+            if self.training:
+                self.follow()
+            return self.online(x) - self.target(x)
+
+    return Model(), x()
+
+
+class Signed(nn.Linear):
+    """A layer that keeps its weights aside and computes with their signs."""
+
+    def forward(self, x):
+        if not hasattr(self.weight, "full"):
+            self.weight.full = self.weight.data.clone()
+        self.weight.data = self.weight.full.sign()
+        return functional.linear(x, self.weight, self.bias)
+
+
+@trigger("DP313", "`0.weight` in place", "(and 1 more like it)")
+def layers_give_their_weights_other_numbers():
+    return nn.Sequential(Signed(4, 4), nn.Tanh(), Signed(4, 3)), x()
+
+
+class Attending(nn.Module):
+    """A layer that leaves its weights behind for whoever wants them."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.last = nn.Linear(4, 4), None
+
+    def forward(self, x):
+        weights = torch.softmax(self.fc(x), -1)
+        self.last = weights.detach()
+        return x * weights
+
+
+@trigger("DP301", "`attending.last` goes from None", "where `sparsity` reads it")
+def another_method_reads_what_forward_has_left():
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attending, self.head = Attending(), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(self.attending(x))
+
+        def sparsity(self):
+            return self.attending.last.abs().mean()
+
+    return Sparse(), x()
+
+
+@twin("DP301", also=["DP301"])
+def only_what_is_shown_reads_what_forward_has_left():
+    class Shown(Attending):
+        def extra_repr(self):
+            return f"last={self.last is not None}"
+
+    return Shown(), x()
+
+
+@trigger("DP302", "`anchors` is a tensor of shape (1, 4)", "moved with the model")
+def a_model_takes_its_tensor_along_when_it_is_moved():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.anchors = torch.arange(4.0).view(1, -1)
+
+        def _apply(self, fn, recurse=True):
+            super()._apply(fn, recurse)
+            self.anchors = fn(self.anchors)
+            return self
+
+        def forward(self, x):
+            return self.fc(x * self.anchors)
+
+    return Model(), x()
+
+
+@trigger("DP304", "`inner` is a list or attribute with a Linear")
+def two_lists_of_registered_layers_are_made_together():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = [], []
+            for index in range(2):
+                self.inner.append(nn.Linear(4, 4))
+                self.outer.append(nn.Linear(4, 4))
+                self.add_module(f"inner_{index}", self.inner[-1])
+                self.add_module(f"outer_{index}", self.outer[-1])
+
+        def forward(self, x):
+            for inner, outer in zip(self.inner, self.outer, strict=True):
+                x = outer(inner(x).relu())
+            return x
+
+    return Model(), x()
+
+
+@trigger("DP304", "`score` is a lambda")
+def one_of_several_lambdas_is_chosen():
+    class Model(Net):
+        def __init__(self, way="scaled", factor=2.0):
+            super().__init__()
+            ways = {"halved": lambda x: 0.5 * self.fc(x), "scaled": lambda x: factor * self.fc(x)}
+            self.score = ways[way]
+
+        def forward(self, x):
+            return self.score(x)
+
+    return Model(), x()
+
+
+@trigger("DP311", "goes backward in each")
+def samples_are_refined_by_their_gradient():
+    class Model(Net):
+        def refined(self, x):
+            x = x.detach().clone()
+            with torch.enable_grad():
+                x.requires_grad_(True)
+                self.fc(x).square().sum().backward()
+                x = (x - 0.1 * x.grad).detach()
+            self.fc.zero_grad()
+            return x
+
+        def forward(self, x):
+            return self.fc(self.refined(x))
+
+    return Model(), x()
+
+
+@trigger("DP312", "cannot be deep-copied")
+def a_copy_of_the_head_is_adapted_by_hand():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+        def adapted(self, x):
+            fast = copy.deepcopy(self.head)
+            gradients = torch.autograd.grad(fast(x).square().mean(), list(fast.parameters()))
+            with torch.no_grad():
+                for one, gradient in zip(fast.parameters(), gradients, strict=True):
+                    one.sub_(0.1 * gradient)
+            return fast
+
+        def forward(self, x):
+            h = self.body(x)
+            rows = []
+            for row in h:
+                with torch.enable_grad():
+                    fast = self.adapted(row.detach())
+                rows.append(fast(row))
+            return torch.stack(rows)
+
+    return Model(), x()
+
+
+@trigger("DP309", "`means` is written by all replicas at once")
+def a_mean_of_each_class_is_kept_on_the_cpu():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.means = {index: torch.zeros(3) for index in range(2)}
+
+        @torch.no_grad()
+        def remember(self, features, labels):
+            for index in labels.unique().tolist():
+                fresh = features[labels == index].mean(0).cpu()
+                self.means[index] = 0.9 * self.means[index] + 0.1 * fresh
+
+        def forward(self, x, labels):
+            features = self.fc(x)
+            table = torch.stack([self.means[index] for index in sorted(self.means)]).to(features)
+            scores = -torch.cdist(features, table)
+            if self.training:
+                self.remember(features.detach(), labels)
+            return scores
+
+    return Model(), lambda rows: (x(rows), torch.arange(rows) % 2)
+
+
+class Masks:
+    """A table of masks, for each length and device."""
+
+    def __init__(self):
+        self.table = {}
+
+    def get(self, length, device):
+        key = length, str(device)
+        if key not in self.table:
+            self.table[key] = torch.arange(length, device=device) > 1
+        return self.table[key]
+
+
+@twin("DP309", also=["DP309"])
+def an_object_keeps_a_mask_for_each_device():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.masks = Masks()
+
+        def forward(self, x):
+            return self.fc(x * self.masks.get(x.size(1), x.device))
+
+    return Model(), x()
+
+
+class Scaled:
+    """A hook that is an object, and keeps nothing."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def __call__(self, module, args, output):
+        return self.low + (self.high - self.low) * output.sigmoid()
+
+
+@twin("DP310", also=["DP310"])
+def a_hook_is_an_object_that_keeps_nothing():
+    model = nn.Sequential(nn.Linear(4, 3))
+    model[0].register_forward_hook(Scaled(0.5, 2.0))
+    return model, x()
+
+
+class Hardest(nn.Module):
+    """Keeps the losses of the hardest samples of a batch."""
+
+    def forward(self, logits, labels):
+        losses = functional.cross_entropy(logits, labels, reduction="none")
+        threshold = losses.detach().sort(descending=True).values[:2][-1]
+        return losses * (losses >= threshold)
+
+
+@trigger("DP502", "depends on the others of its batch")
+def the_hardest_samples_are_chosen_in_a_module_of_their_own():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.hardest = Hardest()
+
+        def forward(self, x, labels):
+            return self.hardest(self.fc(x), labels)
+
+    return Model(), lambda rows: (x(rows), torch.arange(rows) % 3)
+
+
+class Mixup(nn.Module):
+    def forward(self, x):
+        return 0.7 * x + 0.3 * x.flip(0)
+
+
+@trigger("DP502", "depends on the others of its batch")
+def samples_are_mixed_in_a_module_of_their_own():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.mixup = Mixup()
+
+        def forward(self, x):
+            if self.training:
+                x = self.mixup(x)
+            return self.fc(x)
+
+    return Model(), x()
+
+
+@trigger("DP502", "depends on the others of its batch")
+def advantages_are_standardised_beside_a_distribution():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.actor, self.critic = nn.Linear(4, 3), nn.Linear(4, 1)
+
+        def forward(self, x, action):
+            chances = Categorical(logits=self.actor(x))
+            value = self.critic(x).squeeze(-1)
+            advantage = (value - value.mean()) / value.std()
+            return {"policy": -chances.log_prob(action) * advantage, "entropy": chances.entropy()}
+
+    return Model(), lambda rows: (x(rows), torch.arange(rows) % 3)
+
+
+@trigger("DP401", "`[1]` is one number on one GPU", "their mean is another number")
+def a_perplexity_of_the_batch_is_returned():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            usage = functional.one_hot(y.argmax(-1), 3).float().mean(0)
+            return y, torch.exp(-(usage * (usage + 1e-6).log()).sum())
+
+    return Model(), x()
+
+
+@trigger("DP405", "replica 0 returns")
+def each_domain_that_is_there_has_a_key():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.towers = nn.ModuleList(nn.Linear(4, 1) for _ in range(2))
+
+        def forward(self, x, domain):
+            scores = {}
+            for index, tower in enumerate(self.towers):
+                rows = domain == index
+                if rows.any():
+                    scores[f"domain_{index}"] = tower(x[rows])
+            return scores
+
+    return Model(), lambda rows: (x(rows), torch.arange(rows) * 2 // rows)
+
+
+@trigger("DP214", "pad_packed_sequence without total_length")
+def a_helper_pads_each_chunk_to_its_own_longest():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(4, 3, batch_first=True)
+
+        def encoded(self, x, lengths):
+            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            return pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+
+        def forward(self, x, lengths):
+            return self.encoded(x, lengths)
+
+    def batch(rows):
+        return torch.randn(rows, 8, 4), torch.arange(rows).flip(0).clamp(max=7) + 1
+
+    return Model(), batch
