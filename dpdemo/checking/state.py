@@ -59,7 +59,7 @@ def snapshot(model: nn.Module) -> Snapshot:
 
 def is_pytorchs(name: str, module: nn.Module) -> bool:
     """Return whether an attribute belongs to PyTorch's own machinery, which knows of replicas."""
-    if name == "_flat_weights":
+    if name in ("_flat_weights", "_flat_weight_refs"):
         return isinstance(module, nn.RNNBase)
     return (
         f"{name}_orig" in module._parameters or f"{name}_g" in module._parameters

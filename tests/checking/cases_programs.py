@@ -426,3 +426,23 @@ def a_helper_pads_each_chunk_to_its_own_longest():
         return torch.randn(rows, 8, 4), torch.arange(rows).flip(0).clamp(max=7) + 1
 
     return Model(), batch
+
+
+@trigger("DP211", "`stats['seen']` is written by each replica in a copy of its own", "0 under DataParallel")
+def samples_are_counted_in_a_dict_of_the_callers():
+    class Model(Net):
+        def forward(self, x, stats):
+            stats["seen"] = stats.get("seen", 0) + len(x)
+            return self.fc(x)
+
+    return Model(), lambda rows: (x(rows), {"seen": 0})
+
+
+@twin("DP211", also=["DP211"])
+def a_dict_of_the_callers_is_scratch():
+    class Model(Net):
+        def forward(self, batch):
+            batch["y"] = self.fc(batch["x"])
+            return batch["y"]
+
+    return Model(), lambda rows: ({"x": x(rows)},)

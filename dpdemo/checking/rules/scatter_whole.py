@@ -1,5 +1,6 @@
 """Arguments that scatter does not cut, or not as meant: DP207 to DP211."""
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from dpdemo.checking.rewriting.handing import Given, handed_over, made_by_forwar
 from dpdemo.checking.rewriting.opening import opened
 from dpdemo.checking.rewriting.results import whole_return
 from dpdemo.checking.rewriting.shared import argument_outside
+from dpdemo.checking.source import names_in
 from dpdemo.checking.writes import writing_argument
 
 
@@ -274,6 +276,17 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
                 )
 
 
+def _adds_to(path: str, evidence: Evidence) -> bool:
+    """Whether forward's statement makes an argument's new value of the one that it had, as a count does."""
+    found = writing_argument(evidence.scan.forward, top_name(path))
+    match found:
+        case _, ast.AugAssign():
+            return True
+        case _, ast.Assign(value=value):
+            return top_name(path) in names_in(value)
+    return False
+
+
 def _line_that_changes(path: str, evidence: Evidence) -> str:
     """Find forward's statement that changes an argument in place; "" where none is seen to."""
     found = writing_argument(evidence.scan.forward, top_name(path))
@@ -284,8 +297,10 @@ def _line_that_changes(path: str, evidence: Evidence) -> str:
 def shared_argument(evidence: Evidence) -> Iterator[Found]:
     """Forward writes to an argument that all replicas share.
 
-    What happens: a list or object passed in is written to by n threads: n times the entries, in any order.
-    Why: scatter hands what it cannot cut to every replica, the very same object.
+    What happens: a list or object passed in is written to by n threads: n times the entries, in any order. A
+        dict passed in stays as it was. A note where forward only leaves something in it.
+    Why: scatter hands what it cannot cut to every replica, the very same object; a dict or a list with
+        tensors is made anew for each.
     Before: model(x, log)           # forward does log.append(...)
     After: y, entries = model(x)    # return it instead
     Seen by: the argument before and after.
@@ -293,14 +308,17 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
     """
     for probe in evidence.probes:
         for change in probe.changes:
-            if change.kind == "argument" and change.parallel_changed:
-                own = argument_outside(change.path, evidence, probe.call)
+            is_lost = change.single_changed and not change.parallel_changed
+            if change.kind == "argument" and (change.parallel_changed or is_lost):
+                own = argument_outside(top_name(change.path), evidence, probe.call)
+                writer = "each replica in a copy of its own" if is_lost else "all replicas"
                 yield Found(
                     change.path,
-                    f"`{change.path}` is written by all replicas: {change.single} after a call on one GPU, "
+                    f"`{change.path}` is written by {writer}: {change.single} after a call on one GPU, "
                     f"{change.parallel} under DataParallel",
                     forward_place(evidence),
                     probe,
+                    "info" if is_lost and not _adds_to(change.path, evidence) else None,
                     before=_line_that_changes(change.path, evidence) or f"{change.path}...   # in forward",
                     after=f"return ..., entry   # by hand; write {change.path} outside, of what was gathered",
                     repair=own,
