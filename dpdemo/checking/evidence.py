@@ -345,6 +345,10 @@ class Probe:
         return f"batch {self.batch_size}, {self.mode}"
 
 
+MOVED_ALONG = ", moved with the model"
+"""Said of a tensor that the model's own `_apply`, `to` or `cuda` takes along, and that no replica gets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A thing that a module holds outside its registered parameters, buffers and submodules."""

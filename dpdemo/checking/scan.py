@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.copying import held_by
-from dpdemo.checking.evidence import Held, Scan
+from dpdemo.checking.evidence import MOVED_ALONG, Held, Scan
 from dpdemo.checking.leaves import argument_names
 from dpdemo.checking.places import place_of_attribute, place_of_function
 from dpdemo.checking.state import HOOKS, INTERNAL, is_pytorchs
@@ -92,10 +92,6 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
             extra = ", ".join(vars(parameter))
             detail = f"attribute {extra}" if extra else f"type {type(parameter).__name__}"
             yield Held(dot + name, "parameter", detail, place_of_attribute(type(module), name))
-
-
-MOVED_ALONG = ", moved with the model"
-"""Said of a tensor that the model's own `_apply`, `to` or `cuda` takes along, and that no replica gets."""
 
 
 def _moved_along(kind: type) -> set[str]:

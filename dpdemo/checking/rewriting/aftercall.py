@@ -15,7 +15,7 @@ from dpdemo.checking.rewriting.forwards import (
     forward_of,
     read_method,
 )
-from dpdemo.checking.rewriting.keeping import buffer_in, kept_by_each_gpu
+from dpdemo.checking.rewriting.keeping import buffer_in, kept_by_each_gpu, number_of_each_gpu
 from dpdemo.checking.rewriting.returning import after_call, names_of, through_a_name
 from dpdemo.checking.rewriting.taking import reads_around, taken_out
 from dpdemo.checking.source import Function, attribute_of, function_at
@@ -49,6 +49,25 @@ def change_outside(
     return (_moved(home, [change, *same], evidence, call) if same else None) or _moved(
         home, [change], evidence, call
     )
+
+
+def number_outside(
+    change: StateChange, evidence: Evidence, call: Call | None, others: Sequence[StateChange]
+) -> Repair | None:
+    """Write the line that leaves a number on `self`, as one that keeps each GPU's, to be joined outside."""
+    home = home_of(change, evidence, [one for one in others if one.kind == "attribute"])
+    is_number = re.fullmatch(r"-?[\d.]+(e[-+]\d+)?", change.single) is not None
+    if home is None or not is_number:
+        return None
+    last = change.path.rpartition(".")[2]
+    for name, one in home.methods.items():
+        found = writes_to(one, last) if name != "__init__" else []
+        method = read_method(evidence, call, one, home.owner) if len(found) == 1 else None
+        if method is not None:
+            whole = forward_of(evidence, call)
+            names = names_of(whole) if whole and not home.owner else "result"
+            return number_of_each_gpu(method, found[0], home.owners, home.methods, names)
+    return None
 
 
 def mode_outside(change: StateChange, evidence: Evidence, call: Call | None) -> Repair | None:

@@ -14,12 +14,19 @@ _NUMBER = r"\.item\(\)|\blen\(|\.size\(|\.shape|\b(float|int|bool)\(|\.(mean|sum
 """The code of a number, which is computed anew outside and not gathered."""
 _MADE = r"torch\.(arange|eye|tensor|ones|zeros|full|linspace|triu|tril)\("
 """The code of a tensor that is no sample's, and made anew as well."""
+_REDUCED = r"\.(mean|sum|std|var|amax|amin|median)\((dim=)?[\[(]?0\b"
+"""The code of what a batch comes to, which has no rows to be gathered: computed anew of all rows."""
+_COMPUTED_ANEW = rf"{_NUMBER}|{_MADE}|{_REDUCED}"
 _MODEL = "model.module"
 _OF_MODULES = (
     *("parameters", "named_parameters", "modules", "children", "state_dict"),
     *("eval", "train", "zero_grad", "requires_grad_"),
 )
 """Methods of a layer that do not run it."""
+
+
+_OF_LISTS = ("enumerate", "zip", "len", "list", "tuple", "reversed", "range")
+"""Functions that go through a list of layers, and run none."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class Forward:
         """Whether a layer itself is given to a function, or another name, and may run unseen."""
         given: list[ast.expr] = []
         for one in ast.walk(node):
-            if isinstance(one, ast.Call):
+            if isinstance(one, ast.Call) and ast.unparse(one.func) not in _OF_LISTS:
                 given += [*one.args, *(part.value for part in one.keywords)]
             elif isinstance(one, ast.Assign):
                 given.append(one.value)
@@ -309,9 +316,7 @@ def with_numbers(needed: list[str], kept: list[ast.stmt], forward: Forward) -> t
         is_number = (
             len(made) == 1
             and isinstance(made[0], ast.Assign)
-            and (
-                re.search(rf"{_NUMBER}|{_MADE}", forward.text(made[0].value)) or not free_names(made, forward)
-            )
+            and (re.search(_COMPUTED_ANEW, forward.text(made[0].value)) or not free_names(made, forward))
             and not forward.reads_layer(made[0])
         )
         if is_number:

@@ -40,12 +40,12 @@ def kept_by_gpu(
     given = [one.arg for one in function.node.args.args] if function else []
     if function is None or not given:
         return _updated_by_gpu(hook)
-    gpu = f"{given[-1]}.device"
     edits = Edits(function.file)
     for statement in function.statements():
         match statement:
             case ast.Assign(targets=[ast.Subscript(slice=key) as target], value=value):
                 if names_in(value) & {given[-1]} and not _is_by_gpu(key):
+                    gpu = f"{_tensor_of(given[-1], value)}.device"
                     edits.replace(key, f"{function.text(key)}, {gpu}")
                     kept = ast.unparse(target.value)
                     reads = [
@@ -70,8 +70,15 @@ def kept_by_gpu(
                     return _told(edits.changes(), told)
             case ast.Assign(targets=[ast.Attribute(value=ast.Name()) as target], value=value):
                 if names_in(value) & {given[-1]}:
+                    gpu = f"{_tensor_of(given[-1], value)}.device"
                     return _attribute_by_gpu(function, target, gpu, evidence)
     return ()
+
+
+def _tensor_of(name: str, value: ast.expr) -> str:
+    """Write the tensor that a hook keeps: its last argument, or one of them where that is a tuple."""
+    parts = [ast.unparse(one) for one in ast.walk(value) if isinstance(one, ast.Subscript)]
+    return next((one for one in parts if re.fullmatch(rf"{name}\[\d+\]", one)), name)
 
 
 def _told(changes: tuple[Change, ...], comment: str) -> tuple[Change, ...]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call
+from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import Forward, free_names, of_model, stored, with_numbers
 from dpdemo.checking.rewriting.taking import for_each, reads_around, way_to
-from dpdemo.checking.source import Function, attribute_of
+from dpdemo.checking.source import Function, attribute_of, names_in
 from dpdemo.reports.check import Change
 
 LATE = "# forward reads it as the last batch left it"
@@ -58,6 +59,48 @@ def kept_by_each_gpu(  # noqa: PLR0913, PLR0917 - what is moved, and from where
     late = [LATE] if reads_around(forward, cut.tops, attributes)[1] else []
     call = around_call(forward.call, names, then=[*late, for_each(owners, "\n".join(lines), me)])
     return own._replace(also=(made, call))
+
+
+def number_of_each_gpu(
+    forward: Forward,
+    statement: ast.stmt,
+    owners: Sequence[str],
+    methods: Mapping[str, Function],
+    names: str = "result",
+) -> Repair | None:
+    """Write a method that keeps a number, such as a loss, by GPU, and the number of all behind the call.
+
+    Of numbers that are averages, or of parameters alone, that is their mean; of sums over samples their sum.
+    """
+    made = _made_with(methods.get("__init__"), _free_name(methods))
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(attr=name) as target], value=value):
+            pass
+        case _:
+            return None
+    if made is None or name in forward.names():
+        return None
+    kept = attribute_of(_free_name(methods), forward.me)
+    keeps = f"{name} = {forward.text(value)}\n{kept}[{name}.get_device()] = {name}"
+    own = forward.function.whole(statement, keeps)
+    parts = f"[{kept}[gpu].to(model.output_device) for gpu in sorted({kept})]"
+    is_sum = _is_of_samples(forward, statement) and re.search(r"\.sum\(\)", forward.text(value))
+    reduced = "sum" if is_sum and ".mean(" not in forward.text(value) else "mean"
+    lines = [f"{ast.unparse(target)} = torch.stack({parts}).{reduced}()", f"{kept}.clear()"]
+    call = around_call(forward.call, names, then=[for_each(owners, "\n".join(lines), forward.me)])
+    return own._replace(also=(made, call))
+
+
+def _is_of_samples(forward: Forward, statement: ast.stmt) -> bool:
+    """Whether a statement reads an argument of the method, or what is made of one."""
+    made = {name: one for one in forward.function.statements() for name in stored(one)}
+    given = forward.function.arguments() - {forward.me}
+    todo, seen = [statement], set[str]()
+    while todo:
+        names = names_in(todo.pop()) - seen
+        seen |= names
+        todo += [made[name] for name in names if name in made]
+    return bool(seen & given)
 
 
 @dataclass(frozen=True)
@@ -119,6 +162,8 @@ def _cut_at(forward: Forward, block: list[ast.stmt], tops: list[ast.stmt], *, is
     if given & set(free_names([*rest, *behind], forward)) or (made and "value" in forward.names()):
         return None
     before = [one for one in forward.function.statements() if not any(one in ast.walk(top) for top in tops)]
+    inner = {name for one in block if one not in tops for name in stored(one)}  # not those of another branch
+    before = [one for one in before if one in block or not stored(one) & inner]
     copied, needed = ([], []) if made else with_numbers(free_names(tops, forward), before, forward)
     needed = [*reads, *needed]
     if not needed:
@@ -160,7 +205,9 @@ def _made_with(init: Function | None, name: str) -> Change | None:
         if init and isinstance(one, ast.Expr) and re.search(r"__init__\(.*\)$", init.text(one)):
             me = init.node.args.args[0].arg
             line = f"{attribute_of(name, me)} = {{}}   # of each GPU, until the call is over"
-            return init.whole(one, f"{init.text(one)}\n{line}").as_change()
+            edits = Edits(init.file)
+            edits.behind(one, line)
+            return edits.changes()[0]
     return None
 
 

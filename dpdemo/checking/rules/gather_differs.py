@@ -206,7 +206,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
                 if (
                     dim != from_the_start(call.dim, max(ranks))
                     and len(set(sizes)) > 1
-                    and not is_batch(alone.get(path, ()), dim, call.rows)
+                    and not (is_batch(alone.get(path, ()), dim, call.rows) and _follows(path, dim, evidence))
                 ):
                     own = _not_trimmed(evidence, dim)
                     yield Found(
@@ -216,6 +216,18 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
                         probe,
                         repair=own and own._replace(after=f"{own.after}   # as long in each replica"),
                     )
+
+
+def _follows(path: str, dim: int, evidence: Evidence) -> bool:
+    """Return whether a size of the result is that of the batch for any batch: then it is of pairs."""
+    shapes = [
+        (leaf.shape or (), probe.call.rows)
+        for probe in evidence.probes
+        if probe.call is not None
+        for leaf in probe.single.output
+        if leaf.path == path
+    ]
+    return all(is_batch(shape, dim, rows) for shape, rows in shapes)
 
 
 def _not_trimmed(evidence: Evidence, dim: int) -> Repair | None:

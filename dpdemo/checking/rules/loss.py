@@ -93,7 +93,7 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
             is_right_summed=True,
         )
     if error > UNEQUAL:
-        how = f"{by_mean:.2f} times" if abs(error - abs(by_mean - 1)) < UNEQUAL else f"{error:.0%} off"
+        how = f"{by_mean:.2f} times" if abs(error - abs(by_mean - 1)) < UNEQUAL else f"{_percent(error)} off"
         return _Problem(
             f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at batch "
             f"{probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
@@ -138,11 +138,16 @@ def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
             return _Problem(
                 f"the program's sum of {len(weights)} losses has gradients {loss.factor(weights):.2f} times "
                 f"those of one GPU at batch {probe.batch_size}"
-                + ("" if is_scaled else f", {min(errors):.0%} off"),
+                + ("" if is_scaled else f", {_percent(min(errors))} off"),
                 severity,
                 is_librarys=reduction.is_librarys,
             )
     return None
+
+
+def _percent(share: float) -> str:
+    """Write a share, a small one with a digit behind the point."""
+    return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
 
 
 def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Evidence, Held, Probe, Raised
+from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe, Raised
 from dpdemo.checking.looking import call_of, crossed_devices, failures, forward_place, is_off
 from dpdemo.checking.places import source_around
 from dpdemo.checking.registry import Found, rule
@@ -16,7 +16,6 @@ from dpdemo.checking.rewriting.ties import (
     module_repair,
     moved_where_used,
 )
-from dpdemo.checking.scan import MOVED_ALONG
 from dpdemo.checking.source import attribute_of
 from dpdemo.reports.check import Place
 

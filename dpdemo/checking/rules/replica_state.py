@@ -15,6 +15,7 @@ from dpdemo.checking.rewriting.aftercall import (
     lost_in,
     made_before,
     mode_outside,
+    number_outside,
     reads_of,
     statement_outside,
 )
@@ -49,6 +50,8 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
             continue
         is_short = change.kind in ("mode", "module")
         own = None if is_short else change_outside(change, evidence, probe.call, lost_in(probe))
+        if own is None and change.kind == "attribute":
+            own = number_outside(change, evidence, probe.call, probe.changes)
         if change.kind == "module" and probe.call is not None:
             own = made_before(change, probe.call)
         if change.kind == "mode":
@@ -209,8 +212,8 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         last = change.path.rpartition(".")[2]
         own = (
             cached_by_gpu(change, evidence)
-            or change_outside(change, evidence, probe.call, lost_in(probe))
             or _in_a_hook(change.path, evidence, probe.call)
+            or change_outside(change, evidence, probe.call, lost_in(probe))
             or _returned(change, evidence, probe.call)
         )
         yield Found(
