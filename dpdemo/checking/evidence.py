@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dpdemo.arithmetic.chunk import Split, split_batch
-from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows
+from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
 from dpdemo.arithmetic.weights import Weight, split_by_weights
 from dpdemo.reports.check import Place
 
@@ -170,7 +170,7 @@ class Call:
         of_batch = [leaf for leaf in self.tensor_arguments if not self.is_for_each_gpu(leaf)]
         leaves = of_batch or self.tensor_arguments
         owners = [re.split(r"[.\[]", leaf.path, maxsplit=1)[0] for leaf in leaves]
-        return likely_rows([leaf.size(self.dim) or 0 for leaf in leaves], owners)
+        return likely_rows(sizes_along([leaf.shape or () for leaf in leaves], self.dim), owners)
 
     def is_for_each_gpu(self, leaf: Leaf) -> bool:
         """Return whether an argument is one number for each GPU."""

@@ -66,7 +66,8 @@ def _reached(tree: ast.Module) -> set[str]:
     for _, function in _functions(tree):
         names = mentioned.setdefault(function.name, set())
         for one in ast.walk(function):
-            names |= {one.attr} if isinstance(one, ast.Attribute) else set()
+            is_read = isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load)
+            names |= {one.attr} if is_read and isinstance(one, ast.Attribute) else set()
             names |= {one.id} if isinstance(one, ast.Name) else set()
     reached, todo = set(), {"forward", "__init__"}
     while todo:

@@ -14,6 +14,8 @@ NOTHING_THERE = (
     r"must be Tensor, not (int|float)"
 )
 """What is raised where a list turns out to have nothing in it, or a sum to be the number 0."""
+_EMPTY = r"empty|got 0\)"
+"""Of it, what says so itself."""
 
 
 def questions_for_parameters(call: Call) -> list[Event]:
@@ -32,6 +34,8 @@ def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
         return True
     if call is None or not re.search(NOTHING_THERE, f"{error.type}: {error.message}"):
         return False
+    if re.search(_EMPTY, error.message) and questions_for_parameters(call):
+        return True  # wherever the list has been handed on to
     through = set(map(_function, error.places))
     return any(_function(event.place) in through for event in questions_for_parameters(call) if event.place)
 

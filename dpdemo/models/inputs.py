@@ -10,7 +10,7 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows
+from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
 from dpdemo.config.inputspec import read_input
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import user_frames, users_code
@@ -146,7 +146,8 @@ def rows_of(args: Any, kwargs: Any, dim: int, num_gpus: int = 0) -> int:
     ]
     of_batch = [pair for pair in tensors if not is_for_gpus(pair[1], dim, num_gpus)] or tensors
     if tensors:
-        return likely_rows([leaf.size(dim) for _, leaf in of_batch], [owner for owner, _ in of_batch])
+        sizes = sizes_along([tuple(leaf.shape) for _, leaf in of_batch], dim)
+        return likely_rows(sizes, [owner for owner, _ in of_batch])
     lengths = [_length(value) for value in (*args, *kwargs.values())]
     return next((length for length in lengths if length), 0)
 

@@ -446,3 +446,186 @@ def a_dict_of_the_callers_is_scratch():
             return batch["y"]
 
     return Model(), lambda rows: ({"x": x(rows)},)
+
+
+@trigger("DP308", "`Model.parameters()` is empty", "expected 2, got 0", also=["DP390"])
+def a_list_of_parameters_is_handed_on():
+    def applied_to(x, weights):
+        weight, bias = weights
+        return functional.linear(x, weight, bias)
+
+    class Model(Net):
+        def initial(self):
+            return list(self.parameters())
+
+        def forward(self, x):
+            return applied_to(x, [one * 1.5 for one in self.initial()])
+
+    return Model(), x()
+
+
+class Routed(nn.Module):
+    """A layer whose coefficients are averages over the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(12.0).view(4, 3) / 6)
+
+    def forward(self, x):
+        votes = x @ self.weight
+        return votes * votes.mean(dim=0, keepdim=True).softmax(-1)
+
+
+@trigger("DP502", "depends on the others of its batch")
+def a_layer_deep_in_the_model_averages_over_the_batch():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.body, self.routed = nn.Linear(4, 4), Routed()
+
+        def forward(self, x):
+            routed = self.routed(self.body(x))
+            return routed.relu()
+
+    return Model(), x()
+
+
+@trigger("DP501", "each replica's number stands for")
+def experts_are_balanced_before_the_last_layer():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.head = nn.Linear(4, 3), nn.Linear(4, 2)
+
+        def forward(self, x):
+            chances = self.gate(x).softmax(-1)
+            load = functional.one_hot(chances.argmax(-1), 3).float().mean(0)
+            balance = (load * chances.mean(0)).sum()
+            return torch.relu(self.head(x)), balance
+
+    return Model(), x()
+
+
+class Offset(Net):
+    def forward(self, x, visible):
+        if not visible.any():
+            return None
+        return self.fc(x) * visible.unsqueeze(1)
+
+
+@trigger("DP404", "is None in replica 0 and not in all")
+def a_head_returns_none_where_it_has_nothing_to_do():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.offset = Offset()
+
+        def forward(self, x, visible):
+            return self.fc(x), self.offset(x, visible)
+
+    return Model(), lambda rows: (x(rows), torch.arange(rows) == rows - 1)
+
+
+@trigger("DP405", "replica 0 returns")
+def a_helper_adds_a_loss_where_there_is_one():
+    class Model(Net):
+        def losses(self, y, label):
+            found = {"score": y.square().sum(1)}
+            if (label > 0).any():
+                found["box"] = y.abs().sum(1) * (label > 0)
+            return found
+
+        def forward(self, x, label):
+            return self.losses(self.fc(x), label)
+
+    return Model(), lambda rows: (x(rows), (torch.arange(rows) == 0).long())
+
+
+@trigger("DP212", "`h` and `c` have the batch on dimension 1")
+def the_states_of_an_lstm_are_two_arguments():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.LSTM(4, 5, 2, batch_first=True), nn.Linear(5, 2)
+
+        def forward(self, x, h, c):
+            return self.head(self.rnn(x, (h, c))[0][:, -1])
+
+    return Model(), lambda rows: (torch.randn(rows, 6, 4), torch.zeros(2, rows, 5), torch.zeros(2, rows, 5))
+
+
+class Normal(nn.Module):
+    """A layer that leaves what its weights cost for the loss."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.mean = nn.Parameter(torch.full((features, 4), 0.1))
+
+    def forward(self, x):
+        self.cost = self.mean.square().sum() / 2
+        return functional.linear(x, self.mean)
+
+
+@trigger("DP301", "`first.cost` goes from absent", "(and 1 more like it)")
+def layers_leave_what_they_cost():
+    class Bayesian(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Normal(4), Normal(2)
+
+        def forward(self, x):
+            return self.second(self.first(x).relu())
+
+        def cost(self):
+            return self.first.cost + self.second.cost
+
+    return Bayesian(), x()
+
+
+class Standardised(nn.Module):
+    """A batch norm of one's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        if self.training:
+            mean = x.mean(0)
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(mean, alpha=0.1)
+        else:
+            mean = self.mean
+        return x - mean
+
+
+@trigger("DP305", "the buffer `norm.mean` ends as", also=["DP502"])
+def a_mean_of_the_batch_is_followed_in_a_branch():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.norm = Standardised()
+
+        def forward(self, x):
+            return self.fc(self.norm(x))
+
+    return Model(), x()
+
+
+@trigger("DP406", "has size")
+def texts_are_cut_at_the_longest_of_a_chunk():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 3)
+
+        def forward(self, ids):
+            longest = (ids > 0).sum(1).max().item()
+            ids = ids[:, :longest]
+            return self.table(ids)
+
+    def batch(rows):
+        lengths = torch.arange(rows) % 5 + 1
+        return ((torch.arange(5)[None] < lengths[:, None]).long(),)
+
+    return Model(), batch

@@ -37,9 +37,10 @@ class Forward:
     layers: frozenset[str]
     parameters: frozenset[str]
     recurrent: frozenset[str]
+    modules: frozenset[str]
     call: Call
-    texts: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """The code of what runs in modules of the user's that have no parameters, by their names."""
+    inner: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The code of what runs in modules of the user's that the model holds, by their names."""
 
     @property
     def me(self) -> str:
@@ -130,8 +131,8 @@ class Forward:
             elif isinstance(one, ast.Assign):
                 given.append(one.value)
         texts = [ast.unparse(one) for one in given if isinstance(one, (ast.Attribute, ast.Subscript))]
-        layer = rf"{self.me}\.({'|'.join(map(re.escape, self.layers))})(\.\w+|\[\w+\])*"
-        return any(re.fullmatch(layer, text) and text not in self.parameters for text in texts)
+        layer = rf"{self.me}\.({'|'.join(map(re.escape, self.layers))})((\.\w+|\[\w+\])*\[\w+\])?"
+        return any(re.fullmatch(layer, text) or text in self.modules for text in texts)
 
     def text(self, node: ast.AST) -> str:
         """Return the source of a part of it."""
@@ -221,30 +222,35 @@ def read_method(
     kinds = evidence.scan.module_types
     paths = {path.removeprefix(dot): kind for path, kind in kinds if path.startswith(dot)}
     names = [name.removeprefix(dot) for name in evidence.scan.parameters if name.startswith(dot)]
-    texts = _without_parameters(evidence, paths, names)
-    is_loss = {path: kind.endswith("Loss") or path in texts for path, kind in paths.items()}
-    layers = {path.partition(".")[0] for path in paths if path and not is_loss[path.partition(".")[0]]}
+    inner = _code_inside(evidence, paths)
+    tops = {path: kind for path, kind in paths.items() if path and "." not in path}
+    losses = {path for path, kind in tops.items() if kind.endswith("Loss")}
+    losses |= {path for path in inner if not any(one.startswith(f"{path}.") for one in names)}
+    layers = {path.partition(".")[0] for path in paths if path} - losses
     layers |= {name.partition(".")[0] for name in names if name.count(".")}
     me = function.node.args.args[0].arg
     parameters = (attribute_of(name, me) for name in names)
     recurrent = (attribute_of(path, me) for path in paths if path and paths[path] == "RNN")
     kind = Inner if owner or function.node.name != "forward" else Forward
-    return kind(function, frozenset(layers), frozenset(parameters), frozenset(recurrent), call, texts)
+    modules = frozenset(attribute_of(path, me) for path in paths if path)
+    return kind(
+        function, frozenset(layers), frozenset(parameters), frozenset(recurrent), modules, call, inner
+    )
 
 
-def _without_parameters(evidence: Evidence, paths: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Find the modules in a module that are the user's and have no parameters: each with its forward's code.
+def _code_inside(evidence: Evidence, paths: Mapping[str, str]) -> dict[str, str]:
+    """Find what runs in the modules that one holds, and in those that they hold, as far as it is the user's.
 
-    A loss, a mixup, a pooling: they run outside as well as in a replica.
+    One of them that has no parameters, a loss, a mixup, a pooling, runs outside as well as in a replica.
     """
     files = {name.rpartition(".")[2]: file for name, file in evidence.scan.classes if file}
-    lone = {
-        path: kind
-        for path, kind in paths.items()
-        if path and "." not in path and kind in files and not any(one.startswith(f"{path}.") for one in names)
-    }
-    found = {path: method_of(kind, "forward", files[kind]) for path, kind in lone.items()}
-    return {path: one.text(one.node) for path, one in found.items() if one is not None}
+    found: dict[str, str] = {}
+    for path, kind in paths.items():
+        method = method_of(kind, "forward", files[kind]) if path and kind in files else None
+        if method is not None:
+            top = path.partition(".")[0]
+            found[top] = "\n".join([*([found[top]] if top in found else []), method.text(method.node)])
+    return {name: text for name, text in found.items() if paths.get(name) in files}
 
 
 def of_model(text: str, me: str, model: str = _MODEL) -> str:

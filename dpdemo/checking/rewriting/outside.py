@@ -7,7 +7,7 @@ the program, behind the call.
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dpdemo.checking.evidence import Call, Evidence
@@ -28,7 +28,7 @@ from dpdemo.reports.check import Change
 
 _MIXING = (
     r"\.(T|mT|t\(\))(?!\w)|\b(dim|axis)=0\b|\b(cat|vstack)\(\s*[\[(][^\[\]]*[\])]\s*(, 0)?\)|"
-    r"\b(cdist|pdist|cov|corrcoef|roll|randperm|unique)\b|"
+    r"\.(quantile|nanquantile|median)\([^,()]*\)|\b(cdist|pdist|cov|corrcoef|roll|randperm|unique)\b|"
     r"\b(flip|sort|argsort)\((dims?=)?[\[(]?0|"
     r"\.(mean|sum|std|var|norm|max|min|amax|amin|median|logsumexp)\(\s*(\)|(dim=)?[\[(]?0|keepdim)|"
     r"\[\s*(None|:,\s*None|perm\w*|idx|index|indices|order)\s*[\],]|(_loss|cross_entropy|_with_logits)\("
@@ -66,9 +66,31 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
         kept, moved = body[:last], body[last:]
     elif last == len(body) - 1:
         return None
-    if any(_mixes(forward, one) or forward.hands_over_layer(one) for one in kept):
+    if any(forward.hands_over_layer(one) for one in kept):
         return None
-    return _cut(forward, kept, moved, hoisted, result)
+    if any(_mixes(forward, one) for one in kept):
+        return _between_layers(forward, result)
+    return _cut(forward, kept, moved, {moved[0]: hoisted} if hoisted else {}, result)
+
+
+def _between_layers(forward: Forward, result: str) -> Repair | None:
+    """Write forward from the statement on that mixes samples as it is outside; layers behind it stay."""
+    body = forward.body
+    first = next(index for index, one in enumerate(body) if _mixes(forward, one))
+    kept, moved = body[:first], body[first:]
+    made = {name for one in moved for name in stored(one)}
+    hoists: dict[ast.stmt, _Hoisted] = {}
+    for one in moved:
+        calls = list(_outermost(forward, one))
+        is_simple = isinstance(one, (ast.Assign, ast.Return))
+        needs_it = any(names_in(call) & made or _is_mixing(forward, call) for call in calls)
+        if calls and (needs_it or not is_simple):
+            return None
+        if calls:
+            hoists[one] = _named_calls(forward, calls, sum(len(names) for _, names in hoists.values()))
+    if not hoists or not any(forward.reads_layer(one) for one in kept):
+        return None
+    return _cut(forward, kept, moved, hoists, result)
 
 
 def from_mixing(evidence: Evidence, call: Call | None) -> Repair | None:
@@ -93,7 +115,8 @@ def from_mixing(evidence: Evidence, call: Call | None) -> Repair | None:
     hoisted = _hoisted(forward, moved[0], is_end=True) if is_inside else None
     if (is_inside and hoisted is None) or not (hoisted or any(forward.reads_layer(one) for one in kept)):
         return None
-    return _cut(forward, kept, moved, hoisted, "result", ["# the layers below run on one GPU"])
+    hoists = {moved[0]: hoisted} if hoisted else {}
+    return _cut(forward, kept, moved, hoists, "result", ["# the layers below run on one GPU"])
 
 
 def end_outside(forward: Forward, first: ast.stmt) -> Repair | None:
@@ -105,31 +128,32 @@ def end_outside(forward: Forward, first: ast.stmt) -> Repair | None:
     hoisted = _hoisted(forward, first, is_end=True) if forward.runs_layer(first) else None
     if hoisted is None and forward.runs_layer(first):
         return None
-    return _cut(forward, kept, moved, hoisted, "result")
+    return _cut(forward, kept, moved, {first: hoisted} if hoisted else {}, "result")
 
 
 def _cut(  # noqa: PLR0913, PLR0917 - what is cut, and how it is told
     forward: Forward,
     kept: list[ast.stmt],
     moved: list[ast.stmt],
-    hoisted: "_Hoisted | None",
+    hoists: "Mapping[ast.stmt, _Hoisted]",
     result: str,
     remark: Sequence[str] = (),
 ) -> Repair | None:
     """End forward behind the statements that it keeps, and write those that it does not behind the call."""
-    lines, names = hoisted or ([], [])
+    lines = [line for some, _ in hoists.values() for line in some]
+    names = [name for _, some in hoists.values() for name in some]
     end = moved[-1]
     is_named = isinstance(end, ast.Return) and isinstance(end.value, ast.Name)
     written = moved[:-1] if is_named and len(moved) > 1 else moved
-    texts = [_outside_text(forward, one, hoisted if one is moved[0] else None, result) for one in written]
-    needed = free_names(moved, forward, list(_outermost(forward, moved[0])) if hoisted else [])
+    texts = [_outside_text(forward, one, hoists.get(one), result) for one in written]
+    needed = free_names(moved, forward, [call for one in hoists for call in _outermost(forward, one)])
     needed = [name for name in needed if not forward.is_counted(name, moved)]
     copied, returned = with_numbers(needed, kept, forward)
     objects = [one for name in returned if (one := _made_outside(forward, kept, name)) is not None]
     returned = [name for name in returned if name not in {one.name for one in objects}]
     returned = [*names, *returned, *(part for one in objects for part in one.parts)]
     copied += [one.text for one in objects]
-    if not returned or _is_bare(moved) or (hoisted and len(texts) == 1 and _is_of_names(texts[0])):
+    if not returned or _is_bare(moved) or (hoists and len(texts) == 1 and _is_of_names(texts[0])):
         return None
     given = ", ".join(returned)
     told = ast.unparse(end.value) if len(written) < len(moved) else result  # type: ignore[attr-defined]
@@ -177,7 +201,7 @@ def _mixes(forward: Forward, statement: ast.stmt) -> bool:
     }
     methods = (one for one in functions_like(forward.function) if one.node.name in called)
     texts = [forward.text(statement), *(one.text(part) for one in methods for part in one.node.body)]
-    texts += [text for name, text in forward.texts.items() if name in called]
+    texts += [text for name, text in forward.inner.items() if name in called]
     return any(re.search(_MIXING, text) for text in texts)
 
 
@@ -229,7 +253,13 @@ def _hoisted(forward: Forward, statement: ast.stmt, *, is_end: bool = False) -> 
         return None
     if any(re.search(_MIXING, forward.text(one)) for one in calls):
         return None
-    names = ["features"] if len(calls) == 1 else [f"features_{index}" for index in range(1, len(calls) + 1)]
+    return _named_calls(forward, calls)
+
+
+def _named_calls(forward: Forward, calls: Sequence[ast.expr], known: int = 0) -> _Hoisted:
+    """Write calls of layers in lines of their own, and the names that they are given there."""
+    numbers = range(known + 1, known + len(calls) + 1)
+    names = ["features"] if len(calls) == 1 and not known else [f"features_{index}" for index in numbers]
     return [f"{name} = {forward.text(one)}" for name, one in zip(names, calls, strict=True)], names
 
 
@@ -242,11 +272,19 @@ def _outermost(forward: Forward, node: ast.AST) -> Iterator[ast.expr]:
         and type(node.slice.value) is int
     ):
         inner = node.value  # one of the results of a layer that has several
-    if isinstance(inner, ast.Call) and isinstance(node, ast.expr) and _is_layers(forward, inner.func):
-        yield node
+    is_call = isinstance(inner, ast.Call) and isinstance(node, ast.expr) and _is_layers(forward, inner.func)
+    if is_call and not _is_mixing(forward, inner):
+        yield node  # type: ignore[misc] # an expression, as was asked
         return
     for one in ast.iter_child_nodes(node):
         yield from _outermost(forward, one)
+
+
+def _is_mixing(forward: Forward, call: ast.AST) -> bool:
+    """Whether a layer that is called, or one in it, relates the samples of a batch to each other."""
+    name = ast.unparse(call.func).removeprefix(f"{forward.me}.") if isinstance(call, ast.Call) else ""
+    methods = (one.text(one.node) for one in functions_like(forward.function) if one.node.name == name)
+    return any(re.search(_MIXING, text) for text in (forward.inner.get(name, ""), *methods))
 
 
 def _is_layers(forward: Forward, called: ast.expr) -> bool:

@@ -14,6 +14,7 @@ from dpdemo.checking.looking import (
     result_at,
     shapes_of,
 )
+from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.results import part_at, returned
@@ -52,8 +53,13 @@ def none_output(evidence: Evidence) -> Iterator[Found]:
 
 
 def _given_in_all(evidence: Evidence, path: str) -> Repair | None:
-    """Write the `if` that alone gives a part of the result a value without its condition."""
+    """Write the `if` that alone gives a part of the result a value without its condition.
+
+    Or the one that returns None in the module, or the method, whose result the part is, as one that does not.
+    """
     part = part_at(forward_place(evidence), path)
+    if part is not None and isinstance(part.node, ast.Call):
+        return _given_by(part.node, evidence)
     if part is None or part.path != path or not isinstance(part.node, ast.Name):
         return None
     for statement in part.function.statements():
@@ -63,6 +69,22 @@ def _given_in_all(evidence: Evidence, path: str) -> Repair | None:
             ]
             if any(isinstance(one, ast.Name) and one.id == part.node.id for one in written):
                 return part.function.whole(statement, part.function.block(statement.body, statement))
+    return None
+
+
+def _given_by(call: ast.Call, evidence: Evidence) -> Repair | None:
+    """Write the `if` that only returns None, in what is called, without effect."""
+    name = ast.unparse(call.func).partition(".")[2]
+    kinds, forward = dict(evidence.scan.module_types), function_at(forward_place(evidence))
+    files = {kind.rpartition(".")[2]: file for kind, file in evidence.scan.classes if file}
+    kind = kinds.get(name, "")
+    own = method_of(kind, "forward", files[kind]) if kind in files else None
+    methods = [one for one in functions_like(forward) if one.node.name == name] if forward else []
+    for function in [own] if own else methods:
+        for statement in function.statements():
+            match statement:
+                case ast.If(body=[ast.Return(value=None | ast.Constant(None))], orelse=[]):
+                    return function.whole(statement, "pass   # every replica goes on")
     return None
 
 
@@ -109,9 +131,9 @@ def _made_in_all(evidence: Evidence, call: Call) -> Repair | None:
     paths = [{leaf.path for leaf in replica.output or ()} for replica in call.replicas]
     missing = {path for some in paths for path in some if not all(path in others for others in paths)}
     keys = {key for path in missing for key in re.findall(r"\['(\w+)'\]", path)[:1]}
-    function = function_at(forward_place(evidence))
-    for statement in function.statements() if function else ():
-        assert function is not None  # noqa: S101 - it has statements
+    forward = function_at(forward_place(evidence))
+    methods = {id(one.node): one for one in (forward, *functions_like(forward))}.values() if forward else ()
+    for function, statement in ((one, part) for one in methods for part in one.statements()):
         if isinstance(statement, ast.If) and not statement.orelse and _writes_one(statement.body, keys):
             return function.whole(statement, function.block(statement.body, statement))
         for node in ast.walk(statement) if isinstance(statement, (ast.Return, ast.Assign)) else ():

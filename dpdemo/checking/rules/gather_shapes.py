@@ -159,15 +159,11 @@ def _in_another_order(probe: Probe, evidence: Evidence) -> Iterator[Found]:
             "of all samples, and gathered they come GPU by GPU, in another order",
             forward_place(evidence),
             probe,
-            None,
-            *(
-                own
-                or ("return out.view(-1, C)   # of (T, B, C)", "return out.transpose(0, 1).reshape(-1, C)")
-            ),
+            repair=own,
         )
 
 
-def _flattened_batch_first(forward: Place | None) -> tuple[str, str] | None:
+def _flattened_batch_first(forward: Place | None) -> Repair | None:
     """Write forward's only line that flattens, and the same with the batch first; None if it has several."""
     function = function_at(forward)
     found = [
@@ -187,7 +183,7 @@ def _flattened_batch_first(forward: Place | None) -> tuple[str, str] | None:
     name = node.func.attr.replace("view", "reshape")
     turned = f"{function.text(node.func.value)}.transpose(0, 1).{name}({given})"
     own = function.own(statement, (node, turned))
-    return own.before, f"{own.after}   # and what it is compared with likewise"
+    return own._replace(after=f"{own.after}   # and what it is compared with likewise")
 
 
 def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim: int, rows: int) -> str:
