@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, StateChange
 from dpdemo.checking.source import FUNCTIONS, tree_of
+from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Place
 
 _A_LOSS = r"(^|_)(loss|losses|aux|penalty|reg|kl|kld|balance)(_|$)"
@@ -27,7 +28,7 @@ def is_for_outside(change: StateChange, forward: Place | None) -> bool:
 def reader_outside(change: StateChange, evidence: Evidence) -> str:
     """Name a method of the model, or a function beside it, that reads an attribute outside of forward."""
     forward = evidence.scan.forward
-    if forward is None:
+    if forward is None or is_installed(forward.file):
         return ""
     tree, name = tree_of(forward.file), change.path.rpartition(".")[2]
     reached = _reached(tree)
