@@ -629,3 +629,26 @@ def texts_are_cut_at_the_longest_of_a_chunk():
         return ((torch.arange(5)[None] < lengths[:, None]).long(),)
 
     return Model(), batch
+
+
+@trigger("DP310", "the hook", "runs 4 times a call")
+def a_hook_fills_a_dict_that_forward_makes_anew():
+    class Tapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+            self.taps = {}
+            self.body.register_forward_hook(self.tap("body"))
+
+        def tap(self, name):
+            def hook(module, args, output):
+                self.taps[name] = output
+
+            return hook
+
+        def forward(self, x):
+            self.taps = {}
+            y = self.head(self.body(x).relu())
+            return y + self.taps["body"].sum(1, keepdim=True)
+
+    return Tapped(), x()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdemo.checking.evidence import Call, Evidence
-from dpdemo.checking.looking import device_at
+from dpdemo.checking.looking import device_at, failures
 from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import of_model
@@ -40,39 +40,54 @@ def kept_by_gpu(
     given = [one.arg for one in function.node.args.args] if function else []
     if function is None or not given:
         return _updated_by_gpu(hook)
-    edits = Edits(function.file)
     for statement in function.statements():
         match statement:
             case ast.Assign(targets=[ast.Subscript(slice=key) as target], value=value):
                 if names_in(value) & {given[-1]} and not _is_by_gpu(key):
-                    gpu = f"{_tensor_of(given[-1], value)}.device"
-                    edits.replace(key, f"{function.text(key)}, {gpu}")
-                    kept = ast.unparse(target.value)
-                    reads = [
-                        (method, one)
-                        for method in _methods_around(function)
-                        for one in _elements(method, kept)
-                        if method.node is not function.node
-                    ]
-                    for method, one in reads:
-                        at = device_at(Place(method.file, method.node.lineno), evidence)
-                        edits.replace(one.slice, f"{method.text(one.slice)}, {at}")
-                    if reads:
-                        return edits.changes()
-                    if (
-                        call is not None
-                        and not isinstance(key, ast.Tuple)
-                        and _root(target.value) not in given
-                    ):
-                        on_model = attribute_of(path, "model.module") if path else of_model(kept, "self")
-                        return (*edits.changes(), _joined(call, on_model))
-                    told = f'   # outside: {kept}[{ast.unparse(key)}, torch.device("cuda", 0)] and so on'
-                    return _told(edits.changes(), told)
+                    return _entry_by_gpu(function, target, value, evidence, call, path)
             case ast.Assign(targets=[ast.Attribute(value=ast.Name()) as target], value=value):
                 if names_in(value) & {given[-1]}:
                     gpu = f"{_tensor_of(given[-1], value)}.device"
                     return _attribute_by_gpu(function, target, gpu, evidence)
     return ()
+
+
+def keys_read_in_vain(evidence: Evidence) -> set[Place]:
+    """List the lines that read what a hook keeps, and that failed in a replica: it has none of it."""
+    raised = {error.place for _, error in failures(evidence) if error.place is not None}
+    changed = (
+        one.place for held in evidence.scan.of_kind("hook") for one in kept_by_gpu(held.place, evidence)
+    )
+    lines = {(place.file, place.line) for place in changed if place is not None}
+    return {place for place in raised if (place.file, place.line) in lines}
+
+
+def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
+    hook: Function,
+    target: ast.Subscript,
+    value: ast.expr,
+    evidence: Evidence,
+    call: Call | None,
+    path: str,
+) -> tuple[Change, ...]:
+    """Write an entry of a dict that a hook sets with the GPU in its key, and whatever reads it."""
+    given, kept = [one.arg for one in hook.node.args.args], ast.unparse(target.value)
+    edits = Edits(hook.file)
+    edits.replace(target.slice, f"{hook.text(target.slice)}, {_tensor_of(given[-1], value)}.device")
+    others = [one for one in _methods_around(hook) if one.node is not hook.node]
+    reads = [(method, one) for method in others for one in _elements(method, kept)]
+    for method, one in reads:
+        at = device_at(Place(method.file, method.node.lineno), evidence)
+        edits.replace(one.slice, f"{method.text(one.slice)}, {at}")
+    for reset in _resets(hook, kept):
+        edits.replace(reset, "pass   # each GPU writes its entries anew")
+    if reads:
+        return edits.changes()
+    if call is not None and not isinstance(target.slice, ast.Tuple) and _root(target.value) not in given:
+        on_model = attribute_of(path, "model.module") if path else of_model(kept, "self")
+        return (*edits.changes(), _joined(call, on_model))
+    told = f'   # outside: {kept}[{ast.unparse(target.slice)}, torch.device("cuda", 0)] and so on'
+    return _told(edits.changes(), told)
 
 
 def _tensor_of(name: str, value: ast.expr) -> str:
@@ -139,6 +154,19 @@ def _methods_around(function: Function) -> Iterator[Function]:
     for one in classes[-1].body if classes else ():
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield Function(function.file, one)
+
+
+def _resets(hook: Function, kept: str) -> Iterator[ast.stmt]:
+    """List where other methods but `__init__` put an empty dict in the place of what a hook fills.
+
+    A replica would put it on itself, and the hook goes on to fill the original's.
+    """
+    for method in _methods_around(hook):
+        for one in method.statements() if method.node.name != "__init__" else ():
+            match one:
+                case ast.Assign(targets=[ast.Attribute() as target], value=ast.Dict(keys=[])):
+                    if ast.unparse(target) == kept:
+                        yield one
 
 
 def _elements(method: Function, kept: str) -> Iterator[ast.Subscript]:

@@ -7,6 +7,7 @@ from dpdemo.checking.evidence import Evidence, Probe, Raised
 from dpdemo.checking.looking import crossed_devices, failures, for_any_rows, reads_state
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
+from dpdemo.checking.rewriting.hooking import keys_read_in_vain
 from dpdemo.checking.rewriting.outer import kept_on_the_context, moved_to_the_replica
 from dpdemo.checking.unregistered import comes_of_no_parameters
 from dpdemo.checking.writes import lines_leading_to
@@ -35,7 +36,10 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     Seen by: an exception in a replica.
     References: torch/nn/parallel/parallel_apply.py
     """
+    of_hooks = keys_read_in_vain(evidence)  # that is DP310
     for probe, error in failures(evidence):
+        if error.place in of_hooks:
+            continue
         is_known = comes_of_no_parameters(error, probe.call) or re.search(_KNOWN, error.message)
         if error.stage == "replica" and error.replica is not None and not is_known and not reads_state(error):
             what = f"replica {error.replica} raises {error}"

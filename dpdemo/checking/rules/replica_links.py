@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe, Raised
-from dpdemo.checking.looking import call_of, crossed_devices, failures, forward_place, is_off
+from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
 from dpdemo.checking.places import source_around
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
-from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu
+from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.ties import (
     buffer_repair,
     device_repair,
@@ -169,10 +169,11 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#42478, antoinebrl/torchextractor#1
     """
     is_wrong = any(is_off(probe) for probe in evidence.probes)  # what the hook keeps is part of the result
-    raised = {str(error.place) for _, error in failures(evidence)}
+    in_vain = {(place.file, place.line) for place in keys_read_in_vain(evidence)}
     for held in evidence.scan.of_kind("hook"):
         changes = kept_by_gpu(held.place, evidence)
-        is_read = any(str(one.place) in raised for one in changes)  # by a replica, which has none of it
+        places = [one.place for one in changes if one.place is not None]
+        is_read = any((place.file, place.line) in in_vain for place in places)
         yield Found(
             held.path + held.detail,
             f"the hook `{held.detail.rpartition('.')[2]}` on `{held.path}` runs {evidence.num_gpus} times "

@@ -19,7 +19,7 @@ from dpdemo.checking.rewriting.aftercall import (
     reads_of,
     statement_outside,
 )
-from dpdemo.checking.rewriting.hooking import kept_by_gpu
+from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.rewriting.ties import cached_by_gpu
 from dpdemo.checking.unregistered import questions_for_parameters
@@ -203,6 +203,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#15993, pytorch/pytorch#128272
     """
     harmless: dict[str, tuple[Probe, StateChange]] = {}
+    in_vain = keys_read_in_vain(evidence)
     changed = [pair for pair in changes_of(evidence, "container") if pair[1].parallel_changed]
     yield from _stacks(evidence, {change.path for _, change in changed})
     for probe, change in changed:
@@ -210,9 +211,12 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
             harmless.setdefault(change.path, (probe, change))
             continue
         last = change.path.rpartition(".")[2]
+        hooked = _in_a_hook(change.path, evidence, probe.call)
+        if hooked is not None and in_vain:
+            continue  # a replica has none of what the hook keeps: that is DP310
         own = (
             cached_by_gpu(change, evidence)
-            or _in_a_hook(change.path, evidence, probe.call)
+            or hooked
             or change_outside(change, evidence, probe.call, lost_in(probe))
             or _returned(change, evidence, probe.call)
         )
