@@ -14,8 +14,10 @@ NOTHING_THERE = (
     r"must be Tensor, not (int|float)"
 )
 """What is raised where a list turns out to have nothing in it, or a sum to be the number 0."""
+BY_NAME = r"parameters\(|state_dict\("
+"""A line of the user's that asks for parameters itself."""
 _EMPTY = r"empty|got 0\)"
-"""Of it, what says so itself."""
+"""Of what is raised, that which says so itself."""
 
 
 def questions_for_parameters(call: Call) -> list[Event]:
@@ -34,10 +36,13 @@ def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
         return True
     if call is None or not re.search(NOTHING_THERE, f"{error.type}: {error.message}"):
         return False
-    if re.search(_EMPTY, error.message) and questions_for_parameters(call):
+    # a package that the line calls may have asked, and knows what to do
+    places = [event.place for event in questions_for_parameters(call) if event.place]
+    asked = [place for place in places if re.search(BY_NAME, place.code)]
+    if re.search(_EMPTY, error.message) and asked:
         return True  # wherever the list has been handed on to
     through = set(map(_function, error.places))
-    return any(_function(event.place) in through for event in questions_for_parameters(call) if event.place)
+    return any(_function(place) in through for place in asked)
 
 
 def _function(place: Place | None) -> tuple[str, int] | None:

@@ -15,13 +15,12 @@ from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.parameters import with_replicas_own, without_state
 from dpdemo.checking.source import tree_of
 from dpdemo.checking.unregistered import (
+    BY_NAME,
     comes_of_no_parameters,
     numbers_for_tensors,
     questions_for_parameters,
 )
 from dpdemo.reports.check import Change
-
-_BY_NAME = r"parameters\(|state_dict\("
 
 
 @rule("DP308", "empty-parameters", "error")
@@ -53,7 +52,7 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         result = "results or gradients differ from those of one GPU"
         if not is_off:
             result = "what forward writes to them on one GPU, it writes to none here"
-        by_name = [event for event in asked if event.place and re.search(_BY_NAME, event.place.code)]
+        by_name = [event for event in asked if event.place and re.search(BY_NAME, event.place.code)]
         for event in by_name or asked:  # what is made of them goes through them again
             if event.place in looked_up:
                 continue
