@@ -652,3 +652,14 @@ def a_hook_fills_a_dict_that_forward_makes_anew():
             return y + self.taps["body"].sum(1, keepdim=True)
 
     return Tapped(), x()
+
+
+@trigger("DP502", "depends on the others of its batch")
+def the_best_six_of_a_batch_are_returned():
+    class Model(Net):
+        def forward(self, x):
+            scores = self.fc(x).sum(1)
+            best = scores.topk(min(6, len(scores))).indices
+            return x[best], scores[best]
+
+    return Model(), x(32)

@@ -245,8 +245,8 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
             if any(path.startswith(f"{prefix}[") for prefix in _growing_lists(probe, call)):
                 continue  # that is DP408, or DP590
             dim = from_the_start(call.dim, len(whole))
-            if dim >= len(whole) or whole[dim] == call.rows:
-                continue
+            if dim >= len(whole) or whole[dim] == call.rows or len(_sizes_at(path, dim, evidence)) > 1:
+                continue  # what is chosen of a batch ends where a short one ends
             after = (*whole[:dim], whole[dim] * len(shapes), *whole[dim + 1 :])
             own = left_out(forward_place(evidence), path)
             if own is not None:
@@ -262,6 +262,12 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 after=f"return ...   # {_WITHOUT_IT}",
                 repair=own,
             )
+
+
+def _sizes_at(path: str, dim: int, evidence: Evidence) -> set[int]:
+    """List the sizes that a part of one GPU's result has in batches of any size."""
+    parts = (leaf for probe in evidence.probes for leaf in probe.single.output if leaf.path == path)
+    return {leaf.shape[dim] for leaf in parts if leaf.shape is not None and len(leaf.shape) > dim}
 
 
 _WITHOUT_IT = "without it: read parameters from model.module, take means outside"
