@@ -27,6 +27,7 @@ Kind = Literal[
     "mode",
     "input",
     "argument",
+    "outer",
 ]
 
 

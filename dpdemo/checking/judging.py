@@ -16,6 +16,7 @@ from dpdemo.checking.compare import means_of_parts
 from dpdemo.checking.drafts import Draft, raised
 from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single, StateChange
 from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
+from dpdemo.checking.outer_state import grown_in_each
 from dpdemo.checking.runs import Ran, Runner
 from dpdemo.checking.weights import weigh
 from dpdemo.models.failure import users_code
@@ -46,7 +47,7 @@ class Judge:
         if self.draft is not None and self.draft.failures:
             self._rehearse_gather()
         comparison = self.comparison = self._with_repairs(self._compare())
-        changes = (*self._state_changes(), *self._argument_changes())
+        changes = (*self._state_changes(), *self._argument_changes(), *self._outer_changes())
         error = parallel.error
         if error is not None and self.drafts and self.drafts[0].error is not None:
             error = self.drafts[0].error
@@ -115,6 +116,11 @@ class Judge:
             else change
             for change in found
         )
+
+    def _outer_changes(self) -> Iterator[StateChange]:
+        """List the counts and lists outside of the model that each replica has written to."""
+        if self.draft is not None and self.single.error is None and self.parallel.error is None:
+            yield from grown_in_each(self.single.sizes, self.parallel.sizes, len(self.draft.delivered))
 
     def _agrees(self) -> bool:
         """Return whether replicas gave what the model gives for their chunks, and the gradients are right."""

@@ -19,6 +19,7 @@ from dpdemo.checking.drafts import raised
 from dpdemo.checking.evidence import Raised
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.checking.modes import ModeWatch
+from dpdemo.checking.outer_state import Sizes, sizes_outside
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
 from dpdemo.observation.tree import rebuild
@@ -42,6 +43,8 @@ class Ran:
     untouched: Arguments = ((), {})
     warned: tuple[str, ...] = ()
     writes_parameters: bool = False
+    sizes: tuple[Sizes, Sizes] = field(default_factory=lambda: ({}, {}))
+    """Of what the model's classes and their files hold, before and after."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ class Runner:
         ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
         core = model.module if isinstance(model, nn.DataParallel) else model
         ran.before = state.snapshot(core)
+        sizes = sizes_outside(core)
         randomness.seed_all()
         versions = [parameter._version for parameter in core.parameters()]
         with warnings.catch_warnings(record=True) as caught, self._context():
@@ -153,6 +157,7 @@ class Runner:
         ran.writes_parameters = versions != [parameter._version for parameter in core.parameters()]
         ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)
+        ran.sizes = sizes, sizes_outside(core)
         return ran
 
     @contextlib.contextmanager

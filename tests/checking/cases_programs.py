@@ -663,3 +663,46 @@ def the_best_six_of_a_batch_are_returned():
             return x[best], scores[best]
 
     return Model(), x(32)
+
+
+SEEN = []
+KEPT = {}
+
+
+@trigger("DP309", "`SEEN` grows by 1 in a call on one GPU, by 4 here")
+def features_are_collected_in_a_list_of_the_file():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            SEEN.append(y.detach().cpu())
+            return y
+
+    return Model(), x()
+
+
+@trigger("DP309", "`Counted.calls` grows by 1 in a call on one GPU, by 4 here")
+def calls_are_counted_on_the_class():
+    class Counted(Net):
+        calls = 0
+
+        def forward(self, x):
+            Counted.calls += 1
+            return self.fc(x)
+
+    return Counted(), x()
+
+
+@twin("DP309")
+def samples_are_counted_on_the_class_and_factors_kept_in_the_file():
+    class Counting(Net):
+        seen = 0
+        scale = 2
+
+        def forward(self, x):
+            Counting.seen += len(x)
+            key = x.size(1), str(x.device)
+            if key not in KEPT:
+                KEPT[key] = x.size(1) ** -0.5
+            return self.fc(x * KEPT[key]) * Counting.scale
+
+    return Counting(), x()

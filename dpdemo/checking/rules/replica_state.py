@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import forward_place, listed
+from dpdemo.checking.looking import is_off as is_wrong
 from dpdemo.checking.readers import is_for_outside, reader_outside
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
@@ -20,6 +21,7 @@ from dpdemo.checking.rewriting.aftercall import (
     statement_outside,
 )
 from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
+from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.rewriting.ties import cached_by_gpu
 from dpdemo.checking.unregistered import questions_for_parameters
@@ -195,7 +197,8 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     """A list or dict on `self` is shared by all replicas.
 
     What happens: each replica appends to the same list, in the order of threads; in a dict each overwrites
-        what the others stored, and reads tensors that lie on another's GPU.
+        what the others stored, and reads tensors that lie on another's GPU. A list or a count of the class
+        or the file grows with each replica, too: that is a warning.
     Why: replicas are shallow copies: their attributes are the same objects, used by n threads at once.
     Before: self.features.append(h)   # in forward
     After: return y, h                # return it: gather joins the replicas'
@@ -232,10 +235,20 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
             set_at=change.place,
             repair=own,
         )
+    yield from _outer(evidence)
     if harmless:
         yield _told_once(
             harmless, "shared by all replicas, each of which writes an entry of its own, or the same"
         )
+
+
+def _outer(evidence: Evidence) -> Iterator[Found]:
+    """Tell of lists and counts of a class or a file, where results are right all the same."""
+    for probe, change in changes_of(evidence, "outer"):
+        if not is_wrong(probe):  # else that is DP590
+            what = f"`{change.path}` grows by {change.single} in a call on one GPU, by {change.parallel} here"
+            own = globals_outside(evidence, probe.call)
+            yield Found(change.path, f"{what}: each replica writes to it", None, probe, "warning", repair=own)
 
 
 def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
