@@ -51,7 +51,7 @@ test-models: $(STAMP)
 # Other libraries' training loops and models, each of which uses DataParallel: gigabytes to install, a minute to run.
 test-programs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[programs]" "$(TORCH)"
-	$(BIN)/python -m pytest tests/libraries/trainers.py tests/libraries/frameworks.py tests/libraries/networks.py
+	$(BIN)/python -m pytest tests/libraries/trainers.py tests/libraries/trainers_checked.py tests/libraries/frameworks.py tests/libraries/networks.py
 
 test-ops: $(STAMP)
 	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50

@@ -81,6 +81,19 @@ def _opened_leaf(leaf: object) -> object:
     return parts if any(True for _ in tensors_in(parts)) else leaf
 
 
+def joined_objects(single: object, parallel: object) -> tuple[str, ...]:
+    """List the objects in a result that gather has made anew, with tensors of the shapes of one device's."""
+    many = dict(flatten(parallel))
+    return tuple(
+        path
+        for path, leaf in flatten(single)
+        if _opened_leaf(leaf) is not leaf
+        and path in many
+        and type(many[path]) is type(leaf)
+        and first_difference(leaf, many[path])[0] is not None
+    )
+
+
 def _gap(one: torch.Tensor, other: torch.Tensor) -> float:
     wide = torch.complex128 if one.is_complex() else torch.float64
     return float((one.detach().cpu().to(wide) - other.detach().cpu().to(wide)).abs().max())

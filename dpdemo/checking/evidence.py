@@ -292,6 +292,8 @@ class Comparison:
     """Numbers of one GPU's result to which the replicas' add up, as a count or a sum of losses does."""
     of_the_batch: tuple[str, ...] = ()
     """Numbers that are neither the sum nor the mean of the replicas': where chunks are unequal, means too."""
+    joined: tuple[str, ...] = ()
+    """Objects in the result that gather has made anew, as it does a cache that iterates over tensors."""
     needed_whole: tuple[str, ...] = ()
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
 
@@ -411,6 +413,8 @@ class Evidence:
     parameter_bytes: int = 0
     assumed: tuple[str, ...] = ()
     """What nobody said and was worked out, such as the input."""
+    is_program: bool = False
+    """Whether a program ran, and did with the model's results what it does."""
 
     @property
     def calls(self) -> tuple[tuple[Probe, Call], ...]:

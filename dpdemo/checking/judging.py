@@ -248,13 +248,20 @@ class Judge:
             gathered = (means_of_parts(draft.gathered[0]),)
         if single.result is None or gathered is None:
             return Comparison()
+        objects = compare.joined_objects(single.result[0], gathered[0])
         if single.used_random:
-            return self._compare_gradients(Comparison()) if self._is_loss() else Comparison()
+            alone = Comparison(joined=objects)
+            return self._compare_gradients(alone) if self._is_loss() else alone
         equal, path, gap = compare.first_difference(single.result[0], gathered[0])
         summed = compare.sums_of_numbers(single.result[0], gathered[0])
         mixing = compare.numbers_of_the_batch(single.result[0], gathered[0])
         comparison = Comparison(
-            values_equal=equal, differing=path, largest_difference=gap, summed=summed, of_the_batch=mixing
+            values_equal=equal,
+            differing=path,
+            largest_difference=gap,
+            summed=summed,
+            of_the_batch=mixing,
+            joined=objects,
         )
         if equal is not True and draft is not None and draft.delivered:
             comparison = self._explain(draft, gathered[0], comparison)

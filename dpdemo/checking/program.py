@@ -222,7 +222,7 @@ class CallCheck:
         num_gpus = len(subject.scan.device_ids) or torch.cuda.device_count()
         loads = tuple(self._loads) if is_first else ()  # they belong to no model
         sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes if probe.batch_size))
-        return judge(Evidence(num_gpus, subject.scan, probes, loads), self._rules, sizes)
+        return judge(Evidence(num_gpus, subject.scan, probes, loads, is_program=True), self._rules, sizes)
 
 
 def _is_replica(draft: Draft) -> bool:

@@ -195,6 +195,11 @@ def a_cache_is_joined_rightly():
     return returning(lambda y, _: {"y": y, "past": Cache([(y, y * 2), (y * 3, y * 4)])}), x()
 
 
+@twin("DP402", also=["DP501", "DP401"])
+def a_cache_is_joined_rightly_beside_a_loss():
+    return returning(lambda y, _: {"loss": y.mean(), "past": Cache([(y, y * 2)])}), x()
+
+
 @trigger("DP402", "of type Kept")
 def an_object_that_cannot_be_made_anew():
     return returning(lambda y, _: (y, Kept(y))), x()

@@ -290,10 +290,14 @@ def hooks_keep_nothing_that_they_see():
         if torch.isnan(output).any():
             raise RuntimeError("not a number")
 
+    def ask_for_gradients(module, args, output):
+        output.requires_grad_(True)
+
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
     model[0].register_forward_hook(lambda module, args, output: output * 0.5)
     model[1].register_forward_hook(guard)
     model[1].register_full_backward_hook(lambda module, given, got: tuple(one.clamp(-9, 9) for one in given))
+    model[1].register_forward_hook(ask_for_gradients)
     return model, x()
 
 

@@ -706,3 +706,35 @@ def samples_are_counted_on_the_class_and_factors_kept_in_the_file():
             return self.fc(x * KEPT[key]) * Counting.scale
 
     return Counting(), x()
+
+
+@trigger("DP302", "`anchors` is a tensor of shape (8, 1) on cpu, moved with the model")
+def tensors_in_a_list_are_moved_by_the_models_own_apply():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.anchors = [torch.arange(float(size)).view(-1, 1) for size in (8, 4)]
+
+        def _apply(self, fn, recurse=True):
+            super()._apply(fn, recurse)
+            self.anchors = [fn(one) for one in self.anchors]
+            return self
+
+        def forward(self, x):
+            y = self.fc(x)
+            return torch.stack([(y[:, None] - anchors).square().sum((1, 2)) for anchors in self.anchors], 1)
+
+    return Model(), x()
+
+
+@trigger("DP207", "`images` is a list of 32 tensors", "the channels")
+def images_of_different_sizes_are_a_list():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, images):
+            return torch.stack([self.conv(image[None]).amax((0, 2, 3)) for image in images])
+
+    return Model(), lambda rows: ([torch.rand(3, 6 + row % 3, 9 - row % 2) for row in range(rows)],)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from by_hand import NUM_GPUS, chunks, state_of
+from sentence_pairs import rated_pairs, save_reader, sentence_model
 
 from dpdemo.virtual import virtual_gpus
 
@@ -163,40 +164,19 @@ def test_seq2seq_trainer_trains_and_generates(tmp_path):
 
 def test_sentence_transformers_trains_and_encodes(tmp_path):
     sentences = pytest.importorskip("sentence_transformers")
-    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
-    datasets = pytest.importorskip("datasets")
-    tokenizers = pytest.importorskip("tokenizers")
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
-    words = tokenizers.models.WordLevel({name: place for place, name in enumerate(names)}, unk_token="[UNK]")
-    tokenizer = tokenizers.Tokenizer(words)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-    ).save_pretrained(tmp_path / "bert")
-    torch.manual_seed(1)
-    config = transformers.BertConfig(vocab_size=len(names), **SMALL, **WITHOUT_DROPOUT)
-    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
-    rows = {
-        "sentence1": ["a b c", "d e", "f", "g h", "i j", "k l"] * 2,
-        "sentence2": ["b c", "e f", "g h i", "m n", "o", "p q"] * 2,
-        "score": [0.1, 0.9, 0.4, 0.6, 0.2, 0.7] * 2,
-    }
+    save_reader(tmp_path / "bert")
 
     def program(is_by_hand):
         device = "cpu" if is_by_hand else "cuda"
-        reader = modules.Transformer(str(tmp_path / "bert"))
-        pooled = modules.Pooling(SMALL["hidden_size"])
-        model = sentences.SentenceTransformer(modules=[reader, pooled], device=device)
+        model = sentence_model(tmp_path / "bert", device)
         args = arguments(
             sentences.SentenceTransformerTrainingArguments, tmp_path, is_by_hand=is_by_hand, max_steps=3
         )
         trainer = sentences.SentenceTransformerTrainer(
             model,
             args,
-            train_dataset=datasets.Dataset.from_dict(rows),
+            train_dataset=rated_pairs(),
             loss=losses.CosineSimilarityLoss(model),
         )
         trainer.train()

@@ -158,21 +158,48 @@ def numbered(path: str, taken: str, call: Call, evidence: Evidence, length: str 
         length: how many rows there are, with the value as `{}`.
 
     """
+    return _with_another(Given(path, "{}", taken), _NUMBERS, f"torch.arange({length})", call, evidence)
+
+
+_FLAT = "torch.nn.utils.rnn.pad_sequence([one.flatten() for one in {}], batch_first=True)"
+_OWN_SHAPES = "[one[: torch.Size(shape).numel()].view(shape) for one, shape in zip({}, shapes.tolist())]"
+
+
+def padded(path: str, call: Call, evidence: Evidence) -> Repair | None:
+    """Hand over tensors of different shapes as rows of one, and their shapes, for forward to undo."""
+    names = ("shapes", "own_shapes", "shapes_of_the_rows")
+    shapes = "torch.tensor([one.shape for one in {}])"
+    return _with_another(Given(path, _FLAT, _OWN_SHAPES), names, shapes, call, evidence)
+
+
+def _with_another(
+    given: Given, names: Sequence[str], value: str, call: Call, evidence: Evidence
+) -> Repair | None:
+    """Write a call with one argument more, by which forward takes back another.
+
+    Args:
+        given: what is handed over otherwise; in `back` the first of `names` stands for the other.
+        names: what it may be called: the first that forward has no use for.
+        value: what it is, with the argument as `{}`.
+        call: the call as it is.
+        evidence: what the check saw.
+
+    """
     function = own_forward(evidence)
-    name = top_name(path)
+    name = top_name(given.path)
     if function is None or name not in function.arguments() or function.node.args.vararg is not None:
         return None
     used = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name)}
-    rows = next((one for one in _NUMBERS if one not in used | function.arguments()), "its_rows")
-    taking = Given(path, "{}", f"{{}} if {rows} is None else {taken.replace('rows', rows)}")
-    line = _line(taking, function)
-    if not line or (name != path and _part(path) is None):
+    beside = next((one for one in names if one not in used | function.arguments()), f"its_{names[0]}")
+    back = given.back.replace(names[0], beside)
+    line = _line(given._replace(back=f"{{}} if {beside} is None else {back}"), function)
+    changed = _arguments([given]) if given.there != "{}" else {}
+    if not line or changed is None or (name != given.path and _part(given.path) is None):
         return None
     edits = Edits(function.file)
-    edits.parameter(function, f"{rows}=None")
+    edits.parameter(function, f"{beside}=None")
     edits.first_in(function, line)
-    count = length.replace("{}", path)
-    after = call_by_keyword(call, **{rows: f"torch.arange({count})"})
+    after = call_by_keyword(call, **changed, **{beside: value.replace("{}", given.path)})
     return Repair(None, call_of(call), after, edits.changes())
 
 

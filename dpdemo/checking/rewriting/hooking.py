@@ -194,9 +194,10 @@ def _joined(call: Call, kept: str) -> Change:
 def is_harmless(hook: Place | None) -> bool:
     """Whether all of a hook can be read, and it keeps nothing, or each GPU's in an entry of its own."""
     given, parts = _what_runs(hook)
-    known = {*given[-2 if len(given) > 2 else -1 :], *_LIBRARIES}  # what went in and came out; no module
-    known |= {name for part in parts for name in _stored_in(part)}
-    return bool(parts) and all(_keeps_nothing(one, known) for part in parts for one in ast.walk(part))
+    passing = set(given[-2 if len(given) > 2 else -1 :])  # what went in and came out; no module
+    known = {*passing, *_LIBRARIES, *(name for part in parts for name in _stored_in(part))}
+    every = (one for part in parts for one in ast.walk(part))
+    return bool(parts) and all(_keeps_nothing(one, known, passing) for one in every)
 
 
 def _what_runs(hook: Place | None) -> tuple[list[str], list[ast.stmt] | list[ast.expr]]:
@@ -217,7 +218,7 @@ def _function_of(hook: Place | None) -> Function | None:
     return function if function is not None and hook and function.node.name == hook.function else None
 
 
-def _keeps_nothing(node: ast.AST, known: set[str]) -> bool:
+def _keeps_nothing(node: ast.AST, known: set[str], passing: set[str]) -> bool:
     """Whether a part of a hook neither writes to anything that outlives it nor calls what may."""
     match node:
         case (
@@ -233,7 +234,8 @@ def _keeps_nothing(node: ast.AST, known: set[str]) -> bool:
         case ast.Call(func=ast.Attribute(attr="update"), args=[ast.Dict(keys=keys)], keywords=[]):
             return all(key is not None and _is_by_gpu(key) for key in keys)
         case ast.Call(func=ast.Attribute(value=value, attr=name)) if changes_in_place(name):
-            return isinstance(value, ast.Subscript) and _is_by_gpu(value.slice)
+            is_of_its_chunk = name.endswith("_") and _root(value) in passing  # output.requires_grad_()
+            return is_of_its_chunk or (isinstance(value, ast.Subscript) and _is_by_gpu(value.slice))
         case ast.Call(func=called):
             return _root(called) in known
     return True

@@ -13,6 +13,7 @@ from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
 from dpdemo.checking.rewriting.properties import as_buffer, made_at_each_read, put_in, registered_one_by_one
 from dpdemo.checking.source import Function, attribute_of, class_at, function_at, names_in, tree_of
+from dpdemo.checking.writes import changes_in_place
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Change, Place
 
@@ -94,15 +95,56 @@ def buffer_repair(held: Held) -> tuple[Change, ...]:
         return changes
     if held.layout.endswith(" of parameters") and not held.layout.startswith("dict"):
         return put_in(held, "ParameterList")
-    return as_buffer(held) or registered_one_by_one(held) or _in_words(held)
+    return as_buffer(held) or registered_one_by_one(held)
 
 
-def _in_words(held: Held) -> tuple[Change, ...]:
-    """Say that there is no line to write for a container of several things."""
-    if held.place is None:
+_MOVED = {
+    "list": "[one.to({device}) for one in {held}]",
+    "tuple": "tuple(one.to({device}) for one in {held})",
+    "dict": "{{key: one.to({device}) for key, one in {held}.items()}}",
+    "names": "{{key: one.to({device}) for key, one in {held}.items()}}",
+    "lists": "[[one.to({device}) for one in row] for row in {held}]",
+}
+"""How what a container holds is moved, by its layout."""
+
+
+def moved_where_read(held: Held, evidence: Evidence) -> tuple[Change, ...]:
+    """Write where methods read a container of tensors, and the same with each of them moved.
+
+    For a container that more than `__init__` fills, as an `_apply` of the model's own does.
+    """
+    init, (kind, _, parts) = function_at(held.place), held.layout.partition(" of ")
+    if init is None or is_installed(init.file) or parts != "tensors":
         return ()
-    told = "...   # no line can be told: each tensor in it a buffer of its own"
-    return (Change(held.place, held.place.code, told),)
+    edits = Edits(init.file)
+    for method in functions_like(init):
+        if not method.node.args.args or method.node.name in _MOVERS:
+            continue
+        here = attribute_of(held.path.rpartition(".")[2], method.node.args.args[0].arg)
+        device = device_at(Place(method.file, method.node.lineno), evidence)
+        written = {id(node) for node in _changed_in(method.node)}
+        read = (
+            node
+            for node in ast.walk(method.node)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in written
+        )
+        for node in read:
+            if ast.unparse(node) == here:
+                edits.replace(node, _MOVED[kind].format(device=device, held=here))
+    return edits.changes()
+
+
+_MOVERS = ("_apply", "to", "cuda", "cpu")
+
+
+def _changed_in(method: ast.AST) -> Iterator[ast.expr]:
+    """List what has an element written, or a method called that changes it."""
+    for node in ast.walk(method):
+        match node:
+            case ast.Subscript(value=value, ctx=ast.Store() | ast.Del()):
+                yield value
+            case ast.Call(func=ast.Attribute(value=value, attr=called)) if changes_in_place(called):
+                yield value
 
 
 def device_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:

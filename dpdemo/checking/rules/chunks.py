@@ -88,7 +88,8 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
     Why: chunks have ceil(B / n) rows each, so there may be fewer than n of them.
     Before: DataLoader(data, batch_size=6)   # 4 GPUs
     After: DataLoader(data, batch_size=8)
-    Seen by: arithmetic over the batch sizes that the epoch holds.
+    Seen by: arithmetic over the batch sizes that the epoch holds. A note where a program's last batch does it
+        and its others do not.
     References: pytorch/pytorch#25636, pytorch/pytorch#9226
     """
     for probe in evidence.probes:
@@ -97,15 +98,28 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
             continue  # DP216: that is the wrong dimension
         wanted = call.shares.count(0)  # a GPU of weight 0 idles on purpose
         if probe.is_real and split is not None and split.num_idle > wanted:
+            size = max((one for one in _full_batches(evidence) if one > split.batch_size), default=0)
+            is_last = size > 0
+            after = f"{size}, drop_last=True" if is_last else f"{_full(split.batch_size, call)}"
             yield Found(
                 str(split.batch_size),
                 f"a batch of {split.batch_size} on {split.num_devices} GPUs is cut into "
                 f"{sizes_text(list(split.sizes()))}: {split.num_idle} idle",
                 None,
                 probe,
-                before=f"DataLoader(data, batch_size={split.batch_size})",
-                after=f"DataLoader(data, batch_size={_full(split.batch_size, call)})",
+                "info" if is_last and evidence.is_program else None,
+                f"DataLoader(data, batch_size={size or split.batch_size})",
+                f"DataLoader(data, batch_size={after})",
             )
+
+
+def _full_batches(evidence: Evidence) -> list[int]:
+    """List the batches of an epoch that leave no GPU idle."""
+    return [
+        probe.batch_size
+        for probe, call in evidence.calls
+        if probe.is_real and probe.split is not None and probe.split.num_idle <= call.shares.count(0)
+    ]
 
 
 _MAX_TIMES = 64

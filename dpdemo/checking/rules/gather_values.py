@@ -21,6 +21,7 @@ from dpdemo.checking.rewriting.outside import after_layers, end_outside
 from dpdemo.checking.rewriting.results import Part, Rewrite, left_out, part_at, returned, whole_return
 from dpdemo.checking.source import in_brackets
 from dpdemo.checking.unregistered import numbers_for_tensors
+from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Place
 
 
@@ -114,15 +115,16 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#15994, pytorch/pytorch#41327, huggingface/transformers#36212
     """
     allowed = ("Tensor", "Parameter", "NoneType", "str", "list", "tuple", "dict")
+    joined = {path for probe in evidence.probes for path in probe.comparison.joined}
     for probe, call in gathered_calls(evidence, at_least=1):
         is_compared = probe.comparison.values_equal is not None or probe.single.used_random
         if call.gathered is not None and is_compared:
             continue  # it was joined: whether rightly, the numbers say, if need be those in evaluation
-        sums = set(numbers_for_tensors(probe, call))  # of no parameters: that is DP308
+        known = {*joined, *numbers_for_tensors(probe, call)}  # DP308 has the latter
         odd = [
             leaf
             for leaf in call.replicas[0].output or ()
-            if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in sums
+            if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in known
         ]
         whole = _made_outside(odd, evidence, probe.call) if odd else None
         repairs = [(odd, whole)] if whole else _type_repairs(odd, evidence)
@@ -265,23 +267,26 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
     Why: gather calls `type(out)(map(...))` on everything it does not know, and str() takes anything.
     Before: return {"y": y, "names": ["a", "b"]}
     After: return {"y": y}   # keep the names outside
-    Seen by: a text in a replica's result.
+    Seen by: a text in a replica's result. A note where a program ran with the model of an installed package.
     References: pytorch/pytorch#62466, pytorch/pytorch#13447
     """
+    place = forward_place(evidence)
+    is_librarys = evidence.is_program and place is not None and is_installed(place.file)
     for probe, call in gathered_calls(evidence, at_least=1):
         for leaf in call.replicas[0].output or ():
             if leaf.type == "str":
                 came = next((one.text for one in call.gathered or () if one.path == leaf.path), "")
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = _list_of_texts(leaf.path, call.replicas[0].output or ())
-                part = part_at(forward_place(evidence), leaf.path)
+                part = part_at(place, leaf.path)
                 own = _made_outside([leaf], evidence, probe.call)
-                own = own or (left_out(forward_place(evidence), part.path) if part else None)
+                own = own or (left_out(place, part.path) if part else None)
                 yield Found(
                     re.sub(r"\[\d+\]", "[i]", path),
                     f"{result_at(path)} is the text {leaf.text[:20]!r}{became}",
-                    forward_place(evidence),
+                    place,
                     probe,
+                    "info" if is_librarys else None,
                     before=f"return ...   # with a text in {path or 'it'}",
                     after="return ...   # without it; keep texts outside, where they are known",
                     repair=own,

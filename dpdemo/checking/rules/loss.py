@@ -64,6 +64,8 @@ class _Problem:
     severity: Severity = "error"
     is_right_summed: bool = False
     is_librarys: bool = False
+    is_scaled: bool = False
+    """Whether the gradients are those of one GPU but for a factor."""
 
 
 def _loss_problem(probe: Probe) -> _Problem | None:
@@ -133,14 +135,16 @@ def _programs_problem(probe: Probe, loss: LossGradients) -> _Problem | None:
         if abs(total - 1) > UNEQUAL and abs(total - len(weights)) < UNEQUAL:
             errors.pop()  # a sum is no mean that was scaled
         if min(errors) > UNEQUAL:
-            is_scaled = loss.error(tuple(weight / total for weight in weights)) <= UNEQUAL
-            severity: Severity = "error" if not reduction.is_librarys else "info" if is_scaled else "warning"
+            as_mean = loss.error(tuple(weight / total for weight in weights))
+            is_scaled, is_librarys = as_mean <= UNEQUAL, reduction.is_librarys
+            is_sum = is_librarys and len(errors) == 1  # a loop's factor is one thing, its weights another
+            off = f"{_percent(as_mean)} off as a mean" if is_sum else f"{_percent(min(errors))} off"
             return _Problem(
                 f"the program's sum of {len(weights)} losses has gradients {loss.factor(weights):.2f} times "
-                f"those of one GPU at batch {probe.batch_size}"
-                + ("" if is_scaled else f", {_percent(min(errors))} off"),
-                severity,
-                is_librarys=reduction.is_librarys,
+                f"those of one GPU at batch {probe.batch_size}" + ("" if is_scaled else f", {off}"),
+                "error" if not is_librarys else "info" if is_scaled else "warning",
+                is_librarys=is_librarys,
+                is_scaled=is_scaled,
             )
     return None
 
@@ -154,11 +158,8 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
     """Write the line that reduces the losses, or forward's end with the loss in two sums or outside."""
     given = call_of(probe.call) if probe.call else "model(x, y)"
     part, forward = probe.comparison.loss_path or "", forward_place(evidence)
-    fullest = max(one.batch_size for one in evidence.probes)
-    if problem.is_librarys and probe.batch_size < fullest:  # neither line is the user's
-        loader = f"DataLoader(data, batch_size={fullest}"
-        after = f"{loader}, drop_last=True)   # of a Trainer: dataloader_drop_last=True"
-        return Repair(None, f"{loader})", after)
+    if problem.is_librarys and (own := _trainers_repair(evidence, probe, problem)):
+        return own  # neither line is the user's
     before = f"loss = {given}{part}.mean()"
     if problem.is_right_summed:
         return Repair(forward, before, f"loss = {given}{part}.sum()")
@@ -172,6 +173,42 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
         return Repair(forward, before, f"{features}   # forward returns what the loss is computed from")
     after = f"total, count = {given}; loss = total.sum() / count.sum()   # forward returns both"
     return Repair(forward, before, f"{after}, of shape (1,) each")
+
+
+_TOTAL_LOSS = """\
+def total_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits.flatten(0, -2)
+    total = torch.nn.functional.cross_entropy(logits, labels.flatten(), reduction="sum")
+    return total / num_items_in_batch.sum()
+
+Trainer(model, args, {collator}compute_loss_func=total_loss)   # each valid label counts alike"""
+_SHIFTS = "data_collator=DataCollatorForSeq2Seq(tokenizer, model=model), "
+"""What makes a decoder's inputs of the labels, which a model is not given where the loss is taken outside."""
+
+
+def _trainers_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair | None:
+    """Write what a user can say to a loop that is not theirs; None where nothing is known to help.
+
+    transformers' Trainer takes losses times the number of GPUs, for models that divide by the labels of all
+    GPUs; with `average_tokens_across_devices=False` it does not (transformers 5, `Trainer.compute_loss`).
+    """
+    right = [one.batch_size for one in evidence.probes if one.comparison.loss and not _loss_problem(one)]
+    if probe.batch_size < (fullest := max(right, default=0)):
+        loader = f"DataLoader(data, batch_size={fullest}"
+        after = f"{loader}, drop_last=True)   # of a Trainer: dataloader_drop_last=True"
+        return Repair(None, f"{loader})", after)
+    forward = evidence.scan.forward
+    if forward is None or "/transformers/" not in forward.file or probe.call is None:
+        return None
+    if problem.is_scaled:
+        arguments = "TrainingArguments(folder"
+        return Repair(None, f"{arguments})", f"{arguments}, average_tokens_across_devices=False)")
+    given = {leaf.path: leaf.shape for leaf in probe.call.arguments}
+    logits = next((leaf.shape for leaf in probe.single.output if leaf.path == "['logits']"), None)
+    if logits is None or len(logits) < 3 or given.get("labels") != logits[:-1]:
+        return None
+    needs_shifted = "decoder_input_ids" in evidence.scan.inputs and "decoder_input_ids" not in given
+    return Repair(None, "Trainer(model, args)", _TOTAL_LOSS.format(collator=_SHIFTS if needs_shifted else ""))
 
 
 @rule("DP502", "cross-sample", "error", unless=("DP201", "DP205", "DP207", "DP216"))

@@ -14,6 +14,7 @@ from dpdemo.checking.rewriting.ties import (
     device_repair,
     forward_repair,
     module_repair,
+    moved_where_read,
     moved_where_used,
 )
 from dpdemo.checking.source import attribute_of
@@ -60,7 +61,7 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     )
     for one, place, probe, is_named in _suspects(evidence, held):
         moved = moved_where_used(one, place, evidence)
-        changes = moved if moved is not None else buffer_repair(one)
+        changes = moved if moved is not None else buffer_repair(one) or moved_where_read(one, evidence)
         yield Found(
             one.path,
             f"`{one.path}` is {one.detail}, and neither parameter nor buffer: replicas on other GPUs use "

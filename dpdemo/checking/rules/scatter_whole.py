@@ -15,7 +15,7 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.handing import Given, handed_over, made_by_forward, numbered
+from dpdemo.checking.rewriting.handing import Given, handed_over, made_by_forward, numbered, padded
 from dpdemo.checking.rewriting.opening import opened
 from dpdemo.checking.rewriting.results import whole_return
 from dpdemo.checking.rewriting.shared import argument_outside
@@ -81,10 +81,12 @@ def _picture_lists(call: Call) -> list[str]:
 def _stacked(name: str, call: Call, evidence: Evidence) -> Repair:
     """Write a call that is given pictures as one tensor, of which forward makes a list again."""
     shapes = {leaf.shape for leaf in call.tensor_arguments if leaf.path.startswith(f"{name}[")}
-    repair = handed_over([Given(name, "torch.stack({})", "list({})")], call, evidence)
-    if repair is not None and len(shapes) == 1:
+    is_even = len(shapes) == 1
+    stacked = Given(name, "torch.stack({})", "list({})")
+    repair = handed_over([stacked], call, evidence) if is_even else padded(name, call, evidence)
+    if repair is not None:
         return repair
-    one_size = "" if len(shapes) == 1 else "padded to one size before: "
+    one_size = "" if is_even else "padded to one size before: "
     after = call_of(call, **{name: f"torch.stack({name})"})
     return Repair(None, call_of(call), f"{after}   # {one_size}and in forward: {name} = list({name})")
 
