@@ -1,10 +1,11 @@
 """What several rules ask of the evidence."""
 
+import ast
 import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
-from dpdemo.checking.source import attribute_of, class_at, function_at, numbers_of
+from dpdemo.checking.source import Function, attribute_of, class_at, function_at, numbers_of
 from dpdemo.reports.check import Place
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
@@ -77,9 +78,22 @@ def device_at(place: Place | None, evidence: Evidence) -> str:
     known = parameters_at(place, evidence)
     if function is None or given in function.arguments():
         return f"{given}.device"
+    if not class_at(place):
+        return f"{_tensor_of(function, given)}.device"
     if not known:
         return f"{(*[one.arg for one in function.node.args.args[1:]], given)[0]}.device"
     return f"{attribute_of(known[0])}.device"
+
+
+def _tensor_of(function: Function, given: str) -> str:
+    """Name the argument of a plain function that it asks for a device or a shape; else the first."""
+    names = [one.arg for one in function.node.args.args]
+    code, every = ast.unparse(function.node), "|".join(map(re.escape, names))
+    for asked in ("device", "shape|size|dtype"):
+        found = re.findall(rf"\b({every})\.(?:{asked})\b", code)
+        if names and found:
+            return str(found[0])
+    return (*names, given)[0]
 
 
 def short_arguments(call: Call) -> list[Leaf]:
@@ -131,6 +145,19 @@ def is_hidden_state(leaf: Leaf, call: Call) -> bool:
     shape = leaf.shape or ()
     batches = {call.rows, *(one.size(0) for one in call.tensor_arguments[:1])}  # states may outnumber it
     return len(shape) == 3 and shape[1] in batches and shape[1] != shape[0]
+
+
+def hidden_states(evidence: Evidence) -> set[str]:
+    """Name the arguments that have the batch on dimension 1 in every call, as an RNN's state does.
+
+    Of one batch size alone that may be chance: then it takes an RNN in the model.
+    """
+    calls = [call for _, call in evidence.calls]
+    has_rnn = any(kind == "RNN" or kind.endswith("Cell") for _, kind in evidence.scan.module_types)
+    if not has_rnn and len({call.rows for call in calls}) == 1:
+        return set()
+    alike = [{leaf.path for leaf in call.tensor_arguments if is_hidden_state(leaf, call)} for call in calls]
+    return set.intersection(*alike) if alike else set()
 
 
 def reads_state(error: Raised) -> bool:

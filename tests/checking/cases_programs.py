@@ -738,3 +738,126 @@ def images_of_different_sizes_are_a_list():
             return torch.stack([self.conv(image[None]).amax((0, 2, 3)) for image in images])
 
     return Model(), lambda rows: ([torch.rand(3, 6 + row % 3, 9 - row % 2) for row in range(rows)],)
+
+
+@trigger("DP212", "`hidden` has the batch on dimension 1", also=["DP315"])
+def attention_reads_a_state_before_the_layer_does():
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(9, 5)
+            self.gru = nn.GRU(10, 5, batch_first=True)
+
+        def forward(self, words, hidden, memory):
+            scores = (hidden.permute(1, 0, 2) * memory).sum(2).softmax(1)
+            context = (scores[:, :, None] * memory).sum(1, keepdim=True)
+            output, hidden = self.gru(torch.cat([self.embed(words), context], 2), hidden)
+            return output, hidden
+
+    return Decoder(), lambda rows: (
+        torch.randint(9, (rows, 1)),
+        torch.randn(1, rows, 5),
+        torch.randn(rows, 6, 5),
+    )
+
+
+class Cloud:
+    """A batch as a loader makes it: as long as its samples, and neither a list nor an array."""
+
+    def __init__(self, points, valid):
+        self.points, self.valid = points, valid
+
+    def __len__(self):
+        return len(self.points)
+
+
+@trigger("DP208", "`batch` is a Cloud that holds points")
+def an_object_with_tensors_has_a_length():
+    class Model(Net):
+        def forward(self, batch):
+            return self.fc(batch.points).masked_fill(~batch.valid[:, None], 0.0)
+
+    def loaded(rows):
+        return (Cloud(torch.randn(rows, 4).cuda(), (torch.rand(rows) > 0.5).cuda()),)
+
+    return Model(), loaded
+
+
+@trigger("DP202", "called without `style` and runs on its default", also=["DP205"])
+def one_style_for_all_is_handed_over_by_keyword():
+    class Model(Net):
+        def forward(self, x, region, style=None, alpha=1.0):
+            y = self.fc(x) * region
+            return y if style is None else y + alpha * self.fc(style)
+
+    style = torch.ones(1, 4)
+    return Model(), lambda rows: (
+        (torch.randn(rows, 4), torch.rand(rows, 1)),
+        {"style": style, "alpha": 0.5},
+    )
+
+
+@trigger("DP101", "`project` is looked up on DataParallel")
+def a_method_of_what_is_wrapped_is_called_twice():
+    class Encoder(Net):
+        def project(self, x):
+            return self(x).relu()
+
+    class Task(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = nn.DataParallel(Encoder())
+
+        def forward(self, x, other):
+            one, two = self.encoder.project(x), self.encoder.project(other)
+            return (one * two).sum(1)
+
+    return Task(), lambda rows: (torch.randn(rows, 4), torch.randn(rows, 4))
+
+
+GRIDS = {}
+
+
+def warped(flow):
+    key = flow.size(1)
+    if key not in GRIDS:
+        GRIDS[key] = torch.linspace(-1.0, 1.0, key).to(flow.device)
+    return flow + GRIDS[key]
+
+
+@trigger("DP391", "found at least two devices")
+def a_grid_is_kept_in_the_file_by_its_size_alone():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(warped(x))
+
+    GRIDS.clear()
+    return Model(), x()
+
+
+@trigger("DP405", "replica 0 returns {feed: Tensor(1d)}, replica 1")
+def domains_without_samples_are_left_out():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.towers = nn.ModuleDict({name: nn.Linear(4, 1) for name in ("feed", "search", "video")})
+
+        def forward(self, x, domain):
+            scores = {}
+            for index, name in enumerate(self.towers):
+                rows = (domain == index).nonzero().squeeze(-1)
+                if len(rows) == 0:
+                    continue
+                scores[name] = self.towers[name](x[rows]).squeeze(-1)
+            return scores
+
+    return Model(), lambda rows: (torch.randn(rows, 4), torch.arange(rows) * 3 // rows)
+
+
+@twin("DP207", also=["DP203"])
+def factors_in_a_list_are_as_many_as_the_rows_of_a_short_batch():
+    class Model(Net):
+        def forward(self, x, scales, flag=True):
+            return self.fc(x) * (scales[0] + scales[1] + scales[2]) if flag else self.fc(x)
+
+    return Model(), lambda rows: ((torch.randn(rows, 4), [0.5, 1.0, 2.0]), {"flag": True})

@@ -59,6 +59,7 @@ def test_what_a_trigger_raises_is_explained_by_its_rule(case):
         "DP205",
         "DP207",
         "DP209",
+        "DP212",
         "DP216",
         "DP310",
         "DP390",

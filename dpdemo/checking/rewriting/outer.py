@@ -94,8 +94,17 @@ def _of_the_file(statement: ast.stmt, function: Function) -> Iterator[ast.expr]:
                 "device",
                 "dtype",
             )
-            if not is_moved:
+            if not is_moved and not _is_filled(node, function):
                 yield node
+
+
+def _is_filled(node: ast.expr, function: Function) -> bool:
+    """Whether it is a container of the file that starts empty, or an element that is written."""
+    if isinstance(node, (ast.Subscript, ast.Attribute)):
+        return not isinstance(node.ctx, ast.Load)
+    name, body = ast.unparse(node), tree_of(function.file).body
+    given = (one for one in body if isinstance(one, ast.Assign))
+    return any(ast.unparse(one.targets[0]) == name and _is_empty(one.value) for one in given)
 
 
 def _known_to(function: Function) -> set[str]:
@@ -119,12 +128,18 @@ def _stored_around(function: Function) -> set[str]:
 
 
 def _is_plain(value: ast.expr) -> bool:
-    """Whether it is written out: a number, a text, or a list of them, but no tensor."""
+    """Whether it is written out: a number, a text, or a list of them; no tensor, nor what is filled later."""
+    if _is_empty(value):
+        return False
     try:
         ast.literal_eval(value)
     except ValueError:
         return False
     return True
+
+
+def _is_empty(value: ast.expr) -> bool:
+    return ast.unparse(value) in ("{}", "[]", "dict()", "list()")
 
 
 _LIBRARIES = {"torch", "torchvision", "numpy", *sys.stdlib_module_names}

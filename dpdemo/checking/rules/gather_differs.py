@@ -18,7 +18,7 @@ from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.results import part_at, returned
-from dpdemo.checking.source import function_at
+from dpdemo.checking.source import Function, function_at
 
 
 @rule("DP404", "none-output", "error")
@@ -132,14 +132,41 @@ def _made_in_all(evidence: Evidence, call: Call) -> Repair | None:
     missing = {path for some in paths for path in some if not all(path in others for others in paths)}
     keys = {key for path in missing for key in re.findall(r"\['(\w+)'\]", path)[:1]}
     forward = function_at(forward_place(evidence))
-    methods = {id(one.node): one for one in (forward, *functions_like(forward))}.values() if forward else ()
+    around = (forward, *functions_like(forward)) if forward else ()
+    methods = list({id(one.node): one for one in around}.values())
     for function, statement in ((one, part) for one in methods for part in one.statements()):
         if isinstance(statement, ast.If) and not statement.orelse and _writes_one(statement.body, keys):
             return function.whole(statement, function.block(statement.body, statement))
         for node in ast.walk(statement) if isinstance(statement, (ast.Return, ast.Assign)) else ():
             if isinstance(node, ast.IfExp) and ast.unparse(node.orelse) == "{}" and keys & _keys(node.body):
                 return function.own(statement, (node, function.text(node.body)))
+    shapes = [leaf.shape for one in call.replicas for leaf in one.output or () if leaf.path in missing]
+    if all(shapes):  # of no rows a mean is NaN
+        return next((own for one in methods if (own := _without_a_guard(one))), None)
     return None
+
+
+_COUNT = r"(len\(.+\)|.+\.numel\(\)|.+\.size\(0\)|.+\.shape\[0\]|.+\.sum\(\)) == 0"
+_IS_EMPTY = rf"{_COUNT}|not .+\.any\(\)|not len\(.+\)"
+
+
+def _without_a_guard(function: Function) -> Repair | None:
+    """Write the only line that leaves out a key of a dict that has no rows, as one that does not."""
+    guards = [
+        one
+        for loop in function.statements()
+        if isinstance(loop, ast.For) and any(map(_writes_an_element, loop.body))
+        for one in loop.body
+        if isinstance(one, ast.If) and isinstance(one.body[0], ast.Continue) and not one.orelse
+    ]
+    if len(guards) != 1 or not re.fullmatch(_IS_EMPTY, ast.unparse(guards[0].test)):
+        return None
+    return function.whole(guards[0], "pass   # every replica has each key, some without rows")
+
+
+def _writes_an_element(statement: ast.stmt) -> bool:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(one, ast.Subscript) for one in targets)
 
 
 def _to_the_end(evidence: Evidence) -> Repair | None:

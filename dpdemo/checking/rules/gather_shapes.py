@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import (
@@ -14,6 +14,7 @@ from dpdemo.checking.looking import (
     gather_failures,
     gathered_calls,
     is_batch,
+    listed,
     per_sample,
     result_at,
     shapes_of,
@@ -21,8 +22,10 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.outside import after_layers
-from dpdemo.checking.rewriting.results import Rewrite, left_out, part_at, returned
+from dpdemo.checking.rewriting.results import left_out, part_at, returned
+from dpdemo.checking.rewriting.turned import pair_of_states, turned_results
 from dpdemo.checking.source import function_at, in_brackets
 from dpdemo.checking.unregistered import numbers_for_tensors
 from dpdemo.reports.check import Place
@@ -112,6 +115,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
         yield from _in_another_order(probe, evidence)
         alone = {leaf.path: leaf.shape for leaf in probe.single.output}
         pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
+        found: dict[int, dict[str, str]] = {}
         for path, shapes in shapes_of(call).items():
             whole = alone.get(path)
             if whole is None or len(whole) != len(shapes[0]) or call.rows < 2:
@@ -126,23 +130,40 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                     and sum(chunks) == call.rows
                     and len(chunks) > 1
                 ):
-                    pair = _pair_of_states(path, alone, dim, call.rows)
-                    turn = f".transpose({call.dim}, {dim})" if len(whole) > 1 else ".unsqueeze(0)"
-                    own = (
-                        returned(forward_place(evidence), path, _followed_by(turn))
-                        or returned(forward_place(evidence), pair, _each(turn))
-                        or _states_of_a_call(probe, evidence, dim, turn)
-                    )
-                    yield Found(
-                        pair,
-                        f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
-                        f"along dimension {call.dim}",
-                        forward_place(evidence),
-                        probe,
-                        before=f"return ...   # {result_at(path)}: {whole}",
-                        after=f"return ...   # {turn} of it, and back outside",
-                        repair=own and own._replace(after=f"{own.after}   # and back outside"),
-                    )
+                    found.setdefault(dim, {})[path] = pair_of_states(path, alone, dim, call.rows)
+        for dim, subjects in found.items():
+            yield _along_another(subjects, dim, probe, call, evidence)
+
+
+def _along_another(subjects: dict[str, str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Found:
+    """Tell of the parts of a result that have the batch on one dimension: each with what it belongs to."""
+    alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+    path, subject = next(iter(subjects.items()))
+    whole = alone[path] or ()
+    turn = f".transpose({call.dim}, {dim})" if len(whole) > 1 else ".unsqueeze(0)"
+    others = [name for name in dict.fromkeys(subjects.values()) if name != subject]
+    more = f"; so is {listed(others)}" if len(others) == 1 else f"; so are {listed(others)}" if others else ""
+    place = forward_place(evidence)
+    turned = turned_results(place, subjects.values(), alone, turn) if len(whole) > 1 else None
+    if turned is not None:
+        first, *rest = turned.changes
+        around = around_call(call, turned.names, then=turned.then)
+        own: Repair | None = Repair(first.place, first.before, first.after, (*rest, around))
+    else:
+        own = _states_of_a_call(probe, evidence, dim, turn) or returned(
+            place, path, lambda _, text: f"{in_brackets(text)}{turn}"
+        )
+        own = own and own._replace(after=f"{own.after}   # and back outside")
+    return Found(
+        subject,
+        f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
+        f"along dimension {call.dim}{more}",
+        place,
+        probe,
+        before=f"return ...   # {result_at(path)}: {whole}",
+        after=f"return ...   # {turn} of it, and back outside",
+        repair=own,
+    )
 
 
 _FLATTENING = (("view", "-1"), ("reshape", "-1"), ("flatten", "0"))
@@ -186,13 +207,6 @@ def _flattened_batch_first(forward: Place | None) -> Repair | None:
     return own._replace(after=f"{own.after}   # and what it is compared with likewise")
 
 
-def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim: int, rows: int) -> str:
-    """Name the tuple that a state is in, as an LSTM's, where all in it have the batch on that dimension."""
-    parent = path.rpartition("[")[0]
-    inside = [shape or () for name, shape in alone.items() if name.startswith(f"{parent}[")]
-    return parent if parent and all(is_batch(shape, dim, rows) for shape in inside) else path
-
-
 def _states_of_a_call(probe: Probe, evidence: Evidence, dim: int, turn: str) -> Repair | None:
     """Write `return self.rnn(x)` in two lines, the second with each state turned."""
     part = part_at(forward_place(evidence), "")
@@ -212,16 +226,6 @@ def _states_of_a_call(probe: Probe, evidence: Evidence, dim: int, turn: str) -> 
         written.append((one if place in inside else many) if turned else f"result{place}")
     own = part.own(", ".join(written))
     return own._replace(after=f"result = {part.text}\n{own.after}")
-
-
-def _each(call: str) -> Rewrite:
-    """Write a tuple with a method called on each of its parts."""
-    return lambda _, text: f"tuple(part{call} for part in {in_brackets(text)})"
-
-
-def _followed_by(call: str) -> Rewrite:
-    """Write an expression with a method called on it."""
-    return lambda _, text: in_brackets(text) + call
 
 
 @rule("DP410", "no-batch-dimension", "error", unless=("DP201", "DP205", "DP207", "DP208", "DP216"))

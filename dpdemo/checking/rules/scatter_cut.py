@@ -13,7 +13,7 @@ from dpdemo.checking.looking import (
     expanded,
     failures,
     forward_place,
-    is_hidden_state,
+    hidden_states,
     listed,
     may_be_of_sizes,
     must_stay_whole,
@@ -23,6 +23,7 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.handing import Given, handed_over, whole
+from dpdemo.checking.rewriting.states import state_repair
 
 
 @rule("DP201", "truncated-batch", "error")
@@ -42,12 +43,9 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
         rows = delivered_rows(call)
         if not call.replicas or rows >= call.rows or call.pictures or probe.comparison.is_along_another:
             continue
-        is_hidden = any("Expected hidden" in str(replica.raised) for replica in call.replicas)
-        names = [
-            leaf.path
-            for leaf in short_arguments(call)
-            if not (is_hidden and is_hidden_state(leaf, call)) and leaf.path not in must_stay_whole(evidence)
-        ]
+        states = _refused_states(call, evidence)
+        short = [leaf.path for leaf in short_arguments(call)]
+        names = [path for path in short if path not in {*states, *must_stay_whole(evidence)}]
         if not names:
             continue
         leaves = {leaf.path: leaf for leaf in call.tensor_arguments}
@@ -63,11 +61,21 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
         )
 
 
+def _refused_states(call: Call, evidence: Evidence) -> set[str]:
+    """Name the hidden states, where something raises that got a part of them: that is DP212."""
+    raises = call.raised is not None or any(replica.raised is not None for replica in call.replicas)
+    return hidden_states(evidence) if raises else set()
+
+
 def _whole_repair(
     leaves: list[Leaf], call: Call, probe: Probe, evidence: Evidence, *, is_graph: bool = False
 ) -> Repair:
     """Write the call, and one in which tensors are not cut: expanded, and taken back where need be."""
     note = f"   # {leaves[0].path}: {leaves[0].shape}"
+    if (names := {leaf.path for leaf in leaves}) <= hidden_states(evidence):
+        own = state_repair(sorted(names), call, forward_place(evidence), evidence)
+        if own is not None:
+            return own
     is_row = all(leaf.size(call.dim) == 1 for leaf in leaves)
     if is_row and not {leaf.path for leaf in leaves} & _lone_rows(evidence):
         wide = [expanded(leaf, call, is_column=leaf.path in probe.comparison.columns) for leaf in leaves]
@@ -129,7 +137,7 @@ def starved_default(evidence: Evidence) -> Iterator[Found]:
     Why: scatter_kwargs pads the shorter of the positional and the keyword chunks with empty ones.
     Before: def forward(self, x=None, scale=1.0): ...   # model(x, scale=2.0)
     After: model(x=x, scale=2.0)                        # all by keyword, or all by position
-    Seen by: a replica received fewer arguments than replica 0, and ran.
+    Seen by: a replica received fewer arguments than replica 0, and ran. A warning as for DP203.
     References: pytorch/pytorch#52260
     """
     for probe, call in evidence.calls:
@@ -142,15 +150,21 @@ def starved_default(evidence: Evidence) -> Iterator[Found]:
                     f"{_chunks_for(call, path)} chunks of it for {len(call.replicas)} replicas",
                     forward_place(evidence),
                     probe,
-                    None,
-                    *_keyword_repair(call),
+                    None if probe.is_real else "warning",
+                    repair=_keyword_repair(path, call, probe, evidence),
                 )
                 break
 
 
-def _keyword_repair(call: Call) -> tuple[str, str]:
-    """Write the call, and the same with all arguments by keyword: then there is one list of chunks."""
-    return call_of(call), call_by_keyword(call)
+def _keyword_repair(path: str, call: Call, probe: Probe, evidence: Evidence) -> Repair:
+    """Write the call, and the same with all arguments by keyword: then there is one list of chunks.
+
+    An argument that is shorter than the batch goes to every sample, as for DP204.
+    """
+    leaf = next((one for one in short_arguments(call) if one.path == path), None)
+    if leaf is not None:
+        return _whole_repair([leaf], call, probe, evidence)
+    return Repair(None, call_of(call), call_by_keyword(call))
 
 
 def _chunks_for(call: Call, path: str) -> int:
@@ -167,7 +181,8 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
         scatter_kwargs pads the shorter side with nothing.
     Before: model(x, scale=2.0)
     After: model(x, 2.0)   # or model(x=x, scale=2.0), or drop_last=True
-    Seen by: a replica with fewer arguments than replica 0 raised TypeError.
+    Seen by: a replica with fewer arguments than replica 0 raised TypeError. A warning where no batch of the
+        epoch is known to have such a size.
     References: pytorch/pytorch#52260, pytorch/pytorch#31460, pytorch/pytorch#16432
     """
     for probe, call in evidence.calls:
@@ -183,8 +198,8 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                     f"replica {index} is called without `{path}`: {error.message}",
                     forward_place(evidence),
                     probe,
-                    None,
-                    *_keyword_repair(call),
+                    None if probe.is_real else "warning",
+                    repair=_keyword_repair(path, call, probe, evidence),
                 )
                 break
 
@@ -209,6 +224,8 @@ def chunk_counts(evidence: Evidence) -> Iterator[Found]:
             key=lambda leaf: chunks_of(leaf.size(call.dim) or 1, call.num_gpus),
             default=None,
         )
+        if fewest is not None and fewest.path in hidden_states(evidence):
+            continue  # that is DP212
         name = fewest.path if fewest else "the keyword arguments"
         count = chunks_of((fewest.size(call.dim) if fewest else None) or 1, call.num_gpus)
         yield Found(
@@ -244,7 +261,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
         if names and (probe.comparison.blamed or probe.comparison.needed_whole):
             yield _cut_constants(names, probe, call, evidence)
         relating = _relating_rows(call) if probe.is_real and not names else []
-        for leaf, what in () if names else relating or _of_other_sizes(probe, call):
+        for leaf, what in () if names else relating or _of_other_sizes(probe, call, evidence):
             ending = f" ({call.raised})" if call.raised else ""
             yield Found(
                 leaf.path,
@@ -268,9 +285,9 @@ def _relating_rows(call: Call) -> list[tuple[Leaf, str]]:
     ]
 
 
-def _of_other_sizes(probe: Probe, call: Call) -> Iterator[tuple[Leaf, str]]:
+def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[Leaf, str]]:
     """List the tensors that have another number of rows than the batch, where that does harm."""
-    is_hidden = any("Expected hidden" in str(replica.raised) for replica in call.replicas)
+    states = _refused_states(call, evidence)
     graph = next((leaf for leaf in call.tensor_arguments if _is_graph(leaf)), None)
     if any("PackedSequence(" in text for _, text in call.argument_structures):
         return  # that is DP214
@@ -284,7 +301,7 @@ def _of_other_sizes(probe: Probe, call: Call) -> Iterator[tuple[Leaf, str]]:
         size = leaf.size(call.dim)
         if size is None or size == call.rows or not _is_harmful(call, probe.comparison.values_equal):
             continue
-        if is_hidden and is_hidden_state(leaf, call):
+        if leaf.path in states:
             continue  # that is DP212
         if call.replicas and leaf in short_arguments(call) and delivered_rows(call) < call.rows:
             continue  # that is DP201

@@ -100,18 +100,38 @@ def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tup
     rows = call.rows or probe.batch_size
     if rows < 2:
         return
+    fixed = _of_one_length(evidence)
     for leaf in call.arguments:
-        if not reaches_all(leaf.path, call):
+        if not reaches_all(leaf.path, call) or leaf.path in fixed:
             continue
-        if not leaf.is_tensor and leaf.length == rows and leaf.type not in ("str", "bytes"):
+        if leaf.is_tensor or leaf.tensors_inside:
+            continue  # an object with tensors is DP208
+        if leaf.length == rows and leaf.type not in ("str", "bytes"):
             yield leaf.path, f"{leaf.type} of {rows}", _array_repair(leaf, call, evidence)
     for path, leaves in _lists(call).items():
         is_of_tensors = any(leaf.is_tensor for part in leaves.values() for leaf in part)
+        if path in fixed:
+            continue
         if len(leaves) == rows and not is_of_tensors and reaches_all(f"{path}[{rows - 1}]", call):
             first = next(iter(leaves.values()))
             step = first[0].path[len(path) :].partition("]")[2]
             what = first[0].type if not step else "dict" if step.startswith("['") else "lists"
             yield path, f"a list of {rows} {what}", _list_repair(path, leaves, call, evidence)
+
+
+def _of_one_length(evidence: Evidence) -> set[str]:
+    """Name what is as long with another batch: where a batch is as long too, that is chance."""
+    lengths: dict[str, set[tuple[int, int]]] = {}
+    for probe, call in evidence.calls:
+        rows = call.rows or probe.batch_size
+        known = [(leaf.path, leaf.length) for leaf in call.arguments if leaf.length is not None]
+        for path, length in [*known, *((path, len(one)) for path, one in _lists(call).items())]:
+            lengths.setdefault(path, set()).add((rows, length))
+    return {
+        path
+        for path, seen in lengths.items()
+        if len({rows for rows, _ in seen}) > 1 and len({length for _, length in seen}) == 1
+    }
 
 
 def _array_repair(leaf: Leaf, call: Call, evidence: Evidence) -> Repair:

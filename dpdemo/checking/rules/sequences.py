@@ -11,19 +11,18 @@ from dpdemo.checking.looking import (
     failures,
     forward_place,
     gather_failures,
+    hidden_states,
     is_hidden_state,
     listed,
     top_name,
 )
-from dpdemo.checking.methods import functions_like
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.handing import Given, handed_over, own_forward, torch_in
-from dpdemo.checking.source import FUNCTIONS, Function, function_at, tree_of
+from dpdemo.checking.rewriting.states import state_repair
+from dpdemo.checking.source import FUNCTIONS, Function, tree_of
 from dpdemo.reports.check import Place
 
-_MAKERS = ("zeros", "randn", "new_zeros", "ones", "rand", "empty")
-_STATE_DIMS = 3
 _STATE_REFUSED = r"Expected hidden(\[\d\])? size|For batched .* hx should"
 
 
@@ -37,86 +36,24 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
     Before: model(x, h0)                                      # h0: (layers, B, H)
     After: model(x, h0.transpose(0, 1))                       # and back in forward, or make it there from
         x.size(0)
-    Seen by: this exception; the argument with the batch on dimension 1 is named.
+    Seen by: this exception, or another of a replica that got a part of such an argument, which is named.
     References: pytorch/pytorch#7890, pytorch/pytorch#15260
     """
+    states = hidden_states(evidence)
     for probe, error in failures(evidence):
-        if not re.search(_STATE_REFUSED, error.message):
+        is_refused = re.search(_STATE_REFUSED, error.message)
+        if not is_refused and (not states or error.stage == "gather" or "same device" in error.message):
             continue
-        names = (
-            [leaf.path for leaf in probe.call.tensor_arguments if is_hidden_state(leaf, probe.call)]
-            if probe.call
-            else []
-        )
+        given = probe.call.tensor_arguments if probe.call else ()
+        names = [leaf.path for leaf in given if probe.call and is_hidden_state(leaf, probe.call)]
         what = (
             f"{listed(names)} {_has(names)} the batch on dimension 1"
             if names
             else "the state is made for the whole batch"
         )
-        repair = _state_repair(names, probe.call, error.place, evidence)
+        repair = state_repair(names, probe.call, error.place, evidence)
         subject = ",".join(names) or "hidden"
         yield Found(subject, f"{what}: {error.message}", error.place, probe, repair=repair)
-
-
-def _own_state(place: Place | None, given: str) -> Repair | None:
-    """Write forward's line that makes a state, and one that makes it for as many rows as there are."""
-    function = function_at(place)
-    for statement in function.statements() if function else ():
-        for node in ast.walk(statement):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            if node.func.attr in _MAKERS and len(node.args) >= _STATE_DIMS:
-                assert function is not None  # noqa: S101 - it has statements
-                own = function.own(statement, (node.args[1], f"{given}.size(0)"))
-                return own if own.before != own.after else None
-    return _state_of_a_method(function, given) if function else None
-
-
-def _state_of_a_method(function: Function, given: str) -> Repair | None:
-    """Write forward's call of a method that makes a state, with as much of the state as there are rows."""
-    makers = {
-        one.node.name: one
-        for one in functions_like(function)
-        if one.node is not function.node and re.search(rf"\b({'|'.join(_MAKERS)})\(", one.text(one.node))
-    }
-    for statement in function.statements():
-        for node in ast.walk(statement):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            maker = makers.get(node.func.attr)
-            if maker is None or ast.unparse(node.func.value) != function.node.args.args[0].arg:
-                continue
-            ends = [one.value for one in maker.statements() if isinstance(one, ast.Return)]
-            cut = f"[:, :{given}.size(0)].contiguous()"
-            text = function.text(node)
-            many = f"tuple(part{cut} for part in {text})"
-            return function.own(
-                statement, (node, many if any(isinstance(one, ast.Tuple) for one in ends) else text + cut)
-            )
-    return None
-
-
-def _state_repair(
-    names: list[str], call: Call | None, place: Place | None, evidence: Evidence
-) -> Repair | None:
-    if call is None:
-        return None
-    if not names:
-        given = call.argument_structures[0][0]
-        own = _own_state(place, given)
-        example = f"torch.zeros(layers, {given}.size(0), hidden)"
-        return own or Repair(None, "torch.zeros(layers, rows, hidden)", example)
-    turned = [Given(name, "{}.transpose(0, 1)", _BACK) for name in names if top_name(name) == name]
-    if not turned:  # a tuple of them, such as an LSTM's
-        turned = [Given(top_name(names[0]), *(f"tuple({one} for part in {{}})" for one in _OF_PARTS))]
-    written = call_of(call, **{one.path: one.there.replace("{}", one.path) for one in turned})
-    return handed_over(turned, call, evidence) or Repair(
-        None, call_of(call), f"{written}   # and back in forward: .transpose(0, 1).contiguous()"
-    )
-
-
-_BACK = "{}.transpose(0, 1).contiguous()"
-_OF_PARTS = ("part.transpose(0, 1)", "part.transpose(0, 1).contiguous()")
 
 
 @rule("DP214", "packed-sequence", "error")

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Event, Evidence, Raised
 from dpdemo.checking.looking import failures, forward_place, listed
-from dpdemo.checking.methods import functions_like, method_at, method_of
+from dpdemo.checking.methods import method_at
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.wrapped import by_module, called_through
 from dpdemo.checking.source import attribute_of, function_at, tree_of
 from dpdemo.reports.check import Change, Place
 
@@ -39,10 +40,10 @@ def wrapper_attribute(evidence: Evidence) -> Iterator[Found]:
         missing = re.search(r"'DataParallel' object has no attribute '(\w+)'", error.message)
         if missing:
             name = missing[1]
-            code = error.place.code if error.place else ""
-            after = re.sub(rf"(?<!\.module)\.{name}\b", f".module.{name}", code, count=1)
             what = f"`{name}` is looked up on DataParallel, and is `.module.{name}`"
-            yield Found(name, what, error.place, None, None, *((code, after) if after != code else ("", "")))
+            wrappers = (called_through(path, evidence) for path in evidence.scan.wrappers)
+            own = next((one for one in wrappers if one is not None), None)
+            yield Found(name, what, error.place, repair=own or by_module(error.place, name))
 
 
 @rule("DP102", "state-dict-prefix", "error")
@@ -177,56 +178,8 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
             name,
             f"`{name}` is a DataParallel that is never called: the model in it runs on one GPU",
             place=forward_place(evidence),
-            repair=_called(name, evidence),
+            repair=called_through(name, evidence),
         )
-
-
-def _called(path: str, evidence: Evidence) -> Repair | None:
-    """Write the line that calls what is in a wrapper, or a method of it, and one that calls the wrapper."""
-    home = function_at(forward_place(evidence))
-    for function in [home, *functions_like(home)] if home else ():
-        for statement in function.statements():
-            for node in ast.walk(statement) if isinstance(statement, (ast.Assign, ast.Return)) else ():
-                text = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-                found = re.fullmatch(rf"(.*\.{re.escape(path)})\.module(?:\.(\w+))?", text)
-                if found is None or not isinstance(node, ast.Call):
-                    continue
-                mode = found[2] if found[2] not in (None, "forward") else ""
-                names = _names_of(path, function.file, evidence) if mode else []
-                keys = [f"{name}=" for name in names] + [""] * max(0, len(node.args) - len(names))
-                given = [f"{key}{function.text(one)}" for key, one in zip(keys, node.args, strict=False)]
-                given += [function.text(one) for one in node.keywords]
-                given += [f'mode="{mode}"'] if mode else []  # beside positions it would be DP203
-                own = function.own(statement, (node, f"{found[1]}({', '.join(given)})"))
-                changes, told = _in_mode(mode, path, function.file, evidence) if mode else ((), "")
-                return own._replace(after=f"{own.after}{told}", also=changes)
-    return None
-
-
-def _names_of(path: str, file: str, evidence: Evidence) -> list[str]:
-    """Name the arguments of what is wrapped."""
-    owner = dict(evidence.scan.module_types).get(f"{path}.module", "")
-    forward = method_of(owner, "forward", file)
-    return [one.arg for one in forward.node.args.args[1:]] if forward else []
-
-
-def _in_mode(mode: str, path: str, file: str, evidence: Evidence) -> tuple[tuple[Change, ...], str]:
-    """Write the forward of what is wrapped, which goes to another method; or else tell so in a comment."""
-    told = f"   # where forward(..., mode) goes to {mode}"
-    owner = dict(evidence.scan.module_types).get(f"{path}.module", "")
-    forward, method = method_of(owner, "forward", file), method_of(owner, mode, file)
-    if forward is None or method is None or method.node.args.vararg or method.node.args.kwarg:
-        return (), told
-    if "mode" in forward.arguments():
-        return (), "" if re.search(rf"[\"']{mode}[\"']", forward.text(forward.node)) else told
-    names = [one.arg for one in method.node.args.args[1:]]
-    if not set(names) <= forward.arguments():
-        return (), told
-    edits = Edits(file)
-    edits.parameter(forward, 'mode=""')
-    me = forward.node.args.args[0].arg
-    edits.first_in(forward, f'if mode == "{mode}":\n    return {me}.{mode}({", ".join(names)})')
-    return edits.changes(), ""
 
 
 @rule("DP106", "nested", "error")
