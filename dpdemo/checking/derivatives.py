@@ -37,8 +37,8 @@ def asked_for(place: Place | None) -> Repair | None:
     options = "".join(f", {function.text(one)}" for one in goes.keywords)
     target = "(gradient,)" if len(owners) == 1 else "gradients"
     loss = function.text(goes.func.value)
-    lines = []
-    for index in range(first, max(index for index, _ in reads) + 1):
+    lines, last = [], max(index for index, _ in reads)
+    for index in range(first, last + 1):
         if index == at:
             lines.append(f"{target} = torch.autograd.grad({loss}, [{', '.join(owners)}]{options})")
         elif not _calls(body[index], "zero_grad"):
@@ -46,10 +46,10 @@ def asked_for(place: Place | None) -> Repair | None:
                 (one, names[owners.index(function.text(one.value))]) for one in _gradients_in(body[index])
             ]
             lines.append(function.own(body[index], *parts).after)
-    own = function.rewritten(body[first], body[max(index for index, _ in reads)], "\n".join(lines))
+    own = function.rewritten(body[first], body[last], "\n".join(lines))
     edits = Edits(function.file)
     for one in function.statements():
-        if _calls(one, "zero_grad") and one not in body[first:]:
+        if _calls(one, "zero_grad") and one not in body[first : last + 1]:
             edits.replace(one, "pass   # no gradients are kept that could be set to zero")
     return own._replace(also=edits.changes())
 

@@ -64,6 +64,7 @@ PATTERNS = (
     Pattern("DP313", r"Output \d+ of Broadcast(Backward)? is a view .*inplace"),
     Pattern("DP314", r"'Tensor' object has no attribute"),
     Pattern("DP316", r"Expected more than 1 (value per channel|spatial element) when training"),
+    Pattern("DP602", r"thread\._local' object has no attribute"),
     Pattern("DP304", r"object has no attribute '(weight|bias)'"),
     Pattern("DP391", r"same device.*\bcpu\b", line=_MADE_HERE),
     Pattern("DP304", r"same device", line=r"self\.\w*(layers?|blocks?|modules?|heads?)\w*\b"),

@@ -144,7 +144,9 @@ def _gather_evidence(
             f"expected a batch of 1 or more, got {batches.size} rows - at the first of `inputs`",
             hint=f"dimension {dim} of the first tensor is the batch",
         )
-    found = scan(built.model, None)
+    gpus = _gpus_of(built.model)
+    is_spread = wrapper is None and len(gpus) > 1
+    found = scan(built.model, min(gpus, key=str) if is_spread else None)
     evidence = Evidence(
         request.gpus, found, (), tuple(built.events),
         parameter_bytes=sum(p.numel() * p.element_size() for p in built.model.parameters() if not
@@ -152,7 +154,7 @@ def _gather_evidence(
         assumed=(*assumed, *_wrapped_within(found.wrappers)),
     )  # fmt: skip
     planned = plan(batches.size, len(device_ids), request.data_size, drop_last=request.drop_last)
-    if found.can_be_copied:
+    if found.can_be_copied and not is_spread:  # it is on several GPUs by itself, and runs on no one
         source = ModelSource(built.model, built.rebuild)
         runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)
         prober = Prober(runner, batches, handle)
@@ -160,6 +162,18 @@ def _gather_evidence(
             probes = tuple(probe_all(prober, planned, found.model, evidence, request.say))
         evidence = replace(evidence, probes=tuple(_agreeing(probes)))
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
+
+
+def _gpus_of(model: nn.Module) -> set[torch.device]:
+    """List the GPUs that parts of a model are on, but for those that are wrapped."""
+    wrapped = {
+        id(tensor)
+        for one in model.modules()
+        if isinstance(one, nn.DataParallel)
+        for tensor in (*one.parameters(), *one.buffers())
+    }
+    tensors = (one for one in (*model.parameters(), *model.buffers()) if id(one) not in wrapped)
+    return {one.device for one in tensors if one.device.type == "cuda"}
 
 
 def _wrapped_within(wrappers: Sequence[str]) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Judge:
                 single.error,
                 single.used_random,
                 single.warned,
-                single.writes_parameters,
+                single.writes_parameters or self._writes_other_numbers(),
             ),
             calls=tuple(draft.freeze() for draft in self.drafts),
             raised=error,
@@ -87,6 +87,25 @@ class Judge:
             draft.gathered = (nn.parallel.gather(outputs, draft.wrapper.output_device, draft.wrapper.dim),)
         except Exception as error:  # noqa: BLE001 - whatever gather says
             self.rehearsal = raised("gather", error)
+
+    def _writes_other_numbers(self) -> bool:
+        """Whether forward writes to parameters that it asks for, once no two of them are the same.
+
+        A target network begins as a copy: what a moving average writes to it are the numbers that it has.
+        """
+        asks = any(event.kind == "named_parameters" for draft in self.drafts for event in draft.watch.events)
+        if not asks or self.single.error is not None:
+            return False
+        model = self.runner.single_model(self.planned.mode)
+        with torch.no_grad():
+            for index, parameter in enumerate(model.parameters()):
+                parameter.add_(0.01 * (index + 1))
+        ran = self.runner.run(model, (self.single.untouched[0], self.single.untouched[1]))
+        return ran.writes_parameters or any(
+            held.kind == "parameter" and not state.same(held.value, ran.after[path].value, of_one_model=False)
+            for path, held in ran.before.items()
+            if path in ran.after
+        )
 
     def _state_changes(self) -> tuple[StateChange, ...]:
         single, parallel = self.single, self.parallel

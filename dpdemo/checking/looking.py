@@ -79,21 +79,26 @@ def device_at(place: Place | None, evidence: Evidence) -> str:
     if function is None or given in function.arguments():
         return f"{given}.device"
     if not class_at(place):
-        return f"{_tensor_of(function, given)}.device"
+        return f"{_tensor_of(function, 0, given)}.device"
     if not known:
-        return f"{(*[one.arg for one in function.node.args.args[1:]], given)[0]}.device"
+        return f"{_tensor_of(function, 1, given)}.device"
     return f"{attribute_of(known[0])}.device"
 
 
-def _tensor_of(function: Function, given: str) -> str:
-    """Name the argument of a plain function that it asks for a device or a shape; else the first."""
-    names = [one.arg for one in function.node.args.args]
+def _tensor_of(function: Function, first: int, given: str) -> str:
+    """Write what is a tensor among a function's arguments.
+
+    One that it asks for a device or a shape, or else the first; of a list its first.
+    """
+    names = [one.arg for one in function.node.args.args[first:]]
     code, every = ast.unparse(function.node), "|".join(map(re.escape, names))
-    for asked in ("device", "shape|size|dtype"):
+    for asked in ("device", "shape|size|dtype|dim|new_zeros|to"):
         found = re.findall(rf"\b({every})\.(?:{asked})\b", code)
         if names and found:
             return str(found[0])
-    return (*names, given)[0]
+    name = (*names, given)[0]
+    is_list = re.search(rf"\b(enumerate\({name}\)|in {name}\b|len\({name}\))|\b{name}\[\w+\]", code)
+    return f"{name}[0]" if is_list else name
 
 
 def short_arguments(call: Call) -> list[Leaf]:

@@ -1,6 +1,8 @@
 """Pitfalls as programs have them: in a helper, in a module without parameters, in an object."""
 
 import copy
+import functools
+import threading
 
 import torch
 from casetable import Net, trigger, twin, x
@@ -861,3 +863,207 @@ def factors_in_a_list_are_as_many_as_the_rows_of_a_short_batch():
             return self.fc(x) * (scales[0] + scales[1] + scales[2]) if flag else self.fc(x)
 
     return Model(), lambda rows: ((torch.randn(rows, 4), [0.5, 1.0, 2.0]), {"flag": True})
+
+
+@trigger("DP405", "replica 0 returns Tensor(2d), replica 2 Tensor(1d)")
+def all_dimensions_of_one_are_squeezed():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 6, 3), nn.Linear(6, 2)
+
+        def forward(self, images):
+            pooled = functional.adaptive_avg_pool2d(self.conv(images), 1).squeeze()
+            return self.fc(pooled)
+
+    return Model(), lambda rows: (torch.rand(rows, 3, 8, 8),)
+
+
+@trigger("DP103", "`last.weight` and `last.bias` on cuda:1", also=["DP303", "DP391"])
+def two_halves_are_on_two_gpus():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 8).to("cuda:0"), nn.Linear(8, 2).to("cuda:1")
+
+        def forward(self, x):
+            return self.last(self.first(x.to("cuda:0")).to("cuda:1"))
+
+    return Model(), x()
+
+
+@trigger("DP301", "`mask` goes from absent to", "where `share` reads it", also=["DP301"])
+def a_mask_is_kept_and_read_on_in_forward():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            self.mask = torch.sigmoid(y)
+            self.hard = (self.mask > 0.5).float()
+            return y * self.hard
+
+        def share(self):
+            return self.mask.mean()
+
+    return Model(), x()
+
+
+@trigger("DP214", "pads each chunk to its own longest", also=["DP315", "DP501"])
+def a_name_is_packed_and_unpacked():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.fc = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 5)
+
+        def forward(self, x, lengths):
+            x = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            x, _ = self.rnn(x)
+            x, _ = pad_packed_sequence(x, batch_first=True)
+            return self.fc(x)
+
+    return Model(), lambda rows: (torch.randn(rows, 20, 6), 20 - torch.arange(rows) % 16)
+
+
+@trigger("DP309", "`schedule` is written by all replicas at once", also=["DP301"])
+def a_schedule_counts_its_steps():
+    class Schedule:
+        def __init__(self):
+            self.steps = 0
+
+        def next(self):
+            self.steps += 1
+            return self.steps / 10
+
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.schedule = Schedule()
+
+        def forward(self, x):
+            y = self.fc(x)
+            penalty = y.square().sum(1)
+            return y.sum(1) + self.schedule.next() * penalty
+
+    return Model(), x()
+
+
+@trigger("DP305", "the buffers `memory.state` and `memory.seen` end otherwise")
+def a_memory_is_written_by_a_method_of_its_own():
+    class Memory(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("state", torch.zeros(64, 3))
+            self.register_buffer("seen", torch.zeros(64))
+
+        def set(self, rows, values):
+            self.state[rows] = values.detach()
+            self.seen[rows] = 1.0
+
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.memory = Memory()
+
+        def forward(self, x, rows):
+            y = self.fc(x) + self.memory.state[rows]
+            self.memory.set(rows, y)
+            return y.sum(1)
+
+    return Model(), lambda rows: (torch.randn(rows, 4), torch.arange(rows))
+
+
+@trigger("DP308", "what forward writes to them on one GPU, it writes to none here")
+def a_target_begins_as_a_copy():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.target = copy.deepcopy(self.fc).requires_grad_(False)
+
+        def follow(self):
+            for own, target in zip(self.fc.parameters(), self.target.parameters(), strict=True):
+                target.data = 0.9 * target.data + 0.1 * own.data
+
+        def forward(self, x):
+            self.follow()
+            with torch.no_grad():
+                wanted = self.target(x)
+            return (self.fc(x) - wanted).square().sum(1)
+
+    return Model(), x()
+
+
+@trigger("DP310", "the hook `keep` on `fc` runs 4 times")
+def a_hook_keeps_an_output_on_the_model():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.kept = None
+            self.fc.register_forward_hook(self.keep)
+
+        def keep(self, module, args, output):
+            self.kept = output
+
+        def forward(self, x):
+            self.fc(x)
+            y = self.kept.relu()
+            self.kept = None
+            return y
+
+    return Model(), x()
+
+
+POLICIES = threading.local()
+POLICIES.factor = 2.0
+
+
+@trigger("DP602", "a `threading.local()` has nothing of the caller's in replica 0")
+def a_setting_is_kept_for_each_thread():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) * POLICIES.factor
+
+    return Model(), x()
+
+
+@functools.lru_cache
+def basis(size):
+    return torch.eye(size, device="cuda" if torch.cuda.is_available() else "cpu")
+
+
+@trigger("DP391", "Expected all tensors to be on the same device")
+def a_table_is_kept_by_the_function_that_makes_it():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x @ basis(4))
+
+    basis.cache_clear()
+    return Model(), x()
+
+
+@trigger("DP314", "(attribute gain) is a plain tensor in replicas")
+def two_parameters_have_an_attribute():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.ones(3, 4)), nn.Parameter(torch.zeros(3))
+            self.weight.gain = 0.5
+            self.bias.gain = 0.1
+
+        def forward(self, x):
+            return functional.linear(x, self.weight * self.weight.gain, self.bias * self.bias.gain)
+
+    return Model(), x()
+
+
+@trigger("DP301", "goes from absent to Linear on one GPU")
+def an_adapter_is_made_at_the_first_call():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.adapters = nn.ModuleDict()
+
+        def forward(self, x):
+            if "new" not in self.adapters:
+                self.adapters["new"] = nn.Linear(4, 4).to(x.device)
+            return self.fc(self.adapters["new"](x))
+
+    return Model(), x()

@@ -9,6 +9,8 @@ from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import STATISTICS, call_of, forward_place
 from dpdemo.checking.methods import functions_like, methods_in
 from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.averages import layers_written
+from dpdemo.checking.rewriting.bycalls import call_outside
 from dpdemo.checking.rewriting.carrying import carried
 from dpdemo.checking.rewriting.forwards import (
     Forward,
@@ -43,12 +45,11 @@ def change_outside(
         return _about_layers(forward, _writing_numbers(forward), is_guarded=False)
     own = carried(change, evidence, call) if change.kind == "attribute" else None
     home = home_of(change, evidence, others) if own is None else None
-    if home is None or call is None:
-        return own
-    same = [one for one in others if one is not change and one.owner == change.owner]
-    return (_moved(home, [change, *same], evidence, call) if same else None) or _moved(
-        home, [change], evidence, call
-    )
+    if own is None and home is not None and call is not None:
+        same = [one for one in others if one is not change and one.owner == change.owner]
+        own = _moved(home, [change, *same], evidence, call) if same else None
+        own = own or _moved(home, [change], evidence, call)
+    return own or call_outside(change, evidence, call)
 
 
 def number_outside(
@@ -85,11 +86,12 @@ def mode_outside(change: StateChange, evidence: Evidence, call: Call | None) -> 
     return taken_out(whole, found, set(), [""], names_of(whole), is_first=True)
 
 
-def made_before(change: StateChange, call: Call) -> Repair | None:
+def made_before(change: StateChange, evidence: Evidence, call: Call) -> Repair | None:
     """Write the line that wraps a model whose forward makes a part of it, with a plain call before it."""
     wraps = "model = nn.DataParallel(model)"
     once = f"{call_of(call)}   # once, plainly: then the model has `{change.path}`"
-    return Repair(change.place, wraps, f"{once}\n{wraps}") if change.place else None
+    place = change.place or forward_place(evidence)
+    return Repair(place, wraps, f"{once}\n{wraps}") if place else None
 
 
 def line_outside(place: Place | None, evidence: Evidence, call: Call | None) -> Repair | None:
@@ -102,8 +104,8 @@ def line_outside(place: Place | None, evidence: Evidence, call: Call | None) -> 
 
 
 def _about_layers(forward: Forward, found: Sequence[ast.stmt], *, is_guarded: bool) -> Repair | None:
-    """Write forward without statements that change parameters, which any layer may read."""
-    layers = {attribute_of(name, forward.me) for name in forward.layers}
+    """Write forward without statements that change parameters, which their layers read."""
+    layers = layers_written(forward, found)
     own = taken_out(forward, found, layers, [""], names_of(forward), is_guarded=is_guarded)
     return own or after_call(forward, found, layers, is_guarded=is_guarded)
 

@@ -17,6 +17,8 @@ from dpdemo.reports.check import Change, Place
 def carried(change: StateChange, evidence: Evidence, call: Call | None) -> Repair | None:
     """Write a forward that takes the state of its last call as an argument, and returns the new one.
 
+    Where forward writes it before it reads it, there is nothing to take.
+
     Returns:
         None where it has no row for each sample, or others than forward have to do with it.
 
@@ -28,9 +30,10 @@ def carried(change: StateChange, evidence: Evidence, call: Call | None) -> Repai
         return None
     if change.before not in ("None", "absent") or name in forward.names() or not _is_forwards(forward, name):
         return None
-    head = _with_argument(forward.function, name)
+    is_made_anew = _is_written_first(forward, name)
+    head = None if is_made_anew else _with_argument(forward.function, name)
     own = _in_a_local(forward, name)
-    if head is None or own is None:
+    if own is None or (head is None and not is_made_anew):
         return None
     end = forward.body[-1]
     assert isinstance(end, ast.Return)  # noqa: S101 - so forward_of reads it
@@ -40,10 +43,22 @@ def carried(change: StateChange, evidence: Evidence, call: Call | None) -> Repai
     state = attribute_of(name, "model.module")
     is_full = len(forward.call.argument_structures) == len(forward.function.node.args.args) - 1
     taken = text if is_full else call_by_keyword(forward.call)  # in one list: it is cut as the batch is
-    taken = f"{taken[:-1]}, {state if is_full else f'{name}={state}'})"
+    taken = text if is_made_anew else f"{taken[:-1]}, {state if is_full else f'{name}={state}'})"
     inner = f"({names})" if forward.text(end.value).startswith("(") and "," in names else names
     call_line = Change(None, f"{names} = {text}", f"{inner}, {state} = {taken}")
-    return own._replace(also=(head, call_line))
+    return own._replace(also=(*([head] if head else []), call_line))
+
+
+def _is_written_first(forward: Forward, name: str) -> bool:
+    """Whether the first line of forward that has to do with it gives it a value of other things."""
+    attribute = attribute_of(name, forward.me)
+    first = next(one for one in forward.body if _mentions(one, attribute))
+    targets = [ast.unparse(one) for one in first.targets] if isinstance(first, ast.Assign) else []
+    return attribute in targets and isinstance(first, ast.Assign) and not _mentions(first.value, attribute)
+
+
+def _mentions(node: ast.AST, attribute: str) -> bool:
+    return any(isinstance(one, ast.Attribute) and ast.unparse(one) == attribute for one in ast.walk(node))
 
 
 def _is_forwards(forward: Forward, name: str) -> bool:
@@ -78,7 +93,7 @@ def _in_a_local(forward: Forward, name: str) -> Repair | None:
     """Write forward from the first line on that has to do with it, with a name in place of the attribute."""
     body, end = forward.body, forward.body[-1]
     attribute = attribute_of(name, forward.me)
-    first = next(one for one in body if any(ast.unparse(part) == attribute for part in ast.walk(one)))
+    first = next(one for one in body if _mentions(one, attribute))
     if end not in forward.function.node.body or not isinstance(end, ast.Return) or end.value is None:
         return None
     texts = []

@@ -53,13 +53,17 @@ def kept_by_gpu(
 
 
 def keys_read_in_vain(evidence: Evidence) -> set[Place]:
-    """List the lines that read what a hook keeps, and that failed in a replica: it has none of it."""
-    raised = {error.place for _, error in failures(evidence) if error.place is not None}
+    """List the lines through which a replica failed over what a hook keeps: it has none of it."""
     changed = (
         one.place for held in evidence.scan.of_kind("hook") for one in kept_by_gpu(held.place, evidence)
     )
     lines = {(place.file, place.line) for place in changed if place is not None}
-    return {place for place in raised if (place.file, place.line) in lines}
+    return {
+        one
+        for _, error in failures(evidence)
+        if any((place.file, place.line) in lines for place in error.places)
+        for one in error.places
+    }
 
 
 def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
@@ -112,12 +116,15 @@ def _attribute_by_gpu(
         at = device_at(Place(method.file, method.node.lineno), evidence)
         for statement in method.statements():
             if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == ast.unparse(target):
-                if method.node.name != "__init__":
-                    if method.node is not hook.node:
-                        return ()
+                if method.node is hook.node:
                     continue
-                edits.replace(statement.value, "{}")
-                made += 1
+                if method.node.name == "__init__":
+                    edits.replace(statement.value, "{}")
+                    made += 1
+                elif isinstance(statement.value, ast.Constant):
+                    edits.replace(statement, f"{ast.unparse(target)}.pop({at}, None)")
+                else:
+                    return ()
         for one in ast.walk(method.node):
             is_read = isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load)
             if is_read and method.node is not hook.node and ast.unparse(one) == ast.unparse(target):

@@ -70,6 +70,7 @@ def _defaults(function: Function) -> list[str]:
 
 def _of_the_file(statement: ast.stmt, function: Function) -> Iterator[ast.expr]:
     """List what a statement reads of the file around the function, and does not call."""
+    yield from _cached_calls(statement, function)
     known = _known_to(function)
     parents = {id(part): one for one in ast.walk(statement) for part in ast.iter_child_nodes(one)}
     for name in _loads(statement):
@@ -96,6 +97,18 @@ def _of_the_file(statement: ast.stmt, function: Function) -> Iterator[ast.expr]:
             )
             if not is_moved and not _is_filled(node, function):
                 yield node
+
+
+def _cached_calls(statement: ast.stmt, function: Function) -> Iterator[ast.expr]:
+    """List the calls of functions that keep what they gave another replica: `@lru_cache` and its like."""
+    cached = {
+        one.name
+        for one in ast.walk(tree_of(function.file))
+        if isinstance(one, FUNCTIONS) and any("cache" in ast.unparse(part) for part in one.decorator_list)
+    }
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in cached:
+            yield node
 
 
 def _is_filled(node: ast.expr, function: Function) -> bool:

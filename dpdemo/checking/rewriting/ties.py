@@ -123,13 +123,17 @@ def moved_where_read(held: Held, evidence: Evidence) -> tuple[Change, ...]:
         here = attribute_of(held.path.rpartition(".")[2], method.node.args.args[0].arg)
         device = device_at(Place(method.file, method.node.lineno), evidence)
         written = {id(node) for node in _changed_in(method.node)}
-        read = (
-            node
-            for node in ast.walk(method.node)
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in written
-        )
-        for node in read:
-            if ast.unparse(node) == here:
+        subscripts = (one for one in ast.walk(method.node) if isinstance(one, ast.Subscript))
+        elements = {id(one.value): one for one in subscripts}
+        for node in ast.walk(method.node):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                continue
+            if ast.unparse(node) != here or id(node) in written:
+                continue
+            element = elements.get(id(node)) if kind != "lists" else None
+            if element is not None and not isinstance(element.slice, ast.Slice):
+                edits.replace(element, f"{method.text(element)}.to({device})")
+            else:
                 edits.replace(node, _MOVED[kind].format(device=device, held=here))
     return edits.changes()
 

@@ -18,6 +18,7 @@ from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.results import part_at, returned
+from dpdemo.checking.rewriting.squeezed import batch_kept, has_a_lone_row
 from dpdemo.checking.source import Function, function_at
 
 
@@ -116,6 +117,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
             if "None" in replica.structure + first:
                 continue  # that is DP404
             own = _made_in_all(evidence, call) or _to_the_end(evidence) or _stacked(evidence, call)
+            own = own or (batch_kept(evidence) if has_a_lone_row(probe) else None)
             yield Found(
                 "structure",
                 f"replica 0 returns {first}, replica {replica.index} {replica.structure}",

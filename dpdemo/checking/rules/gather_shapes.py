@@ -118,7 +118,7 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
         found: dict[int, dict[str, str]] = {}
         for path, shapes in shapes_of(call).items():
             whole = alone.get(path)
-            if whole is None or len(whole) != len(shapes[0]) or call.rows < 2:
+            if whole is None or {len(shape) for shape in shapes} != {len(whole)} or call.rows < 2:
                 continue
             for dim in range(len(whole)):
                 chunks = [shape[dim] for shape in shapes]

@@ -9,6 +9,7 @@ from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.hooking import keys_read_in_vain
 from dpdemo.checking.rewriting.outer import kept_on_the_context, moved_to_the_replica
+from dpdemo.checking.rewriting.squeezed import batch_kept, has_a_lone_row
 from dpdemo.checking.unregistered import comes_of_no_parameters
 from dpdemo.checking.writes import lines_leading_to
 from dpdemo.reports.check import Change
@@ -17,7 +18,7 @@ _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
     "(value|spatial)|deepcopy protocol|"
     "requires_grad flags of leaf|Broadcast(Backward)? is a view and|"
-    "batch_sizes should always|hx should|1D CPU int64"
+    "batch_sizes should always|hx should|1D CPU int64|thread\\._local"
 )
 _AGAIN = "backward through the graph a second time"
 """What the two runs of a check share, such as a cached tensor, would raise again on one GPU too."""
@@ -43,7 +44,8 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
         is_known = comes_of_no_parameters(error, probe.call) or re.search(_KNOWN, error.message)
         if error.stage == "replica" and error.replica is not None and not is_known and not reads_state(error):
             what = f"replica {error.replica} raises {error}"
-            repair = repair_of(_raised_repair(error, probe, evidence))
+            own = batch_kept(evidence) if has_a_lone_row(probe) else None
+            repair = own or repair_of(_raised_repair(error, probe, evidence))
             yield Found(str(error.place), what, error.place, probe, repair=repair)
 
 

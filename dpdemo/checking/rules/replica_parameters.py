@@ -128,31 +128,41 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
     Seen by: attributes and classes of parameters, and an exception that names them.
     References: huggingface/transformers#45407
     """
-    for held in evidence.scan.of_kind("parameter"):
-        for probe, error in failures(evidence):
-            lost = re.search(r"'Tensor' object has no attribute '(\w+)'", error.message)
-            if lost:
-                yield Found(
-                    held.path,
-                    f"`{held.path}` ({held.detail}) is a plain tensor in replicas: {error.message}",
-                    probe=probe,
-                    place=error.place,
-                    repair=repair_of(_attribute_repair(error, lost[1])),
-                )
+    held = evidence.scan.of_kind("parameter")
+    for probe, error in failures(evidence):
+        lost = re.search(r"'Tensor' object has no attribute '(\w+)'", error.message)
+        if lost is None:
+            continue
+        with_it = [one for one in held if lost[1] in one.detail] or list(held)
+        for one in with_it[:1]:
+            more = f" (and {len(with_it) - 1} more like it)" if len(with_it) > 1 else ""
+            yield Found(
+                one.path,
+                f"`{one.path}` ({one.detail}) is a plain tensor in replicas: {error.message}{more}",
+                probe=probe,
+                place=error.place,
+                repair=repair_of(_attribute_repair(error, lost[1])),
+            )
 
 
 def _attribute_repair(error: Raised, name: str) -> tuple[Change, ...]:
-    """Write the lines that set and read a parameter's attribute, and ones that have it of the module."""
+    """Write the lines that set and read parameters' attributes, and ones that have them of the module."""
     place = error.place
     found = re.search(rf"\bself\.([\w.\[\]]+)\.{name}\b", place.code) if place else None
     if place is None or found is None:
         return ()
-    path, edits, is_set = found[1], Edits(place.file), False
-    own = re.sub(r"\W+", "_", path) + f"_{name}"
-    for node in ast.walk(tree_of(place.file)):
-        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(f".{path}.{name}"):
-            holder = ast.unparse(node).removesuffix(f".{path}.{name}")
-            edits.replace(node, f"{holder}.{own}")
+    edits, is_set = Edits(place.file), False
+    attributes = [
+        one for one in ast.walk(tree_of(place.file)) if isinstance(one, ast.Attribute) and one.attr == name
+    ]
+    given = {ast.unparse(one.value) for one in attributes if isinstance(one.ctx, ast.Store)}
+    ends = {f".{text.partition('.')[2]}" for text in given if "." in text} | {f".{found[1]}"}
+    for node in attributes:
+        text = ast.unparse(node.value)
+        end = next((one for one in ends if text.endswith(one)), None)
+        if end is not None:
+            own = re.sub(r"\W+", "_", end.strip(".")) + f"_{name}"
+            edits.replace(node, f"{text.removesuffix(end)}.{own}")
             is_set = is_set or isinstance(node.ctx, ast.Store)
     changes = edits.changes()
     if is_set:

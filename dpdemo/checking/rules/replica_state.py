@@ -55,7 +55,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         if own is None and change.kind == "attribute":
             own = number_outside(change, evidence, probe.call, probe.changes)
         if change.kind == "module" and probe.call is not None:
-            own = made_before(change, probe.call)
+            own = made_before(change, evidence, probe.call)
         if change.kind == "mode":
             own = mode_outside(change, evidence, probe.call)
         before, after = _state_repair(change, evidence)

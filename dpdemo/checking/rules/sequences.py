@@ -16,11 +16,13 @@ from dpdemo.checking.looking import (
     listed,
     top_name,
 )
+from dpdemo.checking.methods import functions_like
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import Repair
+from dpdemo.checking.repair import Repair, repair_of
+from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import Given, handed_over, own_forward, torch_in
 from dpdemo.checking.rewriting.states import state_repair
-from dpdemo.checking.source import FUNCTIONS, Function, tree_of
+from dpdemo.checking.source import FUNCTIONS, Function, function_at, tree_of
 from dpdemo.reports.check import Place
 
 _STATE_REFUSED = r"Expected hidden(\[\d\])? size|For batched .* hx should"
@@ -112,11 +114,16 @@ def _calls(node: ast.Call, name: str) -> bool:
 
 
 def _padded_whole(forward: Place | None) -> Repair | None:
-    """Write the line that pads, and the same with the length of the whole input."""
-    tree = tree_of(forward.file) if forward else ast.Module([], [])
-    nodes = [one for one in ast.walk(tree) if isinstance(one, FUNCTIONS)]
-    functions = [Function(forward.file, one) for one in nodes] if forward else []
-    return next((own for one in functions if (own := _padded_in(one)) is not None), None)
+    """Write the line that pads, and the same with the length of the whole input.
+
+    It is looked for in forward, then in its class, and at last in all of the file.
+    """
+    own = function_at(forward)
+    if own is None or forward is None:
+        return None
+    others = (one for one in ast.walk(tree_of(forward.file)) if isinstance(one, FUNCTIONS))
+    functions = [own, *functions_like(own), *(Function(forward.file, one) for one in others)]
+    return next((found for one in functions if (found := _padded_in(one)) is not None), None)
 
 
 def _padded_in(function: Function) -> Repair | None:
@@ -126,13 +133,32 @@ def _padded_in(function: Function) -> Repair | None:
         for node in ast.walk(statement)
         if isinstance(node, ast.Call) and isinstance(statement, (ast.Assign, ast.Return, ast.Expr))
     ]
-    packed = [node for _, node in calls if _calls(node, "pack_padded_sequence") and node.args]
+    packed = [
+        (statement, node) for statement, node in calls if _calls(node, "pack_padded_sequence") and node.args
+    ]
     for statement, node in calls:
         if packed and _calls(node, "pad_packed_sequence"):
-            is_first = "batch_first=True" in function.text(packed[0])
-            length = f"{function.text(packed[0].args[0])}.size({int(is_first)})"
-            return function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
+            packing, pack = packed[0]
+            is_first = "batch_first=True" in function.text(pack)
+            length = f"{function.text(pack.args[0])}.size({int(is_first)})"
+            if not _is_stored(pack.args[0], packing, statement, function):
+                return function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
+            edits = Edits(function.file)
+            margin = "\n" + " " * packing.col_offset
+            edits.replace(packing, f"total_length = {length}{margin}{function.text(packing)}")
+            edits.replace(node, f"{function.text(node)[:-1]}, total_length=total_length)")
+            return repair_of(edits.changes())
     return None
+
+
+def _is_stored(value: ast.expr, first: ast.stmt, last: ast.stmt, function: Function) -> bool:
+    """Whether it is a name, and a line from the first on, and before the last, gives it another value."""
+    between = [one for one in function.statements() if first.lineno <= one.lineno < last.lineno]
+    return any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == ast.unparse(value)
+        for one in between
+        for node in ast.walk(one)
+    )
 
 
 @rule("DP215", "cpu-lengths", "error")

@@ -5,10 +5,12 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.looking import device_at, forward_place
+from dpdemo.checking.looking import device_at, failures, forward_place
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.source import function_at
-from dpdemo.reports.check import Place, Severity
+from dpdemo.checking.repair import repair_of
+from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.source import function_at, tree_of
+from dpdemo.reports.check import Change, Place, Severity
 
 
 @rule("DP601", "autocast", "error")
@@ -61,9 +63,15 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     Why: these settings belong to a thread, and each replica has its own; only the gradient mode is handed on.
     Before: with torch.inference_mode(): y = dp(x)
     After: with torch.no_grad(): y = dp(x)
-    Seen by: the settings in each replica's thread and in the caller's.
+    Seen by: the settings in each replica's thread and in the caller's; or what is not there in a
+        `threading.local()`.
     References: torch/nn/parallel/parallel_apply.py
     """
+    for probe, error in failures(evidence):
+        if re.search(_OF_A_THREAD, error.message):
+            what = f"a `threading.local()` has nothing of the caller's in replica {error.replica}: {error}"
+            own = repair_of(_shared_by_threads(error.place))
+            yield Found("local", what, error.place, probe, "error", repair=own)
     for probe, call in evidence.calls:
         mine = dict(call.callers_state)
         for replica in call.replicas:
@@ -77,6 +85,20 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
                 elif _has_failed(probe, call):  # else forward makes nothing by it
                     place = call.raised.place if call.raised else None
                     yield _made_elsewhere(what, probe, call, device_at(place, evidence))
+
+
+_OF_A_THREAD = r"'_?_?thread\._local' object has no attribute|_local' object has no attribute"
+
+
+def _shared_by_threads(place: Place | None) -> tuple[Change, ...]:
+    """Write the lines of a file that make a `threading.local()`, and ones whose object all threads share."""
+    if place is None:
+        return ()
+    edits = Edits(place.file)
+    for node in ast.walk(tree_of(place.file)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.local", "local"):
+            edits.replace(node, 'type("Shared", (), {})()')
+    return edits.changes()
 
 
 def _has_failed(probe: Probe, call: Call) -> bool:

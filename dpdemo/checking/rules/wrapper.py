@@ -101,14 +101,20 @@ def wrong_device(evidence: Evidence) -> Iterator[Found]:
     if strays:
         devices = sorted({device for _, device in strays})
         wanted = f"cuda:{(*evidence.scan.device_ids, 0)[0]}"
+        is_spread = not evidence.probes and not evidence.scan.device_ids
         yield Found(
             "strays",
             f"{listed([name for name, _ in strays])} on {' and '.join(devices)}, and device_ids[0] is "
             f"{wanted}",
             forward_place(evidence),
             before=f"nn.DataParallel(model)   # {strays[0][0]} on {strays[0][1]}",
-            after=f'nn.DataParallel(model.to("{wanted}"))   # moved after the last parameter is made',
+            after=_SPREAD
+            if is_spread
+            else f'nn.DataParallel(model.to("{wanted}"))   # moved after the last parameter is made',
         )
+
+
+_SPREAD = "nn.parallel.DistributedDataParallel(model)   # a process for each set of GPUs: a replica is on one"
 
 
 @rule("DP104", "device-ids", "error")
