@@ -48,6 +48,8 @@ class Judge:
             self._rehearse_gather()
         comparison = self.comparison = self._with_repairs(self._compare())
         changes = (*self._state_changes(), *self._argument_changes(), *self._outer_changes())
+        known = {change.path for change in changes}
+        changes += tuple(one for one in self._backward_changes() if one.path not in known)
         error = parallel.error
         if error is not None and self.drafts and self.drafts[0].error is not None:
             error = self.drafts[0].error
@@ -134,6 +136,20 @@ class Judge:
             and state.same(first[change.path].value, parallel.after[change.path].value, of_one_model=False)
             else change
             for change in found
+        )
+
+    def _backward_changes(self) -> tuple[StateChange, ...]:
+        """List the buffers that going backward changes, as a function of autograd with a table does."""
+        single, parallel = self.single, self.parallel
+        went = self.comparison.gradients_equal is not None or self.comparison.loss is not None
+        if not went or single.error is not None or parallel.error is not None:
+            return ()
+        core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
+        return state.changes(
+            state.buffers_in(single.after),
+            state.buffers_of(single.model),
+            state.buffers_of(core),
+            state.buffers_in(parallel.after),
         )
 
     def _outer_changes(self) -> Iterator[StateChange]:

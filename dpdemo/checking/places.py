@@ -95,8 +95,17 @@ def _assigned(tree: ast.AST) -> list[tuple[str, int, str]]:
                 and isinstance(part.value, ast.Name)
                 and part.value.id == me
             ]
+            found += [(name, node.lineno, method.name) for part in parts for name in _unseen(part, me)]  # type: ignore[attr-defined] # an assignment
             found += [(name, line, method.name) for name, line in _registered(node)]
     return sorted(found, key=lambda pair: pair[1])
+
+
+def _unseen(target: ast.AST | None, me: str) -> list[str]:
+    """Read the name in `self.__dict__["name"]`, by which a module is held and not registered."""
+    match target:
+        case ast.Subscript(value=value, slice=ast.Constant(str(name))):
+            return [name] if ast.unparse(value) == f"{me}.__dict__" else []
+    return []
 
 
 def _registered(node: ast.AST) -> list[tuple[str, int]]:

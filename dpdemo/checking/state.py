@@ -1,6 +1,8 @@
 """Snapshots of everything that a model holds, and what changed between two of them."""
 
 import collections
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -12,6 +14,7 @@ from dpdemo.checking.evidence import Kind, StateChange
 from dpdemo.checking.places import place_of_attribute
 from dpdemo.checking.source import names_in
 from dpdemo.checking.writes import writing
+from dpdemo.models.frames import is_users
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -19,6 +22,8 @@ _HOOKS = "hooks"
 _CONTAINERS = (list, dict, set, tuple, collections.deque)
 _PLAIN = (int, float, complex, bool, type(None))
 _MAX_PARTS = 200
+_MAX_DEPTH = 2
+"""So deep objects are opened; those of the user's own classes twice as deep."""
 _ABSENT = "(absent)"
 
 
@@ -55,6 +60,20 @@ def snapshot(model: nn.Module) -> Snapshot:
             if name not in INTERNAL and not is_pytorchs(name, module):
                 found[dot + name] = Held(_kind(name, value), frozen(value), owner)
     return found
+
+
+def buffers_of(model: nn.Module) -> Snapshot:
+    """Copy a model's buffers."""
+    return {
+        f"{prefix}.{name}" if prefix else name: Held("buffer", frozen(buffer), type(module))
+        for prefix, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+    }
+
+
+def buffers_in(shot: Snapshot) -> Snapshot:
+    """Take the buffers out of a snapshot."""
+    return {path: held for path, held in shot.items() if held.kind == "buffer"}
 
 
 def is_pytorchs(name: str, module: nn.Module) -> bool:
@@ -94,12 +113,18 @@ def frozen(value: Any, depth: int = 0) -> Any:
         return (type(value).__name__, len(value), inside)
     if isinstance(value, (str, bytes, int, float, complex, bool, type(None))):
         return value
-    inside = vars(value) if hasattr(value, "__dict__") and depth < 2 else {}
+    is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and _is_of_users_class(value))
+    inside = vars(value) if hasattr(value, "__dict__") and is_opened else {}
     return (
         type(value).__name__,
         _Identity(value),
         tuple((k, frozen(v, depth + 2)) for k, v in inside.items()),
     )
+
+
+def _is_of_users_class(value: object) -> bool:
+    home = sys.modules.get(type(value).__module__)
+    return is_users(getattr(home, "__file__", None) or "")
 
 
 class _Identity:
@@ -190,10 +215,11 @@ def changes(
         single_changed = not same(was.value, alone.value, of_one_model=True)
         parallel_changed = not same(was_parallel.value, split.value, of_one_model=True)
         if (single_changed or parallel_changed) and not _is_inside_new(path, found):
+            told = show_apart(was.value, alone.value, split.value)
             name = path.rpartition(".")[2] if known[-1].kind != "gradient" else path.split(".")[-2]
             found.append(
                 StateChange(
-                    path, _kind_of_all(known), show(was.value), show(alone.value), show(split.value),
+                    path, _kind_of_all(known), *told,
                     single_changed, parallel_changed, same(alone.value, split.value, of_one_model=False),
                     place_of_attribute(known[-1].owner, name), known[-1].owner.__name__,
                     **_statement(known[-1], path if known[-1].kind == "parameter" else name, path, before),
@@ -248,6 +274,35 @@ def show(value: object) -> str:
     if isinstance(value, tuple):
         return _show_parts(value)
     return repr(value)[:40] if value != _ABSENT else "absent"
+
+
+def show_apart(was: object, alone: object, shared: object) -> tuple[str, str, str]:
+    """Write three frozen values, of objects what is not the same in them."""
+    three = (was, alone, shared)
+    opened = [_parts(one) for one in three]
+    names = list(dict.fromkeys(_apart(*(one or {} for one in opened)))) if all(opened) else []
+    if not names:
+        return show(was), show(alone), show(shared)
+    texts = [", ".join(f"{name}={show(_at(one, name))}" for name in names[:2]) for one in three]
+    types = [one[0] if isinstance(one, tuple) else "" for one in three]
+    return f"a {types[0]} ({texts[0]})", f"a {types[1]} ({texts[1]})", f"a {types[2]} ({texts[2]})"
+
+
+def _apart(was: dict[str, Any], alone: dict[str, Any], shared: dict[str, Any]) -> Iterator[str]:
+    """List the attributes, and those of what is in them, that three objects do not have alike."""
+    for name in alone:
+        three = [one.get(name, _ABSENT) for one in (was, alone, shared)]
+        if all(same(one, three[0], of_one_model=False) for one in three[1:]):
+            continue
+        opened = [_parts(one) for one in three]
+        inner = list(_apart(*(one or {} for one in opened))) if all(opened) else []
+        yield from (f"{name}.{one}" for one in inner) if inner else [name]
+
+
+def _at(value: object, path: str) -> object:
+    for name in path.split("."):
+        value = (_parts(value) or {}).get(name, _ABSENT)
+    return value
 
 
 def _show_parts(value: tuple[Any, ...]) -> str:

@@ -18,6 +18,8 @@ BY_NAME = r"parameters\(|state_dict\("
 """A line of the user's that asks for parameters itself."""
 _EMPTY = r"empty|got 0\)"
 """Of what is raised, that which says so itself."""
+_NAME_OF_ONE = r"'[\w.]*(weight|bias)[\w.]*'|'\w+(\.\w+)+'"
+"""A key that is a parameter's name."""
 
 
 def questions_for_parameters(call: Call) -> list[Event]:
@@ -39,8 +41,9 @@ def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
     # a package that the line calls may have asked, and knows what to do
     places = [event.place for event in questions_for_parameters(call) if event.place]
     asked = [place for place in places if re.search(BY_NAME, place.code)]
-    if re.search(_EMPTY, error.message) and asked:
-        return True  # wherever the list has been handed on to
+    is_name = error.type == "KeyError" and re.search(_NAME_OF_ONE, error.message)
+    if asked and (re.search(_EMPTY, error.message) or is_name):
+        return True  # wherever the list, or the dict, has been handed on to
     through = set(map(_function, error.places))
     return any(_function(place) in through for place in asked)
 

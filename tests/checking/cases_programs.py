@@ -1067,3 +1067,139 @@ def an_adapter_is_made_at_the_first_call():
             return self.fc(self.adapters["new"](x))
 
     return Model(), x()
+
+
+@trigger("DP309", "`settings` is written by all replicas at once: a Settings (count.steps=1)")
+def an_object_in_an_object_counts():
+    class Count:
+        steps = 0
+
+        def advance(self):
+            self.steps += 1
+
+    class Settings:
+        def __init__(self):
+            self.count = Count()
+            self.count.steps = 0
+
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.settings = Settings()
+
+        def forward(self, x):
+            self.settings.count.advance()
+            return self.fc(x) * self.settings.count.steps
+
+    return Model(), x()
+
+
+@trigger("DP302", "`scaler` is a tensor of shape (4,) on cpu", "moved by the first replica")
+def an_object_moves_its_tensors_once():
+    class Scaler:
+        def __init__(self):
+            self.mean, self.is_placed = torch.ones(4), False
+
+        def encode(self, x):
+            if not self.is_placed:
+                self.place(x.device)
+            return x - self.mean
+
+        def place(self, device):
+            self.mean, self.is_placed = self.mean.to(device), True
+
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scaler = Scaler()
+
+        def forward(self, x):
+            return self.fc(self.scaler.encode(x))
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Net.parameters()` is empty in replicas: KeyError: 'fc.weight'", also=["DP390"])
+def weights_by_name_are_handed_on():
+    class Inner(Net):
+        def forward(self, x, weights):
+            return functional.linear(x, weights["fc.weight"], weights["fc.bias"])
+
+    Inner.__name__ = "Net"
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Inner()
+
+        def own(self):
+            return {name: one * 1.0 for name, one in self.net.named_parameters()}
+
+        def forward(self, x):
+            return self.net(x, self.own())
+
+    return Model(), x()
+
+
+@trigger("DP304", "`head.reader` is a list or attribute with a Reader", also=["DP390"])
+def a_part_reads_what_the_model_around_it_has_set():
+    class Head(Net):
+        def __init__(self, reader):
+            super().__init__()
+            self.__dict__["reader"] = reader
+
+        def forward(self, x):
+            return self.fc(x).masked_fill(~self.reader.mask[:, None], 0.0)
+
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mask = None
+            self.head = Head(self)
+
+        def forward(self, x):
+            self.mask = x.sum(1) > 0
+            return self.head(x)
+
+    return Reader(), x()
+
+
+class Table(torch.autograd.Function):
+    """Writes the rows that it was given to a table, as it goes backward."""
+
+    @staticmethod
+    def forward(ctx, x, rows, table):
+        ctx.save_for_backward(x, rows)
+        ctx.table = table
+        return x @ table.t()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, rows = ctx.saved_tensors
+        result = gradient @ ctx.table
+        ctx.table[rows] = 0.5 * ctx.table[rows] + 0.5 * x
+        return result, None, None
+
+
+@trigger("DP305", "the buffer `table` ends as a tensor of shape (32, 3)")
+def a_table_is_written_in_backward():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.ones(32, 3))
+
+        def forward(self, x, rows):
+            return Table.apply(self.fc(x), rows, self.table)
+
+    return Model(), lambda rows: (torch.randn(rows, 4), torch.arange(rows))
+
+
+@twin("DP313", also=["DP313"])
+def a_weight_is_kept_within_bounds_that_do_not_depend_on_the_batch():
+    class Bounded(nn.Linear):
+        def forward(self, x):
+            with torch.no_grad():
+                self.weight.data.copy_(self.weight.data.renorm(2, 0, 0.25))
+            return super().forward(x)
+
+    return nn.Sequential(Bounded(4, 4), nn.Linear(4, 3)), x()

@@ -72,13 +72,18 @@ def _writing_calls(forward: Forward, change: StateChange, evidence: Evidence) ->
                 ast.unparse(one.func)
                 for one in _calls(forward.function.node)
                 if isinstance(one.func, ast.Attribute)
-                and ast.unparse(one.func.value) == me
+                and _is_part(ast.unparse(one.func.value), me)
                 and not changes_in_place(one.func.attr)
             )
             continue
         else:
             continue
         yield from (f"{me}.{name}" for name in _writers(methods, inner))
+
+
+def _is_part(text: str, me: str) -> bool:
+    """Whether it is an object, or something in it."""
+    return text == me or text.startswith(f"{me}.")
 
 
 def _writers(methods: dict[str, Function], path: str) -> set[str]:

@@ -40,12 +40,19 @@ def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple
         if is_objects:
             device = f"{(*[one.arg for one in method.node.args.args[1:]], 'x')[0]}.device"
         me = method.node.args.args[0].arg if method.node.args.args else ""
+        if is_objects and any(_is_stored(node, me, held.tensors) for node in ast.walk(method.node)):
+            continue  # it is what moves them
         for node in ast.walk(method.node):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 owner = ast.unparse(node.value)
                 if node.attr in held.tensors and (owner.endswith(f".{name}") or (is_objects and owner == me)):
                     edits.replace(node, f"{method.text(node)}.to({device})")
     return edits.changes()
+
+
+def _is_stored(node: ast.AST, me: str, names: tuple[str, ...]) -> bool:
+    is_attribute = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+    return is_attribute and ast.unparse(node) in {f"{me}.{name}" for name in names}
 
 
 def cached_by_gpu(change: StateChange, evidence: Evidence) -> Repair | None:
@@ -194,6 +201,7 @@ def module_repair(held: Held, evidence: Evidence) -> tuple[Change, ...]:
 def tied_again(held: Held, evidence: Evidence) -> tuple[Change, ...]:
     """Write a first line of the forward around a child, which gives it the replica that is around it."""
     init, name = function_at(held.place), held.path.rpartition(".")[2]
+    own, unseen = f"self.{name}", f"self.__dict__['{name}']"
     kinds = dict(evidence.scan.module_types)
     alike = [
         one
@@ -213,13 +221,15 @@ def tied_again(held: Held, evidence: Evidence) -> tuple[Change, ...]:
         values = [
             statement.value
             for statement in init.statements()
-            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == f"self.{name}"
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in (own, unseen)
         ]
+        is_unseen = any(unseen in init.text(one).replace('"', "'") for one in init.statements())
         given = names_in(values[0]) & init.arguments() if len(values) == 1 else set()
         if len(given) != 1:
             return ()
         text = re.sub(rf"\b{given.pop()}\b", "self", init.text(values[0]))
-        lines.append(f"{attribute_of(below)}.{name} = {text}")
+        child = attribute_of(below)
+        lines.append(f'{child}.__dict__["{name}"] = {text}' if is_unseen else f"{child}.{name} = {text}")
     forward = own_forward(evidence) if around_all == {""} else None
     if init is not None and around_all and "" not in around_all:
         forward = method_of(held.detail, "forward", init.file)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, Raised
-from dpdemo.checking.looking import crossed_devices, failures, for_any_rows, reads_state
+from dpdemo.checking.looking import crossed_devices, failed_through, failures, for_any_rows, reads_state
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.hooking import keys_read_in_vain
@@ -38,6 +38,8 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     References: torch/nn/parallel/parallel_apply.py
     """
     of_hooks = keys_read_in_vain(evidence)  # that is DP310
+    if failed_through(evidence):
+        return  # that is DP304
     for probe, error in failures(evidence):
         if error.place in of_hooks:
             continue

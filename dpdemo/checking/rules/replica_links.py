@@ -1,11 +1,17 @@
 """What ties a replica to the original model or to one GPU: DP302 to DP304, DP310, DP317."""
 
-import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe, Raised
-from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
-from dpdemo.checking.places import source_around
+from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe
+from dpdemo.checking.looking import (
+    call_of,
+    crossed_devices,
+    failed_through,
+    forward_place,
+    is_named_in,
+    is_off,
+    placed_in_forward,
+)
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu, keys_read_in_vain
@@ -21,26 +27,21 @@ from dpdemo.checking.source import attribute_of
 from dpdemo.reports.check import Place
 
 
-def _names_of(error: Raised) -> str:
-    """Join the source of the user's functions that an exception went through.
-
-    Not of the lines alone: what was at fault may have got another name a line before, as in a loop over it.
-    """
-    return "\n".join(source_around(place) for place in error.places)
-
-
 def _suspects(evidence: Evidence, held: tuple[Held, ...]) -> Iterator[tuple[Held, Place | None, Probe, bool]]:
     """List what is held and could have crossed devices, and whether the functions that failed name it."""
     crossings = list(crossed_devices(evidence))
     for one in held:
         name = one.path.rpartition(".")[2]
         for probe, error in crossings:
-            if re.search(rf"\.{re.escape(name)}\b|['\"]{re.escape(name)}['\"]", _names_of(error)):
+            if is_named_in(name, error):
                 yield one, error.place, probe, True
                 break
         else:
             if crossings:
                 yield one, one.place, crossings[0][0], False
+
+
+_PLACED = ", moved by the first replica"
 
 
 @rule("DP302", "plain-tensor", "error")
@@ -56,16 +57,20 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     Seen by: a two-device error in a replica, and the unregistered tensors of the model.
     References: pytorch/pytorch#2864, htqin/IR-Net#19
     """
+    placed = placed_in_forward(evidence)
     held = tuple(
-        one for one in evidence.scan.of_kind("tensor") if "on cuda" in one.detail or MOVED_ALONG in one.detail
+        one
+        for one in evidence.scan.of_kind("tensor")
+        if "on cuda" in one.detail or MOVED_ALONG in one.detail or one.path in placed
     )
     for one, place, probe, is_named in _suspects(evidence, held):
         moved = moved_where_used(one, place, evidence)
         changes = moved if moved is not None else buffer_repair(one) or moved_where_read(one, evidence)
         yield Found(
             one.path,
-            f"`{one.path}` is {one.detail}, and neither parameter nor buffer: replicas on other GPUs use "
-            "that very tensor" + ("" if is_named else " too"),
+            f"`{one.path}` is {one.detail}{_PLACED if one.path in placed else ''}, and neither "
+            "parameter nor buffer: replicas on other GPUs use that very tensor"
+            + ("" if is_named else " too"),
             probe=probe,
             severity=None if is_named else "warning",
             place=place if moved is not None else one.place or place,
@@ -141,7 +146,8 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
         plain = f"{part}._compiled_call_impl = None   # before nn.DataParallel(model)"
         yield Found(one.path, what, before=f"{part}.compile()", after=plain)
     held = tuple(one for kind in _TIES for one in evidence.scan.of_kind(kind))
-    for one, place, probe, is_named in _suspects(evidence, held):
+    through = [(one, error.place, probe, True) for one, probe, error in failed_through(evidence)]
+    for one, place, probe, is_named in through or _suspects(evidence, held):
         what = one.detail if one.kind == "callable" else f"a list or attribute with a {one.detail}"
         shadows = one.path.rpartition(".")[2] == "forward"
         use = next((error.place for _, error in crossed_devices(evidence) if error.place), None)

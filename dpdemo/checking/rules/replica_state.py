@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
-from dpdemo.checking.looking import forward_place, listed
+from dpdemo.checking.looking import failed_through, forward_place, listed, placed_in_forward
 from dpdemo.checking.looking import is_off as is_wrong
 from dpdemo.checking.readers import is_for_outside, reader_outside
 from dpdemo.checking.registry import Found, rule
@@ -41,6 +41,8 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     """
     shared = {change.path for _, change in changes_of(evidence, "container") if change.parallel_changed}
     harmless: dict[str, tuple[Probe, StateChange]] = {}
+    if failed_through(evidence):
+        return  # what a replica sets is there for its own parts: that is DP304
     for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):
         if change.path in shared or not change.single_changed or change.parallel_changed:
             continue  # DP309 tells of what is shared
@@ -207,7 +209,12 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     """
     harmless: dict[str, tuple[Probe, StateChange]] = {}
     in_vain = keys_read_in_vain(evidence)
-    changed = [pair for pair in changes_of(evidence, "container") if pair[1].parallel_changed]
+    placed = placed_in_forward(evidence)  # that is DP302
+    changed = [
+        (probe, change)
+        for probe, change in changes_of(evidence, "container")
+        if change.parallel_changed and change.path not in placed
+    ]
     yield from _stacks(evidence, {change.path for _, change in changed})
     for probe, change in changed:
         if change.harmless:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.derivatives import asked_for
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
-from dpdemo.checking.looking import call_of
+from dpdemo.checking.looking import call_of, is_off
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.aftercall import (
@@ -111,7 +111,8 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     Why: replica 0's parameters are the model's own, as views; the others' are copies that are thrown away.
     Before: with torch.no_grad(): self.codebook.mul_(0.99)   # in forward
     After: model.module.update_codebook()                    # after the call
-    Seen by: a parameter that forward changes, or this exception.
+    Seen by: a parameter that forward changes, or this exception. A note where the change is that of one GPU,
+        and so are the results.
     References: EPFL-LCN/pub-illing2021-neurips#3
     """
     changed = [
@@ -119,6 +120,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         for probe, change in changes_of(evidence, "parameter")
         if change.parallel_changed or (is_of_data(change) and not _is_of_a_list(change, probe))
     ]
+    runs = all(replica.raised is None for _, call in evidence.calls for replica in call.replicas)
     for probe, change in changed:
         others = [one for other, one in changed if other is probe]
         own = change_outside(change, evidence, probe.call, others)
@@ -135,6 +137,7 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
             f"forward changes the parameter `{change.path}` in place: {reaches}",
             change.place,
             probe,
+            "info" if change.same and change.parallel_changed and runs and not is_off(probe) else None,
             before=change.written or f"{attribute_of(change.path)} is changed in forward",
             after=f"{there}   # outside, after the call, under torch.no_grad()",
             repair=own,
