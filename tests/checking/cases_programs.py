@@ -1203,3 +1203,78 @@ def a_weight_is_kept_within_bounds_that_do_not_depend_on_the_batch():
             return super().forward(x)
 
     return nn.Sequential(Bounded(4, 4), nn.Linear(4, 3)), x()
+
+
+@trigger("DP313", "the replica that holds the change is thrown away")
+def an_own_spectral_norm_gives_its_vectors_other_data():
+    class SpectralNorm(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+            weight = module.weight
+            del module._parameters["weight"]
+            module.register_parameter("weight_bar", nn.Parameter(weight.data))
+            module.register_parameter("weight_u", nn.Parameter(torch.randn(len(weight)), requires_grad=False))
+
+        def update(self):
+            u, weight = getattr(self.module, "weight_u"), getattr(self.module, "weight_bar")  # noqa: B009
+            v = functional.normalize(weight.data.t() @ u.data, dim=0)
+            u.data = functional.normalize(weight.data @ v, dim=0)
+            setattr(self.module, "weight", weight / (u.data @ (weight @ v)))  # noqa: B010
+
+        def forward(self, x):
+            self.update()
+            return self.module(x)
+
+    return nn.Sequential(SpectralNorm(nn.Linear(4, 6)), nn.ReLU(), SpectralNorm(nn.Linear(6, 3))), x()
+
+
+@trigger("DP309", "`kept` is written by all replicas at once", also=["DP310"])
+def hooks_append_to_a_list_that_forward_reads():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
+            self.kept = []
+            for layer in self.net[1::2]:
+                layer.register_forward_hook(lambda module, args, output: self.kept.append(output))
+
+        def forward(self, x):
+            self.kept.clear()
+            self.net(x)
+            return torch.cat(self.kept, 1)
+
+    return Model(), x()
+
+
+@trigger("DP502", "depends on the others of its batch")
+def rows_are_mixed_in_a_layers_argument():
+    class Model(Net):
+        def forward(self, x):
+            turned = torch.arange(len(x) - 1, -1, -1, device=x.device)
+            return self.fc(0.7 * x + 0.3 * x[turned])
+
+    return Model(), x()
+
+
+@trigger("DP207", "`images` is a list of 32 tensors", also=["DP201"])
+def images_have_a_list_of_targets_beside_them():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.box = nn.Conv2d(3, 4, 3, 2, 1), nn.Linear(4, 4)
+
+        def forward(self, images, targets=None):
+            boxes = self.box(self.conv(torch.stack(images)).mean((2, 3)))
+            if targets is None:
+                return boxes
+            pairs = zip(boxes, targets, strict=True)
+            return torch.stack([functional.l1_loss(box, one["boxes"].mean(0)) for box, one in pairs])
+
+    def loaded(rows):
+        targets = [
+            {"boxes": torch.rand(1 + row % 3, 4), "labels": torch.ones(1 + row % 3)} for row in range(rows)
+        ]
+        return [torch.rand(3, 8, 8) for _ in range(rows)], targets
+
+    return Model(), loaded

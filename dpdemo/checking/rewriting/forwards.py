@@ -167,6 +167,10 @@ class Forward:
         """Whether an argument holds tensors, that a replica has on its GPU."""
         return any(top_name(leaf.path) == name for leaf in self.call.tensor_arguments)
 
+    def call_names(self) -> list[str]:
+        """List the arguments that the call hands over, in their order."""
+        return [name for name, _ in self.call.argument_structures]
+
     def names(self) -> set[str]:
         """List its arguments, and what it gives a value."""
         return self.function.arguments().union(*(stored(one) for one in self.function.node.body))

@@ -65,7 +65,7 @@ def handed_over(
         return None
     also: tuple[Change, ...] = ()
     if function is not None and back:
-        lines = [_line(one, function) for one in back]
+        lines = [line_back(one, function) for one in back]
         if not all(lines):
             return None
         edits = Edits(function.file)
@@ -99,7 +99,7 @@ def _part(path: str) -> str | None:
     return f"{{}}._replace({found[1]}={{}})" if found else None
 
 
-def _line(given: Given, function: Function) -> str:
+def line_back(given: Given, function: Function) -> str:
     """Write the line of forward that takes an argument back; "" where forward has no such name."""
     name, part = top_name(given.path), _part(given.path)
     if name not in function.arguments():
@@ -144,7 +144,7 @@ def _number_of_rows(call: Call, but: str) -> str:
     return f"len({batch.path})" if call.dim == 0 else f"{batch.path}.size({call.dim})"
 
 
-_NUMBERS = ("rows", "row_numbers", "numbers_of_the_rows")
+ROWS = ("rows", "row_numbers", "numbers_of_the_rows")
 
 
 def numbered(path: str, taken: str, call: Call, evidence: Evidence, length: str = "len({})") -> Repair | None:
@@ -158,21 +158,10 @@ def numbered(path: str, taken: str, call: Call, evidence: Evidence, length: str 
         length: how many rows there are, with the value as `{}`.
 
     """
-    return _with_another(Given(path, "{}", taken), _NUMBERS, f"torch.arange({length})", call, evidence)
+    return with_another(Given(path, "{}", taken), ROWS, f"torch.arange({length})", call, evidence)
 
 
-_FLAT = "torch.nn.utils.rnn.pad_sequence([one.flatten() for one in {}], batch_first=True)"
-_OWN_SHAPES = "[one[: torch.Size(shape).numel()].view(shape) for one, shape in zip({}, shapes.tolist())]"
-
-
-def padded(path: str, call: Call, evidence: Evidence) -> Repair | None:
-    """Hand over tensors of different shapes as rows of one, and their shapes, for forward to undo."""
-    names = ("shapes", "own_shapes", "shapes_of_the_rows")
-    shapes = "torch.tensor([one.shape for one in {}])"
-    return _with_another(Given(path, _FLAT, _OWN_SHAPES), names, shapes, call, evidence)
-
-
-def _with_another(
+def with_another(
     given: Given, names: Sequence[str], value: str, call: Call, evidence: Evidence
 ) -> Repair | None:
     """Write a call with one argument more, by which forward takes back another.
@@ -192,7 +181,7 @@ def _with_another(
     used = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name)}
     beside = next((one for one in names if one not in used | function.arguments()), f"its_{names[0]}")
     back = given.back.replace(names[0], beside)
-    line = _line(given._replace(back=f"{{}} if {beside} is None else {back}"), function)
+    line = line_back(given._replace(back=f"{{}} if {beside} is None else {back}"), function)
     changed = _arguments([given]) if given.there != "{}" else {}
     if not line or changed is None or (name != given.path and _part(given.path) is None):
         return None

@@ -68,7 +68,7 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
         return None
     if any(forward.hands_over_layer(one) for one in kept):
         return None
-    if any(_mixes(forward, one) for one in kept):
+    if any(mixes(forward, one) for one in kept):
         return _between_layers(forward, result)
     return _cut(forward, kept, moved, {moved[0]: hoisted} if hoisted else {}, result)
 
@@ -76,12 +76,12 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
 def _between_layers(forward: Forward, result: str) -> Repair | None:
     """Write forward from the statement on that mixes samples as it is outside; layers behind it stay."""
     body = forward.body
-    first = next(index for index, one in enumerate(body) if _mixes(forward, one))
+    first = next(index for index, one in enumerate(body) if mixes(forward, one))
     kept, moved = body[:first], body[first:]
     made = {name for one in moved for name in stored(one)}
     hoists: dict[ast.stmt, _Hoisted] = {}
     for one in moved:
-        calls = list(_outermost(forward, one))
+        calls = list(outermost(forward, one))
         is_simple = isinstance(one, (ast.Assign, ast.Return))
         needs_it = any(names_in(call) & made or _is_mixing(forward, call) for call in calls)
         if calls and (needs_it or not is_simple):
@@ -107,7 +107,7 @@ def from_mixing(evidence: Evidence, call: Call | None) -> Repair | None:
     """
     forward = forward_of(evidence, call)
     body = forward.body if forward is not None else []
-    first = next((index for index, one in enumerate(body) if forward and _mixes(forward, one)), -1)
+    first = next((index for index, one in enumerate(body) if forward and mixes(forward, one)), -1)
     if forward is None or first < 0 or any(leaves(one) or forward.hands_over_layer(one) for one in body):
         return None
     kept, moved = body[:first], body[first:]
@@ -146,7 +146,7 @@ def _cut(  # noqa: PLR0913, PLR0917 - what is cut, and how it is told
     is_named = isinstance(end, ast.Return) and isinstance(end.value, ast.Name)
     written = moved[:-1] if is_named and len(moved) > 1 else moved
     texts = [_outside_text(forward, one, hoists.get(one), result) for one in written]
-    needed = free_names(moved, forward, [call for one in hoists for call in _outermost(forward, one)])
+    needed = free_names(moved, forward, [call for one in hoists for call in outermost(forward, one)])
     needed = [name for name in needed if not forward.is_counted(name, moved)]
     copied, returned = with_numbers(needed, kept, forward)
     objects = [one for name in returned if (one := _made_outside(forward, kept, name)) is not None]
@@ -180,7 +180,7 @@ def _made_outside(forward: Forward, kept: list[ast.stmt], name: str) -> _Object 
                 return None
         case _:
             return None
-    layers = list(_outermost(forward, statement.value))
+    layers = list(outermost(forward, statement.value))
     parts = [f"{name}_{index}" for index in range(1, len(layers) + 1)]
     lines = [f"{part} = {forward.text(one)}" for part, one in zip(parts, layers, strict=True)]
     own = forward.function.own(statement, *zip(layers, parts, strict=True))
@@ -192,8 +192,8 @@ def _made_outside(forward: Forward, kept: list[ast.stmt], name: str) -> _Object 
     return _Object(name, parts, change, of_model(own.after, forward.me))
 
 
-def _mixes(forward: Forward, statement: ast.stmt) -> bool:
-    """Whether a statement, or a method that it calls, relates the samples of a batch to each other."""
+def mixes(forward: Forward, statement: ast.AST) -> bool:
+    """Whether a statement, or what it calls, relates the samples of a batch to each other."""
     called = {
         ast.unparse(node.func).removeprefix(f"{forward.me}.")
         for node in ast.walk(statement)
@@ -203,22 +203,6 @@ def _mixes(forward: Forward, statement: ast.stmt) -> bool:
     texts = [forward.text(statement), *(one.text(part) for one in methods for part in one.node.body)]
     texts += [text for name, text in forward.inner.items() if name in called]
     return any(re.search(_MIXING, text) for text in texts)
-
-
-def before_layers(evidence: Evidence, call: Call | None) -> Repair | None:
-    """Write forward's beginning, if it mixes samples of its arguments, as it is written before the call."""
-    forward = forward_of(evidence, call)
-    body = forward.body if forward is not None else []
-    mixing = [index for index, one in enumerate(body) if forward and _mixes(forward, one)]
-    if forward is None or not mixing:
-        return None
-    moved = body[: mixing[-1] + 1]
-    given = forward.function.arguments() - {forward.me}
-    if any(forward.reads_layer(one) or leaves(one) or not stored(one) <= given for one in moved):
-        return None
-    text = "\n".join(of_model(forward.function.own(one).after, forward.me) for one in moved)
-    own = forward.function.rewritten(moved[0], body[len(moved)], forward.function.own(body[len(moved)]).after)
-    return own._replace(also=(around_call(forward.call, "result", first=[text]),))
 
 
 def _is_of_names(line: str) -> bool:
@@ -247,7 +231,7 @@ def _hoisted(forward: Forward, statement: ast.stmt, *, is_end: bool = False) -> 
     if not isinstance(statement, (ast.Return, ast.Assign)) or statement.value is None:
         return None
     is_last = is_end or isinstance(statement, ast.Return)
-    calls = list(_outermost(forward, statement.value))
+    calls = list(outermost(forward, statement.value))
     mixes = re.search(_PERHAPS, forward.text(statement)) is not None and calls != [statement.value]
     if not calls or not (mixes or is_last):
         return None
@@ -263,7 +247,7 @@ def _named_calls(forward: Forward, calls: Sequence[ast.expr], known: int = 0) ->
     return [f"{name} = {forward.text(one)}" for name, one in zip(names, calls, strict=True)], names
 
 
-def _outermost(forward: Forward, node: ast.AST) -> Iterator[ast.expr]:
+def outermost(forward: Forward, node: ast.AST) -> Iterator[ast.expr]:
     """List the calls of layers in an expression, without those among another one's arguments."""
     inner = node
     if (
@@ -277,7 +261,7 @@ def _outermost(forward: Forward, node: ast.AST) -> Iterator[ast.expr]:
         yield node  # type: ignore[misc] # an expression, as was asked
         return
     for one in ast.iter_child_nodes(node):
-        yield from _outermost(forward, one)
+        yield from outermost(forward, one)
 
 
 def _is_mixing(forward: Forward, call: ast.AST) -> bool:
@@ -297,7 +281,7 @@ def _outside_text(forward: Forward, statement: ast.stmt, hoisted: _Hoisted | Non
     """Write a statement as it stands outside: of the model, and with a name for what forward returned."""
     parts: list[tuple[ast.AST, str]] = []
     if hoisted is not None:
-        calls = _outermost(forward, statement.value)  # type: ignore[attr-defined] # it was hoisted from
+        calls = outermost(forward, statement.value)  # type: ignore[attr-defined] # it was hoisted from
         parts = list(zip(calls, hoisted[1], strict=True))
     text = forward.function.own(statement, *parts).after
     if isinstance(statement, ast.Return):

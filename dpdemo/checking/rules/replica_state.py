@@ -21,6 +21,7 @@ from dpdemo.checking.rewriting.aftercall import (
     statement_outside,
 )
 from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
+from dpdemo.checking.rewriting.hooklists import list_by_gpu
 from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.rewriting.ties import cached_by_gpu
@@ -103,7 +104,9 @@ def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
 def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
     """Return whether forward changes a parameter of such a module, and makes of it what is new there."""
     changed = {
-        one.path.rpartition(".")[0] for one in probe.changes if one.kind == "parameter" and is_of_data(one)
+        one.path.rpartition(".")[0]
+        for one in probe.changes
+        if one.kind == "parameter" and (is_of_data(one) or one.parallel_changed)
     }
     made = {one.path.rpartition(".") for one in probe.changes if one.before == "absent"}
     names = {name for module, _, name in made if module in changed}
@@ -294,4 +297,7 @@ def _in_a_hook(path: str, evidence: Evidence, call: Call | None) -> Repair | Non
         changes = kept_by_gpu(hook.place, evidence, call, path)
         if any(name in change.before for change in changes):
             return repair_of(changes)
+    if reads_of(forward_place(evidence), path.rpartition(".")[2]):
+        lists = (list_by_gpu(hook.place, evidence) for hook in evidence.scan.of_kind("hook"))
+        return repair_of(next((changes for changes in lists if changes), ()))
     return None

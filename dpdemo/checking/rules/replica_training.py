@@ -8,7 +8,7 @@ from dpdemo.checking.derivatives import asked_for
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import call_of, is_off
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import repair_of
+from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.aftercall import (
     change_outside,
     changes_of,
@@ -18,6 +18,7 @@ from dpdemo.checking.rewriting.aftercall import (
 )
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
+from dpdemo.checking.rewriting.inplace import written_in_place
 from dpdemo.checking.rewriting.outside import after_layers
 from dpdemo.checking.source import attribute_of
 from dpdemo.checking.unregistered import questions_for_parameters
@@ -121,9 +122,15 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         if change.parallel_changed or (is_of_data(change) and not _is_of_a_list(change, probe))
     ]
     runs = all(replica.raised is None for _, call in evidence.calls for replica in call.replicas)
+    in_place: list[Repair] = []
     for probe, change in changed:
         others = [one for other, one in changed if other is probe]
         own = change_outside(change, evidence, probe.call, others)
+        if own is None and is_of_data(change):
+            own = written_in_place(change, evidence)
+            if own in in_place:
+                continue  # the same lines of another module, or of another parameter
+            in_place += [own] if own is not None else []
         there = (
             statement_outside(change) if change.written else f"{attribute_of(change.path, 'model.module')}..."
         )

@@ -15,8 +15,9 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.handing import Given, handed_over, made_by_forward, numbered, padded
+from dpdemo.checking.rewriting.handing import Given, handed_over, made_by_forward, numbered
 from dpdemo.checking.rewriting.opening import opened
+from dpdemo.checking.rewriting.ragged import called_for, padded
 from dpdemo.checking.rewriting.results import whole_return
 from dpdemo.checking.rewriting.shared import argument_outside
 from dpdemo.checking.source import names_in
@@ -83,12 +84,24 @@ def _stacked(name: str, call: Call, evidence: Evidence) -> Repair:
     shapes = {leaf.shape for leaf in call.tensor_arguments if leaf.path.startswith(f"{name}[")}
     is_even = len(shapes) == 1
     stacked = Given(name, "torch.stack({})", "list({})")
+    targets = [path for path, leaves in _lists(call).items() if path != name and _are_dicts(path, leaves)]
+    own = called_for(name, targets, call, evidence) if targets else None
+    if own is not None:
+        return own
     repair = handed_over([stacked], call, evidence) if is_even else padded(name, call, evidence)
     if repair is not None:
         return repair
     one_size = "" if is_even else "padded to one size before: "
     after = call_of(call, **{name: f"torch.stack({name})"})
     return Repair(None, call_of(call), f"{after}   # {one_size}and in forward: {name} = list({name})")
+
+
+def _are_dicts(path: str, leaves: dict[str, list[Leaf]]) -> bool:
+    """Whether a list holds dicts of tensors, such as the targets of pictures."""
+    every = [leaf for part in leaves.values() for leaf in part]
+    return all(
+        re.fullmatch(rf"{re.escape(path)}\[\d+\]\['\w+'\]", leaf.path) and leaf.is_tensor for leaf in every
+    )
 
 
 _ROWS = "[{}[row] for row in rows.tolist()]"

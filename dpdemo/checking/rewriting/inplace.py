@@ -1,0 +1,49 @@
+"""Numbers of a parameter that do not depend on the batch, written in place: replica 0 shares the model's own.
+
+So PyTorch's own spectral norm does it (torch/nn/utils/spectral_norm.py): what `x.data = ...` gives a replica
+is thrown away with it, and what is written into the tensor that it holds is there for the next call.
+"""
+
+import ast
+
+from dpdemo.checking.evidence import Evidence, StateChange
+from dpdemo.checking.methods import methods_in
+from dpdemo.checking.repair import Repair, repair_of
+from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.source import Function
+
+
+def written_in_place(change: StateChange, evidence: Evidence) -> Repair | None:
+    """Write `x.data = value` of a method that is given nothing as `x.data.copy_(value)`.
+
+    The method is one of a module around the parameter; None where no such method assigns to `data`.
+    """
+    kinds = dict(evidence.scan.module_types)
+    files = {name.rpartition(".")[2]: file for name, file in evidence.scan.classes if file}
+    steps = change.path.split(".")
+    for length in range(len(steps) - 1, -1, -1):
+        kind = kinds.get(".".join(steps[:length]), "")
+        methods = methods_in(files[kind], kind, 0).values() if kind in files else ()
+        edits = Edits(files[kind]) if kind in files else None
+        for method in methods:
+            for statement in _assignments(method) if edits else ():
+                target = method.text(statement.targets[0])
+                edits.replace(statement, f"{target}.copy_({method.text(statement.value)})")  # type: ignore[union-attr]
+        if edits is not None and (changes := edits.changes()):
+            return repair_of(changes)
+    return None
+
+
+def _assignments(method: Function) -> list[ast.Assign]:
+    """List the statements that assign to the `data` of a name, in a method without arguments."""
+    given = method.node.args
+    if len(given.args) != 1 or given.vararg or given.kwonlyargs or method.node.name == "__init__":
+        return []
+    return [
+        one
+        for one in method.statements()
+        if isinstance(one, ast.Assign)
+        and len(one.targets) == 1
+        and isinstance(one.targets[0], ast.Attribute)
+        and one.targets[0].attr == "data"
+    ]
