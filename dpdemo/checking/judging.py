@@ -101,7 +101,8 @@ class Judge:
         model = self.runner.single_model(self.planned.mode)
         with torch.no_grad():
             for index, parameter in enumerate(model.parameters()):
-                parameter.add_(0.01 * (index + 1))
+                if parameter.is_floating_point():
+                    parameter.add_(0.01 * (index % 7 + 1))
         ran = self.runner.run(model, (self.single.untouched[0], self.single.untouched[1]))
         return ran.writes_parameters or any(
             held.kind == "parameter" and not state.same(held.value, ran.after[path].value, of_one_model=False)

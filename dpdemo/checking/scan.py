@@ -145,7 +145,8 @@ def _layout(value: object) -> str:
         if parts and all(isinstance(part, kind) for part in parts):
             are_names = isinstance(value, dict) and all(_is_name(key) for key in value)
             return f"{'names' if are_names else type(value).__name__} of {name}"
-    return f"{type(value).__name__} of others"
+    are_tuples = bool(parts) and all(isinstance(part, tuple) for part in parts)
+    return f"{type(value).__name__} of {'tuples' if are_tuples else 'others'}"
 
 
 def _tensors_of(holder: object) -> tuple[str, ...]:

@@ -23,13 +23,14 @@ def written_in_place(change: StateChange, evidence: Evidence) -> Repair | None:
     steps = change.path.split(".")
     for length in range(len(steps) - 1, -1, -1):
         kind = kinds.get(".".join(steps[:length]), "")
-        methods = methods_in(files[kind], kind, 0).values() if kind in files else ()
-        edits = Edits(files[kind]) if kind in files else None
-        for method in methods:
-            for statement in _assignments(method) if edits else ():
+        if kind not in files:
+            continue
+        edits = Edits(files[kind])
+        for method in methods_in(files[kind], kind, 0).values():
+            for statement in _assignments(method):
                 target = method.text(statement.targets[0])
-                edits.replace(statement, f"{target}.copy_({method.text(statement.value)})")  # type: ignore[union-attr]
-        if edits is not None and (changes := edits.changes()):
+                edits.replace(statement, f"{target}.copy_({method.text(statement.value)})")
+        if changes := edits.changes():
             return repair_of(changes)
     return None
 

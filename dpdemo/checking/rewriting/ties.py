@@ -184,6 +184,8 @@ def module_repair(held: Held, evidence: Evidence) -> tuple[Change, ...]:
         return made_at_each_read(held)
     if held.layout in ("dict of modules", "lists of modules"):
         return registered_one_by_one(held)
+    if held.layout.endswith(" of tuples"):
+        return ()  # torch.nn has no container for them
     kind = "ModuleDict" if held.layout.startswith("names") else "ModuleList"
     owner = held.path.rpartition(".")[0]
     beside = [

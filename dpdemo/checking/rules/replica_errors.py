@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, Raised
-from dpdemo.checking.looking import crossed_devices, failed_through, failures, for_any_rows, reads_state
+from dpdemo.checking.failing import failed_through
+from dpdemo.checking.looking import crossed_devices, failures, for_any_rows, reads_state
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.hooking import keys_read_in_vain

@@ -3,15 +3,8 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe
-from dpdemo.checking.looking import (
-    call_of,
-    crossed_devices,
-    failed_through,
-    forward_place,
-    is_named_in,
-    is_off,
-    placed_in_forward,
-)
+from dpdemo.checking.failing import failed_through, is_named_in, placed_in_forward
+from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu, keys_read_in_vain

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
-from dpdemo.checking.looking import failed_through, forward_place, listed, placed_in_forward
+from dpdemo.checking.failing import failed_through, placed_in_forward
+from dpdemo.checking.looking import forward_place, listed
 from dpdemo.checking.looking import is_off as is_wrong
 from dpdemo.checking.readers import is_for_outside, reader_outside
 from dpdemo.checking.registry import Found, rule
