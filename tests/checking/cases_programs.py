@@ -802,6 +802,9 @@ def one_style_for_all_is_handed_over_by_keyword():
 @trigger("DP101", "`project` is looked up on DataParallel")
 def a_method_of_what_is_wrapped_is_called_twice():
     class Encoder(Net):
+        def forward(self, x):
+            return self.fc(x)
+
         def project(self, x):
             return self(x).relu()
 
@@ -1278,3 +1281,22 @@ def images_have_a_list_of_targets_beside_them():
         return [torch.rand(3, 8, 8) for _ in range(rows)], targets
 
     return Model(), loaded
+
+
+@trigger("DP301", "`states` goes from None to a tuple of 2", also=["DP315"])
+def a_recurrent_layer_goes_on_where_it_was():
+    class Reading(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(4, 5, batch_first=True)
+            self.states = None
+
+        def forward(self, x):
+            last = self.states
+            if last is None:
+                last = (x.new_zeros(1, len(x), 5), x.new_zeros(1, len(x), 5))
+            y, last = self.rnn(x, last)
+            self.states = tuple(one.detach() for one in last)
+            return y
+
+    return Reading(), torch.randn(8, 3, 4)

@@ -25,14 +25,14 @@ def carried(change: StateChange, evidence: Evidence, call: Call | None) -> Repai
     """
     forward = forward_of(evidence, call)
     name = change.path
-    is_first = re.match(r"a tensor of shape \((\d+),", change.single)
-    if forward is None or not is_first or int(is_first[1]) != forward.call.rows or "." in name:
+    turns = _turns(change, forward) if forward is not None else None
+    if forward is None or turns is None or "." in name:
         return None
     if change.before not in ("None", "absent") or name in forward.names() or not _is_forwards(forward, name):
         return None
     is_made_anew = _is_written_first(forward, name)
     head = None if is_made_anew else _with_argument(forward.function, name)
-    own = _in_a_local(forward, name)
+    own = _in_a_local(forward, name, *turns)
     if own is None or (head is None and not is_made_anew):
         return None
     end = forward.body[-1]
@@ -43,9 +43,12 @@ def carried(change: StateChange, evidence: Evidence, call: Call | None) -> Repai
     state = attribute_of(name, "model.module")
     is_full = len(forward.call.argument_structures) == len(forward.function.node.args.args) - 1
     taken = text if is_full else call_by_keyword(forward.call)  # in one list: it is cut as the batch is
-    taken = text if is_made_anew else f"{taken[:-1]}, {state if is_full else f'{name}={state}'})"
+    turned = turns[0].replace("{}", state)
+    handed = f"None if {state} is None else {turned}" if turned else state
+    taken = text if is_made_anew else f"{taken[:-1]}, {handed if is_full else f'{name}={handed}'})"
     inner = f"({names})" if forward.text(end.value).startswith("(") and "," in names else names
-    call_line = Change(None, f"{names} = {text}", f"{inner}, {state} = {taken}")
+    lines = [f"{inner}, {state} = {taken}", *([f"{state} = {turned}"] if turned else [])]
+    call_line = Change(None, f"{names} = {text}", "\n".join(lines))
     return own._replace(also=(*([head] if head else []), call_line))
 
 
@@ -89,7 +92,30 @@ def _with_argument(function: Function, name: str) -> Change | None:
     return Change(place, code, f"{before}, {name}=None{after}".strip())
 
 
-def _in_a_local(forward: Forward, name: str) -> Repair | None:
+_EACH = "tuple(one.transpose(0, 1){} for one in {})"
+
+
+def _turns(change: StateChange, forward: Forward) -> tuple[str, str] | None:
+    """Say how the state is given back with its rows first, and how it is taken.
+
+    Returns:
+        Code with the state as `{}`: "" where the rows come first, as they do not in the state of an RNN; None
+        where it has no row for each sample.
+
+    """
+    sizes = re.match(r"a tensor of shape \((\d+), (\d+)?", change.single)
+    rows = forward.call.rows
+    if sizes and int(sizes[1]) == rows:
+        return "", ""
+    if sizes and sizes[2] and int(sizes[2]) == rows:
+        return "{}.transpose(0, 1)", "{}.transpose(0, 1).contiguous()"
+    read = set(re.findall(r"\w+", change.written.partition("=")[2]))
+    if change.single == "a tuple of 2" and any(map(forward.is_state, read)):
+        return _EACH.format("", "{}"), _EACH.format(".contiguous()", "{}")
+    return None
+
+
+def _in_a_local(forward: Forward, name: str, given_back: str, taken: str) -> Repair | None:
     """Write forward from the first line on that has to do with it, with a name in place of the attribute."""
     body, end = forward.body, forward.body[-1]
     attribute = attribute_of(name, forward.me)
@@ -104,4 +130,7 @@ def _in_a_local(forward: Forward, name: str) -> Repair | None:
             if isinstance(part, ast.Attribute) and ast.unparse(part) == attribute
         ]
         texts.append(forward.function.own(one, *parts).after)
-    return forward.function.rewritten(first, end, "\n".join([*texts[:-1], f"{texts[-1]}, {name}"]))
+    if taken:
+        texts.insert(0, f"{name} = {name} if {name} is None else {taken.replace('{}', name)}")
+    result = given_back.replace("{}", name) or name
+    return forward.function.rewritten(first, end, "\n".join([*texts[:-1], f"{texts[-1]}, {result}"]))

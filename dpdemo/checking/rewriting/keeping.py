@@ -41,8 +41,8 @@ def kept_by_each_gpu(  # noqa: PLR0913, PLR0917 - what is moved, and from where
     """
     made = _made_with(methods.get("__init__"), _free_name(methods))
     cut = _cut(forward, found)
-    if made is None or cut is None:
-        return None
+    if made is None or cut is None or any(map(forward.is_state, cut.needed)):
+        return None  # gather joins on dimension 0, where a state has its layers
     me, name = forward.me, _free_name(methods)
     kept = attribute_of(name, me)
     rows = ", ".join(cut.needed)
