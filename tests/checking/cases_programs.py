@@ -1300,3 +1300,22 @@ def a_recurrent_layer_goes_on_where_it_was():
             return y
 
     return Reading(), torch.randn(8, 3, 4)
+
+
+@trigger("DP309", "`scale` is written by all replicas at once")
+def the_scale_of_each_loss_follows_it_in_a_loop():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = nn.ModuleDict({name: nn.Linear(4, 1) for name in ("depth", "edge")})
+            self.scale = {"depth": 1.0, "edge": 1.0}
+
+        def forward(self, x, depth, edge):
+            total = 0
+            for name, target in zip(("depth", "edge"), (depth, edge), strict=True):
+                loss = (self.heads[name](x) - target).square().squeeze(1)
+                total = total + loss / self.scale[name]
+                self.scale[name] = 0.9 * self.scale[name] + 0.1 * loss.mean().item()
+            return total
+
+    return Model(), lambda rows: (torch.randn(rows, 4), torch.rand(rows, 1), torch.rand(rows, 1))

@@ -18,6 +18,7 @@ from dpdemo.checking.rewriting.forwards import (
     read_method,
 )
 from dpdemo.checking.rewriting.keeping import buffer_in, kept_by_each_gpu, number_of_each_gpu
+from dpdemo.checking.rewriting.loops import kept_in_a_loop
 from dpdemo.checking.rewriting.returning import after_call, names_of, through_a_name
 from dpdemo.checking.rewriting.taking import reads_around, taken_out
 from dpdemo.checking.source import Function, attribute_of, function_at
@@ -218,7 +219,8 @@ def moved_out(  # noqa: PLR0913, PLR0917 - what is moved, and from where
     names = names_of(whole or forward) if not owners[0] else "result"
     own = taken_out(forward, statements, attributes, owners, names, is_guarded=is_guarded)
     own = own or (after_call(whole, statements, attributes, is_guarded=is_guarded) if whole else None)
-    return own or kept_by_each_gpu(forward, statements, attributes, owners, methods, names)
+    own = own or kept_by_each_gpu(forward, statements, attributes, owners, methods, names)
+    return own or kept_in_a_loop(forward, statements, owners, methods, names)
 
 
 def _in(forward: Function, home: Home, path: str) -> list[ast.stmt]:

@@ -5,12 +5,16 @@ Each change holds whole lines as they stand and as they become, so that a person
 
 import ast
 import linecache
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdemo.checking.source import Function, function_at, lines_of, span_of
 from dpdemo.reports.check import Change, Place
+
+_HEAD = re.compile(r"\s*(async |def |class |if |elif |else:|for |while |with |try:)")
+"""The beginning of a line that a block may follow in."""
 
 
 class Edits:
@@ -30,8 +34,12 @@ class Edits:
         lines, last = lines_of(self.file), statement.end_lineno or statement.lineno
         at = sum(map(len, lines[:last])) - lines[last - 1].endswith("\n")
         self._blocks.append((statement.lineno - 1, last - 1))  # its last line may stand deeper
-        margin = "\n" + " " * statement.col_offset
-        self._insert(at, margin + _deeper(code, statement.col_offset))
+        first = lines[statement.lineno - 1]
+        indent = len(first) - len(first.lstrip())
+        if _HEAD.match(first) and indent < statement.col_offset and "\n" not in code:
+            self._insert(at, f"; {code.partition('   #')[0]}")  # all of its block is in that line
+        else:
+            self._insert(at, "\n" + " " * indent + _deeper(code, indent))
 
     def applied_to(self, node: ast.AST) -> str:
         """Return the source of a part with the changes in it."""

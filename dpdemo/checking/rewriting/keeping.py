@@ -39,11 +39,11 @@ def kept_by_each_gpu(  # noqa: PLR0913, PLR0917 - what is moved, and from where
         names: what the program calls the result.
 
     """
-    made = _made_with(methods.get("__init__"), _free_name(methods))
+    made = made_with(methods.get("__init__"), free_name(methods))
     cut = _cut(forward, found)
     if made is None or cut is None or any(map(forward.is_state, cut.needed)):
         return None  # gather joins on dimension 0, where a state has its layers
-    me, name = forward.me, _free_name(methods)
+    me, name = forward.me, free_name(methods)
     kept = attribute_of(name, me)
     rows = ", ".join(cut.needed)
     taken = {*re.findall(r"\w+", names), *(name for name, _ in forward.call.argument_structures)}
@@ -72,7 +72,7 @@ def number_of_each_gpu(
 
     Of numbers that are averages, or of parameters alone, that is their mean; of sums over samples their sum.
     """
-    made = _made_with(methods.get("__init__"), _free_name(methods))
+    made = made_with(methods.get("__init__"), free_name(methods))
     match statement:
         case ast.Assign(targets=[ast.Attribute(attr=name) as target], value=value):
             pass
@@ -80,7 +80,7 @@ def number_of_each_gpu(
             return None
     if made is None or name in forward.names():
         return None
-    kept = attribute_of(_free_name(methods), forward.me)
+    kept = attribute_of(free_name(methods), forward.me)
     keeps = f"{name} = {forward.text(value)}\n{kept}[{name}.get_device()] = {name}"
     own = forward.function.whole(statement, keeps)
     parts = f"[{kept}[gpu].to(model.output_device) for gpu in sorted({kept})]"
@@ -192,14 +192,14 @@ def with_names(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def _free_name(methods: Mapping[str, Function]) -> str:
+def free_name(methods: Mapping[str, Function]) -> str:
     """Choose a name for the dict that no method of the class uses."""
     text = "\n".join(one.text(one.node) for one in methods.values())
     names = ("kept", "kept_by_gpu", "rows_by_gpu")
     return next((name for name in names if not re.search(rf"\.{name}\b", text)), "rows_of_each_gpu")
 
 
-def _made_with(init: Function | None, name: str) -> Change | None:
+def made_with(init: Function | None, name: str) -> Change | None:
     """Write the line of `__init__` that calls the base class's, and the dict behind it."""
     for one in init.statements() if init else ():
         if init and isinstance(one, ast.Expr) and re.search(r"__init__\(.*\)$", init.text(one)):
