@@ -1319,3 +1319,50 @@ def the_scale_of_each_loss_follows_it_in_a_loop():
             return total
 
     return Model(), lambda rows: (torch.randn(rows, 4), torch.rand(rows, 1), torch.rand(rows, 1))
+
+
+@twin("DP309")
+def skips_are_kept_in_a_list_that_forward_makes_anew():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.up, self.skips = nn.Linear(3, 4), []
+
+        def forward(self, x):
+            self.skips = []
+            self.skips.append(x)
+            return self.up(self.fc(x)) + self.skips.pop()
+
+    return Model(), x()
+
+
+@trigger("DP309", "`grids` is written by all replicas at once")
+def grids_of_each_level_are_put_in_a_list():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = nn.ModuleList([nn.Linear(4, 6), nn.Linear(4, 3)])
+            self.grids = [torch.zeros(1)] * 2
+
+        def forward(self, x):
+            found = []
+            for level, head in enumerate(self.heads):
+                y = head(x)
+                if len(self.grids[level]) != y.size(1):
+                    self.grids[level] = torch.arange(y.size(1)).to(y.device)
+                found.append(y + self.grids[level])
+            return torch.cat(found, 1)
+
+    return Model(), x()
+
+
+@trigger("DP501", "gradients of loss.mean() are")
+def two_losses_are_divided_by_the_number_of_matches():
+    class Model(Net):
+        def forward(self, x, matched):
+            y = self.fc(x)
+            count = matched.sum().clamp(min=1)
+            first = (y.square().sum(1) * matched).sum()
+            return first / count + (y.abs().sum(1) * matched).sum() / count
+
+    return Model(), lambda rows: (torch.randn(rows, 4), (torch.arange(rows) * 2 < rows + 3).float())

@@ -190,6 +190,7 @@ def test_a_module_with_workers_threads_and_atexit_functions_keeps_its_gpus_to_th
             assert type(pickle.loads(pickle.dumps(model)).module) is Model
             for batch in DataLoader(Numbers(), batch_size=4, num_workers=2, pin_memory=True):
                 print("batch", model(batch.cuda()).shape[0])
+            sys.stdout.flush()  # else the child has it to flush too
             child = os.fork()
             if not child:
                 sys.exit(5)

@@ -13,6 +13,7 @@ _OF_ELEMENTS = (
     *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )
+_CLAMPED = r"(.+)\.clamp(?:_min)?\((?:min=)?([\d.e+-]+)\)"
 _SUM = r".*(\.sum\([^()]*\)|\.clamp\(.*\)|\.clamp_min\(.*\))"
 
 
@@ -48,8 +49,13 @@ def sum_and_count(forward: Place | None, path: str, given: str) -> Repair | None
     halves = _halves(function, value)
     if halves is None or (first is not last and function.node.body[-1] is not last):
         return None
-    total, count = (f"{in_brackets(one)}.reshape(1)" for one in halves)
-    outside = f"total, count = {given}\nloss = total.sum() / count.sum()"
+    sum_of, count_of = halves
+    clamped = re.fullmatch(
+        _CLAMPED, _made(function, ast.parse(count_of, mode="eval").body, count_of), re.DOTALL
+    )
+    least = f".clamp(min={clamped[2]})" if clamped else ""  # of the whole batch, and of no chunk
+    total, count = (f"{in_brackets(one)}.reshape(1)" for one in (sum_of, clamped[1] if clamped else count_of))
+    outside = f"total, count = {given}\nloss = total.sum() / count.sum(){least}"
     own = function.rewritten(first, last, f"return {total}, {count}")
     return own._replace(also=(Change(None, f"loss = {given}", outside),))
 
@@ -62,12 +68,27 @@ def _made_just_before(function: Function, name: str) -> ast.Assign | None:
     return None
 
 
+def _made(function: Function, value: ast.expr, text: str = "") -> str:
+    """Return the source of a value, of a name that of what it is given."""
+    if isinstance(value, ast.Name):
+        for one in function.statements():
+            match one:
+                case ast.Assign(targets=[ast.Name(id=known)], value=given) if known == value.id:
+                    return function.text(given)
+    return text or function.text(value)
+
+
 def _halves(function: Function, value: ast.expr) -> tuple[str, str] | None:
     """Write the sum and the count of an average; None where it is not known as one."""
     match value:
         case ast.BinOp(op=ast.Div(), left=total, right=count):
-            halves = function.text(total), function.text(count)
-            return halves if all(re.fullmatch(_SUM, one, re.DOTALL) for one in halves) else None
+            is_average = all(re.fullmatch(_SUM, _made(function, one), re.DOTALL) for one in (total, count))
+            return (function.text(total), function.text(count)) if is_average else None
+        case ast.BinOp(op=ast.Add(), left=one, right=other):
+            halves = _halves(function, one), _halves(function, other)
+            if halves[0] is None or halves[1] is None or halves[0][1] != halves[1][1]:
+                return None
+            return f"{halves[0][0]} + {halves[1][0]}", halves[0][1]
         case ast.Call(
             func=ast.Attribute(value=ast.Name() | ast.Subscript() as what, attr="mean"), args=[], keywords=[]
         ):

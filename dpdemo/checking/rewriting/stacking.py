@@ -19,13 +19,21 @@ def filled_and_emptied(held: Held) -> Function | None:
     home = function_at(held.place)
     methods = {one.node.name: one for one in reversed([*functions_like(home)])} if home else {}
     forward = methods.get("forward")
-    if forward is None:
+    if forward is None or any(_makes_anew(one, held, forward) for one in forward.node.body):
         return None
     names = {called.attr for called in _methods_called(forward)}
     used = [forward, *(one for name, one in methods.items() if name in names)]
     done = {called.attr for one in used for called in _methods_called(one) if _is_of(called.value, held, one)}
     is_filled = done & _FILLS or any(_is_filled_by_key(one, held) for one in used)
     return forward if is_filled and done & _EMPTIES else None
+
+
+def _makes_anew(statement: ast.stmt, held: Held, forward: Function) -> bool:
+    """Whether a line of forward gives the replica a container of its own: `self.skips = []`."""
+    match statement:
+        case ast.Assign(targets=[target], value=ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Call(args=[])):
+            return _is_of(target, held, forward)
+    return False
 
 
 def _is_filled_by_key(function: Function, held: Held) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.failing import failed_through, placed_in_forward
-from dpdemo.checking.looking import forward_place, listed
+from dpdemo.checking.looking import crossed_devices, forward_place, listed
 from dpdemo.checking.looking import is_off as is_wrong
 from dpdemo.checking.readers import is_for_outside, reader_outside
 from dpdemo.checking.registry import Found, rule
@@ -25,7 +25,7 @@ from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.hooklists import list_by_gpu
 from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
-from dpdemo.checking.rewriting.ties import cached_by_gpu
+from dpdemo.checking.rewriting.ties import cached_by_gpu, moved_where_read
 from dpdemo.checking.unregistered import questions_for_parameters
 
 
@@ -231,6 +231,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         own = (
             cached_by_gpu(change, evidence)
             or hooked
+            or _moved_to_each(change, evidence)
             or change_outside(change, evidence, probe.call, lost_in(probe))
             or _returned(change, evidence, probe.call)
         )
@@ -286,6 +287,14 @@ def _returned(change: StateChange, evidence: Evidence, call: Call | None) -> Rep
     """Write what forward collects in a list on `self` as a part of its result."""
     held = (one for one in evidence.scan.of_kind("container") if one.path == change.path)
     return next((own for one in held if call and (own := returned_beside(one, call)) is not None), None)
+
+
+def _moved_to_each(change: StateChange, evidence: Evidence) -> Repair | None:
+    """Write where forward reads tensors that another replica may have put there, moved to its own GPU."""
+    if not any(crossed_devices(evidence)):
+        return None
+    held = (one for one in evidence.scan.of_kind("tensor") if one.path == change.path)
+    return next((repair_of(changes) for one in held if (changes := moved_where_read(one, evidence))), None)
 
 
 def _in_a_hook(path: str, evidence: Evidence, call: Call | None) -> Repair | None:
