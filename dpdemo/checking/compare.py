@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -233,7 +233,8 @@ def is_coarse(value: object) -> bool:
 
 def compare_gradients(single: nn.Module, parallel: nn.Module, *, coarse: bool = False) -> Gradients:
     """Compare the parameters' gradients of two models that are alike."""
-    alone, split = _gradients(single), _gradients(parallel)
+    names = _shared_names(single, parallel)
+    alone, split = _gradients(single, names), _gradients(parallel, names)
     pairs = list(zip(alone, split, strict=True))
     with unseen([*alone, *split]):
         size = sum(_dot(one, one) for one, _ in pairs)
@@ -258,12 +259,13 @@ def loss_gradients(single: nn.Module, parallel: nn.Module, result: object, path:
 
     """
     count = dict(flatten(result))[path].numel()
-    alone = _gradients(single)
+    names = _shared_names(single, parallel)
+    alone = _gradients(single, names)
     of_each = []
     for index in range(count):
         parallel.zero_grad()
         backward(result, path, [float(index == other) for other in range(count)])
-        of_each.append(_gradients(parallel))
+        of_each.append(_gradients(parallel, names))
     with unseen([*alone, *itertools.chain(*of_each)]):
         square = _inner(alone, alone)
         products = tuple(tuple(_inner(one, other) for other in of_each) for one in of_each)
@@ -287,11 +289,18 @@ def _dot(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one * other).sum())
 
 
-def _gradients(model: nn.Module) -> list[torch.Tensor]:
-    """Copy a model's gradients, as numbers on the CPU; a parameter without one has zeros."""
+def _shared_names(single: nn.Module, parallel: nn.Module) -> list[str]:
+    """List the parameters of both: forward may tie two of one model, and of replicas alone in the other."""
+    known = dict(parallel.named_parameters())
+    return [name for name, _ in single.named_parameters() if name in known]
+
+
+def _gradients(model: nn.Module, names: Sequence[str]) -> list[torch.Tensor]:
+    """Copy gradients of a model, as numbers on the CPU; a parameter without one has zeros."""
+    known = dict(model.named_parameters())
     return [
-        _as_real(copy_of(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad))
-        for parameter in model.parameters()
+        _as_real(copy_of(torch.zeros_like(one) if one.grad is None else one.grad))
+        for one in (known[name] for name in names)
     ]
 
 

@@ -121,7 +121,9 @@ def _kinds(
         elif isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
             yield "ancestor" if _is_around(leaf, module, tree) else "module", type(leaf).__name__
             break
-        elif callable(leaf) and not isinstance(leaf, type) and (holder := _closes_over(leaf, tree)):
+        elif (
+            callable(leaf) and not isinstance(leaf, type) and (holder := _closes_over(leaf, tree, registered))
+        ):
             shadows = name in ("forward", "__call__")
             yield "callable", f"{'a forward' if shadows else _callable_name(leaf)} that holds {holder}"
             break
@@ -196,14 +198,16 @@ def _callable_name(value: object) -> str:
     return "a lambda" if getattr(value, "__name__", "") == "<lambda>" else "a function"
 
 
-def _closes_over(function: object, tree: dict[int, str], depth: int = 0) -> str:
-    """Say which module of the model a function holds on to, or nothing."""
+def _closes_over(function: object, tree: dict[int, str], registered: set[int], depth: int = 0) -> str:
+    """Say which module of the model, or what parameter or buffer, a function holds on to, or nothing."""
     held = held_by(function) or [getattr(function, "__self__", None)]
     for value in held:
         if isinstance(value, nn.Module) and id(value) in tree:
             return f"`{tree[id(value)] or type(value).__name__}`"
+        if isinstance(value, torch.Tensor) and id(value) in registered:
+            return f"the model's own tensor of shape {tuple(value.shape)}"
         if depth < 3 and callable(value) and not isinstance(value, (nn.Module, type)):
-            found = _closes_over(value, tree, depth + 1)
+            found = _closes_over(value, tree, registered, depth + 1)
             if found:
                 return found
     return ""

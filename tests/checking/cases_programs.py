@@ -1366,3 +1366,56 @@ def two_losses_are_divided_by_the_number_of_matches():
             return first / count + (y.abs().sum(1) * matched).sum() / count
 
     return Model(), lambda rows: (torch.randn(rows, 4), (torch.arange(rows) * 2 < rows + 3).float())
+
+
+@trigger("DP314", "`isinstance(self.scale, nn.Parameter)` is False in replicas")
+def a_scale_is_asked_whether_it_is_a_parameter():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def factor(self):
+            if isinstance(self.scale, nn.Parameter):
+                return self.scale.exp()
+            return self.scale
+
+        def forward(self, x):
+            return self.fc(x) * self.factor()
+
+    return Model(), x()
+
+
+@trigger("DP304", "`readout` is a function that holds the model's own tensor of shape (3,)")
+def a_partial_function_holds_a_parameter():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.query = nn.Parameter(torch.ones(3))
+            self.readout = functools.partial(weighted, query=self.query)
+
+        def forward(self, x):
+            return self.readout(self.fc(x))
+
+    return Model(), x()
+
+
+def weighted(y, query):
+    return y @ query
+
+
+@trigger("DP301", "`out.weight`, a tensor of shape (9, 4), gets other numbers on one GPU")
+def weights_are_tied_in_forward():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = nn.Embedding(9, 4), nn.Linear(4, 9)
+
+        def tie(self):
+            self.out.weight = self.words.weight
+
+        def forward(self, words):
+            self.tie()
+            return self.out(self.words(words))
+
+    return Model(), lambda rows: (torch.randint(9, (rows, 3)),)

@@ -38,6 +38,9 @@ _PERHAPS = rf"{_MIXING}|@|\b(einsum|matmul|mm|sum|mean)\b|(?i:loss|criterion)\w*
 """Code that may, and that belongs outside too where it comes last."""
 
 
+_ON_ONE_GPU = "# the layers below run on one GPU"
+
+
 def after_layers(evidence: Evidence, call: Call | None, result: str = "result") -> Repair | None:
     """Write forward's end, all that comes after its last layer, as it is written outside.
 
@@ -116,7 +119,16 @@ def from_mixing(evidence: Evidence, call: Call | None) -> Repair | None:
     if (is_inside and hoisted is None) or not (hoisted or any(forward.reads_layer(one) for one in kept)):
         return None
     hoists = {moved[0]: hoisted} if hoisted else {}
-    return _cut(forward, kept, moved, hoists, "result", ["# the layers below run on one GPU"])
+    return _cut(forward, kept, moved, hoists, "result", [_ON_ONE_GPU])
+
+
+def end_with_layers(forward: Forward, first: ast.stmt) -> Repair | None:
+    """Write forward from a statement on, with the layers that run there, as it is written outside."""
+    at = forward.body.index(first) if first in forward.body else len(forward.body)
+    kept, moved = forward.body[:at], forward.body[at:]
+    if not moved or any(leaves(one) or forward.hands_over_layer(one) for one in forward.body):
+        return None
+    return _cut(forward, kept, moved, {}, "result", [_ON_ONE_GPU])
 
 
 def end_outside(forward: Forward, first: ast.stmt) -> Repair | None:

@@ -78,6 +78,8 @@ def made_at_each_read(held: Held) -> tuple[Change, ...]:
     found = list(_assignments(home, name)) if home else []
     if home is None or not found:
         return ()
+    if held.kind == "holder" and not any(home.me in names_in(value) for _, value in found):
+        return ()  # it is made of modules that are new: each read would make others
     if _mentions(home, name) > len(found):
         return _filled_at_each_read(home, name)
     edits = Edits(home.init.file)

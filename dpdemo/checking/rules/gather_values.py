@@ -17,7 +17,7 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.forwards import forward_of, stored
-from dpdemo.checking.rewriting.outside import after_layers, end_outside
+from dpdemo.checking.rewriting.outside import after_layers, end_outside, end_with_layers, outermost
 from dpdemo.checking.rewriting.results import Part, Rewrite, left_out, part_at, returned, whole_return
 from dpdemo.checking.source import in_brackets
 from dpdemo.checking.unregistered import numbers_for_tensors
@@ -153,6 +153,8 @@ def _made_outside(leaves: list[Leaf], evidence: Evidence, call: Call | None) -> 
     names = {part.node.id for part in parts if part and isinstance(part.node, ast.Name)}
     statements += [one for one in forward.body if names & stored(one)]
     first = min(statements, key=lambda one: one.lineno)
+    if list(outermost(forward, first)) == [getattr(first, "value", None)]:
+        return end_with_layers(forward, first)  # what it calls gives them
     return end_outside(forward, first) or end_outside(forward, forward.body[-1])
 
 

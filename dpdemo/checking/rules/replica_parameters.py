@@ -7,20 +7,21 @@ from dataclasses import replace
 
 from dpdemo.checking.derivatives import without_copy
 from dpdemo.checking.evidence import Call, Event, Evidence, Probe, Raised
-from dpdemo.checking.looking import failures, reads_state
+from dpdemo.checking.looking import failures, is_off, reads_state
+from dpdemo.checking.methods import functions_like, methods_in
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.aftercall import line_outside
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.parameters import with_replicas_own, without_state
-from dpdemo.checking.source import tree_of
+from dpdemo.checking.source import Function, function_at, tree_of
 from dpdemo.checking.unregistered import (
     BY_NAME,
     comes_of_no_parameters,
     numbers_for_tensors,
     questions_for_parameters,
 )
-from dpdemo.reports.check import Change
+from dpdemo.reports.check import Change, Place
 
 
 @rule("DP308", "empty-parameters", "error")
@@ -125,9 +126,11 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
     Why: a broadcast returns plain tensors.
     Before: self.fc.weight.scale = 0.5
     After: self.weight_scale = 0.5   # an attribute of the module
-    Seen by: attributes and classes of parameters, and an exception that names them.
+    Seen by: attributes and classes of parameters, and an exception that names them; or a line that asks for
+        the class, where results differ for no other reason.
     References: huggingface/transformers#45407
     """
+    yield from _asked_for_their_class(evidence)
     held = evidence.scan.of_kind("parameter")
     for probe, error in failures(evidence):
         lost = re.search(r"'Tensor' object has no attribute '(\w+)'", error.message)
@@ -143,6 +146,35 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
                 place=error.place,
                 repair=repair_of(_attribute_repair(error, lost[1])),
             )
+
+
+_IS_PARAMETER = r"isinstance\(([^()]+), (torch\.)?(nn\.)?Parameter\)"
+
+
+def _asked_for_their_class(evidence: Evidence) -> Iterator[Found]:
+    """Tell of lines that ask whether something is a Parameter, where results are not those of the chunks."""
+    off = (one for one in evidence.probes if is_off(one))
+    probe = next((one for one in off if not any(change.parallel_changed for change in one.changes)), None)
+    seen: set[Place] = set()
+    for function in _methods(evidence) if probe else ():
+        for statement in function.statements() if function.node.name != "__init__" else ():
+            code = function.text(statement).partition("\n")[0]
+            found = re.search(_IS_PARAMETER, code)
+            place = Place(function.file, statement.lineno, function.node.name, code)
+            if found is None or place in seen:
+                continue
+            seen.add(place)
+            after = code.replace(found[0], f"isinstance({found[1]}, torch.Tensor)")
+            what = f"`{found[0]}` is False in replicas, whose parameters are plain tensors"
+            yield Found(found[1], what, place, probe, repair=Repair(place, code, after))
+
+
+def _methods(evidence: Evidence) -> Iterator[Function]:
+    """List the methods of the user's classes in the model, those of the model's own first."""
+    forward = function_at(evidence.scan.forward)
+    yield from functions_like(forward) if forward else ()
+    for name, file in evidence.scan.classes:
+        yield from methods_in(file, name.rpartition(".")[2], 0).values() if file else ()
 
 
 def _attribute_repair(error: Raised, name: str) -> tuple[Change, ...]:
