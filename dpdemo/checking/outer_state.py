@@ -14,21 +14,63 @@ Sizes = dict[str, float]
 
 
 def sizes_outside(model: nn.Module) -> Sizes:
-    """Note the numbers and lists of the model's classes, and those of their files that methods name."""
-    found: Sizes = {}
+    """Note the numbers and lists of the model's classes, and those of their files that methods name.
+
+    Those of other classes of these files, and of their instances, too: `Clock.ticks`.
+    """
+    return {name: size for name, place in _places(model).items() for size in _size(_value(place))}
+
+
+def put_back(model: nn.Module, before: Sizes) -> None:
+    """Undo what a call has counted outside of the model, so that the next one starts where it did."""
+    for name, (owner, attribute) in _places(model).items():
+        value, size = _value((owner, attribute)), before.get(name)
+        if size is None or size in _size(value):
+            continue
+        if isinstance(value, (list, collections.deque)):
+            while len(value) > size:
+                value.pop()
+        else:
+            setattr(owner, attribute, int(size) if isinstance(value, int) else size)
+
+
+_Where = tuple[object, str]
+"""What has an attribute, and its name there."""
+
+
+def _places(model: nn.Module) -> dict[str, _Where]:
+    """Find by their names what methods of the model's classes can reach without the model."""
+    found: dict[str, _Where] = {}
     for cls in {cls for module in model.modules() for cls in type(module).__mro__}:
         home = sys.modules.get(cls.__module__)
-        if not is_users(getattr(home, "__file__", None) or ""):
+        if home is None or not is_users(getattr(home, "__file__", None) or ""):
             continue
         named = {word for one in vars(cls).values() for word in _names_in(one)}
-        known = {name: vars(home)[name] for name in named & vars(home).keys()}
-        inside = {f"{cls.__name__}.{name}": value for name, value in vars(cls).items() if name in named}
-        found |= {name: size for name, value in {**known, **inside}.items() for size in _size(value)}
+        helpers = [vars(home).get(name) for name in named]
+        named |= {word for one in helpers for word in _names_in(one)}
+        found |= {f"{cls.__name__}.{name}": (cls, name) for name in named & vars(cls).keys()}
+        for name in named & vars(home).keys():
+            found[name] = home, name
+            inner = vars(home)[name]
+            if _is_users_own(inner):
+                found |= {f"{name}.{part}": (inner, part) for part in vars(inner)}
     return found
 
 
+def _is_users_own(value: object) -> bool:
+    """Whether it is a class of the user's that is no module, or an instance of one."""
+    kind = value if isinstance(value, type) else type(value)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return hasattr(value, "__dict__") and not issubclass(kind, nn.Module) and is_users(file)
+
+
+def _value(place: _Where) -> object:
+    owner, attribute = place
+    return vars(owner).get(attribute)
+
+
 def _names_in(function: object) -> tuple[str, ...]:
-    code = getattr(function, "__code__", None)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code.co_names if code is not None else ()
 
 

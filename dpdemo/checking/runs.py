@@ -19,7 +19,7 @@ from dpdemo.checking.drafts import raised
 from dpdemo.checking.evidence import Raised
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.checking.modes import ModeWatch
-from dpdemo.checking.outer_state import Sizes, sizes_outside
+from dpdemo.checking.outer_state import Sizes, put_back, sizes_outside
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
 from dpdemo.observation.tree import rebuild
@@ -99,6 +99,7 @@ class Runner:
             model = model.to(dtype)
             given = as_type(given[0], dtype), as_type(given[1], dtype)
         args, kwargs = on_device(given[0], self.first), on_device(given[1], self.first)
+        sizes = sizes_outside(model)
         randomness.seed_all()
         try:
             with warnings.catch_warnings(), self._context(), users_code():
@@ -106,6 +107,8 @@ class Runner:
                 return model(*args, **kwargs)
         except Exception:  # noqa: BLE001 - the user's model may raise anything
             return None
+        finally:
+            put_back(model, sizes)
 
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""
@@ -158,6 +161,7 @@ class Runner:
         ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)
         ran.sizes = sizes, sizes_outside(core)
+        put_back(core, sizes)
         return ran
 
     @contextlib.contextmanager

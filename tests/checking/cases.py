@@ -9,6 +9,7 @@ import cases_links
 import cases_loss
 import cases_moved
 import cases_outside
+import cases_patched
 import cases_places
 import cases_programs
 import cases_scatter
@@ -19,6 +20,6 @@ from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
-    cases_places, cases_threads, cases_moved, cases_programs,
+    cases_places, cases_threads, cases_moved, cases_patched, cases_programs,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

@@ -60,7 +60,7 @@ def samples_are_centred_by_themselves():
 CALLS = []
 
 
-@trigger("DP590", "differs from one GPU's")
+@trigger("DP309", "`CALLS` grows by 1 in a call on one GPU, by 4 here")
 def a_global_counter_scales_the_result():
     CALLS.clear()
 
@@ -94,6 +94,21 @@ def a_sum_over_the_batch_behind_batchnorm_is_one_for_each_gpu():
 class Summed(nn.Module):
     def forward(self, x):
         return x.sum(0)
+
+
+SEEN = {}
+
+
+@trigger("DP590", "differs from one GPU's")
+def a_global_dict_scales_the_result():
+    SEEN.clear()
+
+    class Model(Net):
+        def forward(self, x):
+            SEEN[x.device] = 1
+            return self.fc(x) * len(SEEN)
+
+    return Model(), x()
 
 
 @trigger("DP590", "the result `[2]` has another shape than on one GPU")

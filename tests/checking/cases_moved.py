@@ -266,7 +266,7 @@ def two_entries_are_written_to_a_dict():
 STEPS = 0
 
 
-@trigger("DP590", "differs from one GPU's")
+@trigger("DP309", "`STEPS` grows by 1 in a call on one GPU, by 4 here")
 def a_global_number_scales_the_result():
     class Model(Net):
         def forward(self, x):
@@ -287,10 +287,43 @@ class Numbered(Net):
         return self.fc(x) + 0.1 * Numbered.total
 
 
-@trigger("DP590", "differs from one GPU's")
+@trigger("DP309", "`Numbered.total` grows by 1 in a call on one GPU, by 4 here")
 def a_class_counts_its_calls():
     Numbered.total = 0
     return Numbered(), x()
+
+
+class Clock:
+    ticks = 0
+
+    @classmethod
+    def tick(cls):
+        cls.ticks += 1
+
+    @classmethod
+    def sharpness(cls):
+        return 1.0 + 0.1 * cls.ticks
+
+
+class Sharpened(Net):
+    def forward(self, x):
+        return self.fc(x) * Clock.sharpness()
+
+
+@trigger("DP309", "`Clock.ticks` grows by 1 in a call on one GPU, by 4 here")
+def a_layer_reads_a_clock_that_forward_turns():
+    class Ticking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate = Sharpened()
+
+        def forward(self, x):
+            if self.training:
+                Clock.tick()
+            return self.gate(x)
+
+    Clock.ticks = 0
+    return Ticking(), x()
 
 
 @twin("DP590")

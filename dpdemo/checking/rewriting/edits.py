@@ -29,6 +29,17 @@ class Edits:
         """Write another text in the place of a part."""
         self._parts[span_of(self.file, node)] = text
 
+    def in_front(self, node: ast.AST, text: str) -> None:
+        """Put text in front of a part."""
+        at, _ = span_of(self.file, node)
+        self._insert(at, text)
+
+    def around(self, node: ast.AST, before: str, after: str) -> None:
+        """Put text in front of a part and behind it."""
+        self.in_front(node, before)
+        _, end = span_of(self.file, node)
+        self._insert(end, after)
+
     def behind(self, statement: ast.stmt, code: str) -> None:
         """Put lines of code behind a statement, and what is written beside it."""
         lines, last = lines_of(self.file), statement.end_lineno or statement.lineno

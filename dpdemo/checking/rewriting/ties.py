@@ -12,7 +12,7 @@ from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
 from dpdemo.checking.rewriting.properties import as_buffer, made_at_each_read, put_in, registered_one_by_one
-from dpdemo.checking.source import Function, attribute_of, class_at, function_at, names_in, tree_of
+from dpdemo.checking.source import Function, attribute_of, class_at, function_at, names_in
 from dpdemo.checking.writes import changes_in_place
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Change, Place
@@ -240,27 +240,3 @@ def tied_again(held: Held, evidence: Evidence) -> tuple[Change, ...]:
     edits = Edits(forward.file)
     edits.first_in(forward, "\n".join(lines))
     return edits.changes()
-
-
-def forward_repair(use: Place | None) -> Repair | None:
-    """Write the only line near its use that gives a module another forward, and a class that has it."""
-    found = [
-        node
-        for node in ast.walk(tree_of(use.file) if use else ast.Module([], []))
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
-        if node.targets[0].attr == "forward"
-    ]
-    function = function_at(Place(use.file, found[0].lineno)) if use and len(found) == 1 else None
-    if function is None:
-        return None
-    (patch,) = found
-    assert isinstance(patch.targets[0], ast.Attribute)  # noqa: S101 - so it was found
-    owner = function.text(patch.targets[0].value)
-    match patch.value:
-        case ast.Call(func=called, args=[method, ast.AST() as bound]):
-            if ast.unparse(called).endswith("MethodType") and function.text(bound) == owner:
-                parts = f'"Patched", (type({owner}),), {{"forward": {function.text(method)}}}'
-                return function.whole(patch, f"{owner}.__class__ = type({parts})")
-    told = "# its instance in place of this line: replicas look forward up in their class"
-    inner = "    def forward(self, *args, **kwargs): ...   # around super().forward(*args, **kwargs)"
-    return function.rewritten(patch, patch, f"class Patched(type({owner})):   {told}\n{inner}")

@@ -330,8 +330,8 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
 
     What happens: numbers, shapes or gradients are not those of one GPU, in eval mode and without random
         numbers.
-    Why: unknown; a global variable that replicas share is a candidate.
-    Before: COUNTS.append(1); return y * len(COUNTS)
+    Why: unknown; a dict of the file that replicas share is a candidate.
+    Before: SEEN[x.device] = 1; return y * len(SEEN)
     After: return y
     Seen by: results and gradients against those of one GPU.
     References: pytorch/pytorch#5778

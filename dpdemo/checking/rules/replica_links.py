@@ -8,10 +8,10 @@ from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu, keys_read_in_vain
+from dpdemo.checking.rewriting.patched import forward_repair
 from dpdemo.checking.rewriting.ties import (
     buffer_repair,
     device_repair,
-    forward_repair,
     module_repair,
     moved_where_read,
     moved_where_used,

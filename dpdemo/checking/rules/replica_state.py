@@ -27,6 +27,7 @@ from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.rewriting.ties import cached_by_gpu, moved_where_read
 from dpdemo.checking.unregistered import questions_for_parameters
+from dpdemo.reports.check import Severity
 
 
 @rule("DP301", "lost-state", "error")
@@ -203,8 +204,8 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     """A list or dict on `self` is shared by all replicas.
 
     What happens: each replica appends to the same list, in the order of threads; in a dict each overwrites
-        what the others stored, and reads tensors that lie on another's GPU. A list or a count of the class
-        or the file grows with each replica, too: that is a warning.
+        what the others stored, and reads tensors that lie on another's GPU. A list or a count of a class
+        or the file grows with each replica, too: that is a warning where results are right.
     Why: replicas are shallow copies: their attributes are the same objects, used by n threads at once.
     Before: self.features.append(h)   # in forward
     After: return y, h                # return it: gather joins the replicas'
@@ -255,12 +256,12 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
 
 
 def _outer(evidence: Evidence) -> Iterator[Found]:
-    """Tell of lists and counts of a class or a file, where results are right all the same."""
+    """Tell of lists and counts of a class or a file: an error where results are wrong for them."""
     for probe, change in changes_of(evidence, "outer"):
-        if not is_wrong(probe):  # else that is DP590
-            what = f"`{change.path}` grows by {change.single} in a call on one GPU, by {change.parallel} here"
-            own = globals_outside(evidence, probe.call)
-            yield Found(change.path, f"{what}: each replica writes to it", None, probe, "warning", repair=own)
+        what = f"`{change.path}` grows by {change.single} in a call on one GPU, by {change.parallel} here"
+        own = globals_outside(evidence, probe.call)
+        severity: Severity = "error" if is_wrong(probe) else "warning"
+        yield Found(change.path, f"{what}: each replica writes to it", None, probe, severity, repair=own)
 
 
 def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
