@@ -365,6 +365,8 @@ class Held:
     modules" where keys can be names of modules."""
     tensors: tuple[str, ...] = ()
     """Of an object: its attributes that are tensors."""
+    modules: tuple[tuple[str, str], ...] = ()
+    """Of an object: its attributes that are parts of the module that holds it, and their paths there."""
 
 
 @dataclass(frozen=True, slots=True)

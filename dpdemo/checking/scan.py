@@ -78,7 +78,8 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
             for kind, found in _kinds(name, value, tree, registered, module):
                 moves = kind == "tensor" and name in _moved_along(type(module))
                 detail = f"{found}{MOVED_ALONG}" if moves else found
-                yield Held(dot + name, kind, detail, place, _layout(value), _tensors_of(value))
+                parts = _tensors_of(value), _modules_of(value, tree, dot)
+                yield Held(dot + name, kind, detail, place, _layout(value), *parts)
     for hooks in HOOKS:
         for hook in getattr(module, hooks, {}).values():
             if is_users_hook(hook):
@@ -155,6 +156,14 @@ def _tensors_of(holder: object) -> tuple[str, ...]:
     """Name the tensors that an object has as attributes."""
     parts = getattr(holder, "__dict__", {}) if not isinstance(holder, (nn.Module, torch.Tensor)) else {}
     return tuple(name for name, part in parts.items() if isinstance(part, torch.Tensor))
+
+
+def _modules_of(holder: object, tree: dict[int, str], dot: str) -> tuple[tuple[str, str], ...]:
+    """Name the modules below a path that an object has as attributes, each with its path from there."""
+    if isinstance(holder, nn.Module):
+        return ()
+    paths = ((name, tree.get(id(part), "")) for name, part in getattr(holder, "__dict__", {}).items())
+    return tuple((name, path.removeprefix(dot)) for name, path in paths if path and path.startswith(dot))
 
 
 def _is_name(key: object) -> bool:

@@ -1,13 +1,11 @@
-"""What `__init__` keeps on `self`, written as a property: each replica makes its own, of what is its own.
+"""What `__init__` keeps on `self`, written as a property.
 
-A method, a closure or an object that holds the model is made anew at each read, of the replica that
-reads. A list, a tuple or a dict of tensors or modules is put together of what is registered one by one.
+A method, a closure or an object that holds the model is made anew at each read, of what the replica that
+reads has.
 """
 
 import ast
-import builtins
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from dpdemo.checking.evidence import Held
@@ -15,13 +13,12 @@ from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.source import (
     FUNCTIONS,
     Function,
+    attribute_of,
     function_at,
-    name_of_nn,
     names_in,
     to_the_left,
     tree_of,
 )
-from dpdemo.checking.writes import changes_in_place
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Change
 
@@ -75,11 +72,11 @@ def _sets(method: ast.AST, name: str) -> bool:
 def made_at_each_read(held: Held) -> tuple[Change, ...]:
     """Write `self.name = value` in `__init__` as a property of the same value; () where it cannot be."""
     home, name = home_of(held), held.path.rpartition(".")[2]
-    found = list(_assignments(home, name)) if home else []
+    found = list(assignments(home, name)) if home else []
     if home is None or not found:
         return ()
     if held.kind == "holder" and not any(home.me in names_in(value) for _, value in found):
-        return ()  # it is made of modules that are new: each read would make others
+        return _with_own_modules(held, home)  # its modules are new: each read would make others
     if _mentions(home, name) > len(found):
         return _filled_at_each_read(home, name)
     edits = Edits(home.init.file)
@@ -97,18 +94,33 @@ def made_at_each_read(held: Held) -> tuple[Change, ...]:
     for number, lines_of_case in reversed(list(enumerate(cases[:-1]))):
         inner = [f"    {line}" for line in lines_of_case]
         body = [f"if {home.me}._{name} == {number}:", *inner, *body]
-    edits.before(home.next, _property(name, body))
+    edits.before(home.next, property_of(name, body))
+    return edits.changes()
+
+
+def _with_own_modules(held: Held, home: Home) -> tuple[Change, ...]:
+    """Write a property that gives an object like that of `__init__`, with the replica's modules."""
+    name = held.path.rpartition(".")[2]
+    if not held.modules:
+        return ()
+    edits, kept = Edits(home.init.file), f"{home.me}._{name}"
+    for one in attributes_in(home.init.node):
+        if ast.unparse(one) == f"{home.me}.{name}":
+            edits.replace(one, kept)
+    own = ", ".join(f"{part}={attribute_of(path, 'self')}" for part, path in held.modules)
+    made = [f"own = object.__new__(type({kept}))", f"vars(own).update(vars({kept}), {own})", "return own"]
+    edits.before(home.next, property_of(name, made))
     return edits.changes()
 
 
 def _filled_at_each_read(home: Home, name: str) -> tuple[Change, ...]:
     """Write the statements of `__init__` that fill a container as a property; () where they do more."""
     target = f"{home.me}.{name}"
-    moved = [one for one in home.init.node.body if _has(one, target)]
+    moved = [one for one in home.init.node.body if mentions(one, target)]
     others = [
         node
         for one in moved
-        for node in _attributes(one)
+        for node in attributes_in(one)
         if not isinstance(node.ctx, ast.Load) and ast.unparse(node) != target
     ]
     if others or name in home.init.arguments() or len(moved) == len(home.init.node.body):
@@ -120,15 +132,16 @@ def _filled_at_each_read(home: Home, name: str) -> tuple[Change, ...]:
         edits.replace(one, f"# {name} is filled there")
     margin = "\n" + " " * moved[0].col_offset
     edits.replace(moved[0], margin.join([*lines.saves, f"# {name} is a property"]))
-    edits.before(home.next, _property(name, [*local, f"return {name}"]))
+    edits.before(home.next, property_of(name, [*local, f"return {name}"]))
     return edits.changes()
 
 
-def _property(name: str, body: list[str]) -> str:
+def property_of(name: str, body: list[str]) -> str:
+    """Write a property with these lines."""
     return "\n".join(["@property", f"def {name}(self):", *(f"    {line}".rstrip() for line in body)])
 
 
-def _assignments(home: Home, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
+def assignments(home: Home, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
     """List the statements of `__init__` that set an attribute and nothing else, with the value."""
     target = f"{home.me}.{name}"
     for statement in home.init.statements():
@@ -141,21 +154,17 @@ def _assignments(home: Home, name: str) -> Iterator[tuple[ast.stmt, ast.expr]]:
                     yield statement, value
 
 
-def _beside(home: Home, name: str, other: str) -> Iterator[ast.expr]:
-    """List the values that an attribute, or another, is given together: `self.a, self.b = [], []`."""
-    for statement in home.init.statements():
-        match statement:
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
-                pairs = [(ast.unparse(one), value) for one, value in zip(targets, values, strict=False)]
-                if any(target == f"{home.me}.{name}" for target, _ in pairs):
-                    yield from (value for target, value in pairs if target == f"{home.me}.{other}")
-
-
 def _mentions(home: Home, name: str) -> int:
-    return sum(ast.unparse(one) == f"{home.me}.{name}" for one in _attributes(home.init.node))
+    return sum(ast.unparse(one) == f"{home.me}.{name}" for one in attributes_in(home.init.node))
 
 
-def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:
+def mentions(statement: ast.stmt, target: str) -> bool:
+    """Whether a statement has an attribute that is written so."""
+    return any(ast.unparse(one) == target for one in attributes_in(statement))
+
+
+def attributes_in(node: ast.AST) -> Iterator[ast.Attribute]:
+    """List the attributes that a part reads or writes."""
     return (one for one in ast.walk(node) if isinstance(one, ast.Attribute))
 
 
@@ -242,141 +251,3 @@ def _bound_in(node: ast.AST) -> Iterator[ast.Name]:
     for one in ast.walk(node):
         if isinstance(one, ast.comprehension):
             yield from (part for part in ast.walk(one.target) if isinstance(part, ast.Name))
-
-
-_WITHIN = """\
-for index, values in enumerate({local}):
-    for number, value in enumerate(values):
-        {me}.{way}(f"{name}_{{index}}_{{number}}", value{options})
-{me}.{name}_counts = [len(values) for values in {local}]"""
-"""Of a list of lists, or of tuples."""
-_READ_WITHIN = (
-    'return [[getattr(self, f"{name}_{{index}}_{{number}}") for number in range(count)]',
-    "        for index, count in enumerate(self.{name}_counts)]",
-)
-_WAYS = {
-    "tensors": ("register_buffer", ", persistent=False"),
-    "parameters": ("register_parameter", ""),
-    "modules": ("add_module", ""),
-}
-_KEPT = {
-    "list": "{me}.{name}_count = len({local})",
-    "tuple": "{me}.{name}_count = len({local})",
-    "dict": "{me}.{name}_keys = list({local})",
-    "names": "{me}.{name}_keys = list({local})",
-}
-_ALL = 'getattr(self, f"{name}_{{index}}") for index'
-_READ = {
-    "list": f"[{_ALL} in range(self.{{name}}_count)]",
-    "tuple": f"tuple({_ALL} in range(self.{{name}}_count))",
-    "dict": f"{{{{key: {_ALL}, key in enumerate(self.{{name}}_keys)}}}}",
-    "names": f"{{{{key: {_ALL}, key in enumerate(self.{{name}}_keys)}}}}",
-}
-
-
-def registered_one_by_one(held: Held) -> tuple[Change, ...]:
-    """Write what is in a list, tuple or dict as buffers, parameters or modules, joined by a property.
-
-    () where the container is not filled in `__init__` alone, or holds other things beside.
-    """
-    home, name = home_of(held), held.path.rpartition(".")[2]
-    kind, _, parts = held.layout.partition(" of ")
-    if (
-        home is None
-        or kind not in (*_READ, "lists")
-        or parts not in _WAYS
-        or any(_fills(one, name) for one in home.methods)
-    ):
-        return ()
-    target = f"{home.me}.{name}"
-    places = [one for one in _attributes(home.init.node) if ast.unparse(one) == target]
-    body = home.init.node.body
-    last = max((index for index, one in enumerate(body) if _has(one, target)), default=-1)
-    if last < 0 or body[last].lineno == home.init.node.lineno:
-        return ()
-    taken = home.init.arguments() | {one.id for one in ast.walk(home.init.node) if isinstance(one, ast.Name)}
-    local = name if name not in {*taken, *dir(builtins)} else f"own_{name}"
-    edits = Edits(home.init.file)
-    for one in places:
-        edits.replace(one, local)
-    words = {"me": home.me, "name": name, "local": local}
-    values = f"{local}.values()" if kind in ("dict", "names") else local
-    way, options = _WAYS[parts]
-    if kind == "lists":
-        edits.behind(body[last], _WITHIN.format(way=way, options=options, **words))
-        edits.before(home.next, _property(name, [line.format(name=name) for line in _READ_WITHIN]))
-        return edits.changes()
-    lines = [
-        f"for index, value in enumerate({values}):",
-        f'    {home.me}.{way}(f"{name}_{{index}}", value{options})',
-        _KEPT[kind].format(**words),
-    ]
-    edits.behind(body[last], "\n".join(lines))
-    edits.before(home.next, _property(name, [f"return {_READ[kind].format(name=name)}"]))
-    return edits.changes()
-
-
-def _has(statement: ast.stmt, target: str) -> bool:
-    return any(ast.unparse(one) == target for one in _attributes(statement))
-
-
-def _fills(method: ast.AST, name: str) -> bool:
-    """Whether a method changes a container: what a property returns would be another one."""
-    for node in ast.walk(method):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=known), attr=called)):
-                if known == name and changes_in_place(called):
-                    return True
-            case ast.Subscript(value=ast.Attribute(attr=known), ctx=ast.Store() | ast.Del()):
-                if known == name:
-                    return True
-    return False
-
-
-def put_in(
-    held: Held, kind: str, change: Callable[[str], str] = str, beside: Sequence[str] = ()
-) -> tuple[Change, ...]:
-    """Write a container with one of `torch.nn` around it, which registers what it holds.
-
-    Args:
-        held: what is in a plain container.
-        kind: "ModuleList", "ModuleDict" or "ParameterList".
-        change: what else to change in the code of the container.
-        beside: attributes that are to be put in one, too, where the same statement gives them a value.
-
-    """
-    home, name = home_of(held), held.path.rpartition(".")[2]
-    found = [value for _, value in _assignments(home, name)] if home else []
-    found += [value for one in (name, *beside) for value in _beside(home, name, one)] if home else []
-    if home is None or not found:
-        return ()
-    edits = Edits(home.init.file)
-    for value in found:
-        edits.replace(value, f"{name_of_nn(home.init.file)}.{kind}({change(home.init.text(value))})")
-    return edits.changes()
-
-
-def as_buffer(held: Held) -> tuple[Change, ...]:
-    """Write the statement that puts a lone tensor on `self` with a buffer in its place."""
-    home, name = home_of(held, alone=False), held.path.rpartition(".")[2]
-    if home is None or held.layout:
-        return ()
-    edits = Edits(home.init.file)
-    for statement, value in _assignments(home, name):
-        code = _without_device(home.init.text(value))
-        edits.replace(statement, f'{home.me}.register_buffer("{name}", {code}, persistent=False)')
-        return edits.changes()
-    for statement in home.init.statements():
-        one = next(
-            (part for part in _attributes(statement) if ast.unparse(part) == f"{home.me}.{name}"), None
-        )
-        if isinstance(statement, ast.Assign) and one is not None and isinstance(one.ctx, ast.Store):
-            edits.replace(one, f"own_{name}")
-            edits.behind(statement, f'{home.me}.register_buffer("{name}", own_{name}, persistent=False)')
-            return edits.changes()
-    return ()
-
-
-def _without_device(code: str) -> str:
-    """Write a new tensor without the GPU that it is put on: a buffer goes where its module goes."""
-    return re.sub(r",?\s*device=[^,()\n]+(\([^()]*\))?|\.cuda\(\d*\)|\.to\(([\"'])cuda[^)]*\)", "", code)

@@ -11,7 +11,8 @@ from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
-from dpdemo.checking.rewriting.properties import as_buffer, made_at_each_read, put_in, registered_one_by_one
+from dpdemo.checking.rewriting.properties import made_at_each_read
+from dpdemo.checking.rewriting.registering import as_buffer, put_in, registered_one_by_one
 from dpdemo.checking.source import Function, attribute_of, class_at, function_at, names_in
 from dpdemo.checking.writes import changes_in_place
 from dpdemo.models.frames import is_installed
