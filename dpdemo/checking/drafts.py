@@ -13,6 +13,7 @@ from dpdemo.checking.places import functions_in, places_in
 from dpdemo.models.failure import Stopped
 from dpdemo.models.inputs import pictures_in
 from dpdemo.observation.tree import flatten
+from dpdemo.reports.check import Place
 from dpdemo.weighting import WeightedDataParallel
 
 
@@ -75,6 +76,8 @@ class Draft:
     watch: Watch = field(default_factory=Watch)
     kind: object = None
     """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
+    ends: list[Place] = field(default_factory=list)
+    """Where replica 0 returned, if forward has several places for it."""
     frozen: Call | None = None
     gap: str = ""
 
@@ -101,6 +104,7 @@ class Draft:
             ),
             pictures=max((pictures_in(one) for one in (*self.args, *self.kwargs.values())), default=0),
             shares=_shares(self.wrapper),
+            returned_at=next(iter(self.ends), None),
         )
 
     def let_go(self) -> None:

@@ -97,6 +97,8 @@ class Event:
     replica: int
     detail: str = ""
     place: Place | None = None
+    own: str = ""
+    """What the function there calls a tensor on the replica's own GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class StateChange:
     """Whether that statement reads nothing but `self`, and so can stand anywhere."""
     harmless: bool = False
     """Whether nothing depends on it: a second call leaves it as it is, and has the same results."""
+    is_of_backward: bool = False
+    """Whether going backward has changed it, and not forward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ class Call:
     """How many pictures a list among the arguments holds, which is then the batch."""
     shares: tuple[Weight, ...] = ()
     """The weights, or chunks, of a WeightedDataParallel."""
+    returned_at: Place | None = None
+    """Where forward returned, if it has several places for it."""
 
     @property
     def tensor_arguments(self) -> tuple[Leaf, ...]:
@@ -334,6 +340,11 @@ class Probe:
     reductions: tuple[Reduction, ...] = ()
     """How the program went backward through the replicas' losses."""
 
+    def without_gradients(self) -> "Probe":
+        """Leave out what going backward showed."""
+        changes = tuple(one for one in self.changes if not one.is_of_backward)
+        return replace(self, changes=changes, comparison=self.comparison.without_gradients())
+
     @property
     def call(self) -> Call | None:
         """The DataParallel call that the probe is about: the first one."""
@@ -364,9 +375,10 @@ class Held:
     """Of a list, tuple or dict that holds nothing else: "list of tensors", "dict of modules"; or "names of
     modules" where keys can be names of modules."""
     tensors: tuple[str, ...] = ()
-    """Of an object: its attributes that are tensors."""
-    modules: tuple[tuple[str, str], ...] = ()
-    """Of an object: its attributes that are parts of the module that holds it, and their paths there."""
+    """Of an object: its attributes that are tensors; of a function: the names that it has from around it."""
+    nesting: tuple[str, ...] = ()
+    """What stands around tensors, or modules of the model, the outermost first: "list", "dict", "tuple",
+    "namedtuple" or "object"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +391,8 @@ class Scan:
     flattens_parameters: bool = True
     forward: Place | None = None
     wrappers: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    """Those wrappers whose parameters are not trained, where others are."""
     device_ids: tuple[int, ...] = ()
     strays: tuple[tuple[str, str], ...] = ()
     pads_alone: bool = False

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -26,9 +26,9 @@ class Watch:
         self.events: list[Event] = []
         self.warned: list[str] = []
 
-    def note(self, kind: str, detail: str) -> None:
+    def note(self, kind: str, detail: str, own: str = "") -> None:
         """Add an event of the replica that this thread runs."""
-        event = Event(kind, here.replica or 0, detail, calling_place())
+        event = Event(kind, here.replica or 0, detail, calling_place(), own)
         if event not in self.events:
             self.events.append(event)
 
@@ -110,15 +110,26 @@ def _on_module(name: str, genuine: Callable[..., object]) -> Callable[..., objec
 def _on_move(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
     def watched(*args: object, **kwargs: object) -> object:
         result = genuine(*args, **kwargs)
-        if not is_users(sys._getframe(1).f_code.co_filename):
+        frame = sys._getframe(1)
+        if not is_users(frame.f_code.co_filename):
             return result  # moving tensors is what DataParallel and virtual GPUs do
         if here.replica and here.watch is not None and isinstance(result, torch.Tensor) and result.is_cuda:
             index = result.get_device()
             if index != here.device and not (result is args[0] if args else False):
-                here.watch.note("moved", f"{name} to cuda:{index}")
+                here.watch.note("moved", f"{name} to cuda:{index}", _own_tensor(frame.f_locals))
         return result
 
     return watched
+
+
+def _own_tensor(names: Mapping[str, object]) -> str:
+    """Name a tensor of a function that is on the GPU of this thread's replica: of a list the first."""
+    for name, value in names.items():
+        is_list = isinstance(value, (list, tuple)) and len(value) > 0
+        first = value[0] if is_list else value  # type: ignore[index] # so it is
+        if isinstance(first, torch.Tensor) and first.is_cuda and first.get_device() == here.device:
+            return f"{name}[0]" if is_list else name
+    return ""
 
 
 def _on_backward(name: str, genuine: Callable[..., object]) -> Callable[..., object]:

@@ -146,12 +146,13 @@ class Judge:
         if not went or single.error is not None or parallel.error is not None:
             return ()
         core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
-        return state.changes(
+        found = state.changes(
             state.buffers_in(single.after),
             state.buffers_of(single.model),
             state.buffers_of(core),
             state.buffers_in(parallel.after),
         )
+        return tuple(replace(one, is_of_backward=True) for one in found)
 
     def _outer_changes(self) -> Iterator[StateChange]:
         """List the counts and lists outside of the model that each replica has written to."""

@@ -63,6 +63,17 @@ def forward_place(evidence: Evidence) -> Place | None:
     return evidence.scan.forward
 
 
+def result_place(evidence: Evidence, call: Call | None = None) -> Place | None:
+    """Find where forward returns its result: where a call did, or all did, if there are several places.
+
+    Else where forward is defined.
+    """
+    calls = [call] if call is not None else [one for _, one in evidence.calls]
+    places = {one.returned_at for one in calls}
+    place = places.pop() if len(places) == 1 else None
+    return place or forward_place(evidence)
+
+
 def parameters_at(place: Place | None, evidence: Evidence) -> list[str]:
     """List the parameters of the module whose method a line stands in, as that module names them."""
     owner = class_at(place)

@@ -53,12 +53,10 @@ def probe_all(
 
 def _in_mode(batch: Planned, probes: tuple[Probe, ...], *, with_gradients: bool) -> Iterator[Probe]:
     """Say of a batch what was seen of it in the other mode."""
+    mode: Mode = "train" if batch.mode == "train" else "eval"
     for index, probe in enumerate(probes):
-        comparison = probe.comparison
-        if index == 0 and not with_gradients:
-            comparison = comparison.without_gradients()
-        mode: Mode = "train" if batch.mode == "train" else "eval"
-        yield replace(probe, mode=mode, is_real=batch.is_real, comparison=comparison)
+        seen = probe.without_gradients() if index == 0 and not with_gradients else probe
+        yield replace(seen, mode=mode, is_real=batch.is_real)
 
 
 def _are_gradients_known(probe: Probe) -> bool:

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.copying import held_by
 from dpdemo.checking.evidence import MOVED_ALONG, Held, Scan
+from dpdemo.checking.holders import is_of_users, layout, nesting, tensors_around, tensors_of
 from dpdemo.checking.leaves import argument_names
 from dpdemo.checking.places import place_of_attribute, place_of_function
 from dpdemo.checking.state import HOOKS, INTERNAL, is_pytorchs
@@ -33,6 +34,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         flattens_parameters=_mentions(core, "flatten_parameters"),
         forward=place_of_function(core.forward),
         wrappers=tuple(path for path, module in model.named_modules() if isinstance(module, nn.DataParallel)),
+        frozen=tuple(_frozen_wrappers(model)),
         device_ids=tuple(model.device_ids) if isinstance(model, nn.DataParallel) else (),
         strays=_strays(model, first),
         norms=tuple(
@@ -51,6 +53,15 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         ),
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
     )
+
+
+def _frozen_wrappers(model: nn.Module) -> Iterator[str]:
+    """List the wrappers in a model that is trained, though they are not."""
+    if any(one.requires_grad for one in model.parameters()):
+        for path, module in model.named_modules():
+            trained = [one.requires_grad for one in module.parameters()]
+            if isinstance(module, nn.DataParallel) and trained and not any(trained):
+                yield path
 
 
 def _home(kind: type) -> tuple[str, str]:
@@ -78,8 +89,8 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
             for kind, found in _kinds(name, value, tree, registered, module):
                 moves = kind == "tensor" and name in _moved_along(type(module))
                 detail = f"{found}{MOVED_ALONG}" if moves else found
-                parts = _tensors_of(value), _modules_of(value, tree, dot)
-                yield Held(dot + name, kind, detail, place, _layout(value), *parts)
+                parts = tensors_of(value, registered), nesting(value, tree)
+                yield Held(dot + name, kind, detail, place, layout(value), *parts)
     for hooks in HOOKS:
         for hook in getattr(module, hooks, {}).values():
             if is_users_hook(hook):
@@ -115,67 +126,46 @@ def _kinds(
         return
     for step, kept in flatten(value):
         leaf = kept() if isinstance(kept, weakref.ReferenceType) else kept
-        if isinstance(leaf, torch.Tensor):
-            if id(leaf) not in registered or step:
-                yield _tensor(leaf, is_models=id(leaf) in registered)
-                break
-        elif isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
-            yield "ancestor" if _is_around(leaf, module, tree) else "module", type(leaf).__name__
-            break
-        elif (
-            callable(leaf) and not isinstance(leaf, type) and (holder := _closes_over(leaf, tree, registered))
-        ):
-            shadows = name in ("forward", "__call__")
-            yield "callable", f"{'a forward' if shadows else _callable_name(leaf)} that holds {holder}"
-            break
-        elif found := next(_inside(leaf, tree, registered), None):
+        found = _kind_of(name, leaf, tree, registered, module, is_alone=not step)
+        if found is not None:
             yield found
             break
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield "container", f"{type(value).__name__} of {len(value)}"
 
 
-def _layout(value: object) -> str:
-    """Say what a container is and what alone it holds; "" where it is none that PyTorch's own can replace."""
-    if type(value) not in (list, tuple, dict):
-        return ""
-    parts = list(value.values() if isinstance(value, dict) else value)  # type: ignore[call-overload] # these three
-    inner = [part for part in parts if type(part) in (list, tuple)]
-    if inner and inner == parts and not isinstance(value, dict):
-        within = {_layout(part).partition(" of ")[2] for part in inner}
-        return f"lists of {within.pop() if len(within) == 1 else 'others'}"
-    for kind, name in ((nn.Parameter, "parameters"), (torch.Tensor, "tensors"), (nn.Module, "modules")):
-        if parts and all(isinstance(part, kind) for part in parts):
-            are_names = isinstance(value, dict) and all(_is_name(key) for key in value)
-            return f"{'names' if are_names else type(value).__name__} of {name}"
-    are_tuples = bool(parts) and all(isinstance(part, tuple) for part in parts)
-    return f"{type(value).__name__} of {'tuples' if are_tuples else 'others'}"
-
-
-def _tensors_of(holder: object) -> tuple[str, ...]:
-    """Name the tensors that an object has as attributes."""
-    parts = getattr(holder, "__dict__", {}) if not isinstance(holder, (nn.Module, torch.Tensor)) else {}
-    return tuple(name for name, part in parts.items() if isinstance(part, torch.Tensor))
-
-
-def _modules_of(holder: object, tree: dict[int, str], dot: str) -> tuple[tuple[str, str], ...]:
-    """Name the modules below a path that an object has as attributes, each with its path from there."""
-    if isinstance(holder, nn.Module):
-        return ()
-    paths = ((name, tree.get(id(part), "")) for name, part in getattr(holder, "__dict__", {}).items())
-    return tuple((name, path.removeprefix(dot)) for name, path in paths if path and path.startswith(dot))
-
-
-def _is_name(key: object) -> bool:
-    """Whether a ModuleDict takes a key."""
-    return isinstance(key, str) and bool(key) and "." not in key and not hasattr(nn.ModuleDict, key)
+def _kind_of(  # noqa: PLR0913 - what it is, and where
+    name: str,
+    leaf: object,
+    tree: dict[int, str],
+    registered: set[int],
+    module: nn.Module,
+    *,
+    is_alone: bool,
+) -> tuple[str, str] | None:
+    """Say how a part of an attribute ties a replica to the original; None where it does not."""
+    if isinstance(leaf, torch.Tensor):
+        is_own = is_alone and id(leaf) in registered
+        return None if is_own else _tensor(leaf, is_models=id(leaf) in registered)
+    if isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
+        return "ancestor" if _is_around(leaf, module, tree) else "module", type(leaf).__name__
+    if callable(leaf) and not isinstance(leaf, type) and (holder := _closes_over(leaf, tree, registered)):
+        shadows = name in ("forward", "__call__")
+        return "callable", f"{'a forward' if shadows else _callable_name(leaf)} that holds {holder}"
+    for _, around in tensors_around(leaf, registered):
+        return "tensor", f"{_callable_name(leaf)} that holds {_described(around)}"
+    return next(_inside(leaf, tree, registered), None)
 
 
 def _tensor(leaf: torch.Tensor, *, is_models: bool) -> tuple[str, str]:
     """Describe a tensor that is held beside the registered ones, or one of these in a list."""
     if is_models:
         return "shared", _shape(leaf).removeprefix("a tensor ")
-    return "tensor", f"{_shape(leaf)} on {leaf.device}"
+    return "tensor", _described(leaf)
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{_shape(tensor)} on {tensor.device}"
 
 
 def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bool:
@@ -187,12 +177,11 @@ def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bo
 
 def _inside(holder: object, tree: dict[int, str], registered: set[int]) -> Iterator[tuple[str, str]]:
     """List the tensors and the model's modules that an object of the user's has as attributes."""
-    home = sys.modules.get(type(holder).__module__)
-    if not is_users(getattr(home, "__file__", None) or ""):
+    if not is_of_users(holder):
         return
     for name, part in getattr(holder, "__dict__", {}).items():
         if isinstance(part, torch.Tensor) and id(part) not in registered:
-            yield "tensor", f"{_shape(part)} on {part.device}, as `{name}` of a {type(holder).__name__}"
+            yield "tensor", f"{_described(part)}, as `{name}` of a {type(holder).__name__}"
         elif isinstance(part, nn.Module) and id(part) in tree:
             yield "holder", f"{type(part).__name__}, as `{name}` of a {type(holder).__name__}"
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from dpdemo.checking.cuts import Cuts, is_in_chunks
 from dpdemo.checking.drafts import Draft, Splitter, raised
+from dpdemo.checking.ending import noting_return
 from dpdemo.checking.evidence import Raised, Stage
 from dpdemo.checking.inside import being, here, threads_state, watched_by
 from dpdemo.models.failure import as_exception
@@ -43,7 +44,7 @@ class _Watched:
         draft, index = self._draft, self._index
         draft.states[index] = threads_state()
         try:
-            with self._being_replica():
+            with self._being_replica(), self._noting_return():
                 output = self.replica(*args, **kwargs)
         except BaseException as error:
             draft.failures[index] = raised("replica", error, index)
@@ -52,6 +53,11 @@ class _Watched:
             raise
         draft.outputs[index] = output
         return output
+
+    def _noting_return(self) -> AbstractContextManager[None]:
+        is_first = self._is_ours and self._index == 0
+        forward = getattr(self.replica, "forward", None)
+        return noting_return(forward, self._draft.ends) if is_first else contextlib.nullcontext()
 
     def _being_replica(self) -> AbstractContextManager[None]:
         draft, index = self._draft, self._index

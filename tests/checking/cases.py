@@ -5,6 +5,7 @@ block of virtual GPUs. Its name says what is wrong, or right. Each family of rul
 """
 
 import cases_gather
+import cases_holders
 import cases_links
 import cases_loss
 import cases_moved
@@ -14,12 +15,13 @@ import cases_places
 import cases_programs
 import cases_scatter
 import cases_state
+import cases_tensors
 import cases_threads
 import cases_wrapper
 from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
-    cases_places, cases_threads, cases_moved, cases_patched, cases_programs,
+    cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_patched, cases_programs,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

@@ -1,7 +1,6 @@
 """Rules of what ties a replica to its original: DP302 to DP391."""
 
 import copy
-import dataclasses
 import functools
 import threading
 import types
@@ -883,27 +882,5 @@ def what_a_hook_keeps_is_returned():
         def forward(self, x):
             y = self.head(self.fc(x))
             return y, self.kept
-
-    return Model(), x()
-
-
-@dataclasses.dataclass(frozen=True)
-class Towers:
-    classes: nn.Module
-    boxes: nn.Module
-    stride: int = 8
-
-
-@trigger("DP304", "`towers` is a list or attribute with a Linear, as `classes` of a Towers")
-def an_object_holds_modules_that_are_registered_by_other_names():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.towers = Towers(nn.Linear(3, 2), nn.Linear(3, 4))
-            self.heads = nn.ModuleList([self.towers.classes, self.towers.boxes])
-
-        def forward(self, x):
-            y = self.fc(x)
-            return self.towers.classes(y), self.towers.boxes(y) * self.towers.stride
 
     return Model(), x()

@@ -96,17 +96,11 @@ class Summed(nn.Module):
         return x.sum(0)
 
 
-SEEN = {}
-
-
 @trigger("DP590", "differs from one GPU's")
-def a_global_dict_scales_the_result():
-    SEEN.clear()
-
+def the_number_of_the_gpu_scales_the_result():
     class Model(Net):
         def forward(self, x):
-            SEEN[x.device] = 1
-            return self.fc(x) * len(SEEN)
+            return self.fc(x) * (1 + x.device.index)
 
     return Model(), x()
 

@@ -46,7 +46,7 @@ def repaired_statement(case, finding):
 
 def _is_literal(code):
     """Whether it can be put in as it stands: written out, without a part elsewhere that is told in words."""
-    if "..." in code or ELSEWHERE.search(code):
+    if re.search(r"\.\.\.(?!,)", code) or ELSEWHERE.search(code):
         return False
     margin = code.rstrip().endswith(":") * "\n    pass"  # the first line of a block
     try:

@@ -46,6 +46,8 @@ def change_outside(
         return _about_layers(forward, _writing_numbers(forward), is_guarded=False)
     own = carried(change, evidence, call) if change.kind == "attribute" else None
     home = home_of(change, evidence, others) if own is None else None
+    if home is not None and home.owner and not _runs_itself(home, change):
+        own = call_outside(change, evidence, call)  # a method of a module, which the model's forward calls
     if own is None and home is not None and call is not None:
         same = [one for one in others if one is not change and one.owner == change.owner]
         own = _moved(home, [change, *same], evidence, call) if same else None
@@ -221,6 +223,12 @@ def moved_out(  # noqa: PLR0913, PLR0917 - what is moved, and from where
     own = own or (after_call(whole, statements, attributes, is_guarded=is_guarded) if whole else None)
     own = own or kept_by_each_gpu(forward, statements, attributes, owners, methods, names)
     return own or kept_in_a_loop(forward, statements, owners, methods, names)
+
+
+def _runs_itself(home: Home, change: StateChange) -> bool:
+    """Whether a module's own forward changes a piece of its state."""
+    path = change.path.removeprefix(f"{change.owner}." if change.owner else "")
+    return bool(_in(home.methods["forward"], home, path))
 
 
 def _in(forward: Function, home: Home, path: str) -> list[ast.stmt]:

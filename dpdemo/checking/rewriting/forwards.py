@@ -53,9 +53,12 @@ class Forward:
         return self._way(self.function.node.body[ast.get_docstring(self.function.node) is not None :])
 
     def _way(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Follow `if mask is None: return ...`, as far as the call's arguments tell."""
+        """Follow `if mask is None: return ...`, as the call went, or as far as its arguments tell."""
         for index, one in enumerate(body):
             if isinstance(one, ast.If) and leaves(one):
+                blocks = [block for block in (one.body, one.orelse) if any(map(self._is_end, block))]
+                if blocks:
+                    return [*body[:index], *self._way(blocks[0])]
                 is_taken = self._is_taken(one.test)
                 if is_taken and isinstance(one.body[-1], ast.Return):
                     return [*body[:index], *one.body]
@@ -65,9 +68,18 @@ class Forward:
 
     def is_passed(self, statement: ast.stmt) -> bool:
         """Whether a statement that may leave forward does not, in this call."""
+        if self.call.returned_at is not None:
+            return not self._is_end(statement)
         return (
             isinstance(statement, ast.If) and not statement.orelse and self._is_taken(statement.test) is False
         )
+
+    def _is_end(self, statement: ast.stmt) -> bool:
+        """Whether the call returned in a statement, or in one within it."""
+        at = self.call.returned_at
+        if at is None or at.file != self.function.file:
+            return False
+        return statement.lineno <= at.line <= (statement.end_lineno or 0)
 
     def _is_taken(self, test: ast.expr) -> bool | None:
         match test:

@@ -3,7 +3,7 @@
 import ast
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dpdemo.checking.evidence import Call, Evidence
@@ -11,7 +11,7 @@ from dpdemo.checking.looking import device_at, failures
 from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import of_model
-from dpdemo.checking.source import Function, attribute_of, function_at, names_in, tree_of
+from dpdemo.checking.source import FUNCTIONS, Function, attribute_of, function_at, names_in, tree_of
 from dpdemo.checking.writes import changes_in_place
 from dpdemo.reports.check import Change, Place
 
@@ -80,12 +80,12 @@ def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
     edits.replace(target.slice, f"{hook.text(target.slice)}, {_tensor_of(given[-1], value)}.device")
     others = [one for one in _methods_around(hook) if one.node is not hook.node]
     reads = [(method, one) for method in others for one in _elements(method, kept)]
-    for method, one in reads:
+    for method, one in reads or list(_read_elsewhere(hook, target.value)):
         at = device_at(Place(method.file, method.node.lineno), evidence)
         edits.replace(one.slice, f"{method.text(one.slice)}, {at}")
     for reset in _resets(hook, kept):
         edits.replace(reset, "pass   # each GPU writes its entries anew")
-    if reads:
+    if reads or any(_read_elsewhere(hook, target.value)):
         return edits.changes()
     if call is not None and not isinstance(target.slice, ast.Tuple) and _root(target.value) not in given:
         on_model = attribute_of(path, "model.module") if path else of_model(kept, "self")
@@ -199,12 +199,48 @@ def _joined(call: Call, kept: str) -> Change:
 
 
 def is_harmless(hook: Place | None) -> bool:
-    """Whether all of a hook can be read, and it keeps nothing, or each GPU's in an entry of its own."""
+    """Whether all of a hook can be read, and it keeps nothing, or each GPU's in an entry of its own.
+
+    What it writes to the module that it is given, a replica, goes with that.
+    """
     given, parts = _what_runs(hook)
     passing = set(given[-2 if len(given) > 2 else -1 :])  # what went in and came out; no module
+    names = given[1:] if given[:1] == ["self"] else given
+    return bool(parts) and _is_readable(parts, passing, set(names[:1]), _methods_beside(hook))
+
+
+def _methods_beside(hook: Place | None) -> dict[str, Function]:
+    """List the methods of the class that a hook is one of, by how they are called there."""
+    function = _function_of(hook)
+    if function is None or function.arguments() & {"self"} == set():
+        return {}
+    return {f"self.{one.node.name}": one for one in _methods_around(function)}
+
+
+def _is_readable(
+    parts: Sequence[ast.AST], passing: set[str], modules: set[str], methods: dict[str, Function]
+) -> bool:
+    """Whether code keeps nothing, nor do the methods that it calls of its object."""
     known = {*passing, *_LIBRARIES, *(name for part in parts for name in _stored_in(part))}
-    every = (one for part in parts for one in ast.walk(part))
-    return bool(parts) and all(_keeps_nothing(one, known, passing) for one in every)
+    every = [one for part in parts for one in ast.walk(part)]
+    for one in every:
+        inner = methods.get(ast.unparse(one.func)) if isinstance(one, ast.Call) else None
+        others = {name: method for name, method in methods.items() if method is not inner}
+        if inner is not None and _is_readable(inner.node.body, set(), inner.arguments() - {"self"}, others):
+            continue
+        if not _is_written_to(one, modules) and not _keeps_nothing(one, known, passing):
+            return False
+    return True
+
+
+def _is_written_to(node: ast.AST, modules: set[str]) -> bool:
+    """Whether it sets an attribute of a module that a hook is given, or asks one of it."""
+    match node:
+        case ast.Attribute(value=ast.Name(name), ctx=ast.Store() | ast.Del()):
+            return name in modules
+        case ast.Call(func=ast.Name("setattr" | "delattr"), args=[ast.Name(name), *_]):
+            return name in modules
+    return False
 
 
 def _what_runs(hook: Place | None) -> tuple[list[str], list[ast.stmt] | list[ast.expr]]:
@@ -251,6 +287,20 @@ def _keeps_nothing(node: ast.AST, known: set[str], passing: set[str]) -> bool:
 def _is_by_gpu(value: ast.expr) -> bool:
     """Whether a key, or an element of a container, has the GPU in its name."""
     return re.search(r"\.(device|get_device\(\))", ast.unparse(value)) is not None
+
+
+def _read_elsewhere(hook: Function, kept: ast.expr) -> Iterator[tuple[Function, ast.Subscript]]:
+    """List where methods of other classes of the file read an element of what a hook's object keeps."""
+    if not isinstance(kept, ast.Attribute):
+        return
+    aside = [one.node for one in _methods_around(hook)]
+    for node in ast.walk(tree_of(hook.file)):
+        if not isinstance(node, FUNCTIONS) or any(node in ast.walk(one) for one in aside):
+            continue
+        for one in ast.walk(node):
+            match one:
+                case ast.Subscript(value=ast.Attribute(attr=name), ctx=ast.Load()) if name == kept.attr:
+                    yield Function(hook.file, node), one
 
 
 def _root(value: ast.expr) -> str:

@@ -13,12 +13,12 @@ from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.source import (
     FUNCTIONS,
     Function,
-    attribute_of,
     function_at,
     names_in,
     to_the_left,
     tree_of,
 )
+from dpdemo.checking.writes import changes_in_place
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Change
 
@@ -76,7 +76,7 @@ def made_at_each_read(held: Held) -> tuple[Change, ...]:
     if home is None or not found:
         return ()
     if held.kind == "holder" and not any(home.me in names_in(value) for _, value in found):
-        return _with_own_modules(held, home)  # its modules are new: each read would make others
+        return ()  # it is made of modules that are new: each read would make others
     if _mentions(home, name) > len(found):
         return _filled_at_each_read(home, name)
     edits = Edits(home.init.file)
@@ -95,21 +95,6 @@ def made_at_each_read(held: Held) -> tuple[Change, ...]:
         inner = [f"    {line}" for line in lines_of_case]
         body = [f"if {home.me}._{name} == {number}:", *inner, *body]
     edits.before(home.next, property_of(name, body))
-    return edits.changes()
-
-
-def _with_own_modules(held: Held, home: Home) -> tuple[Change, ...]:
-    """Write a property that gives an object like that of `__init__`, with the replica's modules."""
-    name = held.path.rpartition(".")[2]
-    if not held.modules:
-        return ()
-    edits, kept = Edits(home.init.file), f"{home.me}._{name}"
-    for one in attributes_in(home.init.node):
-        if ast.unparse(one) == f"{home.me}.{name}":
-            edits.replace(one, kept)
-    own = ", ".join(f"{part}={attribute_of(path, 'self')}" for part, path in held.modules)
-    made = [f"own = object.__new__(type({kept}))", f"vars(own).update(vars({kept}), {own})", "return own"]
-    edits.before(home.next, property_of(name, made))
     return edits.changes()
 
 
@@ -158,9 +143,27 @@ def _mentions(home: Home, name: str) -> int:
     return sum(ast.unparse(one) == f"{home.me}.{name}" for one in attributes_in(home.init.node))
 
 
+def is_filled_by(method: ast.AST, name: str) -> bool:
+    """Whether a method changes a container: what a property returns would be another one."""
+    for node in ast.walk(method):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=known), attr=called)):
+                if known == name and changes_in_place(called):
+                    return True
+            case ast.Subscript(value=ast.Attribute(attr=known), ctx=ast.Store() | ast.Del()):
+                if known == name:
+                    return True
+    return False
+
+
 def mentions(statement: ast.stmt, target: str) -> bool:
     """Whether a statement has an attribute that is written so."""
-    return any(ast.unparse(one) == target for one in attributes_in(statement))
+    return any(written_as(one, target) for one in attributes_in(statement))
+
+
+def written_as(node: ast.AST, target: str) -> bool:
+    """Whether a part is written so."""
+    return ast.unparse(node) == target
 
 
 def attributes_in(node: ast.AST) -> Iterator[ast.Attribute]:

@@ -12,11 +12,11 @@ from dpdemo.checking.rewriting.properties import (
     assignments,
     attributes_in,
     home_of,
+    is_filled_by,
     mentions,
     property_of,
 )
 from dpdemo.checking.source import name_of_nn
-from dpdemo.checking.writes import changes_in_place
 from dpdemo.reports.check import Change
 
 _WITHIN = """\
@@ -60,7 +60,7 @@ def registered_one_by_one(held: Held) -> tuple[Change, ...]:
         home is None
         or kind not in (*_READ, "lists")
         or parts not in _WAYS
-        or any(_fills(one, name) for one in home.methods)
+        or any(is_filled_by(one, name) for one in home.methods)
     ):
         return ()
     target = f"{home.me}.{name}"
@@ -91,19 +91,6 @@ def registered_one_by_one(held: Held) -> tuple[Change, ...]:
     return edits.changes()
 
 
-def _fills(method: ast.AST, name: str) -> bool:
-    """Whether a method changes a container: what a property returns would be another one."""
-    for node in ast.walk(method):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=known), attr=called)):
-                if known == name and changes_in_place(called):
-                    return True
-            case ast.Subscript(value=ast.Attribute(attr=known), ctx=ast.Store() | ast.Del()):
-                if known == name:
-                    return True
-    return False
-
-
 def put_in(
     held: Held, kind: str, change: Callable[[str], str] = str, beside: Sequence[str] = ()
 ) -> tuple[Change, ...]:
@@ -127,10 +114,10 @@ def put_in(
     return edits.changes()
 
 
-def as_buffer(held: Held) -> tuple[Change, ...]:
-    """Write the statement that puts a lone tensor on `self` with a buffer in its place."""
+def as_buffer(held: Held, beside: Sequence[str] = ()) -> tuple[Change, ...]:
+    """Write the statement that puts a lone tensor on `self`, and others, with buffers in their place."""
     home, name = home_of(held, alone=False), held.path.rpartition(".")[2]
-    if home is None or held.layout:
+    if home is None or held.layout or not held.detail.startswith("a tensor"):
         return ()
     edits = Edits(home.init.file)
     for statement, value in assignments(home, name):
@@ -138,13 +125,17 @@ def as_buffer(held: Held) -> tuple[Change, ...]:
         edits.replace(statement, f'{home.me}.register_buffer("{name}", {code}, persistent=False)')
         return edits.changes()
     for statement in home.init.statements():
-        one = next(
-            (part for part in attributes_in(statement) if ast.unparse(part) == f"{home.me}.{name}"), None
-        )
-        if isinstance(statement, ast.Assign) and one is not None and isinstance(one.ctx, ast.Store):
-            edits.replace(one, f"own_{name}")
-            edits.behind(statement, f'{home.me}.register_buffer("{name}", own_{name}, persistent=False)')
-            return edits.changes()
+        own = {f"{home.me}.{one}": one for one in (name, *beside)}
+        stored = (one for one in attributes_in(statement) if isinstance(one.ctx, ast.Store))
+        targets = [(one, own[ast.unparse(one)]) for one in stored if ast.unparse(one) in own]
+        found = [one for _, one in targets]
+        if not isinstance(statement, ast.Assign) or name not in found:
+            continue
+        for node, one in targets:
+            edits.replace(node, f"own_{one}")
+        lines = [f'{home.me}.register_buffer("{one}", own_{one}, persistent=False)' for one in found]
+        edits.behind(statement, "\n".join(lines))
+        return edits.changes()
     return ()
 
 

@@ -59,11 +59,16 @@ def part_at(forward: Place | None, path: str) -> Part | None:
 
 
 def whole_return(forward: Place | None) -> tuple[Function, ast.stmt, ast.expr] | None:
-    """Find the statement that ends forward, and what it returns; None where there are several."""
+    """Find the statement that ends forward, and what it returns; None where there are several.
+
+    With a place that is such a statement's it is that one.
+    """
     function = function_at(forward)
-    if function is None:
+    if function is None or forward is None:
         return None
     ends = [one for one in function.statements() if isinstance(one, ast.Return) and one.value is not None]
+    if len(ends) > 1:
+        ends = [one for one in ends if one.lineno <= forward.line <= (one.end_lineno or 0)]
     if len(ends) != 1 or ends[0].value is None:
         return None
     return function, ends[0], ends[0].value

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from dpdemo.checking.evidence import Call, Evidence
-from dpdemo.checking.looking import call_of, forward_place, is_batch, top_name
+from dpdemo.checking.looking import call_of, is_batch, result_place, top_name
 from dpdemo.checking.methods import functions_like
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call
@@ -108,4 +108,8 @@ def _given_back(call: Call, evidence: Evidence) -> Turned | None:
         if is_batch(shape, 1, call.rows) and not is_batch(shape, 0, call.rows)
     ]
     subjects = [pair_of_states(path, alone, 1, call.rows) for path in states]
-    return turned_results(forward_place(evidence), subjects, alone, ".transpose(0, 1)") if subjects else None
+    return (
+        turned_results(result_place(evidence, call), subjects, alone, ".transpose(0, 1)")
+        if subjects
+        else None
+    )

@@ -3,7 +3,7 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Evidence, Held, StateChange
 from dpdemo.checking.looking import device_at
@@ -11,9 +11,10 @@ from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
+from dpdemo.checking.rewriting.own_parts import with_own_modules, with_own_tensors
 from dpdemo.checking.rewriting.properties import made_at_each_read
 from dpdemo.checking.rewriting.registering import as_buffer, put_in, registered_one_by_one
-from dpdemo.checking.source import Function, attribute_of, class_at, function_at, names_in
+from dpdemo.checking.source import FUNCTIONS, Function, attribute_of, class_at, function_at, names_in
 from dpdemo.checking.writes import changes_in_place
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Change, Place
@@ -97,13 +98,35 @@ def _keys_of(statement: ast.stmt, cache: str) -> Iterator[tuple[ast.expr, bool]]
                     yield key, True
 
 
-def buffer_repair(held: Held) -> tuple[Change, ...]:
-    """Write the assignment of plain tensors, and one that makes them buffers, with what reads them."""
+def buffer_repair(held: Held, evidence: Evidence, beside: Sequence[str] = ()) -> tuple[Change, ...]:
+    """Write the assignment of plain tensors, and one that makes them buffers, with what reads them.
+
+    With those `beside` it that the same statement gives a value.
+    """
     if held.kind == "shared" and (changes := made_at_each_read(held)):
         return changes
     if held.layout.endswith(" of parameters") and not held.layout.startswith("dict"):
         return put_in(held, "ParameterList")
-    return as_buffer(held) or registered_one_by_one(held)
+    if held.nesting:
+        registered = registered_one_by_one(held) or moved_where_read(held, evidence)
+        return registered or with_own_tensors(held, evidence)
+    return as_buffer(held, beside) or moved_in_function(held)
+
+
+def moved_in_function(held: Held) -> tuple[Change, ...]:
+    """Write a function in `__init__` with the tensors that it has from there moved to its argument's GPU."""
+    init = function_at(held.place)
+    if init is None or not held.tensors:
+        return ()
+    edits = Edits(init.file)
+    for node in ast.walk(init.node):
+        if not isinstance(node, (*FUNCTIONS, ast.Lambda)) or node is init.node or not node.args.args:
+            continue
+        device = f"{node.args.args[0].arg}.device"
+        for one in ast.walk(node):
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in held.tensors:
+                edits.replace(one, f"{one.id}.to({device})")
+    return edits.changes()
 
 
 _MOVED = {
@@ -159,34 +182,14 @@ def _changed_in(method: ast.AST) -> Iterator[ast.expr]:
                 yield value
 
 
-def device_repair(place: Place | None, evidence: Evidence) -> tuple[str, str]:
-    """Write a line that names a GPU, and the same with the device of an input."""
-    if place is None or not place.code:
-        return "", ""
-    device = device_at(place, evidence)
-    code = re.sub(
-        r"device=(torch\.device\([^)]*\)|[\w.]+|\"[^\"]*\"|'[^']*')", f"device={device}", place.code
-    )
-    code = re.sub(r"\.cuda\([^)]*\)", f".to({device})", code)
-    code = re.sub(
-        r"\.to\((self\.[\w.]+|\"cuda[^\"]*\"|'cuda[^']*'|torch\.device\([^)]*\))", f".to({device}", code
-    )
-    constants = re.findall(r"\.to\(([A-Z_]\w*|[a-z]\w*)\)", code)  # such as DEVICE, the file's own
-    if code == place.code and len(constants) == 1:
-        code = code.replace(f".to({constants[0]})", f".to({device})")
-    return (place.code, code) if code != place.code else ("", "")
-
-
 def module_repair(held: Held, evidence: Evidence) -> tuple[Change, ...]:
     """Write the assignment of modules in a list, or of a bound method, and one that replicas follow."""
     if held.kind == "ancestor":
         return tied_again(held, evidence)
     if held.kind != "module":
-        return made_at_each_read(held)
+        return made_at_each_read(held) or with_own_modules(held)
     if held.layout in ("dict of modules", "lists of modules"):
         return registered_one_by_one(held)
-    if held.layout.endswith(" of tuples"):
-        return ()  # torch.nn has no container for them
     kind = "ModuleDict" if held.layout.startswith("names") else "ModuleList"
     owner = held.path.rpartition(".")[0]
     beside = [
@@ -198,7 +201,11 @@ def module_repair(held: Held, evidence: Evidence) -> tuple[Change, ...]:
     def as_modules(text: str) -> str:
         return re.sub(_FUNCTION, lambda found: f"nn.{_AS_MODULE[found[1]]}()", text)
 
-    return put_in(held, kind, as_modules, beside)
+    changes = put_in(held, kind, as_modules, beside)
+    has_functions = any(re.search(_FUNCTION, one.before) for one in changes)
+    if held.layout.endswith(" of modules") or (has_functions and held.nesting == ("list",)):
+        return changes
+    return with_own_modules(held)  # torch.nn has no container for all that is there
 
 
 def tied_again(held: Held, evidence: Evidence) -> tuple[Change, ...]:

@@ -12,12 +12,14 @@ from dpdemo.checking.looking import (
     is_batch,
     per_sample,
     result_at,
+    result_place,
     shapes_of,
 )
 from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.results import part_at, returned
+from dpdemo.checking.rewriting.sizes import size_handed_over
 from dpdemo.checking.rewriting.squeezed import batch_kept, has_a_lone_row
 from dpdemo.checking.source import Function, function_at
 
@@ -43,7 +45,8 @@ def none_output(evidence: Evidence) -> Iterator[Found]:
             where = [index for index, paths in enumerate(nones) if path in paths]
             if len(where) < len(nones):
                 lost = ": what the others give is dropped" if where[0] == 0 else ""
-                own = returned(forward_place(evidence), path, _without_none) or _given_in_all(evidence, path)
+                own = returned(result_place(evidence, call), path, _without_none)
+                own = own or _given_in_all(evidence, path)
                 yield Found(
                     path,
                     f"{result_at(path)} is None in replica {where[0]} and not in all{lost}",
@@ -58,7 +61,7 @@ def _given_in_all(evidence: Evidence, path: str) -> Repair | None:
 
     Or the one that returns None in the module, or the method, whose result the part is, as one that does not.
     """
-    part = part_at(forward_place(evidence), path)
+    part = part_at(result_place(evidence), path)
     if part is not None and isinstance(part.node, ast.Call):
         return _given_by(part.node, evidence)
     if part is None or part.path != path or not isinstance(part.node, ast.Name):
@@ -205,7 +208,7 @@ def _stacked(evidence: Evidence, call: Call) -> Repair | None:
         none = f"torch.zeros({sizes}{of_type}, device={given}.device)"
         return f"torch.stack({text}) if {text} else {none}" if text.isidentifier() else None
 
-    return returned(forward_place(evidence), lists.pop(), rewrite)
+    return returned(result_place(evidence), lists.pop(), rewrite)
 
 
 def _keys(value: ast.expr) -> set[str]:
@@ -259,13 +262,14 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
                     and len(set(sizes)) > 1
                     and not (is_batch(alone.get(path, ()), dim, call.rows) and _follows(path, dim, evidence))
                 ):
-                    own = _not_trimmed(evidence, dim)
+                    plain = _not_trimmed(evidence, dim)
+                    plain = plain and plain._replace(after=f"{plain.after}   # as long in each replica")
                     yield Found(
                         path,
                         f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
                         forward_place(evidence),
                         probe,
-                        repair=own and own._replace(after=f"{own.after}   # as long in each replica"),
+                        repair=size_handed_over(probe.call or call, evidence) or plain,
                     )
 
 

@@ -17,6 +17,7 @@ from dpdemo.checking.looking import (
     listed,
     per_sample,
     result_at,
+    result_place,
     shapes_of,
     sizes_text,
 )
@@ -69,7 +70,7 @@ def _is_of_texts(path: str, probe: Probe) -> bool:
 
 def _list_repair(path: str, probe: Probe, evidence: Evidence) -> Repair | None:
     """Write a list of tensors, or of dicts of them, as tensors that gather joins, with the counts beside."""
-    part = part_at(forward_place(evidence), path)
+    part = part_at(result_place(evidence, probe.call), path)
     shapes: dict[str, list[tuple[int, ...] | None]] = {}
     for leaf in probe.single.output:
         step = re.fullmatch(rf"{re.escape(path)}\[\d+\](|\['\w+'\])", leaf.path)
@@ -144,14 +145,15 @@ def _along_another(subjects: dict[str, str], dim: int, probe: Probe, call: Call,
     others = [name for name in dict.fromkeys(subjects.values()) if name != subject]
     more = f"; so is {listed(others)}" if len(others) == 1 else f"; so are {listed(others)}" if others else ""
     place = forward_place(evidence)
-    turned = turned_results(place, subjects.values(), alone, turn) if len(whole) > 1 else None
+    end = result_place(evidence, probe.call)
+    turned = turned_results(end, subjects.values(), alone, turn) if len(whole) > 1 else None
     if turned is not None:
         first, *rest = turned.changes
         around = around_call(call, turned.names, then=turned.then)
         own: Repair | None = Repair(first.place, first.before, first.after, (*rest, around))
     else:
         own = _states_of_a_call(probe, evidence, dim, turn) or returned(
-            place, path, lambda _, text: f"{in_brackets(text)}{turn}"
+            end, path, lambda _, text: f"{in_brackets(text)}{turn}"
         )
         own = own and own._replace(after=f"{own.after}   # and back outside")
     return Found(
@@ -209,7 +211,7 @@ def _flattened_batch_first(forward: Place | None) -> Repair | None:
 
 def _states_of_a_call(probe: Probe, evidence: Evidence, dim: int, turn: str) -> Repair | None:
     """Write `return self.rnn(x)` in two lines, the second with each state turned."""
-    part = part_at(forward_place(evidence), "")
+    part = part_at(result_place(evidence, probe.call), "")
     if part is None or not isinstance(part.node, ast.Call) or not isinstance(part.statement, ast.Return):
         return None
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}
@@ -252,7 +254,7 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
             if dim >= len(whole) or whole[dim] == call.rows or len(_sizes_at(path, dim, evidence)) > 1:
                 continue  # what is chosen of a batch ends where a short one ends
             after = (*whole[:dim], whole[dim] * len(shapes), *whole[dim + 1 :])
-            own = left_out(forward_place(evidence), path)
+            own = left_out(result_place(evidence, call), path)
             if own is not None:
                 own = own._replace(after=f"{own.after}   # {_WITHOUT_IT}")
             own = own or after_layers(evidence, call)

@@ -12,6 +12,7 @@ from dpdemo.checking.looking import (
     gathered_calls,
     is_meant_as_part,
     result_at,
+    result_place,
     vectors,
 )
 from dpdemo.checking.registry import Found, rule
@@ -127,7 +128,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
             if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in known
         ]
         whole = _made_outside(odd, evidence, probe.call) if odd else None
-        repairs = [(odd, whole)] if whole else _type_repairs(odd, evidence)
+        repairs = [(odd, whole)] if whole else _type_repairs(odd, evidence, call)
         for leaves, repair in repairs:
             names = " and ".join(result_at(leaf.path) for leaf in leaves[:3]) + " and more" * (
                 len(leaves) > 3
@@ -146,7 +147,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
 def _made_outside(leaves: list[Leaf], evidence: Evidence, call: Call | None) -> Repair | None:
     """Write forward's end, from what it makes these parts of its result of, as it is written outside."""
     forward = forward_of(evidence, call)
-    parts = [part_at(forward_place(evidence), leaf.path) for leaf in leaves]
+    parts = [part_at(result_place(evidence, call), leaf.path) for leaf in leaves]
     if forward is None or not leaves or not all(parts):
         return None
     statements = [part.statement for part in parts if part]
@@ -161,9 +162,9 @@ def _made_outside(leaves: list[Leaf], evidence: Evidence, call: Call | None) -> 
 _KNOWN_OUTSIDE = "without it, which is known outside"
 
 
-def _type_repairs(leaves: list[Leaf], evidence: Evidence) -> Iterator[tuple[list[Leaf], Repair]]:
+def _type_repairs(leaves: list[Leaf], evidence: Evidence, call: Call) -> Iterator[tuple[list[Leaf], Repair]]:
     """Write parts of a result as they are, and as tensors or a dict that gather can join; each line once."""
-    place = forward_place(evidence)
+    place = result_place(evidence, call)
     given = (*evidence.scan.inputs, "x")[0]
     lines: dict[ast.stmt, list[tuple[Leaf, Part, str]]] = {}
     dropped: dict[str, list[Leaf]] = {}
@@ -280,9 +281,10 @@ def garbled_string(evidence: Evidence) -> Iterator[Found]:
                 came = next((one.text for one in call.gathered or () if one.path == leaf.path), "")
                 became = f" and comes back as {came[:14]!r}..." if came.startswith("<map") else ""
                 path = _list_of_texts(leaf.path, call.replicas[0].output or ())
-                part = part_at(place, leaf.path)
+                end = result_place(evidence, call)
+                part = part_at(end, leaf.path)
                 own = _made_outside([leaf], evidence, probe.call)
-                own = own or (left_out(place, part.path) if part else None)
+                own = own or (left_out(end, part.path) if part else None)
                 yield Found(
                     re.sub(r"\[\d+\]", "[i]", path),
                     f"{result_at(path)} is the text {leaf.text[:20]!r}{became}",
@@ -317,7 +319,7 @@ def cpu_output(evidence: Evidence) -> Iterator[Found]:
     for probe, call in gathered_calls(evidence, at_least=1):
         for leaf in call.replicas[0].output or ():
             if leaf.device == "cpu":
-                own = returned(forward_place(evidence), leaf.path, _on_its_gpu(evidence))
+                own = returned(result_place(evidence, call), leaf.path, _on_its_gpu(evidence))
                 yield Found(
                     leaf.path,
                     f"{result_at(leaf.path)} is on the CPU",

@@ -14,6 +14,7 @@ from dpdemo.checking.looking import (
     forward_place,
     is_meant_as_part,
     is_off,
+    result_place,
     sizes_text,
     vectors,
 )
@@ -165,7 +166,7 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
     if problem.is_right_summed:
         return Repair(forward, before, f"loss = {given}{part}.sum()")
     is_sum = probe.comparison.loss is None or probe.comparison.loss.is_sum
-    own = sum_and_count(forward, part, given) if is_sum else None
+    own = sum_and_count(result_place(evidence, probe.call), part, given) if is_sum else None
     own = own or after_layers(evidence, probe.call, "result" if part else "loss")
     if own is not None:
         return own
@@ -229,7 +230,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if probe.call and delivered_rows(probe.call) < probe.call.rows:
             continue
         for path, shape in all_pairs(probe):
-            own = after_layers(evidence, probe.call) or _features(forward_place(evidence))
+            own = after_layers(evidence, probe.call) or _features(result_place(evidence, probe.call))
             yield Found(
                 "pairs",
                 f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
@@ -330,8 +331,8 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
 
     What happens: numbers, shapes or gradients are not those of one GPU, in eval mode and without random
         numbers.
-    Why: unknown; a dict of the file that replicas share is a candidate.
-    Before: SEEN[x.device] = 1; return y * len(SEEN)
+    Why: unknown; what forward makes of its GPU's number, or of a dict of the file, is a candidate.
+    Before: return y * (1 + x.device.index)
     After: return y
     Seen by: results and gradients against those of one GPU.
     References: pytorch/pytorch#5778

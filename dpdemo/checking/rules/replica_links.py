@@ -1,26 +1,28 @@
 """What ties a replica to the original model or to one GPU: DP302 to DP304, DP310, DP317."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe
 from dpdemo.checking.failing import failed_through, is_named_in, placed_in_forward
-from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off
+from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off, listed
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
+from dpdemo.checking.rewriting.devices import device_repair
 from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.patched import forward_repair
 from dpdemo.checking.rewriting.ties import (
     buffer_repair,
-    device_repair,
     module_repair,
-    moved_where_read,
     moved_where_used,
 )
 from dpdemo.checking.source import attribute_of
-from dpdemo.reports.check import Place
+from dpdemo.reports.check import Change, Place
+
+_Suspect = tuple[Held, Place | None, Probe, bool]
+"""What is held, a place, a probe that failed, and whether the functions that failed name it."""
 
 
-def _suspects(evidence: Evidence, held: tuple[Held, ...]) -> Iterator[tuple[Held, Place | None, Probe, bool]]:
+def _suspects(evidence: Evidence, held: tuple[Held, ...]) -> Iterator[_Suspect]:
     """List what is held and could have crossed devices, and whether the functions that failed name it."""
     crossings = list(crossed_devices(evidence))
     for one in held:
@@ -56,18 +58,23 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
         for one in evidence.scan.of_kind("tensor")
         if "on cuda" in one.detail or MOVED_ALONG in one.detail or one.path in placed
     )
-    for one, place, probe, is_named in _suspects(evidence, held):
-        moved = moved_where_used(one, place, evidence)
-        changes = moved if moved is not None else buffer_repair(one) or moved_where_read(one, evidence)
+    repaired: dict[str | tuple[Change, ...], list[_Suspect]] = {}
+    for suspect in _suspects(evidence, held):
+        one, place, _, _ = suspect
+        beside = [other.path.rpartition(".")[2] for other in held if _is_beside(other, one)]
+        changes = moved_where_used(one, place, evidence) or buffer_repair(one, evidence, beside)
+        repaired.setdefault(changes or one.path, []).append(suspect)
+    for key, suspects in repaired.items():
+        one, place, probe, is_named = next((each for each in suspects if each[-1]), suspects[0])
+        is_used = moved_where_used(one, place, evidence) is not None
+        tensors = [each for each, *_ in suspects]
         yield Found(
-            one.path,
-            f"`{one.path}` is {one.detail}{_PLACED if one.path in placed else ''}, and neither "
-            "parameter nor buffer: replicas on other GPUs use that very tensor"
-            + ("" if is_named else " too"),
+            ",".join(each.path for each in tensors),
+            _told(tensors, placed) + ("" if is_named else " too"),
             probe=probe,
             severity=None if is_named else "warning",
-            place=place if moved is not None else one.place or place,
-            repair=repair_of(changes),
+            place=place if is_used else one.place or place,
+            repair=repair_of(key) if isinstance(key, tuple) else None,
         )
     for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
         yield Found(
@@ -77,8 +84,28 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
             probe=probe,
             severity=None if is_named else "warning",
             place=one.place or place,
-            repair=repair_of(buffer_repair(one)),
+            repair=repair_of(buffer_repair(one, evidence)),
         )
+
+
+def _is_beside(other: Held, one: Held) -> bool:
+    """Whether one statement gives two attributes of a module their values."""
+    is_same = other is not one and other.place is not None and other.place == one.place
+    return is_same and other.path.rpartition(".")[0] == one.path.rpartition(".")[0]
+
+
+def _told(tensors: Sequence[Held], placed: set[str]) -> str:
+    """Say what tensors are, that one statement sets."""
+    one = tensors[0]
+    if len(tensors) > 1:
+        return (
+            f"{listed([other.path for other in tensors])} are tensors, and neither parameters nor buffers: "
+            "replicas on other GPUs use those very tensors"
+        )
+    return (
+        f"`{one.path}` is {one.detail}{_PLACED if one.path in placed else ''}, and neither parameter nor "
+        "buffer: replicas on other GPUs use that very tensor"
+    )
 
 
 @rule("DP303", "fixed-device", "error")
@@ -107,7 +134,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
                     event.place,
                     probe,
                     None if crossed else "warning",
-                    *device_repair(event.place, evidence),
+                    repair=device_repair(event, evidence),
                 )
 
 

@@ -1,5 +1,6 @@
 """State that replicas change and the model never sees: DP301, DP305, DP309."""
 
+import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
@@ -26,6 +27,7 @@ from dpdemo.checking.rewriting.hooklists import list_by_gpu
 from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.rewriting.ties import cached_by_gpu, moved_where_read
+from dpdemo.checking.source import class_at
 from dpdemo.checking.unregistered import questions_for_parameters
 from dpdemo.reports.check import Severity
 
@@ -213,6 +215,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#15993, pytorch/pytorch#128272
     """
     harmless: dict[str, tuple[Probe, StateChange]] = {}
+    by_hooks: dict[Repair, list[tuple[Probe, StateChange]]] = {}
     in_vain = keys_read_in_vain(evidence)
     placed = placed_in_forward(evidence)  # that is DP302
     changed = [
@@ -226,12 +229,14 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
             harmless.setdefault(change.path, (probe, change))
             continue
         last = change.path.rpartition(".")[2]
-        hooked = _in_a_hook(change.path, evidence, probe.call)
+        hooked = _in_a_hook(change, evidence, probe.call)
         if hooked is not None and in_vain:
             continue  # a replica has none of what the hook keeps: that is DP310
+        if hooked is not None:
+            by_hooks.setdefault(hooked, []).append((probe, change))
+            continue
         own = (
             cached_by_gpu(change, evidence)
-            or hooked
             or _moved_to_each(change, evidence)
             or change_outside(change, evidence, probe.call, lost_in(probe))
             or _returned(change, evidence, probe.call)
@@ -248,11 +253,23 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
             set_at=change.place,
             repair=own,
         )
+    yield from _kept_by_hooks(by_hooks)
     yield from _outer(evidence)
     if harmless:
         yield _told_once(
             harmless, "shared by all replicas, each of which writes an entry of its own, or the same"
         )
+
+
+def _kept_by_hooks(found: dict[Repair, list[tuple[Probe, StateChange]]]) -> Iterator[Found]:
+    """Tell of what hooks fill, once for each line that does."""
+    for own, filled in found.items():
+        names = list(dict.fromkeys(change.path for _, change in filled))
+        probe, first = filled[0]
+        what = f"{first.single} after a call on one GPU, {first.parallel} under DataParallel"
+        verb = "is" if len(names) == 1 else "are"
+        told = f"{listed(names)} {verb} written by all replicas at once: {what}"
+        yield Found(",".join(names), told, first.place, probe, set_at=first.place, repair=own)
 
 
 def _outer(evidence: Evidence) -> Iterator[Found]:
@@ -298,15 +315,20 @@ def _moved_to_each(change: StateChange, evidence: Evidence) -> Repair | None:
     return next((repair_of(changes) for one in held if (changes := moved_where_read(one, evidence))), None)
 
 
-def _in_a_hook(path: str, evidence: Evidence, call: Call | None) -> Repair | None:
+def _in_a_hook(change: StateChange, evidence: Evidence, call: Call | None) -> Repair | None:
     """Write the line of a hook that keeps outputs in a container, and one that keeps each GPU's.
 
-    Where methods of the class read what it keeps, they read it by GPU too; else it is joined after the call.
+    Where methods read what it keeps, they read it by GPU too; else it is joined after the call.
     """
-    name = f".{path.rpartition('.')[2]}["
+    path = change.path
+    name, kind = f".{path.rpartition('.')[2]}[", re.match(r"an? (\w+) \(", change.single)
     for hook in evidence.scan.of_kind("hook"):
-        changes = kept_by_gpu(hook.place, evidence, call, path)
-        if any(name in change.before for change in changes):
+        if kind is not None and class_at(hook.place) == kind[1]:  # an object's, whose hook it is
+            changes = kept_by_gpu(hook.place, evidence)
+        else:
+            changes = kept_by_gpu(hook.place, evidence, call, path)
+            changes = changes if any(name in one.before for one in changes) else ()
+        if changes:
             return repair_of(changes)
     if reads_of(forward_place(evidence), path.rpartition(".")[2]):
         lists = (list_by_gpu(hook.place, evidence) for hook in evidence.scan.of_kind("hook"))

@@ -11,6 +11,7 @@ from dpdemo.checking.looking import (
     failures,
     forward_place,
     reaches_all,
+    result_place,
     top_name,
 )
 from dpdemo.checking.registry import Found, rule
@@ -268,7 +269,7 @@ def _plainly_given(name: str, call: Call) -> Repair:
 
 def _plainly_returned(evidence: Evidence, kind: str, *, is_whole: bool) -> Repair:
     """Write forward's return of a container of another class, and the same with a plain one."""
-    end = whole_return(forward_place(evidence)) if is_whole else None
+    end = whole_return(result_place(evidence)) if is_whole else None
     if end is None:
         return Repair(None, f"return result   # a {kind}", "return dict(result)")
     function, statement, value = end

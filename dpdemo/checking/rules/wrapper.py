@@ -193,7 +193,8 @@ def nested(evidence: Evidence) -> Iterator[Found]:
     """DataParallel inside DataParallel.
 
     What happens: `Expected all tensors to be on the same device` with two stacked `Caught ... in replica`
-        lines.
+        lines. A warning where a part that is not trained, a teacher say, is wrapped, and the whole is not as
+        yet: then it was run as it is.
     Why: each replica of the outer one scatters over all GPUs again, from a copy that is not on the first.
     Before: nn.DataParallel(nn.Sequential(nn.DataParallel(encoder), head))
     After: nn.DataParallel(nn.Sequential(encoder, head))
@@ -215,6 +216,33 @@ def nested(evidence: Evidence) -> Iterator[Found]:
                 after=f"{part} = {part}.module   # the outer one splits",
                 repair=own,
             )
+        elif path in evidence.scan.frozen and not evidence.is_program:
+            part = attribute_of(path, "model")
+            yield Found(
+                path,
+                f"`{path}` is in DataParallel already: in a DataParallel around the whole model it fails",
+                None,
+                None,
+                "warning",
+                before=f"{part}   # a DataParallel",
+                after=f"{part} = {part}.module   # before nn.DataParallel(model)",
+                repair=_unwrapped(path, forward_place(evidence)) or _made_plain(forward_place(evidence)),
+            )
+
+
+def _made_plain(forward: Place | None) -> Repair | None:
+    """Write the only line of forward's file that wraps anything without the wrapper."""
+    calls = [
+        one
+        for one in ast.walk(tree_of(forward.file) if forward else ast.Module([], []))
+        if isinstance(one, ast.Call) and one.args
+        if ast.unparse(one.func).rpartition(".")[2] == "DataParallel"
+    ]
+    if len(calls) != 1 or forward is None:
+        return None
+    edits = Edits(forward.file)
+    edits.replace(calls[0], edits.applied_to(calls[0].args[0]))
+    return repair_of(edits.changes())
 
 
 def _unwrapped(path: str, forward: Place | None) -> Repair | None:

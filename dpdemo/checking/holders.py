@@ -1,0 +1,109 @@
+"""What containers, objects and functions on a model hold: tensors, modules, and what stands around these."""
+
+import argparse
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.models.frames import is_users
+from dpdemo.observation.tree import flatten
+
+
+def layout(value: object) -> str:
+    """Say what a container is and what alone it holds; "" where it is none that PyTorch's own can replace."""
+    if type(value) not in (list, tuple, dict):
+        return ""
+    parts = list(value.values() if isinstance(value, dict) else value)  # type: ignore[call-overload] # these three
+    inner = [part for part in parts if type(part) in (list, tuple)]
+    if inner and inner == parts and not isinstance(value, dict):
+        within = {layout(part).partition(" of ")[2] for part in inner}
+        return f"lists of {within.pop() if len(within) == 1 else 'others'}"
+    for kind, name in ((nn.Parameter, "parameters"), (torch.Tensor, "tensors"), (nn.Module, "modules")):
+        if any(isinstance(part, kind) for part in parts) and all(
+            isinstance(part, kind) or part is None for part in parts
+        ):
+            are_names = isinstance(value, dict) and all(_is_name(key) for key in value)
+            return f"{'names' if are_names else type(value).__name__} of {name}"
+    are_tuples = bool(parts) and all(isinstance(part, tuple) for part in parts)
+    return f"{type(value).__name__} of {'tuples' if are_tuples else 'others'}"
+
+
+def _is_name(key: object) -> bool:
+    """Whether a ModuleDict takes a key."""
+    return isinstance(key, str) and bool(key) and "." not in key and not hasattr(nn.ModuleDict, key)
+
+
+def tensors_of(value: object, registered: set[int]) -> tuple[str, ...]:
+    """Name the tensors that an object, or the first in a container, has; of a function, those around it."""
+    for _, holder in flatten(value):
+        if isinstance(holder, (nn.Module, torch.Tensor)):
+            return ()
+        found = dict(tensors_around(holder, registered)) or getattr(holder, "__dict__", {})
+        names = tuple(name for name, part in found.items() if name and isinstance(part, torch.Tensor))
+        if names:
+            return names
+    return ()
+
+
+def tensors_around(function: object, registered: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """List the tensors, but for the model's, that a function has from around it, or as fixed arguments."""
+    if isinstance(function, functools.partial):
+        given = (*function.args, *function.keywords.values())
+        yield from (("", one) for one in given if isinstance(one, torch.Tensor) and id(one) not in registered)
+    code = getattr(function, "__code__", None)
+    cells = getattr(function, "__closure__", None) or ()
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # it is empty as yet
+            continue
+        if isinstance(value, torch.Tensor) and id(value) not in registered:
+            yield name, value
+
+
+def nesting(value: object, tree: dict[int, str]) -> tuple[str, ...]:
+    """Name what stands around tensors, or modules of the model, level by level; () where levels are mixed."""
+    found: list[str] = []
+    parts = [value]
+    while parts and len(found) <= _DEEPEST:
+        if any(id(part) in tree or isinstance(part, torch.Tensor) for part in parts):
+            return tuple(found)
+        kinds = {_kind_of(part) for part in parts}
+        if len(kinds) != 1 or "" in kinds:
+            return ()
+        found += kinds
+        parts = [inner for part in parts for inner in _parts_of(part)]
+    return ()
+
+
+_DEEPEST = 3
+
+
+def _kind_of(value: object) -> str:
+    """Name a container, or an object of the user's that has attributes; "" of all else."""
+    if isinstance(value, (nn.Module, torch.Tensor, type)):
+        return ""
+    for kind in (list, dict, tuple):
+        if isinstance(value, kind):
+            return "namedtuple" if hasattr(value, "_fields") else kind.__name__
+    return "object" if hasattr(value, "__dict__") and is_of_users(value) else ""
+
+
+def _parts_of(value: Any) -> list[object]:
+    """List what is in a container, or the attributes of an object."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return list((value if isinstance(value, dict) else vars(value)).values())
+
+
+def is_of_users(value: object) -> bool:
+    """Whether it is of a class of the user's, or of one for any attributes."""
+    if isinstance(value, (types.SimpleNamespace, argparse.Namespace)):
+        return True
+    home = sys.modules.get(type(value).__module__)
+    return is_users(getattr(home, "__file__", None) or "")

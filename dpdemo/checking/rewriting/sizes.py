@@ -1,0 +1,52 @@
+"""A size that forward takes from the data of its chunk, handed over as that of the whole batch."""
+
+import ast
+import re
+
+from dpdemo.checking.evidence import Call, Evidence
+from dpdemo.checking.looking import call_by_keyword, call_of
+from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.forwards import stored
+from dpdemo.checking.rewriting.handing import own_forward
+from dpdemo.checking.source import names_in
+
+_OF_DATA = re.compile(r"\bmax\(|\bamax\(")
+
+
+def size_handed_over(call: Call, evidence: Evidence) -> Repair | None:
+    """Write forward's only line that takes a size from an argument, such as the longest, for any batch.
+
+    Outside it is worked out of the whole batch, and handed over by its name to every replica.
+    """
+    function = own_forward(evidence)
+    given = {name for name, _ in call.argument_structures}
+    if function is None or function.node.args.vararg is not None or function.node.args.kwarg is not None:
+        return None
+    found = []
+    for statement in function.statements():
+        match statement:
+            case ast.Assign(targets=[ast.Name(name)], value=value) if _OF_DATA.search(ast.unparse(value)):
+                changed = {
+                    one
+                    for other in function.statements()
+                    if other.lineno < statement.lineno
+                    for one in stored(other)
+                }
+                reads = names_in(value) - {"int", "max", "torch", "len", "float"}
+                if reads and reads <= given - changed and _is_number(value):
+                    found.append((name, value))
+    if len(found) != 1 or found[0][0] in function.arguments():
+        return None
+    ((name, value),) = found
+    text = function.text(value)
+    edits = Edits(function.file)
+    edits.parameter(function, f"{name}=None")
+    edits.replace(value, f"{text} if {name} is None else {name}")
+    return Repair(None, call_of(call), call_by_keyword(call, **{name: text}), edits.changes())
+
+
+def _is_number(value: ast.expr) -> bool:
+    """Whether it is a number and no tensor, by how it is written."""
+    text = ast.unparse(value)
+    return re.match(r"int\(|max\(", text) is not None or text.endswith((".item()", ".max().tolist()"))

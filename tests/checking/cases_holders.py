@@ -1,0 +1,98 @@
+"""Rules of modules that a model holds among other things, and registers by other names: DP304."""
+
+import dataclasses
+from typing import NamedTuple
+
+import torch
+from casetable import Net, trigger, x
+from torch import nn
+
+
+class Edge(NamedTuple):
+    weight: float
+    op: nn.Module
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    op: nn.Module
+    weight: float = 0.5
+
+
+def holding(hold, use):
+    """Make a model with two layers that are registered, held once more in another way, and used so."""
+
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.held = hold(self.a, self.b)
+
+        def forward(self, x):
+            return use(self.held, self.fc(x))
+
+    return Model()
+
+
+@trigger("DP304", "`held` is a list or attribute with a Linear")
+def pairs_of_a_layer_and_a_number_are_held_in_a_list():
+    return holding(lambda a, b: [(a, 0.5), (b, 2)], lambda held, y: sum(one(y) * by for one, by in held)), x()
+
+
+@trigger("DP304", "`held` is a list or attribute with a Linear")
+def layers_are_held_in_a_dict_of_lists():
+    def use(held, y):
+        return held["short"][0](y) + held["deep"][1](held["deep"][0](y).relu())
+
+    return holding(lambda a, b: {"deep": [a, b], "short": [a]}, use), x()
+
+
+@trigger("DP304", "`held` is a list or attribute with a Linear")
+def a_layer_is_held_in_a_dict_with_a_function():
+    return holding(lambda a, b: {"op": b, "act": torch.tanh}, lambda held, y: held["act"](held["op"](y))), x()
+
+
+@trigger("DP304", "`held` is a list or attribute with a Linear")
+def layers_are_held_in_named_tuples():
+    def use(held, y):
+        return sum(one.op(y) * one.weight for one in held)
+
+    return holding(lambda a, b: [Edge(0.5, a), Edge(2, b)], use), x()
+
+
+@trigger("DP304", "`held` is a list or attribute with a Linear, as `op` of a Stage")
+def a_layer_is_held_by_an_object():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            stage = Stage(nn.Linear(3, 3))
+            self.op, self.held = stage.op, stage
+
+        def forward(self, x):
+            return self.held.op(self.fc(x)) * self.held.weight
+
+    return Model(), x()
+
+
+@trigger("DP304", "`held` is a list or attribute with a Linear")
+def blocks_are_held_in_a_list_that_a_method_fills():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.held = []
+            self.build(2)
+            self.last = nn.Linear(3, 2)
+
+        def build(self, number):
+            for index in range(number):
+                layer = nn.Linear(3, 3)
+                self.add_module(f"block{index}", layer)
+                self.held.append({"layer": layer, "by": index + 0.5})
+
+        def forward(self, x):
+            y = self.fc(x)
+            for one in self.held:
+                y = y + one["layer"](y).relu() * one["by"]
+            return self.last(y)
+
+    return Model(), x()
