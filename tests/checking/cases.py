@@ -13,6 +13,7 @@ import cases_outside
 import cases_patched
 import cases_places
 import cases_programs
+import cases_results
 import cases_scatter
 import cases_state
 import cases_tensors
@@ -22,6 +23,7 @@ from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
-    cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_patched, cases_programs,
+    cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_results, cases_patched,
+    cases_programs,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

@@ -884,3 +884,87 @@ def what_a_hook_keeps_is_returned():
             return y, self.kept
 
     return Model(), x()
+
+
+def grid_of(height, width):
+    device = torch.device("cuda:0")
+    rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
+    return rows[:, None] * 0.5 + columns
+
+
+@trigger("DP303", "arange to cuda:0")
+def a_helper_without_tensors_makes_some_on_gpu_0():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) + grid_of(1, 3)
+
+    return Model(), x()
+
+
+def first_device():
+    return torch.device("cuda:0")
+
+
+@trigger("DP303", "zeros to cuda:0")
+def a_function_names_the_device():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) + torch.zeros(x.size(0), 3, device=first_device())
+
+    return Model(), x()
+
+
+class Tap:
+    def __init__(self, layer):
+        self.out = {}
+        layer.register_forward_hook(self.kept_as("y"))
+
+    def kept_as(self, name):
+        def hook(module, args, output):
+            self.out[name] = output
+
+        return hook
+
+
+@trigger("DP309", "`tap` is written by all replicas at once", also=["DP310"])
+def a_hook_fills_the_dict_of_an_object():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.tap = Tap(self.fc)
+
+        def forward(self, x):
+            y = self.fc(x)
+            return y + self.tap.out["y"]
+
+    return Model(), x()
+
+
+class Equalized:
+    """Scales a layer's weight before each call, and puts it on the module that it is given."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def scaled(self, module):
+        return module.weight_orig * self.scale
+
+    def __call__(self, module, args):
+        module.weight = self.scaled(module)
+
+
+@twin("DP310", also=["DP310"])
+def a_hook_puts_a_scaled_weight_on_its_module():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            weight = self.fc.weight
+            del self.fc._parameters["weight"]
+            self.fc.register_parameter("weight_orig", weight)
+            self.fc.weight = weight.detach()
+            self.fc.register_forward_pre_hook(Equalized(0.5))
+
+        def forward(self, x):
+            return self.fc(x)
+
+    return Model(), x()

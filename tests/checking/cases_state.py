@@ -535,3 +535,62 @@ def a_dict_on_self_is_cleared_before_forward_ends():
             return y
 
     return Model(), x()
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(3, 3)
+        self.weights = None
+
+    def forward(self, y):
+        self.weights = self.query(y).softmax(-1)
+        return self.weights * y
+
+
+@trigger("DP301", "`attention.weights` goes from None to a tensor of shape (8, 3)")
+def weights_of_attention_are_read_behind_the_call():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.attention = Attending()
+
+        def forward(self, x):
+            return self.attention(self.fc(x))
+
+        def penalty(self):
+            return self.attention.weights.sum(1).square().mean()
+
+    return Model(), x()
+
+
+class Prototypes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("means", torch.zeros(2, 3))
+
+    @torch.no_grad()
+    def update(self, y, labels):
+        marks = nn.functional.one_hot(labels, 2).to(y.dtype)
+        new = 0.9 * self.means + 0.1 * marks.t() @ y / marks.sum(0).clamp(min=1)[:, None]
+        self.means.copy_(torch.where(marks.sum(0)[:, None] > 0, new, self.means))
+
+    def forward(self, y):
+        return y @ self.means.clone().t()
+
+
+@trigger("DP305", "the buffer `head.means` ends as")
+def a_method_of_a_part_updates_its_prototypes():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.head = Prototypes()
+
+        def forward(self, x, labels):
+            y = self.fc(x)
+            logits = self.head(y)
+            if self.training:
+                self.head.update(y.detach(), labels)
+            return logits
+
+    return Model(), lambda rows: (torch.randn(rows, 4), torch.arange(rows) % 2)

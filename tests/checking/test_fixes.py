@@ -27,6 +27,7 @@ LEADS_ON = {
     "DP202-a_starved_replica_runs_without_a_mask": {"DP201"},  # the mask has fewer rows than the batch
     "DP402-a_field_of_a_result_is_a_number": {"DP502"},  # it counts the samples of a chunk
     "DP402-numbers_are_taken_out_for_a_log": {"DP501", "DP401"},  # now it is a loss
+    "DP406-sequences_are_repeated_and_padded": {"DP590"},  # each chunk has fewer rows to be padded
     "DP308-a_penalty_is_a_part_of_the_loss": {"DP501"},  # now the losses can be compared
     "DP308-a_penalty_that_is_returned_is_a_number_in_replicas": {"DP501", "DP401"},  # now it is a tensor
 }

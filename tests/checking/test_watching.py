@@ -50,6 +50,7 @@ SILENT = {
 
 IN_HOOKS = {
     "a_closure_keeps_activations_in_a_dict_of_the_model",
+    "a_hook_fills_the_dict_of_an_object",
     "hooks_append_to_a_list_that_forward_reads",
 }
 """Written by hooks, which a rehearsal leaves out: the hook itself is told of."""

@@ -17,7 +17,12 @@ from dpdemo.checking.rewriting.forwards import (
     forward_of,
     read_method,
 )
-from dpdemo.checking.rewriting.keeping import buffer_in, kept_by_each_gpu, number_of_each_gpu
+from dpdemo.checking.rewriting.keeping import (
+    buffer_in,
+    kept_by_each_gpu,
+    number_of_each_gpu,
+    tensor_of_each_gpu,
+)
 from dpdemo.checking.rewriting.loops import kept_in_a_loop
 from dpdemo.checking.rewriting.returning import after_call, names_of, through_a_name
 from dpdemo.checking.rewriting.taking import reads_around, taken_out
@@ -55,13 +60,14 @@ def change_outside(
     return own or call_outside(change, evidence, call)
 
 
-def number_outside(
+def kept_outside(
     change: StateChange, evidence: Evidence, call: Call | None, others: Sequence[StateChange]
 ) -> Repair | None:
-    """Write the line that leaves a number on `self`, as one that keeps each GPU's, to be joined outside."""
+    """Write the line that leaves a number, or rows, on `self`, as one that keeps each GPU's for outside."""
     home = home_of(change, evidence, [one for one in others if one.kind == "attribute"])
     is_number = re.fullmatch(r"-?[\d.]+(e[-+]\d+)?", change.single) is not None
-    if home is None or not is_number:
+    is_rows = call is not None and change.single.startswith(f"a tensor of shape ({call.rows},")
+    if home is None or not (is_number or is_rows):
         return None
     last = change.path.rpartition(".")[2]
     for name, one in home.methods.items():
@@ -70,7 +76,8 @@ def number_outside(
         if method is not None:
             whole = forward_of(evidence, call)
             names = names_of(whole) if whole and not home.owner else "result"
-            return number_of_each_gpu(method, found[0], home.owners, home.methods, names)
+            written = tensor_of_each_gpu if is_rows else number_of_each_gpu
+            return written(method, found[0], home.owners, home.methods, names)
     return None
 
 

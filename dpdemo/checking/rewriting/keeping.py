@@ -91,6 +91,43 @@ def number_of_each_gpu(
     return own._replace(also=(made, call))
 
 
+def tensor_of_each_gpu(
+    forward: Forward,
+    statement: ast.stmt,
+    owners: Sequence[str],
+    methods: Mapping[str, Function],
+    names: str = "result",
+) -> Repair | None:
+    """Write a method that keeps a tensor of its samples, such as attention weights, by GPU; joined behind.
+
+    Returns:
+        None where the method reads what an earlier call has left there, or gives it a value twice.
+
+    """
+    made = made_with(methods.get("__init__"), free_name(methods))
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(attr=name) as target]):
+            text = ast.unparse(target)
+        case _:
+            return None
+    uses = [one for one in ast.walk(forward.function.node) if isinstance(one, ast.Attribute)]
+    uses = [one for one in uses if ast.unparse(one) == text]
+    is_late = all(one is target or one.lineno > (statement.end_lineno or 0) for one in uses)
+    stores = sum(not isinstance(one.ctx, ast.Load) for one in uses)
+    if made is None or name in forward.names() or not is_late or stores != 1:
+        return None
+    kept = attribute_of(free_name(methods), forward.me)
+    edits = Edits(forward.function.file)
+    for one in uses:
+        edits.replace(one, name)
+    edits.behind(statement, f"{kept}[{name}.get_device()] = {name}")
+    first, *others = edits.changes()
+    parts = f"[{kept}[gpu] for gpu in sorted({kept})]"
+    lines = [f"{text} = nn.parallel.gather({parts}, model.output_device)", f"{kept}.clear()"]
+    call = around_call(forward.call, names, then=[for_each(owners, "\n".join(lines), forward.me)])
+    return Repair(first.place, first.before, first.after, (*others, made, call))
+
+
 def _is_of_samples(forward: Forward, statement: ast.stmt) -> bool:
     """Whether a statement reads an argument of the method, or what is made of one."""
     made = {name: one for one in forward.function.statements() for name in stored(one)}

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Call, Evidence
+from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import (
     forward_place,
     from_the_start,
@@ -18,6 +18,7 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.padding import padded_outside
 from dpdemo.checking.rewriting.results import part_at, returned
 from dpdemo.checking.rewriting.sizes import size_handed_over
 from dpdemo.checking.rewriting.squeezed import batch_kept, has_a_lone_row
@@ -250,27 +251,37 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
     if evidence.scan.pads_alone:
         return
     for probe, call in gathered_calls(evidence):
-        alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
-        for path, shapes in shapes_of(call).items():
-            ranks = {len(shape) for shape in shapes}
-            if len(shapes) < 2 or len(ranks) > 1:
+        ragged = dict(_ragged(probe, call, evidence))
+        lengths = {path: dim for path, (dim, _) in ragged.items()}
+        end = result_place(evidence, call)
+        for path, (dim, sizes) in ragged.items():
+            plain = _not_trimmed(evidence, dim)
+            plain = plain and plain._replace(after=f"{plain.after}   # as long in each replica")
+            own = (
+                size_handed_over(probe.call or call, evidence) or plain or padded_outside(lengths, end, call)
+            )
+            yield Found(
+                path,
+                f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
+                forward_place(evidence),
+                probe,
+                repair=own or padded_outside(lengths, end, call),
+            )
+
+
+def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, tuple[int, list[int]]]]:
+    """List the parts of a result whose sizes differ from replica to replica: the dimension, and the sizes."""
+    alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
+    for path, shapes in shapes_of(call).items():
+        ranks = {len(shape) for shape in shapes}
+        if len(shapes) < 2 or len(ranks) > 1:
+            continue
+        for dim in range(max(ranks)):
+            sizes = [shape[dim] for shape in shapes]
+            if dim == from_the_start(call.dim, max(ranks)) or len(set(sizes)) == 1:
                 continue
-            for dim in range(max(ranks)):
-                sizes = [shape[dim] for shape in shapes]
-                if (
-                    dim != from_the_start(call.dim, max(ranks))
-                    and len(set(sizes)) > 1
-                    and not (is_batch(alone.get(path, ()), dim, call.rows) and _follows(path, dim, evidence))
-                ):
-                    plain = _not_trimmed(evidence, dim)
-                    plain = plain and plain._replace(after=f"{plain.after}   # as long in each replica")
-                    yield Found(
-                        path,
-                        f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
-                        forward_place(evidence),
-                        probe,
-                        repair=size_handed_over(probe.call or call, evidence) or plain,
-                    )
+            if not (is_batch(alone.get(path, ()), dim, call.rows) and _follows(path, dim, evidence)):
+                yield path, (dim, sizes)
 
 
 def _follows(path: str, dim: int, evidence: Evidence) -> bool:

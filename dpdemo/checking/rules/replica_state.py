@@ -15,10 +15,10 @@ from dpdemo.checking.rewriting.aftercall import (
     changes_of,
     is_of_data,
     is_off,
+    kept_outside,
     lost_in,
     made_before,
     mode_outside,
-    number_outside,
     reads_of,
     statement_outside,
 )
@@ -60,7 +60,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         is_short = change.kind in ("mode", "module")
         own = None if is_short else change_outside(change, evidence, probe.call, lost_in(probe))
         if own is None and change.kind == "attribute":
-            own = number_outside(change, evidence, probe.call, probe.changes)
+            own = kept_outside(change, evidence, probe.call, probe.changes)
         if change.kind == "module" and probe.call is not None:
             own = made_before(change, evidence, probe.call)
         if change.kind == "mode":
