@@ -247,11 +247,11 @@ class _Statement(TypedDict):
 def _statement(held: Held, name: str, path: str, shot: Snapshot) -> _Statement:
     """Say which statement of a class writes to an attribute, and whether it can stand outside of forward.
 
-    A parameter is a layer's own, and what writes to it belongs to one of the modules around the layer.
+    What a layer has, such as a parameter or a dropout's `p`, a module around the layer may write to.
     """
     prefix = path.rpartition(".")[0]
     around = [(prefix, held.owner, name.rpartition(".")[2])]
-    while held.kind == "parameter" and prefix:
+    while held.kind in ("parameter", "attribute", "buffer") and prefix:
         prefix = prefix.rpartition(".")[0]
         dot = f"{prefix}." if prefix else ""
         if f"{dot}training" in shot:
