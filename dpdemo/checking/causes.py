@@ -138,18 +138,21 @@ class Causes:
         """Count the batch, and list the tensors of one row beside it."""
         draft = self._draft
         leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
-        rows = likely_rows(
-            [leaf.size(0) for _, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
-        )
+        rows = self._rows([leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()])
         alone = [(path, leaf) for path, leaf in leaves if _is_row(leaf)]
         return rows, alone if rows > 1 else []
+
+    def _rows(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Count the batch: the rows that its arguments were made for, or else those of most tensors."""
+        sizes = [one.size(0) for one in tensors]
+        return self._draft.planned if self._draft.planned in sizes else likely_rows(sizes)
 
     def scalars(self) -> tuple[tuple[str, str], ...]:
         """Say how each tensor without dimensions can be given instead, with the results of one device."""
         draft = self._draft
         leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
         sized = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
-        rows = likely_rows([leaf.size(0) for _, leaf in sized])
+        rows = self._rows([leaf for _, leaf in sized])
         batch = next((path for path, leaf in sized if leaf.size(0) == rows), "")
         ways: dict[str, Callable[[torch.Tensor], object]] = {
             "item()": lambda leaf: leaf.item(),

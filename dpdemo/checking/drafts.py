@@ -76,6 +76,8 @@ class Draft:
     watch: Watch = field(default_factory=Watch)
     kind: object = None
     """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
+    planned: int = 0
+    """The rows that its arguments were made for; 0 where that is not known."""
     ends: list[Place] = field(default_factory=list)
     """Where replica 0 returned, if forward has several places for it."""
     frozen: Call | None = None
@@ -104,6 +106,7 @@ class Draft:
             ),
             pictures=max((pictures_in(one) for one in (*self.args, *self.kwargs.values())), default=0),
             shares=_shares(self.wrapper),
+            planned=self.planned,
             returned_at=next(iter(self.ends), None),
         )
 

@@ -163,6 +163,8 @@ class Call:
     """The weights, or chunks, of a WeightedDataParallel."""
     returned_at: Place | None = None
     """Where forward returned, if it has several places for it."""
+    planned: int = 0
+    """The rows that the arguments were made for; 0 where that is not known."""
 
     @property
     def tensor_arguments(self) -> tuple[Leaf, ...]:
@@ -171,9 +173,11 @@ class Call:
 
     @property
     def rows(self) -> int:
-        """The batch size, guessed from the tensors."""
+        """The batch size: what the arguments were made for, or else guessed from the tensors."""
         if self.pictures:
             return self.pictures
+        if self.planned and any(leaf.size(self.dim) == self.planned for leaf in self.tensor_arguments):
+            return self.planned
         of_batch = [leaf for leaf in self.tensor_arguments if not self.is_for_each_gpu(leaf)]
         leaves = of_batch or self.tensor_arguments
         owners = [re.split(r"[.\[]", leaf.path, maxsplit=1)[0] for leaf in leaves]

@@ -36,6 +36,8 @@ class Judge:
         self.drafts = drafts
         self.is_whole = isinstance(parallel.model, nn.DataParallel)
         self.draft = drafts[0] if drafts and self.is_whole else None
+        if self.draft is not None:
+            self.draft.planned = planned.size
         self.rehearsal: Raised | None = None
         self.chunks: list[object] | None = None
         self.comparison = Comparison()

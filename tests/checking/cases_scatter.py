@@ -731,3 +731,35 @@ def forward_takes_an_array_from_numpy():
             return self.fc(torch.from_numpy(rows).float().to(self.fc.weight.device))
 
     return Model(), (x().double().numpy(),)
+
+
+class Prototypes(Net):
+    """Compares queries with the means of a support set of a size of its own."""
+
+    def forward(self, x, support, labels):
+        means = torch.stack([self.fc(support[labels == one]).mean(0) for one in range(3)])
+        return -torch.cdist(self.fc(x), means)
+
+
+@trigger("DP205", "`support` and `labels` are cut into chunks with the batch", also=["DP213"])
+def more_arguments_have_another_size_than_have_that_of_the_batch():
+    return Prototypes(), lambda rows: (torch.randn(rows, 4), torch.randn(9, 4), torch.arange(9) % 3)
+
+
+@trigger("DP201", "`pair[1]` has 2 of 32 rows")
+def a_part_of_a_tuple_belongs_to_the_whole_batch():
+    class Model(Net):
+        def forward(self, pair):
+            values, shifts = pair
+            return self.fc(values) + shifts.sum()
+
+    return Model(), lambda rows: ((torch.randn(rows, 4), torch.tensor([1.0, 2.0])),)
+
+
+@trigger("DP205", "`rows` has 40 rows and the batch 32")
+def an_argument_numbers_rows_of_the_batch():
+    class Model(Net):
+        def forward(self, x, rows):
+            return self.fc(x)[rows]
+
+    return Model(), lambda rows: (torch.randn(rows, 4), torch.arange(40) % rows)

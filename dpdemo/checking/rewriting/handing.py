@@ -92,11 +92,16 @@ def _arguments(given: Sequence[Given]) -> dict[str, str] | None:
 
 
 def _part(path: str) -> str | None:
-    """Write how a part right in a dict or a named tuple is replaced; None where it lies deeper."""
+    """Write how a part right in a dict, a tuple or a named one is replaced; None where it lies deeper.
+
+    `{0}` is what it is a part of, and `{1}` what takes its place.
+    """
     if found := re.fullmatch(r"\w+\[('[^'{}]*')\]", path):
-        return f"{{{{**{{}}, {found[1]}: {{}}}}}}"
+        return f"{{{{**{{0}}, {found[1]}: {{1}}}}}}"
+    if found := re.fullmatch(r"\w+\[(\d+)\]", path):
+        return f"(*{{0}}[:{found[1]}], {{1}}, *{{0}}[{int(found[1]) + 1}:])"
     found = re.fullmatch(r"\w+\.(\w+)", path)
-    return f"{{}}._replace({found[1]}={{}})" if found else None
+    return f"{{0}}._replace({found[1]}={{1}})" if found else None
 
 
 def line_back(given: Given, function: Function) -> str:

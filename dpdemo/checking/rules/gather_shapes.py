@@ -82,12 +82,14 @@ def _list_repair(path: str, probe: Probe, evidence: Evidence) -> Repair | None:
         return None
     device = f"device={(*evidence.scan.inputs, 'x')[0]}.device"
     listed = part.text if isinstance(part.node, ast.Name) else "per_sample"
+    is_dict = isinstance(part.node, (ast.Dict, ast.DictComp))
+    ones = f"{listed}.values()" if is_dict else listed
     joined = {
-        key: f"torch.{'stack' if len(set(of_all)) == 1 else 'cat'}([one{key} for one in {listed}])"
+        key: f"torch.{'stack' if len(set(of_all)) == 1 else 'cat'}([one{key} for one in {ones}])"
         for key, of_all in shapes.items()
     }
     uneven = next((key for key, of_all in shapes.items() if len(set(of_all)) > 1), None)
-    counts = f"torch.tensor([len(one{uneven}) for one in {listed}], {device})"
+    counts = f"torch.tensor([len(one{uneven}) for one in {ones}], {device})"
     if "" in joined:
         text = joined[""] if uneven is None else f"({joined['']}, {counts})"
     else:

@@ -13,6 +13,7 @@ from dpdemo.checking.looking import (
     is_meant_as_part,
     result_at,
     result_place,
+    shapes_of,
     vectors,
 )
 from dpdemo.checking.registry import Found, rule
@@ -73,7 +74,8 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 repair=after_layers(evidence, call) if of_the_batch and subject == "scalar" else None,
             )
     for probe, call, error in gather_failures(evidence):
-        if "tensor has no dimensions" in error.message:
+        has_rows = any(shape for shapes in shapes_of(call).values() for shape in shapes)
+        if "tensor has no dimensions" in error.message and not has_rows:  # else that is DP405
             yield Found(
                 "",
                 f"a number cannot be gathered along dimension {call.dim}: {error.message}",

@@ -269,8 +269,15 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"whole{ending}",
                 forward_place(evidence),
                 probe,
-                repair=_whole_repair([leaf], call, probe, evidence, is_graph=bool(relating)),
+                repair=None
+                if _is_refuted(call) and not relating
+                else _whole_repair([leaf], call, probe, evidence, is_graph=bool(relating)),
             )
+
+
+def _is_refuted(call: Call) -> bool:
+    """Whether replicas raise with arguments whole, too: that was tried, as always where one raises."""
+    return call.raised is not None and call.raised.stage == "replica"
 
 
 def _relating_rows(call: Call) -> list[tuple[Leaf, str]]:
