@@ -11,6 +11,7 @@ import copyreg
 import functools
 import threading
 import types
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -104,6 +105,7 @@ def deep_copy(model: nn.Module) -> nn.Module:
     with applied(
         [
             Patch(_DISPATCH, types.FunctionType, copying.copy, "closures over the model are copied with it"),
+            Patch(_DISPATCH, weakref.ref, copying.copy_reference, "a child may lead to its parent so"),
             *(Patch(_DISPATCH, kind, copy_lock, "a copy waits for nobody") for kind, copy_lock in _LOCKS),
             *(Patch(_DISPATCH, kind, _copy_module, "most of the copying is of modules") for kind in quick),
         ]
@@ -229,6 +231,11 @@ class _FunctionCopies:
             with contextlib.suppress(ValueError):  # an empty cell
                 cell.cell_contents = self._part(old.cell_contents, memo)
         return twin
+
+    def copy_reference(self, reference: "weakref.ref[Any]", memo: dict[int, object]) -> object:
+        """Make a weak reference to the copy of what is the model's, and leave any other."""
+        part = reference()
+        return weakref.ref(copy.deepcopy(part, memo)) if id(part) in self._parts else reference
 
     def _part(self, value: object, memo: dict[int, object]) -> object:
         return copy.deepcopy(value, memo) if self._leads_to_model(value, set()) else value

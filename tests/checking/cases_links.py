@@ -5,6 +5,7 @@ import functools
 import threading
 import types
 import warnings
+import weakref
 
 import torch
 from casetable import Linear, Net, trigger, twin, x
@@ -966,5 +967,19 @@ def a_hook_puts_a_scaled_weight_on_its_module():
 
         def forward(self, x):
             return self.fc(x)
+
+    return Model(), x()
+
+
+@trigger("DP304", "`fc.around` is a list or attribute with a Model")
+def a_layer_has_a_weak_reference_to_the_model():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+            self.fc.around = weakref.ref(self)
+
+        def forward(self, x):
+            return self.fc(x) * self.fc.around().scale
 
     return Model(), x()

@@ -369,3 +369,55 @@ def names_are_looked_up_in_a_loop():
             return y, names
 
     return Model(), x()
+
+
+@trigger("DP308", "`Linear.state_dict()` is empty in replicas")
+def a_target_is_loaded_with_an_average():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.target = nn.Linear(4, 3).requires_grad_(False)
+
+        def forward(self, x):
+            if self.training:
+                mine, its = self.fc.state_dict(), self.target.state_dict()
+                self.target.load_state_dict({name: 0.9 * its[name] + 0.1 * mine[name] for name in its})
+            return self.fc(x) + self.target(x)
+
+    return Model(), x()
+
+
+@trigger("DP301", "`fc.weight`, a tensor of shape (3, 4), gets other numbers on one GPU")
+def a_weight_is_made_anew_of_itself():
+    class Model(Net):
+        def forward(self, x):
+            w = self.fc.weight
+            self.fc.weight = nn.Parameter(w / w.norm(dim=1, keepdim=True))
+            return self.fc(x)
+
+    return Model(), x()
+
+
+@trigger("DP305", "the buffer `mask` changes on one GPU and not under DataParallel")
+def a_buffer_is_registered_at_the_first_call():
+    class Model(Net):
+        def forward(self, x):
+            if not hasattr(self, "mask"):
+                self.register_buffer("mask", torch.ones(3, device=x.device))
+            return self.fc(x) * self.mask
+
+    return Model(), x()
+
+
+@trigger("DP301", "`drop.p` goes from 0.0 to 0.1 on one GPU")
+def forward_raises_the_rate_of_a_dropout():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.drop = nn.Dropout(0.0)
+
+        def forward(self, x):
+            self.drop.p = min(self.drop.p + 0.1, 0.5)
+            return self.fc(x)
+
+    return Model(), x()

@@ -19,7 +19,8 @@ _REDUCED = r"\.(mean|sum|std|var|amax|amin|median)\((dim=)?[\[(]?0\b"
 _COMPUTED_ANEW = rf"{_NUMBER}|{_MADE}|{_REDUCED}"
 _MODEL = "model.module"
 _OF_MODULES = (
-    *("parameters", "named_parameters", "modules", "children", "state_dict"),
+    *("parameters", "named_parameters", "buffers", "named_buffers"),
+    *("modules", "named_modules", "children", "named_children", "state_dict", "load_state_dict"),
     *("eval", "train", "zero_grad", "requires_grad_"),
 )
 """Methods of a layer that do not run it."""
@@ -339,7 +340,7 @@ def with_numbers(needed: list[str], kept: list[ast.stmt], forward: Forward) -> t
             len(made) == 1
             and isinstance(made[0], ast.Assign)
             and (re.search(_COMPUTED_ANEW, forward.text(made[0].value)) or not free_names(made, forward))
-            and not forward.reads_layer(made[0])
+            and not forward.runs_layer(made[0])
         )
         if is_number:
             copied.insert(0, of_model(forward.text(made[0]), forward.me))

@@ -10,7 +10,7 @@ from dpdemo.checking.methods import functions_like
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.forwards import Forward, of_model, stored
-from dpdemo.checking.source import Function, attribute_of
+from dpdemo.checking.source import Function, attribute_of, names_in
 
 _SHORT = 3
 """So many lines a statement may have that is shown beside one that goes."""
@@ -43,8 +43,11 @@ def taken_out(  # noqa: PLR0913 - what is moved, and how it is told
         None where one reads a value of forward's, or forward reads what they write both before and behind.
 
     """
+    makers = _makers_for(forward, found)
+    given = {name for one in makers for name in stored(one)}
+    found = sorted([*makers, *found], key=lambda one: one.lineno)
     ways = [way_to(forward.body, one) for one in found]
-    if not ways or not all(way and _is_alone(forward, way) for way in ways):
+    if not ways or not all(way and _is_alone(forward, way, given) for way in ways):
         return None
     tops = list(dict.fromkeys(_anchor(way, found) for way in ways))
     texts = [_text(forward, way, found) for way in ways]
@@ -58,6 +61,29 @@ def taken_out(  # noqa: PLR0913 - what is moved, and how it is told
     first, *more = without(forward.function, tops)
     call = around_call(forward.call, names, first=[lines] * is_early, then=[lines] * (not is_early))
     return first._replace(also=(*(one.as_change() for one in more), call))
+
+
+def _makers_for(forward: Forward, found: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """List what gives names to parts of the model, for these statements alone: `w = self.fc.weight`."""
+    makers: list[ast.stmt] = []
+    todo = [name for one in found for name in locals_in(forward, one)]
+    while todo:
+        name = todo.pop()
+        made = [one for one in forward.body if name in stored(one)]
+        is_one = len(made) == 1 and isinstance(made[0], ast.Assign) and not forward.runs_layer(made[0])
+        if not is_one or name in forward.function.arguments() or made[0] in makers:
+            continue
+        others = [one for one in forward.function.statements() if one not in (*found, *makers, made[0])]
+        if any(name in names_in(one) for one in others if not _is_around(one, found)):
+            continue
+        makers.append(made[0])
+        todo += locals_in(forward, made[0])
+    return makers
+
+
+def _is_around(statement: ast.stmt, found: Sequence[ast.stmt]) -> bool:
+    """Whether a statement is the block that some stand in."""
+    return any(one in ast.walk(statement) for one in found)
 
 
 def without_gradients(text: str) -> str:
@@ -116,18 +142,18 @@ def globals_in(function: Function) -> set[str]:
     return {name for one in function.statements() if isinstance(one, ast.Global) for name in one.names}
 
 
-def _is_alone(forward: Forward, way: Sequence[ast.stmt]) -> bool:
-    """Whether a statement and what stands around it read nothing but the model, and run no layer."""
+def _is_alone(forward: Forward, way: Sequence[ast.stmt], known: set[str]) -> bool:
+    """Whether a statement, and what stands around it, reads only the model and `known`, and runs no layer."""
     *around, statement = way
     heads = [head for one in around for head in _heads(one)]
     if not all(isinstance(one, (ast.If, ast.For, ast.With)) for one in around):
         return False
     is_simple = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr))
-    given = stored(statement) - globals_in(forward.function)
+    given = stored(statement) - globals_in(forward.function) - known
     if not is_simple or given or forward.runs_layer(statement):
         return False
     loops = {one.id for part in around if isinstance(part, ast.For) for one in _names(part.target)}
-    return all(locals_in(forward, one) <= loops for one in (*heads, statement))
+    return all(locals_in(forward, one) <= loops | known for one in (*heads, statement))
 
 
 def _names(node: ast.AST) -> Iterator[ast.Name]:

@@ -165,6 +165,8 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
             continue
         others = lost_in(probe)
         own = change_outside(change, evidence, probe.call, others)
+        if change.before == "absent" and probe.call is not None:
+            own = made_before(change, evidence, probe.call)
         alike = [change]
         for one in others:
             its = change_outside(one, evidence, probe.call, others) if one.kind == "buffer" else None
