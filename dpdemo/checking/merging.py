@@ -6,6 +6,7 @@ from dataclasses import replace
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.looking import failures, two_devices
 from dpdemo.checking.registry import Rule, rule_of
+from dpdemo.checking.rewriting.keeping import LATE
 from dpdemo.reports.check import SEVERITIES, Finding
 
 _EXPLAINED = {"DP401": "DP501", "DP205": "DP201"}
@@ -47,7 +48,30 @@ def merge(findings: list[Finding]) -> tuple[Finding, ...]:
         if (_EXPLAINED.get(finding.code), finding.subject) in told:
             continue
         causes.setdefault((finding.code, _cause(finding)), []).append(finding)
-    return in_order(_joined(group) for group in causes.values())
+    return in_order(_without_consequences([_joined(group) for group in causes.values()]))
+
+
+def once_for_each_repair(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Join what the same rule says of several things that one repair mends."""
+    repaired: dict[object, list[Finding]] = {}
+    for finding in findings:
+        repaired.setdefault(_repair_of(finding) or finding, []).append(finding)
+    return in_order(_joined(group) for group in repaired.values())
+
+
+def _repair_of(finding: Finding) -> object:
+    """Return the rule and the lines that a repair consists of; None where it has none of its own."""
+    if not finding.own_after or finding.place is None or finding.severity == "info":
+        return None
+    return finding.code, finding.place, finding.own_before, finding.own_after, finding.also
+
+
+def _without_consequences(findings: list[Finding]) -> list[Finding]:
+    """Leave out results that depend on the batch (DP502) where forward reads state that follows the batch."""
+    seen = {
+        batch for one in findings for batch in one.seen_in if any(LATE in change.after for change in one.also)
+    }
+    return [one for one in findings if one.code != "DP502" or not seen.issuperset(one.seen_in)]
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -62,12 +86,16 @@ def _cause(finding: Finding) -> str:
     return f"{finding.place} {finding.subject.rpartition('.')[2]}"
 
 
+_MORE = " more like it)"
+
+
 def _joined(group: list[Finding]) -> Finding:
     worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
     others = len({one.subject for one in group}) - 1
+    is_said = worst.message.endswith(_MORE)
     return replace(
         worst,
-        message=worst.message + (f" (and {others} more like it)" if others else ""),
+        message=worst.message + (f" (and {others}{_MORE}" if others and not is_said else ""),
         seen_in=tuple(dict.fromkeys(batch for one in group for batch in one.seen_in)),
         place=next((one.place for one in (worst, *group) if one.place is not None), None),
     )

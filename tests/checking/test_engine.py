@@ -454,3 +454,23 @@ def test_a_wrapped_part_that_is_not_trained_is_a_warning_for_the_whole_may_be_wr
     report = check(Student, torch.ones(8, 4))
     assert report.codes == codes
     assert all(one.severity == "warning" for one in report.findings)
+
+
+def test_what_one_repair_mends_is_told_once_and_what_comes_of_it_not_at_all():
+    class Normalised(Net):
+        def __init__(self):
+            super().__init__()
+            self.shift, self.scale = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))
+            self.is_ready = False
+
+        def forward(self, x):
+            y = self.fc(x)
+            if not self.is_ready:
+                self.shift.data.copy_(-y.detach().mean(0))
+                self.scale.data.copy_(1 / y.detach().std(0))
+                self.is_ready = True
+            return (y + self.shift) * self.scale
+
+    found = [one for one in check(Normalised, x()).findings if one.severity != "info"]
+    assert [one.code for one in found] == ["DP313"]
+    assert found[0].message.endswith("(and 1 more like it)")

@@ -28,6 +28,7 @@ LEADS_ON = {
     "DP402-a_field_of_a_result_is_a_number": {"DP502"},  # it counts the samples of a chunk
     "DP402-numbers_are_taken_out_for_a_log": {"DP501", "DP401"},  # now it is a loss
     "DP406-sequences_are_repeated_and_padded": {"DP590"},  # each chunk has fewer rows to be padded
+    "DP305-a_mean_of_the_batch_is_followed_in_a_branch": {"DP502"},  # its own samples are scaled by it, too
     "DP308-a_penalty_is_a_part_of_the_loss": {"DP501"},  # now the losses can be compared
     "DP308-a_penalty_that_is_returned_is_a_number_in_replicas": {"DP501", "DP401"},  # now it is a tensor
 }
