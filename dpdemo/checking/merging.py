@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.looking import failures, two_devices
+from dpdemo.checking.looking import failures, listed, two_devices
 from dpdemo.checking.registry import Rule, rule_of
 from dpdemo.checking.rewriting.keeping import LATE
 from dpdemo.reports.check import SEVERITIES, Finding
@@ -56,22 +56,43 @@ def once_for_each_repair(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     repaired: dict[object, list[Finding]] = {}
     for finding in findings:
         repaired.setdefault(_repair_of(finding) or finding, []).append(finding)
-    return in_order(_joined(group) for group in repaired.values())
+    return in_order(_told_once(group) for group in repaired.values())
+
+
+def _told_once(group: list[Finding]) -> Finding:
+    """Join findings, and name what the others are about."""
+    first, *others = group
+    if not others:
+        return first
+    message = f"{first.message}; likewise {listed([one.subject for one in others])}"
+    return replace(_joined(group), message=message)
 
 
 def _repair_of(finding: Finding) -> object:
     """Return the rule and the lines that a repair consists of; None where it has none of its own."""
     if not finding.own_after or finding.place is None or finding.severity == "info":
         return None
-    return finding.code, finding.place, finding.own_before, finding.own_after, finding.also
+    return finding.code, _lines_of(finding)
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    """Leave out results that depend on the batch (DP502) where forward reads state that follows the batch."""
-    seen = {
-        batch for one in findings for batch in one.seen_in if any(LATE in change.after for change in one.also)
-    }
-    return [one for one in findings if one.code != "DP502" or not seen.issuperset(one.seen_in)]
+    """Leave out results that depend on the batch (DP502) where that comes of state that follows the batch.
+
+    So it is where the repair of that state says that forward reads it, or takes the reading out of forward.
+    """
+    others = [one for one in findings if one.code != "DP502"]
+    late = [one for one in others if any(LATE in change.after for change in one.also)]
+    seen = {batch for one in late for batch in one.seen_in}
+    repairs = {_lines_of(one) for one in others if one.own_after}
+    return [
+        one
+        for one in findings
+        if one.code != "DP502" or not (seen.issuperset(one.seen_in) or _lines_of(one) in repairs)
+    ]
+
+
+def _lines_of(finding: Finding) -> object:
+    return finding.place, finding.own_before, finding.own_after, finding.also
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -86,16 +107,12 @@ def _cause(finding: Finding) -> str:
     return f"{finding.place} {finding.subject.rpartition('.')[2]}"
 
 
-_MORE = " more like it)"
-
-
 def _joined(group: list[Finding]) -> Finding:
     worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
     others = len({one.subject for one in group}) - 1
-    is_said = worst.message.endswith(_MORE)
     return replace(
         worst,
-        message=worst.message + (f" (and {others}{_MORE}" if others and not is_said else ""),
+        message=worst.message + (f" (and {others} more like it)" if others else ""),
         seen_in=tuple(dict.fromkeys(batch for one in group for batch in one.seen_in)),
         place=next((one.place for one in (worst, *group) if one.place is not None), None),
     )

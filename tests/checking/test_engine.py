@@ -473,4 +473,4 @@ def test_what_one_repair_mends_is_told_once_and_what_comes_of_it_not_at_all():
 
     found = [one for one in check(Normalised, x()).findings if one.severity != "info"]
     assert [one.code for one in found] == ["DP313"]
-    assert found[0].message.endswith("(and 1 more like it)")
+    assert found[0].message.endswith("reaches the model; likewise `shift`")
