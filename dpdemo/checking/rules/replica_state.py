@@ -163,6 +163,8 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     for probe, change in changes_of(evidence, "buffer"):
         if not is_off(change) or probe.single.used_random or (id(probe), change.path) in told:
             continue
+        if not change.parallel_changed and _has_raised(probe):
+            continue  # replica 0 may not have come to it
         others = lost_in(probe)
         own = change_outside(change, evidence, probe.call, others)
         if change.before == "absent" and probe.call is not None:
@@ -177,6 +179,11 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         what = _told_of(alike)
         before, after = _buffer_repair(change)
         yield Found(subject, what, change.place, probe, None, before, after, change.place, own)
+
+
+def _has_raised(probe: Probe) -> bool:
+    """Whether a replica did not come to the end of forward."""
+    return probe.call is not None and any(one.raised is not None for one in probe.call.replicas)
 
 
 def _told_of(alike: list[StateChange]) -> str:
