@@ -16,7 +16,7 @@ from dpdemo.checking.batches import plan
 from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.evidence import Evidence, Probe
 from dpdemo.checking.inside import ready_to_watch
-from dpdemo.checking.merging import merge, once_for_each_repair, with_an_error
+from dpdemo.checking.merging import merge, with_an_error
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.probing import probe_all
 from dpdemo.checking.registry import Rule, choose
@@ -243,9 +243,9 @@ def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] =
         ):
             found += rule.findings(evidence)
     merged = merge(with_an_error(found, evidence, chosen))
-    told = tuple(finding for finding in merged if not is_silenced(finding))
+    kept = tuple(finding for finding in merged if not is_silenced(finding))
     notes = tuple(dict.fromkeys(_notes(evidence)))
-    silenced, assumed, kept = len(merged) - len(told), evidence.assumed, once_for_each_repair(told)
+    silenced, assumed = len(merged) - len(kept), evidence.assumed
     return CheckReport(
         evidence.scan.model, evidence.num_gpus, kept, sizes, silenced, notes=notes, assumed=assumed
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.looking import failures, listed, two_devices
+from dpdemo.checking.looking import failures, two_devices
 from dpdemo.checking.registry import Rule, rule_of
 from dpdemo.checking.rewriting.keeping import LATE
 from dpdemo.reports.check import SEVERITIES, Finding
@@ -49,30 +49,6 @@ def merge(findings: list[Finding]) -> tuple[Finding, ...]:
             continue
         causes.setdefault((finding.code, _cause(finding)), []).append(finding)
     return in_order(_without_consequences([_joined(group) for group in causes.values()]))
-
-
-def once_for_each_repair(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Join what the same rule says of several things that one repair mends."""
-    repaired: dict[object, list[Finding]] = {}
-    for finding in findings:
-        repaired.setdefault(_repair_of(finding) or finding, []).append(finding)
-    return in_order(_told_once(group) for group in repaired.values())
-
-
-def _told_once(group: list[Finding]) -> Finding:
-    """Join findings, and name what the others are about."""
-    first, *others = group
-    if not others:
-        return first
-    message = f"{first.message}; likewise {listed([one.subject for one in others])}"
-    return replace(_joined(group), message=message)
-
-
-def _repair_of(finding: Finding) -> object:
-    """Return the rule and the lines that a repair consists of; None where it has none of its own."""
-    if not finding.own_after or finding.place is None or finding.severity == "info":
-        return None
-    return finding.code, _lines_of(finding)
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:

@@ -63,7 +63,7 @@ class Ticking(Net):
         self.seen += len(rows)
 
 
-@trigger("DP301", "goes from 0 to", "; likewise `")
+@trigger("DP301", "`seen` goes from 0 to 8")
 def a_base_class_counts_samples_and_calls():
     class Model(Ticking):
         def forward(self, x):

@@ -58,8 +58,9 @@ class Edits:
         source = "".join(lines_of(self.file))
         after, at = "", first
         for (start, end), text in sorted(self._parts.items()):
-            after += source[at:start] + text
-            at = end
+            if first <= start and end <= last:
+                after += source[at:start] + text
+                at = end
         return after + source[at:last]
 
     def first_in(self, function: Function, code: str) -> None:

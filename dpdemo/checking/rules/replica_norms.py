@@ -7,6 +7,7 @@ from dpdemo.checking.evidence import Evidence, Probe
 from dpdemo.checking.looking import STATISTICS, forward_place
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.rewriting.aftercall import changes_of
+from dpdemo.checking.rewriting.norms import groups_of, with_group_norms
 from dpdemo.checking.source import tree_of
 from dpdemo.reports.check import Place
 
@@ -42,6 +43,7 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
                 probe,
                 before=norm[0],
                 after=norm[1],
+                repair=with_group_norms(evidence),
             )
 
 
@@ -49,10 +51,7 @@ def _norm_of(evidence: Evidence, path: str) -> tuple[str, str]:
     """Write a normalising layer as it stands in the model, and one of its size that knows no batch."""
     for found, name, channels in evidence.scan.norms:
         if found == path:
-            groups = next(
-                number for number in (32, 16, 8, 4, 2, 1) if channels % number == 0 and channels > number
-            )
-            return f"nn.{name}({channels})", f"nn.GroupNorm({groups}, {channels})"
+            return f"nn.{name}({channels})", f"nn.GroupNorm({groups_of(channels)}, {channels})"
     return "", ""
 
 
