@@ -45,6 +45,7 @@ PATTERNS = (
     Pattern("DP107", r"python modules are children of ScriptModule"),
     Pattern("DP108", r"Modules with uninitialized parameters|uninitialized parameter"),
     Pattern("DP109", r"__new__\(\) missing \d+ required"),
+    Pattern("DP209", r"__init__\(\) missing \d+ required positional argument"),
     Pattern("DP203", r"missing \d+ required positional argument"),
     Pattern("DP204", r"The number of modules \d+ is not equal to the number of kwargs_tup"),
     Pattern("DP206", r"chunk expects at least a 1-dimensional tensor"),

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Iterator
 from functools import cache
 
+from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.source import FUNCTIONS, Function, tree_of
 from dpdemo.models.frames import is_users
 
@@ -37,14 +38,33 @@ def method_of(owner: str, name: str, file: str) -> Function | None:
 
 def method_at(owner: str, name: str, file: str) -> Function | None:
     """Find a method of a class by the class's qualified name: `make.<locals>.Model`."""
+    cls = class_called(owner, file)
+    found = [one for one in cls.body if isinstance(one, FUNCTIONS) and one.name == name] if cls else []
+    return Function(file, found[0]) if found else None
+
+
+def class_called(owner: str, file: str) -> ast.ClassDef | None:
+    """Find a class by its qualified name: `make.<locals>.Model`."""
     node: ast.AST | None = tree_of(file)
     for step in owner.replace(".<locals>", "").split("."):
         kinds = (*FUNCTIONS, ast.ClassDef)
         inner = [one for one in ast.walk(node) if isinstance(one, kinds) and one.name == step] if node else []
         node = inner[0] if inner else None
-    body = node.body if isinstance(node, ast.ClassDef) else []
-    found = [one for one in body if isinstance(one, FUNCTIONS) and one.name == name]
-    return Function(file, found[0]) if found else None
+    return node if isinstance(node, ast.ClassDef) else None
+
+
+def parts_of_the_model(evidence: Evidence) -> Iterator[tuple[str, list[ast.stmt]]]:
+    """List by file the classes that the model is made of, and the functions of the file that these name."""
+    for file in dict.fromkeys(file for _, file in evidence.scan.classes if file):
+        found = (class_called(name, file) for name, known in evidence.scan.classes if known == file)
+        classes: list[ast.stmt] = [one for one in found if one is not None]
+        named = {
+            one.id if isinstance(one, ast.Name) else getattr(one, "attr", "")
+            for cls in classes
+            for one in ast.walk(cls)
+        }
+        functions = [one for one in tree_of(file).body if isinstance(one, FUNCTIONS) and one.name in named]
+        yield file, [*classes, *functions]
 
 
 def classes_of(file: str, name: str, line: int) -> list[ast.ClassDef]:

@@ -64,7 +64,26 @@ def with_parts(value: Any, new: list[Any]) -> Any:
     if isinstance(value, tuple):
         is_torchs = hasattr(value, "n_fields")  # as of torch.max: those are made one way only
         return type(value)(new) if is_torchs else tuple.__new__(type(value), new)
-    twin = copy.copy(value)
+    twin = _copied(value)
     for key, part in zip(value if isinstance(value, dict) else range(len(value)), new, strict=True):
         twin[key] = part
     return twin
+
+
+def _copied(value: Any) -> Any:
+    """Copy a list or dict; of a class that cannot be copied, by what it holds and has as attributes.
+
+    Such is an OrderedDict that is a dataclass with fields that must be given, as of diffusers' outputs.
+    """
+    try:
+        return copy.copy(value)
+    except Exception:  # noqa: BLE001 - whatever a user's class says to being copied
+        kind: Any = type(value)
+        twin = kind.__new__(kind)
+        vars(twin).update(vars(value))
+        if isinstance(value, dict):
+            for key, part in value.items():
+                super(kind, twin).__setitem__(key, part)
+        else:
+            super(kind, twin).extend(value)
+        return twin

@@ -6,6 +6,7 @@ block of virtual GPUs. Its name says what is wrong, or right. Each family of rul
 
 import cases_gather
 import cases_holders
+import cases_libraries
 import cases_links
 import cases_loss
 import cases_moved
@@ -24,6 +25,6 @@ from casetable import TRIGGERS, TWINS
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
     cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_results, cases_patched,
-    cases_programs,
+    cases_libraries, cases_programs,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import STATISTICS, call_of, forward_place
@@ -48,7 +48,12 @@ def change_outside(
     """
     forward = forward_of(evidence, call)
     if forward is not None and change.kind == "parameter" and not change.written:
-        return _about_layers(forward, _writing_numbers(forward), is_guarded=False)
+        found = _writing_numbers(forward)
+        if not found:
+            found = list(_calls_writing_numbers(forward, change, evidence))
+            quiet = frozenset(ast.unparse(one.value.func) for one in found)  # type: ignore[attr-defined] # calls
+            forward = replace(forward, quiet=quiet)
+        return _about_layers(forward, found, is_guarded=False)
     own = carried(change, evidence, call) if change.kind == "attribute" else None
     home = home_of(change, evidence, others) if own is None else None
     if home is not None and home.owner and not _runs_itself(home, change):
@@ -301,6 +306,30 @@ def _writing_numbers(forward: Forward) -> list[ast.stmt]:
     """List forward's statements that write to a parameter's numbers by another name: a loop's, say."""
     lines = (one for one in forward.function.statements() if isinstance(one, ast.Expr))
     return [one for one in lines if re.search(r"\.data(\[.*\])?\.[a-z]\w*_\(", forward.text(one))]
+
+
+def _calls_writing_numbers(forward: Forward, change: StateChange, evidence: Evidence) -> Iterator[ast.stmt]:
+    """List forward's calls of a method that changes weights in place, of a module around the parameter."""
+    kinds = dict(evidence.scan.module_types)
+    files = {name.rpartition(".")[2]: file for name, file in evidence.scan.classes if file}
+    for statement in forward.function.statements():
+        match statement:
+            case ast.Expr(ast.Call(func=ast.Attribute(value=value, attr=name))):
+                path = ast.unparse(value).removeprefix(forward.me).removeprefix(".")
+                kind = kinds.get(path, "")
+                is_around = not path or change.path.startswith(f"{path}.")
+                methods = methods_in(files[kind], kind, 0) if kind in files and is_around else {}
+                if name in methods and _writes_numbers(methods[name]):
+                    yield statement
+
+
+def _writes_numbers(function: Function) -> bool:
+    """Whether a method changes weights in place, without gradients."""
+    text = ast.unparse(function.node)  # with its decorators
+    return re.search(r"no_grad|\.data\b", text) is not None and re.search(_IN_PLACE, text) is not None
+
+
+_IN_PLACE = r"\.(weight|bias|data)(\[.*\])?\.[a-z]\w*_\(|\.data = "
 
 
 def _calling(function: Function, methods: Iterable[str]) -> list[ast.stmt]:

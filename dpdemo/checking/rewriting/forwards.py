@@ -42,6 +42,8 @@ class Forward:
     call: Call
     inner: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The code of what runs in modules of the user's that the model holds, by their names."""
+    quiet: frozenset[str] = frozenset()
+    """Methods of layers, as forward calls them, that change the layer's weights and run nothing."""
 
     @property
     def me(self) -> str:
@@ -114,6 +116,8 @@ class Forward:
 
     def _calls_layer(self, call: ast.Call, depth: int) -> bool:
         called = call.func
+        if ast.unparse(called) in self.quiet:
+            return False
         if not self.reads_layer(called) or self.is_about_parameters(called):
             return False
         methods = [

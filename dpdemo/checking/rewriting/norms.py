@@ -4,9 +4,9 @@ import ast
 import math
 
 from dpdemo.checking.evidence import Evidence
+from dpdemo.checking.methods import parts_of_the_model
 from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.edits import Edits
-from dpdemo.checking.source import FUNCTIONS, tree_of
 from dpdemo.reports.check import Change
 
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
@@ -24,8 +24,8 @@ def with_group_norms(evidence: Evidence) -> Repair | None:
     """
     groups = groups_of(math.gcd(*(channels for _, _, channels in evidence.scan.norms)) or 2)
     changes: list[Change] = []
-    for file in dict.fromkeys(file for _, file in evidence.scan.classes if file):
-        edits, parts = Edits(file), _parts_of_the_model(file, evidence)
+    for file, parts in parts_of_the_model(evidence):
+        edits = Edits(file)
         nodes = [one for part in parts for one in ast.walk(part)]
         made = [one for one in nodes if isinstance(one, ast.Call) and _name(one.func) in _NORMS]
         called = {id(one.func) for one in made}
@@ -38,16 +38,6 @@ def with_group_norms(evidence: Evidence) -> Repair | None:
             edits.replace(one, f"{package}.GroupNorm({groups}, {edits.applied_to(one.args[0])})")
         changes += edits.changes()
     return repair_of(tuple(changes))
-
-
-def _parts_of_the_model(file: str, evidence: Evidence) -> list[ast.stmt]:
-    """List the classes of a file that the model is made of, and the functions that these name."""
-    kinds = {name.rpartition(".")[2] for name, known in evidence.scan.classes if known == file}
-    every = list(ast.walk(tree_of(file)))
-    classes: list[ast.stmt] = [one for one in every if isinstance(one, ast.ClassDef) and one.name in kinds]
-    named = {_name(one) for cls in classes for one in ast.walk(cls)}
-    functions = [one for one in tree_of(file).body if isinstance(one, FUNCTIONS) and one.name in named]
-    return [*classes, *functions]
 
 
 def _name(node: ast.AST) -> str:

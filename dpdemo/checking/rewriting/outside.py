@@ -31,7 +31,7 @@ _MIXING = (
     r"\.(quantile|nanquantile|median)\([^,()]*\)|\b(cdist|pdist|cov|corrcoef|roll|randperm|unique)\b|"
     r"\b(flip|sort|argsort)\((dims?=)?[\[(]?0|"
     r"\.(mean|sum|std|var|norm|max|min|amax|amin|median|logsumexp)\(\s*(\)|(dim=)?[\[(]?0|keepdim)|"
-    r"\[\s*(None|:,\s*None|perm\w*|idx|index|indices|order)\s*[\],]|(_loss|cross_entropy|_with_logits)\("
+    r"\[\s*(:,\s*None|perm\w*|idx|index|indices|order)\s*[\],]|(_loss|cross_entropy|_with_logits)\("
 )
 """Code that relates the samples of a batch to each other."""
 _PERHAPS = rf"{_MIXING}|@|\b(einsum|matmul|mm|sum|mean)\b|(?i:loss|criterion)\w*\("
@@ -59,7 +59,8 @@ def after_layers(evidence: Evidence, call: Call | None, result: str = "result") 
         return None
     body = forward.body
     last = max(
-        (index for index, one in enumerate(body) if forward.reads_layer(one) or leaves(one)), default=-1
+        (index for index, one in enumerate(body) if forward.reads_layer(one) or leaves(one)),
+        default=-1,
     )
     if last < 0 or not any(forward.reads_layer(one) for one in body):
         return None

@@ -5,11 +5,12 @@ import re
 
 from dpdemo.checking.evidence import Call, Evidence
 from dpdemo.checking.looking import call_by_keyword, call_of
+from dpdemo.checking.methods import parts_of_the_model
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import stored
 from dpdemo.checking.rewriting.handing import own_forward
-from dpdemo.checking.source import names_in
+from dpdemo.checking.source import FUNCTIONS, Function, names_in
 
 _OF_DATA = re.compile(r"\bmax\(|\bamax\(")
 
@@ -44,6 +45,38 @@ def size_handed_over(call: Call, evidence: Evidence) -> Repair | None:
     edits.parameter(function, f"{name}=None")
     edits.replace(value, f"{text} if {name} is None else {name}")
     return Repair(None, call_of(call), call_by_keyword(call, **{name: text}), edits.changes())
+
+
+def as_long_as_given(evidence: Evidence) -> Repair | None:
+    """Write a helper's only line that takes a length from its data, with the length of what it cuts off."""
+    found = []
+    for file, parts in parts_of_the_model(evidence):
+        for node in [one for part in parts for one in ast.walk(part)]:
+            if not isinstance(node, FUNCTIONS):
+                continue
+            function = Function(file, node)
+            for statement in function.statements():
+                match statement:
+                    case ast.Assign(targets=[ast.Name(name)], value=value) if _is_number(value):
+                        cut = _cut_off(node, name) if _OF_DATA.search(ast.unparse(value)) else ""
+                        found += [
+                            (function, statement, f"{name} = {cut}   # as long in each replica")
+                        ] * bool(cut)
+    if len(found) != 1:
+        return None
+    ((function, statement, text),) = found
+    return function.whole(statement, text)
+
+
+def _cut_off(node: ast.AST, name: str) -> str:
+    """Write the size of the first tensor that is cut off at a length; "" where none is."""
+    for one in ast.walk(node):
+        match one:
+            case ast.Subscript(value=ast.Name(cut), slice=ast.Tuple(elts=parts)):
+                for dim, part in enumerate(parts):
+                    if isinstance(part, ast.Slice) and part.upper and ast.unparse(part.upper) == name:
+                        return f"{cut}.size({dim})"
+    return ""
 
 
 def _is_number(value: ast.expr) -> bool:

@@ -20,7 +20,7 @@ from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.padding import padded_outside
 from dpdemo.checking.rewriting.results import part_at, returned
-from dpdemo.checking.rewriting.sizes import size_handed_over
+from dpdemo.checking.rewriting.sizes import as_long_as_given, size_handed_over
 from dpdemo.checking.rewriting.squeezed import batch_kept, has_a_lone_row
 from dpdemo.checking.source import Function, function_at
 
@@ -257,9 +257,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
         for path, (dim, sizes) in ragged.items():
             plain = _not_trimmed(evidence, dim)
             plain = plain and plain._replace(after=f"{plain.after}   # as long in each replica")
-            own = (
-                size_handed_over(probe.call or call, evidence) or plain or padded_outside(lengths, end, call)
-            )
+            own = size_handed_over(probe.call or call, evidence) or plain or as_long_as_given(evidence)
             yield Found(
                 path,
                 f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",

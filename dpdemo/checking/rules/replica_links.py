@@ -8,7 +8,8 @@ from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.devices import device_repair
-from dpdemo.checking.rewriting.hooking import is_harmless, kept_by_gpu, keys_read_in_vain
+from dpdemo.checking.rewriting.harmless import is_harmless
+from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.patched import forward_repair
 from dpdemo.checking.rewriting.ties import (
     buffer_repair,

@@ -1,0 +1,193 @@
+"""Rules that models written as libraries write them run into: outputs, processors, hooks, heads of a list."""
+
+import collections
+import dataclasses
+
+import torch
+from casetable import Net, trigger, twin, x
+from torch import nn
+from torch.nn import functional
+
+
+class BaseOutput(collections.OrderedDict):
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            self[field.name] = getattr(self, field.name)
+
+
+@dataclasses.dataclass
+class SampleOutput(BaseOutput):
+    sample: torch.Tensor
+    middle: torch.Tensor
+
+
+@trigger("DP209", "is or holds a SampleOutput, which gather cannot build anew")
+def a_dict_that_is_a_dataclass_is_returned():
+    class Model(Net):
+        def forward(self, x):
+            middle = self.fc(x)
+            return SampleOutput(sample=middle.relu(), middle=middle)
+
+    return Model(), x()
+
+
+@trigger("DP501", "gradients of loss.mean() are")
+def a_method_computes_the_loss_of_the_tokens():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+
+        def compute_loss(self, logits, labels):
+            return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+        def forward(self, ids, labels=None):
+            logits = self.head(self.words(ids)[None].squeeze(0))
+            if labels is None:
+                return {"logits": logits}
+            return {"loss": self.compute_loss(logits, labels), "logits": logits}
+
+    def batch(rows):
+        ids = torch.randint(9, (rows, 5))
+        return ids, ids.masked_fill(torch.arange(5) >= 1 + torch.arange(rows)[:, None] % 5, -100)
+
+    return Model(), batch
+
+
+class Store:
+    def __init__(self):
+        self.maps = []
+
+
+class Processor:
+    def __init__(self, store):
+        self.store = store
+
+    def __call__(self, layer, y):
+        weights = layer.fc(y).softmax(-1)
+        self.store.maps.append(weights.detach())
+        return weights * y
+
+
+class Processed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.processor = None
+
+    def forward(self, y):
+        return self.processor(self, y)
+
+
+@trigger("DP309", "`store` is written by all replicas at once")
+def processors_append_to_the_list_of_a_store():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.store = Store()
+            self.layers = nn.ModuleList([Processed(), Processed()])
+            for layer in self.layers:
+                layer.processor = Processor(self.store)
+
+        def forward(self, x):
+            y = self.fc(x)
+            for layer in self.layers:
+                y = layer(y)
+            return y
+
+    return Model(), x()
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head0, self.head1 = nn.Linear(3, 2), nn.Linear(3, 4)
+
+    def every(self):
+        return [self.head0, self.head1]
+
+    @torch.no_grad()
+    def normalise(self):
+        for head in self.every():
+            head.weight.copy_(functional.normalize(head.weight, dim=1))
+
+    def forward(self, y):
+        return [head(y) for head in self.every()]
+
+
+@trigger("DP313", "forward changes the parameter `heads.head0.weight` in place")
+def a_method_of_a_part_normalises_weights():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.heads = Heads()
+
+        def forward(self, x):
+            if self.training:
+                self.heads.normalise()
+            return self.heads(self.fc(x))
+
+    return Model(), x()
+
+
+def trimmed(ids, mask):
+    longest = int(mask.sum(1).max())
+    return ids[:, :longest], mask[:, :longest]
+
+
+@trigger("DP406", "on dimension 1")
+def a_helper_trims_the_padding():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(9, 3)
+
+        def forward(self, ids, mask):
+            ids, mask = trimmed(ids, mask)
+            return self.words(ids) * mask[..., None]
+
+    def batch(rows):
+        return torch.randint(9, (rows, 7)), torch.arange(7)[None] < 1 + torch.arange(rows)[:, None] % 5
+
+    return Model(), batch
+
+
+def scaled_input(module, args):
+    return (module.scale(args[0]), *args[1:])
+
+
+@twin("DP310", also=["DP310"])
+def a_hook_calls_a_part_of_its_module():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Linear(4, 4)
+            self.register_forward_pre_hook(scaled_input)
+
+        def forward(self, x):
+            return self.fc(x)
+
+    return Model(), x()
+
+
+class OfEachGpu:
+    def __init__(self):
+        self.parts = {}
+
+    def put(self, name, value):
+        self.parts.setdefault(value.device, {})[name] = value
+
+
+@twin("DP310", also=["DP310"])
+def a_hook_hands_what_it_gets_to_a_store_by_gpu():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            store = self.store = OfEachGpu()
+            self.fc.register_forward_hook(lambda module, args, output: store.put("y", output))
+
+        def forward(self, x):
+            self.fc(x)
+            return self.store.parts.pop(x.device)["y"]
+
+    return Model(), x()
