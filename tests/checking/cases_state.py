@@ -594,3 +594,20 @@ def a_method_of_a_part_updates_its_prototypes():
             return logits
 
     return Model(), lambda rows: (torch.randn(rows, 4), torch.arange(rows) % 2)
+
+
+@trigger("DP305", "the buffer `u` changes on one GPU and not under DataParallel")
+def a_power_iteration_puts_its_vector_on_self():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("u", functional.normalize(torch.arange(3.0), dim=0))
+
+        def forward(self, x):
+            w = self.fc.weight
+            with torch.no_grad():
+                v = functional.normalize(w.t() @ self.u, dim=0)
+                self.u = functional.normalize(w @ v, dim=0)
+            return functional.linear(x, w / (self.u @ w @ v))
+
+    return Model(), x()

@@ -193,6 +193,8 @@ def _moved(  # noqa: PLR0911 - one way after another
     if alone is not None:
         return alone
     if is_made and late:
+        if not all(_may_be_rows(one, call) for one in changes):
+            return None
         root = whole if not home.owner and chosen is in_forward else None
         return through_a_name(root, statements, attributes) if root else None
     if not _can_be_read(forward, statements, changes, [*early, *late]):
@@ -206,6 +208,14 @@ def _moved(  # noqa: PLR0911 - one way after another
     buffers = [one for one in made if one is not None]
     *inside, last = own.also
     return own._replace(also=(*inside, *buffers, last)) if len(buffers) == len(made) else None
+
+
+def _may_be_rows(change: StateChange, call: Call | None) -> bool:
+    """Whether gather would join what is stored: no tensor, or one with a row for each sample."""
+    is_tensor = change.single.startswith("a tensor of shape (")
+    return not is_tensor or (
+        call is not None and change.single.startswith(f"a tensor of shape ({call.rows},")
+    )
 
 
 def moved_out(  # noqa: PLR0913, PLR0917 - what is moved, and from where

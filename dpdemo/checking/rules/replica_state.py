@@ -24,6 +24,7 @@ from dpdemo.checking.rewriting.aftercall import (
 )
 from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.hooklists import list_by_gpu
+from dpdemo.checking.rewriting.inplace import buffer_in_place
 from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
 from dpdemo.checking.rewriting.ties import cached_by_gpu, moved_where_read
@@ -169,6 +170,7 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         own = change_outside(change, evidence, probe.call, others)
         if change.before == "absent" and probe.call is not None:
             own = made_before(change, evidence, probe.call)
+        own = own or buffer_in_place(change, evidence, probe.call)
         alike = [change]
         for one in others:
             its = change_outside(one, evidence, probe.call, others) if one.kind == "buffer" else None
