@@ -285,7 +285,14 @@ def show_apart(was: object, alone: object, shared: object) -> tuple[str, str, st
         return show(was), show(alone), show(shared)
     texts = [", ".join(f"{name}={show(_at(one, name))}" for name in names[:2]) for one in three]
     types = [one[0] if isinstance(one, tuple) else "" for one in three]
-    return f"a {types[0]} ({texts[0]})", f"a {types[1]} ({texts[1]})", f"a {types[2]} ({texts[2]})"
+    first, second, third = (
+        f"{_with_article(kind)} ({text})" for kind, text in zip(types, texts, strict=True)
+    )
+    return first, second, third
+
+
+def _with_article(kind: str) -> str:
+    return f"an {kind}" if kind.lower().startswith(("a", "e", "i", "o", "u")) else f"a {kind}"
 
 
 def _apart(was: dict[str, Any], alone: dict[str, Any], shared: dict[str, Any]) -> Iterator[str]:
@@ -308,10 +315,10 @@ def _at(value: object, path: str) -> object:
 def _show_parts(value: tuple[Any, ...]) -> str:
     """Write a container with its length, and an object with some of its numbers."""
     if (length := _length(value)) is not None:
-        return f"a {value[0]} of {length}"
+        return f"{_with_article(value[0])} of {length}"
     inside = [
         f"{name}={part!r}"
         for name, part in (value[2] if len(value) == 3 else ())
         if isinstance(part, (int, float, str))
     ]
-    return f"a {value[0]}" + (f" ({', '.join(inside[:2])})"[:60] if inside else "")
+    return _with_article(value[0]) + (f" ({', '.join(inside[:2])})"[:60] if inside else "")
