@@ -58,6 +58,8 @@ def change_outside(
     home = home_of(change, evidence, others) if own is None else None
     if home is not None and home.owner and not _runs_itself(home, change):
         own = call_outside(change, evidence, call)  # a method of a module, which the model's forward calls
+    if home is not None and home.owner and _is_filled_twice(change):
+        home = None  # the part runs several times in a call, and a GPU would keep the last
     if own is None and home is not None and call is not None:
         same = [one for one in others if one is not change and one.owner == change.owner]
         own = _moved(home, [change, *same], evidence, call) if same else None
@@ -208,6 +210,13 @@ def _moved(  # noqa: PLR0911 - one way after another
     buffers = [one for one in made if one is not None]
     *inside, last = own.also
     return own._replace(also=(*inside, *buffers, last)) if len(buffers) == len(made) else None
+
+
+def _is_filled_twice(change: StateChange) -> bool:
+    """Whether a call adds several entries to a list or deque."""
+    sizes = [re.fullmatch(r"an? (?:list|deque) of (\d+)", text) for text in (change.before, change.single)]
+    before, single = (int(one[1]) if one else 0 for one in sizes)
+    return change.kind == "container" and single > before + 1
 
 
 def _may_be_rows(change: StateChange, call: Call | None) -> bool:

@@ -127,8 +127,11 @@ def end_with_layers(forward: Forward, first: ast.stmt) -> Repair | None:
     """Write forward from a statement on, with the layers that run there, as it is written outside."""
     at = forward.body.index(first) if first in forward.body else len(forward.body)
     kept, moved = forward.body[:at], forward.body[at:]
-    if not moved or any(leaves(one) or forward.hands_over_layer(one) for one in forward.body):
+    ends = [one for one in forward.body if leaves(one) and (one in moved or not forward.is_passed(one))]
+    if not moved or ends or any(map(forward.hands_over_layer, forward.body)):
         return None
+    if not any(map(forward.runs_layer, kept)):
+        return None  # then nothing would be split
     return _cut(forward, kept, moved, {}, "result", [_ON_ONE_GPU])
 
 

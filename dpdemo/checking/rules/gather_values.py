@@ -170,6 +170,7 @@ def _type_repairs(leaves: list[Leaf], evidence: Evidence, call: Call) -> Iterato
     given = (*evidence.scan.inputs, "x")[0]
     lines: dict[ast.stmt, list[tuple[Leaf, Part, str]]] = {}
     dropped: dict[str, list[Leaf]] = {}
+    unplaced: dict[str, list[Leaf]] = {}
     sizes = {str(rows) for _, call in evidence.calls for rows in (call.rows, call.split(call.rows).largest)}
     for leaf in leaves:
         part = part_at(place, leaf.path)
@@ -183,7 +184,9 @@ def _type_repairs(leaves: list[Leaf], evidence: Evidence, call: Call) -> Iterato
         elif part is not None and part.path and left_out(place, part.path):
             dropped.setdefault(part.path, []).append(leaf)
         else:
-            yield [leaf], Repair(place, *_type_example(leaf))
+            unplaced.setdefault(leaf.type, []).append(leaf)
+    for alike in unplaced.values():
+        yield alike, Repair(place, *_type_example(alike[0]))
     yield from _left_out_together(place, dropped, lines)
     for path, inside in dropped.items():
         if own := left_out(place, path):
