@@ -611,3 +611,17 @@ def a_power_iteration_puts_its_vector_on_self():
             return functional.linear(x, w / (self.u @ w @ v))
 
     return Model(), x()
+
+
+@trigger("DP306", "`norm` and others", also=["DP316"])
+def norms_have_arguments_and_a_single_channel():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3, momentum=0.2, affine=False)
+            self.last, self.end = nn.Linear(3, 1), nn.BatchNorm1d(1)
+
+        def forward(self, x):
+            return self.end(self.last(self.norm(self.fc(x))))
+
+    return Model(), x()

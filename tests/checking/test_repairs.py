@@ -102,6 +102,15 @@ def test_a_norm_is_shown_where_it_is_made():
     assert line.strip() == found.own_before
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_group_norm_keeps_what_it_has_in_common_and_takes_any_number_of_channels():
+    name = "norms_have_arguments_and_a_single_channel"
+    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == name)
+    (found,) = (one for one in report_on(case).findings if one.code == "DP306")
+    assert found.own_after == "self.norm = nn.GroupNorm(1, 3, affine=False)"
+    assert [one.after for one in found.also] == ["self.last, self.end = nn.Linear(3, 1), nn.GroupNorm(1, 1)"]
+
+
 FURTHER = {
     "lengths_have_no_second_dimension": ["lengths = lengths[0]\nreturn self.fc(x) * lengths.view(1, -1, 1)"],
     "forward_takes_an_array_from_numpy": ["return self.fc(rows.float().to(self.fc.weight.device))"],

@@ -11,6 +11,9 @@ from dpdemo.reports.check import Change
 
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
 
+_ALIKE = ("eps", "affine", "device", "dtype")
+"""Keyword arguments that GroupNorm has too: `momentum` is of statistics that it does not keep."""
+
 
 def groups_of(channels: int) -> int:
     """Choose how many groups GroupNorm makes of so many channels: a power of two, and fewer than they are."""
@@ -22,7 +25,9 @@ def with_group_norms(evidence: Evidence) -> Repair | None:
 
     None where they hand the class over instead, or where no line of theirs makes one.
     """
-    groups = groups_of(math.gcd(*(channels for _, _, channels in evidence.scan.norms)) or 2)
+    norms = sum(kind == "BatchNorm" for _, kind in evidence.scan.module_types)
+    is_each_known = norms == len(evidence.scan.norms)  # not of a single channel
+    groups = groups_of(math.gcd(*(one for _, _, one in evidence.scan.norms))) if is_each_known else 1
     changes: list[Change] = []
     for file, parts in parts_of_the_model(evidence):
         edits = Edits(file)
@@ -35,7 +40,9 @@ def with_group_norms(evidence: Evidence) -> Repair | None:
             if len(one.args) != 1:
                 return None
             package = ast.unparse(one.func).rpartition(".")[0] or "torch.nn"
-            edits.replace(one, f"{package}.GroupNorm({groups}, {edits.applied_to(one.args[0])})")
+            kept = [ast.unparse(word) for word in one.keywords if word.arg in _ALIKE]
+            given = ", ".join([str(groups), edits.applied_to(one.args[0]), *kept])
+            edits.replace(one, f"{package}.GroupNorm({given})")
         changes += edits.changes()
     return repair_of(tuple(changes))
 
