@@ -17,12 +17,7 @@ from dpdemo.checking.rewriting.forwards import (
     forward_of,
     read_method,
 )
-from dpdemo.checking.rewriting.keeping import (
-    buffer_in,
-    kept_by_each_gpu,
-    number_of_each_gpu,
-    tensor_of_each_gpu,
-)
+from dpdemo.checking.rewriting.keeping import assigned_by_each_gpu, buffer_in, kept_by_each_gpu
 from dpdemo.checking.rewriting.loops import kept_in_a_loop
 from dpdemo.checking.rewriting.returning import after_call, names_of, through_a_name
 from dpdemo.checking.rewriting.taking import reads_around, taken_out
@@ -83,8 +78,7 @@ def kept_outside(
         if method is not None:
             whole = forward_of(evidence, call)
             names = names_of(whole) if whole and not home.owner else "result"
-            written = tensor_of_each_gpu if is_rows else number_of_each_gpu
-            return written(method, found[0], home.owners, home.methods, names)
+            return assigned_by_each_gpu(method, found[0], home.owners, home.methods, names, is_rows=is_rows)
     return None
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpdemo.checking.repair import Repair
+from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import Forward, free_names, of_model, stored, with_numbers
@@ -61,16 +61,25 @@ def kept_by_each_gpu(  # noqa: PLR0913, PLR0917 - what is moved, and from where
     return own._replace(also=(made, call))
 
 
-def number_of_each_gpu(
+def assigned_by_each_gpu(  # noqa: PLR0913 - what is kept, and where
     forward: Forward,
     statement: ast.stmt,
     owners: Sequence[str],
     methods: Mapping[str, Function],
     names: str = "result",
+    *,
+    is_rows: bool,
 ) -> Repair | None:
-    """Write a method that keeps a number, such as a loss, by GPU, and the number of all behind the call.
+    """Write a method that keeps what it assigns to `self` by GPU, and the line that joins it behind the call.
 
-    Of numbers that are averages, or of parameters alone, that is their mean; of sums over samples their sum.
+    Args:
+        forward: the method.
+        statement: the assignment.
+        owners: the modules that run the method, by their paths.
+        methods: the methods of those modules, by their names.
+        names: what the program calls the result.
+        is_rows: whether it is a tensor with a row for each sample, and no number.
+
     """
     made = made_with(methods.get("__init__"), free_name(methods))
     match statement:
@@ -81,51 +90,43 @@ def number_of_each_gpu(
     if made is None or name in forward.names():
         return None
     kept = attribute_of(free_name(methods), forward.me)
-    keeps = f"{name} = {forward.text(value)}\n{kept}[{name}.get_device()] = {name}"
-    own = forward.function.whole(statement, keeps)
-    parts = f"[{kept}[gpu].to(model.output_device) for gpu in sorted({kept})]"
-    is_sum = _is_of_samples(forward, statement) and re.search(r"\.sum\(\)", forward.text(value))
-    reduced = "sum" if is_sum and ".mean(" not in forward.text(value) else "mean"
-    lines = [f"{ast.unparse(target)} = torch.stack({parts}).{reduced}()", f"{kept}.clear()"]
+    keeps = f"{kept}[{name}.get_device()] = {name}"
+    if is_rows:
+        own = _with_a_local(forward, statement, target, keeps)
+        joined = f"nn.parallel.gather([{kept}[gpu] for gpu in sorted({kept})], model.output_device)"
+    else:
+        own = forward.function.whole(statement, f"{name} = {forward.text(value)}\n{keeps}")
+        joined = _reduced(forward, statement, forward.text(value), kept)
+    if own is None:
+        return None
+    lines = [f"{ast.unparse(target)} = {joined}", f"{kept}.clear()"]
     call = around_call(forward.call, names, then=[for_each(owners, "\n".join(lines), forward.me)])
-    return own._replace(also=(made, call))
+    return own._replace(also=(*own.also, made, call))
 
 
-def tensor_of_each_gpu(
-    forward: Forward,
-    statement: ast.stmt,
-    owners: Sequence[str],
-    methods: Mapping[str, Function],
-    names: str = "result",
-) -> Repair | None:
-    """Write a method that keeps a tensor of its samples, such as attention weights, by GPU; joined behind.
+def _reduced(forward: Forward, statement: ast.stmt, text: str, kept: str) -> str:
+    """Write one number of the GPUs': the sum where each has the sum of its samples, and else the mean."""
+    parts = f"[{kept}[gpu].to(model.output_device) for gpu in sorted({kept})]"
+    is_sum = _is_of_samples(forward, statement) and re.search(r"\.sum\(\)", text) and ".mean(" not in text
+    return f"torch.stack({parts}).{'sum' if is_sum else 'mean'}()"
 
-    Returns:
-        None where the method reads what an earlier call has left there, or gives it a value twice.
 
+def _with_a_local(forward: Forward, statement: ast.stmt, target: ast.Attribute, keeps: str) -> Repair | None:
+    """Write a method with a name of its own for an attribute, which it keeps behind the assignment.
+
+    None where the method reads what an earlier call has left there, or gives it a value twice.
     """
-    made = made_with(methods.get("__init__"), free_name(methods))
-    match statement:
-        case ast.Assign(targets=[ast.Attribute(attr=name) as target]):
-            text = ast.unparse(target)
-        case _:
-            return None
+    text = ast.unparse(target)
     uses = [one for one in ast.walk(forward.function.node) if isinstance(one, ast.Attribute)]
     uses = [one for one in uses if ast.unparse(one) == text]
     is_late = all(one is target or one.lineno > (statement.end_lineno or 0) for one in uses)
-    stores = sum(not isinstance(one.ctx, ast.Load) for one in uses)
-    if made is None or name in forward.names() or not is_late or stores != 1:
+    if not is_late or sum(not isinstance(one.ctx, ast.Load) for one in uses) != 1:
         return None
-    kept = attribute_of(free_name(methods), forward.me)
     edits = Edits(forward.function.file)
     for one in uses:
-        edits.replace(one, name)
-    edits.behind(statement, f"{kept}[{name}.get_device()] = {name}")
-    first, *others = edits.changes()
-    parts = f"[{kept}[gpu] for gpu in sorted({kept})]"
-    lines = [f"{text} = nn.parallel.gather({parts}, model.output_device)", f"{kept}.clear()"]
-    call = around_call(forward.call, names, then=[for_each(owners, "\n".join(lines), forward.me)])
-    return Repair(first.place, first.before, first.after, (*others, made, call))
+        edits.replace(one, target.attr)
+    edits.behind(statement, keeps)
+    return repair_of(edits.changes())
 
 
 def _is_of_samples(forward: Forward, statement: ast.stmt) -> bool:
