@@ -13,6 +13,7 @@ from dpdemo.arithmetic.rows import likely_rows
 from dpdemo.checking import compare
 from dpdemo.checking.batches import as_type
 from dpdemo.checking.drafts import Draft
+from dpdemo.checking.evidence import Mixing
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.checking.runs import Runner, Whole
 from dpdemo.models.inputs import Arguments
@@ -53,6 +54,11 @@ class Causes:
             return results is not None and self._is_single(results, self._draft.wrapper.dim)
 
         return self._fewest(is_right)
+
+    def mixing(self) -> Mixing:
+        """Find where forward mixes samples: by the whole batch, and the first of its chunks."""
+        given = self._draft.args, self._draft.kwargs
+        return self._runner.mixing(self._mode, given, self._draft.delivered[0])
 
     def needed_whole(self) -> tuple[str, ...]:
         """Name tensors without all of which a replica raises, and runs with them; () where there are none."""

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.checking.holders import is_changeable
+from dpdemo.checking.state import INTERNAL
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
 from dpdemo.observation.tree import tensors_in
@@ -211,7 +213,9 @@ class _FunctionCopies:
 
     @functools.cached_property
     def _parts(self) -> set[int]:
-        parts = [*self._model.modules(), *self._model.parameters(), *self._model.buffers()]
+        modules = list(self._model.modules())
+        held = (value for module in modules for name, value in vars(module).items() if name not in INTERNAL)
+        parts = [*modules, *self._model.parameters(), *self._model.buffers(), *filter(is_changeable, held)]
         return {id(part) for part in parts}
 
     def copy(self, function: types.FunctionType, memo: dict[int, object]) -> object:

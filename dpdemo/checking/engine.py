@@ -16,6 +16,7 @@ from dpdemo.checking.batches import plan
 from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.evidence import Evidence, Probe
 from dpdemo.checking.inside import ready_to_watch
+from dpdemo.checking.meanwhile import used_meanwhile
 from dpdemo.checking.merging import merge, with_an_error
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.probing import probe_all
@@ -160,7 +161,8 @@ def _gather_evidence(
         prober = Prober(runner, batches, handle)
         with ready_to_watch():
             probes = tuple(probe_all(prober, planned, found.model, evidence, request.say))
-        evidence = replace(evidence, probes=tuple(_agreeing(probes)))
+            used = used_meanwhile(runner, planned[0].mode, batches.arguments(planned[0].size))
+        evidence = replace(evidence, probes=tuple(_agreeing(probes)), meanwhile=used)
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
 
 

@@ -43,6 +43,8 @@ class Leaf:
     length: int | None = None
     text: str = ""
     tensors_inside: tuple[str, ...] = ()
+    numbers_inside: tuple[tuple[str, int], ...] = ()
+    """Of an object: its lists of numbers, or of as many numbers each, and how long they are."""
     is_mapping: bool = False
     home: str = ""
     """The module that the class of an object is defined in, where it is there by its name."""
@@ -87,6 +89,14 @@ def first_line(text: str) -> str:
     """Cut a message to its first line that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[0] if len(lines[0]) <= 240 else f"{lines[0][:237]}...") if lines else "(no message)"
+
+
+HOOKS_OF = {
+    "register_forward_hook": "_forward_hooks",
+    "register_forward_pre_hook": "_forward_pre_hooks",
+    "register_full_backward_hook": "_backward_hooks",
+}
+"""The dict of hooks that a method of nn.Module adds to: replicas share it with their original."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +273,18 @@ class LossGradients:
 
 
 @dataclass(frozen=True, slots=True)
+class Mixing:
+    """Where samples of a batch are first mixed, as two plain calls have shown, of a batch and of a chunk."""
+
+    place: Place | None
+    """The line of forward; None where it is not known."""
+    modules: tuple[str, ...]
+    """The paths of modules that mix what they are given unmixed."""
+    alone: tuple[str, ...]
+    """The paths of those that do not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """DataParallel's result against that of one device; None where it could not be compared.
 
@@ -306,6 +328,10 @@ class Comparison:
     """Objects in the result that gather has made anew, as it does a cache that iterates over tensors."""
     needed_whole: tuple[str, ...] = ()
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
+    mixing: Mixing | None = None
+    """Where forward mixes samples, if that is why results differ."""
+    lacks_context: bool = False
+    """Whether chunks have the replicas' results where the caller's ContextVars are not set."""
 
     @property
     def is_along_another(self) -> bool:
@@ -410,6 +436,8 @@ class Scan:
     """The names of forward's arguments."""
     numbers: tuple[tuple[str, int], ...] = ()
     """Whole numbers on its modules, by attribute: one of them may be a batch size."""
+    together: tuple[tuple[str, ...], ...] = ()
+    """The paths by which several modules hold one container, or one object of the user's."""
 
     def of_kind(self, kind: str) -> tuple[Held, ...]:
         """List what is held of one kind."""
@@ -435,6 +463,8 @@ class Evidence:
     """What nobody said and was worked out, such as the input."""
     is_program: bool = False
     """Whether a program ran, and did with the model's results what it does."""
+    meanwhile: tuple[tuple[str, ...], ...] = ()
+    """What forward changes and leaves as it was, each by the paths of modules that hold it."""
 
     @property
     def calls(self) -> tuple[tuple[Probe, Call], ...]:

@@ -4,6 +4,7 @@ import argparse
 import functools
 import sys
 import types
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,18 +68,44 @@ def tensors_around(function: object, registered: set[int]) -> Iterator[tuple[str
 
 
 def nesting(value: object, tree: dict[int, str]) -> tuple[str, ...]:
-    """Name what stands around tensors, or modules of the model, level by level; () where levels are mixed."""
+    """Name what stands around tensors, or modules of the model, level by level.
+
+    Where levels are mixed, or an object has more than one, `MIXED` and the names of all classes; () where
+    nothing is found.
+    """
     found: list[str] = []
     parts = [value]
     while parts and len(found) <= _DEEPEST:
         if any(id(part) in tree or isinstance(part, torch.Tensor) for part in parts):
-            return tuple(found)
+            is_mixed = "object" in found[:-1] or any(_mixed(part, tree) for part in parts if _kind_of(part))
+            return _mixed(value, tree) if is_mixed else tuple(found)
         kinds = {_kind_of(part) for part in parts}
         if len(kinds) != 1 or "" in kinds:
-            return ()
+            return _mixed(value, tree)
         found += kinds
         parts = [inner for part in parts for inner in _parts_of(part)]
     return ()
+
+
+MIXED = "mixed"
+
+
+def _mixed(value: object, tree: dict[int, str]) -> tuple[str, ...]:
+    """Name the classes of all that is around tensors and modules of the model, wherever it stands."""
+    names: dict[str, None] = {}
+    seen: dict[int, object] = {}
+    is_found = False
+    parts = [(value, 0)]
+    while parts:
+        part, depth = parts.pop()
+        kind = _kind_of(part)
+        is_found = is_found or id(part) in tree or isinstance(part, torch.Tensor)
+        if not kind or depth > _DEEPEST or id(part) in seen:
+            continue
+        seen[id(part)] = part
+        names[type(part).__name__ if kind == "object" else kind] = None
+        parts += [(inner, depth + 1) for inner in _parts_of(part)]
+    return (MIXED, *names) if is_found else ()
 
 
 _DEEPEST = 3
@@ -101,9 +128,15 @@ def _parts_of(value: Any) -> list[object]:
     return list((value if isinstance(value, dict) else vars(value)).values())
 
 
+def is_changeable(value: object) -> bool:
+    """Whether it may be changed where it is: a container, or an object of the user's with attributes."""
+    return isinstance(value, (list, dict, set, deque)) or (hasattr(value, "__dict__") and is_of_users(value))
+
+
 def is_of_users(value: object) -> bool:
     """Whether it is of a class of the user's, or of one for any attributes."""
     if isinstance(value, (types.SimpleNamespace, argparse.Namespace)):
         return True
-    home = sys.modules.get(type(value).__module__)
-    return is_users(getattr(home, "__file__", None) or "")
+    name = type(value).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name == "__main__" or (file is not None and is_users(file))

@@ -1,15 +1,17 @@
 """Noting what the user's code does inside replicas, where that leaves no other trace."""
 
 import contextlib
+import contextvars
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
 import torch
 from torch import nn
 
-from dpdemo.checking.evidence import Event
+from dpdemo.checking.evidence import HOOKS_OF, Event
 from dpdemo.checking.places import calling_place
 from dpdemo.models.frames import is_users
 from dpdemo.observation.steps import WhileAny, around, replaced
@@ -25,12 +27,20 @@ class Watch:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.warned: list[str] = []
+        self._hooked: dict[int, tuple[object, int]] = {}
 
     def note(self, kind: str, detail: str, own: str = "") -> None:
         """Add an event of the replica that this thread runs."""
         event = Event(kind, here.replica or 0, detail, calling_place(), own)
         if event not in self.events:
             self.events.append(event)
+
+    def note_hook(self, module: nn.Module, registering: str) -> None:
+        """Add an event where another replica has put a hook into the same dict of hooks."""
+        hooks = getattr(module, HOOKS_OF[registering])
+        _, first = self._hooked.setdefault(id(hooks), (hooks, here.replica or 0))
+        if first != here.replica:
+            self.note("hook", type(module).__name__, HOOKS_OF[registering])
 
 
 class _Here(threading.local):
@@ -62,6 +72,8 @@ def _patched() -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         for name in ("named_parameters", "state_dict", "requires_grad_"):
             undo.enter_context(replaced(nn.Module, name, _on_module))
+        for name in HOOKS_OF:
+            undo.enter_context(replaced(nn.Module, name, _on_hook))
         for name in ("to", "cuda"):
             undo.enter_context(replaced(torch.Tensor, name, _on_move))
         for name in _FACTORIES:
@@ -102,6 +114,16 @@ def _on_module(name: str, genuine: Callable[..., object]) -> Callable[..., objec
     def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
         if here.replica is not None and here.watch is not None and getattr(module, "_is_replica", False):
             here.watch.note(name, type(module).__name__)
+        return genuine(module, *args, **kwargs)
+
+    return watched
+
+
+def _on_hook(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
+    def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
+        is_theirs = is_users(sys._getframe(1).f_code.co_filename)
+        if is_theirs and here.replica is not None and here.watch is not None:
+            here.watch.note_hook(module, name)
         return genuine(module, *args, **kwargs)
 
     return watched
@@ -163,7 +185,21 @@ def threads_state() -> tuple[tuple[str, str], ...]:
         ("inference_mode", str(torch.is_inference_mode_enabled()).lower()),
         ("default device", _default_device()),
         ("saved_tensors_hooks", _hooks_in_force()),
+        *context_variables(),
     )
+
+
+def context_variables() -> Iterator[tuple[str, str]]:
+    """List the variables of this thread's context that a module of the user's has."""
+    for one, value in contextvars.copy_context().items():
+        if _is_of_users(one):
+            yield f"ContextVar({one.name!r})", repr(value)[:60]
+
+
+@cache
+def _is_of_users(variable: contextvars.ContextVar[object]) -> bool:
+    modules = [one for one in list(sys.modules.values()) if is_users(getattr(one, "__file__", None) or "")]
+    return any(value is variable for one in modules for value in list(vars(one).values()))
 
 
 def _default_device() -> str:

@@ -1,5 +1,6 @@
 """Turning two runs of a batch, on one GPU and under DataParallel, into the evidence of a `Probe`."""
 
+import contextvars
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from dpdemo.checking.causes import Causes, are_gradients_rounding
 from dpdemo.checking.compare import means_of_parts
 from dpdemo.checking.drafts import Draft, raised
 from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single, StateChange
+from dpdemo.checking.inside import context_variables
 from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
 from dpdemo.checking.outer_state import grown_in_each
 from dpdemo.checking.runs import Ran, Runner
@@ -318,7 +320,8 @@ class Judge:
         opened = compare.opened(gathered)
         tensors = {path: leaf for path, leaf in flatten(opened) if isinstance(leaf, torch.Tensor)}
         equal, _, _ = compare.first_difference(joined, tensors)
-        comparison = replace(comparison, equals_chunkwise=equal)
+        lacks_context = not equal and self._lacks_context(draft, tensors)
+        comparison = replace(comparison, equals_chunkwise=equal, lacks_context=lacks_context)
         if not equal or compare.scalar_path(self.single.result[0], gathered) is not None:
             return comparison
         causes = self._causes(draft)
@@ -330,9 +333,23 @@ class Judge:
         if comparison.blamed or comparison.reordered:
             return comparison
         better = causes.better_dim()
+        dims = causes.batch_dims() if better is None else ()
+        is_mixed = better is None and not dims and dim == 0
         return replace(
-            comparison, better_dim=better, batch_dims=causes.batch_dims() if better is None else ()
+            comparison,
+            better_dim=better,
+            batch_dims=dims,
+            mixing=causes.mixing() if is_mixed else None,
         )
+
+    def _lacks_context(self, draft: Draft, gathered: dict[str, torch.Tensor]) -> bool:
+        """Run the chunks where no ContextVar is set, as in a new thread, and compare with the replicas."""
+        if not any(True for _ in context_variables()):
+            return False
+        bare = contextvars.Context()
+        chunks = bare.run(self.runner.chunk_results, draft.delivered, self.planned.mode)
+        joined = compare.joined(chunks, draft.wrapper.dim) if chunks is not None else None
+        return joined is not None and compare.first_difference(joined, gathered)[0] is True
 
     def _is_loss(self) -> bool:
         single, parallel = self.single.result, self.parallel.result
@@ -356,6 +373,9 @@ class Judge:
             return replace(comparison, gradients_equal=is_equal if is_known else None)
         is_known = gradients.finite and gradients.single_finite and not single.used_random
         loss = compare.loss_gradients(single.model, core, parallel.result[0], path) if is_known else None
+        is_unequal = loss is not None and loss.error(loss.mean) > UNEQUAL
+        if is_unequal and self.draft is not None and self.draft.delivered and self.draft.wrapper.dim == 0:
+            comparison = replace(comparison, mixing=self._causes(self.draft).mixing())
         return replace(
             comparison,
             gradients_equal=gradients.equal,
@@ -363,7 +383,7 @@ class Judge:
             single_finite=gradients.single_finite and _is_finite(single.result[0], path),
             loss=loss,
             loss_path=path,
-            heaviest=self._heaviest() if loss is not None and loss.error(loss.mean) > UNEQUAL else "",
+            heaviest=self._heaviest() if is_unequal else "",
         )
 
     def _with_blame(self, comparison: Comparison, error: Raised, path: str | None) -> Comparison:

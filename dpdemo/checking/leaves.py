@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -65,6 +65,7 @@ def describe(path: str, value: object) -> Leaf:
         home=_home(type(value)),
         length=length_of(value),
         tensors_inside=_tensors_inside(value),
+        numbers_inside=tuple(_numbers_inside(value)),
         is_mapping=isinstance(value, Mapping),
     )
 
@@ -96,6 +97,23 @@ def _tensors_inside(value: object) -> tuple[str, ...]:
             if isinstance(leaf, torch.Tensor):
                 found.append(f"{path} on {leaf.device}")
     return tuple(found)
+
+
+def _numbers_inside(value: object) -> Iterator[tuple[str, int]]:
+    """List the attributes of an object that a tensor can be made of, with their lengths."""
+    for name, part in getattr(value, "__dict__", {}).items() if not isinstance(value, nn.Module) else ():
+        is_list = isinstance(part, list) and len(part) > 1
+        kinds = {_kind_of_number(one) for one in part} if is_list else set()
+        if len(kinds) == 1 and None not in kinds:
+            yield name, len(part)
+
+
+def _kind_of_number(value: object) -> str | None:
+    """Say what number it is, or how many it holds; None of all else."""
+    if isinstance(value, (list, tuple)):
+        kinds = {_kind_of_number(one) for one in value}
+        return f"{len(value)} of {kinds.pop()}" if len(kinds) == 1 and None not in kinds else None
+    return type(value).__name__ if isinstance(value, (int, float)) else None
 
 
 def structure(value: object) -> str:

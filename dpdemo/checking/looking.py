@@ -108,7 +108,8 @@ def _tensor_of(function: Function, first: int, given: str) -> str:
         if names and found:
             return str(found[0])
     name = (*names, given)[0]
-    is_list = re.search(rf"\b(enumerate\({name}\)|in {name}\b|len\({name}\))|\b{name}\[\w+\]", code)
+    looped = rf"\b(enumerate\({name}\)|zip\([^()]*\b{name}\b|in {name}\b|len\({name}\))|\b{name}\[\w+\]"
+    is_list = re.search(looped, code)
     return f"{name}[0]" if is_list else name
 
 

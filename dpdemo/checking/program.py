@@ -171,7 +171,7 @@ class CallCheck:
             subject.met_another.add(kind)
             return
         try:
-            subject.rehearsed[kind] = rehearse(draft)
+            subject.rehearsed[kind] = rehearse(draft, is_first=not subject.rehearsed)
         finally:
             self._rehearsing.release()
 
@@ -222,7 +222,9 @@ class CallCheck:
         num_gpus = len(subject.scan.device_ids) or torch.cuda.device_count()
         loads = tuple(self._loads) if is_first else ()  # they belong to no model
         sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes if probe.batch_size))
-        return judge(Evidence(num_gpus, subject.scan, probes, loads, is_program=True), self._rules, sizes)
+        used = tuple(found for one in subject.rehearsed.values() for found in one.meanwhile)
+        evidence = Evidence(num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used)
+        return judge(evidence, self._rules, sizes)
 
 
 def _is_replica(draft: Draft) -> bool:
@@ -263,7 +265,8 @@ def _mode(draft: Draft) -> Literal["train", "eval"]:
 def _kind(draft: Draft) -> _Kind:
     """Tell calls apart by all that matters; not by the values of numbers, which a step counter has."""
     leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
-    setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
+    state = tuple(pair for pair in draft.callers_state if not pair[0].startswith("ContextVar"))
+    setting = (planned_call(draft), torch.is_grad_enabled(), state)
     return _Kind(setting, tuple(map(_without_number, leaves)), torch.is_grad_enabled())
 
 

@@ -36,10 +36,34 @@ def reader_outside(change: StateChange, evidence: Evidence) -> str:
     for owner, function in _functions(tree):
         if owner not in owners or function.name in reached or _FOR_PEOPLE.fullmatch(function.name):
             continue
-        own = owner == change.module_type
-        if any(_reads(one, name, is_own=own) for one in _inside(function)):
+        own, parts = owner == change.module_type, _parts_in(function)
+        if any(_reads(one, name, is_own=own, parts=parts) for one in _inside(function)):
             return function.name
     return ""
+
+
+def is_read_by_none(change: StateChange, evidence: Evidence, rows: int) -> bool:
+    """Whether forward leaves rows of the batch on `self`, by a public name, that nothing in its file reads.
+
+    Then it is for the program, which finds none of it. What is read is scratch space, and what has no rows
+    may be for people.
+    """
+    forward, name = evidence.scan.forward, change.path.rpartition(".")[2]
+    shape = re.match(r"a tensor of shape \((\d+),", change.single)
+    if forward is None or is_installed(forward.file) or shape is None or int(shape[1]) != rows:
+        return False
+    tree = tree_of(forward.file)
+    read = {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute) and _is_loaded(one)}
+    texts = {str(one.value) for one in ast.walk(tree) if isinstance(one, ast.Constant)}
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    run = {id(one.func) for one in calls}  # getattr(self, name)(x) runs a layer
+    asked = {ast.unparse(one.func) for one in calls if id(one) not in run}
+    is_asked = name in texts or bool(asked & {"getattr", "attrgetter", "operator.attrgetter", "vars"})
+    return not name.startswith("_") and name not in read and not is_asked
+
+
+def _is_loaded(one: ast.Attribute) -> bool:
+    return isinstance(one.ctx, ast.Load)
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -77,12 +101,27 @@ def _reached(tree: ast.Module) -> set[str]:
     return reached
 
 
-def _reads(node: ast.AST, name: str, *, is_own: bool) -> bool:
+def _parts_in(function: ast.AST) -> set[str]:
+    """Name what a method goes through of `self`, or of a model: `for block in self.blocks`."""
+    loops = (one for one in ast.walk(function) if isinstance(one, (ast.For, ast.comprehension)))
+    return {
+        part.id
+        for one in loops
+        if re.search(r"\b(self|model|net|module)\b", ast.unparse(one.iter))
+        for part in ast.walk(one.target)
+        if isinstance(part, ast.Name)
+    }
+
+
+def _reads(node: ast.AST, name: str, *, is_own: bool, parts: set[str]) -> bool:
     """Whether it reads an attribute of `self`, if that is its own, or of a part of it, or of a model."""
     if not isinstance(node, ast.Attribute) or node.attr != name or not isinstance(node.ctx, ast.Load):
         return False
     holder = ast.unparse(node.value)
-    return is_own if holder == "self" else re.match(r"self\.|(\w*_)?(model|net|module)\b", holder) is not None
+    if holder == "self":
+        return is_own
+    is_of_model = re.match(r"self\.|(\w*_)?(model|net|module)\b", holder) is not None
+    return is_of_model or holder.partition(".")[0] in parts
 
 
 def _forward_reads(node: ast.AST, name: str, owner: str) -> bool:

@@ -19,6 +19,7 @@ from dpdemo.checking.batches import Planned
 from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.evidence import Probe, Raised, first_line
+from dpdemo.checking.meanwhile import used_meanwhile
 from dpdemo.checking.muffling import no_output
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.runs import Runner
@@ -37,6 +38,8 @@ class Rehearsed:
     probes: tuple[Probe, ...] = ()
     refused: str = ""
     raised: Raised | None = None
+    meanwhile: tuple[tuple[str, ...], ...] = ()
+    """What forward fills with tensors and empties again, as `Evidence` has it."""
 
 
 class _WithoutHooks(ModelSource):
@@ -52,11 +55,14 @@ class _WithoutHooks(ModelSource):
         return model
 
 
-def rehearse(draft: Draft) -> Rehearsed:
-    """Make a call that is about to be made on copies, and compare; nothing that goes wrong is passed on."""
+def rehearse(draft: Draft, *, is_first: bool = True) -> Rehearsed:
+    """Make a call that is about to be made on copies, and compare; nothing that goes wrong is passed on.
+
+    The first call of a model is also looked at while it runs.
+    """
     try:
         with _unnoticed() as gpus, users_code():
-            return _probe(draft, gpus)
+            return _probe(draft, gpus, is_first=is_first)
     except Exception as error:  # noqa: BLE001 - the user's model may raise anything
         cause = error.__cause__ or error
         what = "it cannot be copied" if isinstance(error, UsageError) else "the rehearsal failed"
@@ -69,7 +75,7 @@ def planned_call(draft: Draft) -> Planned:
     return Planned(rows, "train" if draft.wrapper.module.training else "eval", is_real=True)
 
 
-def _probe(draft: Draft, gpus: VirtualGpus) -> Rehearsed:
+def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsed:
     wrapper = draft.wrapper
     planned = planned_call(draft)
     batches = Batches(lambda _: (draft.args, draft.kwargs), planned.size)
@@ -81,7 +87,9 @@ def _probe(draft: Draft, gpus: VirtualGpus) -> Rehearsed:
     error = probe.single.raised
     if error is not None:
         return Rehearsed(refused=f" at {probe}: there it raises {error}", raised=error)
-    return Rehearsed((probe, *prober.probe_again(planned, probe), *_calmed(prober, planned, probe)))
+    probes = (probe, *prober.probe_again(planned, probe), *_calmed(prober, planned, probe))
+    used = used_meanwhile(runner, planned.mode, (draft.args, draft.kwargs)) if is_first else ()
+    return Rehearsed(probes, meanwhile=used)
 
 
 def _calmed(prober: Prober, planned: Planned, probe: Probe) -> Iterator[Probe]:

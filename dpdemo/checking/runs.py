@@ -16,8 +16,9 @@ from dpdemo.checking.compare import means_of_parts
 from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.cuts import is_in_chunks
 from dpdemo.checking.drafts import raised
-from dpdemo.checking.evidence import Raised
+from dpdemo.checking.evidence import Mixing, Raised
 from dpdemo.checking.leaves import flatten_arguments
+from dpdemo.checking.mixing import Trace, first_mixing, forward_code
 from dpdemo.checking.modes import ModeWatch
 from dpdemo.checking.outer_state import Sizes, put_back, sizes_outside
 from dpdemo.models.failure import users_code
@@ -92,23 +93,39 @@ class Runner:
 
         return rebuild(given[0], first) if given[0] else (), rebuild(given[1], first) if given[1] else {}
 
-    def alone_on(self, mode: str, given: Arguments, dtype: torch.dtype | None = None) -> object:
-        """Return what a plain call gives, for a comparison aside; None where it fails."""
+    def alone_on(
+        self, mode: str, given: Arguments, dtype: torch.dtype | None = None, trace: Trace | None = None
+    ) -> object:
+        """Return what a plain call gives, for a comparison aside, and trace it; None where it fails."""
         model = self.single_model(mode)
         if dtype is not None:
             model = model.to(dtype)
             given = as_type(given[0], dtype), as_type(given[1], dtype)
+        return self.called_aside(model, given, trace)
+
+    def called_aside(self, model: nn.Module, given: Arguments, trace: Trace | None = None) -> object:
+        """Return what a model on the first GPU gives, of which nothing else is noted; None where it fails."""
         args, kwargs = on_device(given[0], self.first), on_device(given[1], self.first)
         sizes = sizes_outside(model)
         randomness.seed_all()
         try:
             with warnings.catch_warnings(), self._context(), users_code():
                 warnings.simplefilter("ignore")
-                return model(*args, **kwargs)
+                with trace.of(model) if trace is not None else contextlib.nullcontext():
+                    return model(*args, **kwargs)
         except Exception:  # noqa: BLE001 - the user's model may raise anything
             return None
         finally:
             put_back(model, sizes)
+
+    def mixing(self, mode: str, batch: Arguments, chunk: Arguments) -> Mixing:
+        """Find where forward mixes the samples of a batch, by plain calls of it and of its first chunk."""
+        whole, part = Trace(), Trace()
+        self.alone_on(mode, batch, trace=whole)
+        self.alone_on(mode, chunk, trace=part)
+        prototype = self.source.prototype
+        core = prototype.module if isinstance(prototype, nn.DataParallel) else prototype
+        return first_mixing(whole, part, forward_code(core))
 
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""

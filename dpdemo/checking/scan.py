@@ -15,7 +15,7 @@ from dpdemo.checking.evidence import MOVED_ALONG, Held, Scan
 from dpdemo.checking.holders import is_of_users, layout, nesting, tensors_around, tensors_of
 from dpdemo.checking.leaves import argument_names
 from dpdemo.checking.places import place_of_attribute, place_of_function
-from dpdemo.checking.state import HOOKS, INTERNAL, is_pytorchs
+from dpdemo.checking.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.models.frames import is_users
 from dpdemo.observation.tree import flatten
 
@@ -51,8 +51,17 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             for name, value in vars(module).items()
             if type(value) is int and value > 1
         ),
+        together=tuple(_held_together(core)),
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
     )
+
+
+def _held_together(model: nn.Module) -> Iterator[tuple[str, ...]]:
+    """List the paths of each container and object that more than one module has."""
+    paths: dict[int, list[str]] = {}
+    for path, value in changeable_parts(model):
+        paths.setdefault(id(value), []).append(path)
+    yield from (tuple(found) for found in paths.values() if len(found) > 1)
 
 
 def _frozen_wrappers(model: nn.Module) -> Iterator[str]:
@@ -87,7 +96,7 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
         if name not in INTERNAL and not is_pytorchs(name, module):
             place = place_of_attribute(type(module), name)
             for kind, found in _kinds(name, value, tree, registered, module):
-                moves = kind == "tensor" and name in _moved_along(type(module))
+                moves = kind == "tensor" and bool({name, "setattr"} & _moved_along(type(module)))
                 detail = f"{found}{MOVED_ALONG}" if moves else found
                 parts = tensors_of(value, registered), nesting(value, tree)
                 yield Held(dot + name, kind, detail, place, layout(value), *parts)
@@ -175,15 +184,24 @@ def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bo
     return around != path and (not around or path.startswith(f"{around}."))
 
 
-def _inside(holder: object, tree: dict[int, str], registered: set[int]) -> Iterator[tuple[str, str]]:
-    """List the tensors and the model's modules that an object of the user's has as attributes."""
-    if not is_of_users(holder):
+def _inside(
+    holder: object, tree: dict[int, str], registered: set[int], depth: int = 0
+) -> Iterator[tuple[str, str]]:
+    """List the tensors and the model's modules that an object of the user's has, and what it holds."""
+    if not is_of_users(holder) or depth > _DEEPEST:
         return
-    for name, part in getattr(holder, "__dict__", {}).items():
-        if isinstance(part, torch.Tensor) and id(part) not in registered:
-            yield "tensor", f"{_described(part)}, as `{name}` of a {type(holder).__name__}"
-        elif isinstance(part, nn.Module) and id(part) in tree:
-            yield "holder", f"{type(part).__name__}, as `{name}` of a {type(holder).__name__}"
+    for name, held in getattr(holder, "__dict__", {}).items():
+        for _, part in flatten(held):
+            if isinstance(part, torch.Tensor) and id(part) not in registered:
+                yield "tensor", f"{_described(part)}, as `{name}` of a {type(holder).__name__}"
+            elif isinstance(part, nn.Module) and id(part) in tree:
+                yield "holder", f"{type(part).__name__}, as `{name}` of a {type(holder).__name__}"
+            elif not isinstance(part, (torch.Tensor, nn.Module)):
+                yield from _inside(part, tree, registered, depth + 1)
+
+
+_DEEPEST = 3
+"""So many objects are looked into, one in the other."""
 
 
 def _shape(tensor: torch.Tensor) -> str:

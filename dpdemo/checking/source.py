@@ -42,11 +42,11 @@ class Function:
     def text(self, node: ast.AST) -> str:
         """Return the source of a part of it."""
         start, end = span_of(self.file, node)
-        return _source(self.file)[start:end]
+        return source_of(self.file)[start:end]
 
     def own(self, statement: ast.stmt, *parts: tuple[ast.AST, str]) -> Repair:
         """Write a statement with parts of it replaced."""
-        source = _source(self.file)
+        source = source_of(self.file)
         first, last = span_of(self.file, statement)
         changed, at = "", first
         for (start, end), text in sorted((span_of(self.file, part), text) for part, text in parts):
@@ -61,13 +61,13 @@ class Function:
         (start, _), (_, end) = span_of(self.file, body[0]), span_of(self.file, body[-1])
         deeper = body[0].col_offset - around.col_offset
         is_below = body[0].lineno > around.lineno
-        text = _source(self.file)[start:end]
+        text = source_of(self.file)[start:end]
         return re.sub(rf"\n {{{deeper}}}", "\n", text) if is_below else text
 
     def rewritten(self, first: ast.stmt, last: ast.stmt, text: str) -> Repair:
         """Write statements that follow each other anew; with `def`, where they stand in its line."""
         (start, _), (_, end) = span_of(self.file, first), span_of(self.file, last)
-        source, after = _source(self.file), text
+        source, after = source_of(self.file), text
         is_beside = first.lineno == self.node.body[0].lineno == self.node.lineno
         outer: ast.stmt = self.node if is_beside else first
         if is_beside:
@@ -100,7 +100,8 @@ def to_the_left(text: str, columns: int) -> str:
 
 
 @cache
-def _source(file: str) -> str:
+def source_of(file: str) -> str:
+    """Read a file as it is written."""
     return "".join(linecache.getlines(file))
 
 
@@ -108,7 +109,7 @@ def _source(file: str) -> str:
 def tree_of(file: str) -> ast.Module:
     """Read a file of Python; an empty module where there is none to read."""
     try:
-        return ast.parse(_source(file))
+        return ast.parse(source_of(file))
     except (SyntaxError, ValueError):
         return ast.Module([], [])
 

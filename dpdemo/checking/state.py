@@ -1,20 +1,19 @@
 """Snapshots of everything that a model holds, and what changed between two of them."""
 
 import collections
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import nn
 
 from dpdemo.checking.closeness import copy_of, same_numbers
 from dpdemo.checking.evidence import Kind, StateChange
+from dpdemo.checking.holders import is_changeable, is_of_users
 from dpdemo.checking.places import place_of_attribute
 from dpdemo.checking.source import names_in
 from dpdemo.checking.writes import writing
-from dpdemo.models.frames import is_users
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -85,6 +84,16 @@ def is_pytorchs(name: str, module: nn.Module) -> bool:
     )  # weight and spectral norm
 
 
+def changeable_parts(model: nn.Module) -> Iterator[tuple[str, object]]:
+    """List the containers and the user's objects that modules hold as attributes, with their paths."""
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            is_ours = name not in INTERNAL and not is_pytorchs(name, module)
+            is_ours = is_ours and not isinstance(module, nn.DataParallel)
+            if is_ours and not isinstance(value, nn.Module) and is_changeable(value):
+                yield f"{path}.{name}" if path else name, value
+
+
 def _kind(name: str, value: object) -> Kind:
     if name == "training":
         return "mode"
@@ -113,18 +122,10 @@ def frozen(value: Any, depth: int = 0) -> Any:
         return (type(value).__name__, len(value), inside)
     if isinstance(value, (str, bytes, int, float, complex, bool, type(None))):
         return value
-    is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and _is_of_users_class(value))
-    inside = vars(value) if hasattr(value, "__dict__") and is_opened else {}
-    return (
-        type(value).__name__,
-        _Identity(value),
-        tuple((k, frozen(v, depth + 2)) for k, v in inside.items()),
-    )
-
-
-def _is_of_users_class(value: object) -> bool:
-    home = sys.modules.get(type(value).__module__)
-    return is_users(getattr(home, "__file__", None) or "")
+    is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and is_of_users(value))
+    attributes = vars(value) if hasattr(value, "__dict__") and is_opened else {}
+    held = tuple((name, frozen(part, depth + 2)) for name, part in attributes.items())
+    return _Object(type(value).__name__, _Identity(value), held)
 
 
 class _Identity:
@@ -135,12 +136,23 @@ class _Identity:
         self.id = id(value)
 
 
+class _Object(NamedTuple):
+    """An object, with what its attributes held; nothing where it was not opened."""
+
+    type: str
+    identity: _Identity
+    parts: tuple[tuple[str, Any], ...]
+
+
 def same(one: object, other: object, *, of_one_model: bool) -> bool:
     """Compare two frozen values; things known only by identity are not compared between two models."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return same_numbers(one, other)
     if isinstance(one, _Identity) and isinstance(other, _Identity):
         return one.id == other.id or (not of_one_model and one.type == other.type)
+    if isinstance(one, _Object) and isinstance(other, _Object) and one.parts and other.parts:
+        alike = same(one.parts, other.parts, of_one_model=of_one_model)
+        return one.type == other.type and alike  # be it another object
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(
             same(left, right, of_one_model=of_one_model) for left, right in zip(one, other, strict=True)
@@ -169,6 +181,8 @@ def is_contested(
     if path not in single or path not in parallel or parallel[path].kind != "container":
         return False
     was = before[path].value if path in before else None
+    if same(was, parallel[path].value, of_one_model=False) and _length(was) is not None:
+        return False  # no replica wrote to it
     return _differs_by_more(was, single[path].value, parallel[path].value, num_replicas)
 
 
@@ -190,10 +204,9 @@ def _differs_by_more(was: object, alone: object, shared: object, times: int) -> 
     )
 
 
-def _parts(value: Any) -> dict[str, Any] | None:
+def _parts(value: object) -> dict[str, Any] | None:
     """Return the attributes of a frozen object; None of anything else."""
-    is_object = isinstance(value, tuple) and len(value) == 3 and isinstance(value[1], _Identity)
-    return dict(value[2]) if is_object else None
+    return dict(value.parts) if isinstance(value, _Object) else None
 
 
 def _length(value: Any) -> int | None:

@@ -294,6 +294,7 @@ class CallRecorder:
         devices: Any,
     ) -> Any:
         draft.stage = "replica"
+        draft.callers_state = threads_state()  # a wrapper of the user's may have opened autocast by now
         draft.delivered = _paired(inputs, kwargs_tup)  # again: a user's own scatter is not watched
         if devices is not None:
             draft.devices = [_index(device) for device in devices]

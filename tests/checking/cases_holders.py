@@ -96,3 +96,72 @@ def blocks_are_held_in_a_list_that_a_method_fills():
             return self.last(y)
 
     return Model(), x()
+
+
+class Registry:
+    def __init__(self):
+        self.entries, self.count = {}, 0
+
+    def register(self, name, module):
+        self.entries[name] = module
+        self.count += 1
+        return module
+
+
+@trigger("DP304", "`registry` is a list or attribute with a Linear, as `entries` of a Registry")
+def heads_are_held_in_a_dict_of_an_object():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.registry = Registry()
+            for task in ("a", "b"):
+                self.add_module(f"head_{task}", self.registry.register(task, nn.Linear(3, 2)))
+
+        def forward(self, x):
+            return {task: head(self.fc(x)) for task, head in self.registry.entries.items()}
+
+    return Model(), x()
+
+
+class Node:
+    def __init__(self, op, children=()):
+        self.op, self.children = op, list(children)
+
+    def run(self, x):
+        for child in self.children:
+            x = child.run(x)
+        return self.op(x).relu()
+
+
+@trigger("DP304", "`tree` is a list or attribute with a Linear, as `op` of a Node")
+def layers_are_held_by_a_tree_of_objects():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ops = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+            leaves = [Node(op) for op in self.ops[:2]]
+            self.tree = Node(self.ops[2], leaves)
+
+        def forward(self, x):
+            return self.tree.run(x)
+
+    return Model(), x()
+
+
+@dataclasses.dataclass
+class Level:
+    stride: int
+    anchors: list
+
+
+@trigger("DP302", "`levels` is a tensor of shape (3,) on cuda:0, as `anchors` of a Level")
+def tensors_are_held_in_lists_of_objects():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.levels = [Level(stride, [torch.ones(3, device="cuda:0")] * 2) for stride in (1, 2)]
+
+        def forward(self, x):
+            return self.fc(x) + sum(one / level.stride for level in self.levels for one in level.anchors)
+
+    return Model(), x()

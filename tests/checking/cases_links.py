@@ -355,6 +355,19 @@ def a_parameter_has_an_attribute():
     return Model(), x()
 
 
+@trigger("DP314", "`self.fc.weight` has no `gain` in replicas")
+def a_parameter_is_asked_for_an_attribute_with_a_default():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.fc.weight.gain = 3.0
+
+        def forward(self, x):
+            return self.fc(x) * getattr(self.fc.weight, "gain", 1.0)
+
+    return Model(), x()
+
+
 @twin("DP314")
 def a_module_has_the_attribute():
     class Model(Net):
@@ -584,6 +597,19 @@ HIDDEN = threading.local()
 @trigger("DP317", "`fc`", "1 after a call on one GPU", also=["DP310", "DP408"])
 def hooks_are_put_in_at_the_first_call():
     return Capturing(), x()
+
+
+@trigger("DP317", "forward puts a hook into a Linear", "runs in the others too")
+def a_hook_is_there_for_one_call():
+    class Model(Net):
+        def forward(self, x):
+            kept = []
+            handle = self.fc.register_forward_hook(lambda module, given, result: kept.append(result.tanh()))
+            result = self.fc(x)
+            handle.remove()
+            return result + kept[0]
+
+    return Model(), x()
 
 
 @twin("DP317", also=["DP310"])

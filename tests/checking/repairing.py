@@ -91,7 +91,7 @@ def _called_as_repaired(factory, before, code):
     args, kwargs = as_arguments(inputs(8) if callable(inputs) else inputs)
     (call,) = _calls(before)
     names = [ast.unparse(one) for one in (*call.args, *(one.value for one in call.keywords))]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = {**factory_of(factory).__globals__, **dict(zip(names, args, strict=False)), **kwargs}
     given |= {"torch": torch, "nn": nn, "model": _Recorder(model)}
     for statement in ast.parse(code).body:
         found = _calls(ast.unparse(statement))
@@ -101,9 +101,17 @@ def _called_as_repaired(factory, before, code):
         is_of_arguments = targets and all(ast.unparse(one).partition("[")[0] in names for one in targets)
         read = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and one.id not in names}
         is_known = read <= {*given, *vars(builtins), *(ast.unparse(one) for one in targets)}
-        if is_of_arguments or (is_known and "model.module" not in ast.unparse(statement)):
+        is_set_before = re.match(r"model\.module\.\w+ = (?!.*model)", ast.unparse(statement))
+        if is_of_arguments or is_set_before or (is_known and "model.module" not in ast.unparse(statement)):
             exec(ast.unparse(statement), given)  # noqa: S102 - our own tests
     return model, eval(ast.unparse(call), given)  # noqa: S307 - our own tests
+
+
+def factory_of(made):
+    """Take the factory out of what calls it as a repair has it."""
+    while isinstance(made, partial):
+        made = made.args[0]
+    return made
 
 
 def _around(model):
@@ -166,8 +174,7 @@ def differences(factory, repaired, program, told=()):
     Where forward reads its state late, which the repair says, one call leaves the same.
     """
     is_late = READ_LATE in program.after
-    while isinstance(repaired, partial):
-        repaired = repaired.args[0]
+    repaired = factory_of(repaired)
     with virtual_gpus(4):
         sizes = (_ROWS,) if is_late else _sizes(factory, program)
         expected, state_before = run(factory, program.before, program.before, 1, sizes)

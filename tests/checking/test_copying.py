@@ -53,6 +53,22 @@ def test_parts_that_are_shared_are_shared_in_the_copy():
     assert twin[0].seen is twin[1].seen is not model[0].seen
 
 
+def tapped():
+    """Build a model whose hook fills a dict of the model's, which it knows by another name."""
+    model = nn.Sequential(nn.Linear(4, 4))
+    store = model.kept = {}
+    model[0].register_forward_hook(lambda *what: store.update(out=what[-1]))
+    return model
+
+
+def test_a_function_over_a_container_of_the_model_follows_its_copy():
+    model = tapped()
+    twin = deep_copy(model)
+    twin(torch.ones(2, 4))
+    assert list(twin.kept) == ["out"]
+    assert not model.kept
+
+
 def test_what_states_make_anew_is_not_shared():
     twin = deep_copy(nn.Sequential(*(Stated(2, 3) for _ in range(50))))
     assert len({id(part.notes) for part in twin}) == 50

@@ -13,7 +13,6 @@ REPAIRS = {
     "a_property_gives_the_device_of_the_first_parameter": "return self.fc.weight.device",
     "what_a_layer_returns_is_returned_as_it_is": (
         "result = self.rnn(x)\nreturn result[0], tuple(part.transpose(0, 1) for part in result[1])"
-        "   # and back outside"
     ),
     "two_ways_to_read_the_same_pairs": "return image, text",
     "inference_mode_stands_above_forward": "torch.no_grad()",
@@ -51,6 +50,9 @@ REPAIRS = {
     "a_temperature_is_a_tensor_without_dimensions": "model(x=x, temperature=temperature.item())",
     "the_share_of_right_answers_is_a_number": "return labels, logits",
     "an_object_on_self_holds_the_model": "# strategy is a property",
+    "a_wrapper_of_the_users_opens_autocast": (
+        '@torch.autocast("cuda", dtype=torch.bfloat16)\ndef forward(self, x):'
+    ),
     "the_type_of_a_body_is_asked_for": "dtype = self.body[0].weight.dtype",
 }
 

@@ -5,7 +5,7 @@ import ast
 from dpdemo.checking.evidence import Call, Evidence
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call
-from dpdemo.checking.rewriting.forwards import Forward, forward_of, leaves, of_model, stored
+from dpdemo.checking.rewriting.forwards import Forward, forward_of, free_names, leaves, of_model, stored
 from dpdemo.checking.rewriting.outside import mixes, outermost
 from dpdemo.checking.source import names_in
 
@@ -27,6 +27,51 @@ def before_layers(evidence: Evidence, call: Call | None) -> Repair | None:
     text = "\n".join(of_model(forward.function.own(one).after, forward.me) for one in moved)
     own = forward.function.rewritten(moved[0], body[len(moved)], forward.function.own(body[len(moved)]).after)
     return own._replace(also=(around_call(forward.call, "result", first=[text]),))
+
+
+def head_before(evidence: Evidence, call: Call | None) -> Repair | None:
+    """Write forward's beginning, layers and all, up to what mixes samples, as it is before the call.
+
+    What the rest of forward needs of it takes the place of an argument that the rest does not read. None
+    where most layers would run before the call.
+    """
+    forward = forward_of(evidence, call)
+    body = forward.body if forward is not None else []
+    last = next((index for index, one in enumerate(body) if forward and mixes(forward, one)), -1)
+    if forward is None or last < 0 or any(leaves(one) or forward.hands_over_layer(one) for one in body):
+        return None
+    moved, rest = body[: last + 1], body[last + 1 :]
+    if not rest or _weight(forward, moved, evidence) >= _weight(forward, rest, evidence):
+        return None
+    made, read = {name for one in moved for name in stored(one)}, free_names(rest, forward)
+    kept = [name for name in read if name in made]
+    free = [name for name in forward.call_names() if forward.is_tensor(name) and name not in read]
+    if len(kept) != 1 or not (free or kept[0] in forward.call_names()):
+        return None
+    name = kept[0] if kept[0] in forward.call_names() else free[0]
+    texts = [forward.function.own(one).after for one in moved]
+    match moved[-1]:
+        case ast.Assign(targets=[ast.Name(id=target) as part]) if target == kept[0]:
+            texts[-1] = forward.function.own(moved[-1], (part, name)).after
+        case _:
+            texts += [f"{name} = {kept[0]}"] if name != kept[0] else []
+    lines = [of_model(one, forward.me) for one in texts]
+    if name == kept[0]:
+        own = forward.function.rewritten(moved[0], rest[0], forward.function.own(rest[0]).after)
+    else:
+        own = forward.function.rewritten(moved[0], moved[-1], f"{kept[0]} = {name}")
+    return own._replace(also=(around_call(forward.call, "result", first=lines),))
+
+
+def _weight(forward: Forward, statements: list[ast.stmt], evidence: Evidence) -> int:
+    """Count the parameters of the layers that statements name."""
+    read = {
+        one.attr
+        for statement in statements
+        for one in ast.walk(statement)
+        if isinstance(one, ast.Attribute) and ast.unparse(one.value) == forward.me
+    }
+    return sum(name.partition(".")[0] in read for name in evidence.scan.parameters)
 
 
 def _argument_before(forward: Forward, before: list[ast.stmt], statement: ast.stmt) -> Repair | None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpdemo.checking.evidence import Call, Evidence
+from dpdemo.checking.evidence import Call, Evidence, Mixing
 from dpdemo.checking.looking import forward_place, top_name
 from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.source import Function, attribute_of, function_at
@@ -44,6 +44,8 @@ class Forward:
     """The code of what runs in modules of the user's that the model holds, by their names."""
     quiet: frozenset[str] = frozenset()
     """Methods of layers, as forward calls them, that change the layer's weights and run nothing."""
+    mixing: Mixing | None = None
+    """Where it was seen to mix samples."""
 
     @property
     def me(self) -> str:
@@ -254,9 +256,9 @@ def read_method(
     recurrent = (attribute_of(path, me) for path in paths if path and paths[path] == "RNN")
     kind = Inner if owner or function.node.name != "forward" else Forward
     modules = frozenset(attribute_of(path, me) for path in paths if path)
-    return kind(
-        function, frozenset(layers), frozenset(parameters), frozenset(recurrent), modules, call, inner
-    )
+    own = frozenset(layers), frozenset(parameters), frozenset(recurrent), modules
+    seen = (probe.comparison.mixing for probe, one in evidence.calls if one is call)
+    return kind(function, *own, call, inner, mixing=None if owner else next(seen, None))
 
 
 def _code_inside(evidence: Evidence, paths: Mapping[str, str]) -> dict[str, str]:

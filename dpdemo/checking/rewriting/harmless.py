@@ -47,7 +47,8 @@ def _is_readable(
     parts: Sequence[ast.AST], passing: set[str], modules: set[str], methods: dict[str, Function]
 ) -> bool:
     """Whether code keeps nothing, nor do the methods that it calls of its object."""
-    known = {*passing, *_LIBRARIES, *(name for part in parts for name in _stored_in(part))}
+    own = (name for part in parts for name in (*_stored_in(part), *_raised_in(part)))
+    known = {*passing, *_LIBRARIES, *own}
     for one in [node for part in parts for node in ast.walk(part)]:
         inner = methods.get(ast.unparse(one.func)) if isinstance(one, ast.Call) else None
         others = {name: method for name, method in methods.items() if method is not inner}
@@ -168,3 +169,11 @@ def _stored_in(part: ast.AST) -> Iterator[str]:
     for one in ast.walk(part):
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
             yield one.id
+
+
+def _raised_in(part: ast.AST) -> Iterator[str]:
+    """List the exceptions that are made where they are raised: they keep nothing."""
+    for one in ast.walk(part):
+        match one:
+            case ast.Raise(exc=ast.Call(func=kind)):
+                yield root_of(kind)

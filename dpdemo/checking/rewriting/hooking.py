@@ -69,7 +69,9 @@ def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
     path: str,
 ) -> tuple[Change, ...]:
     """Write an entry of a dict that a hook sets with the GPU in its key, and whatever reads it."""
-    given, kept = [one.arg for one in hook.node.args.args], ast.unparse(target.value)
+    given, kept = [one.arg for one in hook.node.args.args], _attribute_behind(hook, target.value)
+    if nested := _dict_by_gpu(hook, target, kept, f"{_tensor_of(given[-1], value)}.device", evidence):
+        return nested
     edits = Edits(hook.file)
     edits.replace(target.slice, f"{hook.text(target.slice)}, {_tensor_of(given[-1], value)}.device")
     others = [one for one in methods_around(hook) if one.node is not hook.node]
@@ -86,6 +88,42 @@ def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
         return (*edits.changes(), _joined(call, on_model))
     told = f'   # outside: {kept}[{ast.unparse(target.slice)}, torch.device("cuda", 0)] and so on'
     return _told(edits.changes(), told)
+
+
+def _attribute_behind(hook: Function, kept: ast.expr) -> str:
+    """Write what a hook keeps outputs in: of a name that the method around it gives an attribute, that."""
+    if isinstance(kept, ast.Name):
+        for method in methods_around(hook):
+            for one in method.statements() if hook.node in ast.walk(method.node) else ():
+                match one:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
+                        if name == kept.id:
+                            return ast.unparse(value)
+    return ast.unparse(kept)
+
+
+def _dict_by_gpu(
+    hook: Function, target: ast.Subscript, kept: str, gpu: str, evidence: Evidence
+) -> tuple[Change, ...]:
+    """Write a dict that a hook fills as one with a dict for each GPU; () where only elements are read."""
+    edits, is_whole = Edits(hook.file), False
+    edits.replace(target.value, f"{hook.text(target.value)}.setdefault({gpu}, {{}})")
+    for method in methods_around(hook):
+        if method.node.name == "__init__" or method.node is hook.node or hook.node in ast.walk(method.node):
+            continue
+        at = device_at(Place(method.file, method.node.lineno), evidence)
+        inside = {id(one.value): one for one in ast.walk(method.node) if hasattr(one, "value")}
+        for one in ast.walk(method.node):
+            if not isinstance(one, ast.Attribute) or ast.unparse(one) != kept:
+                continue
+            if not isinstance(one.ctx, ast.Load):
+                return ()
+            around = inside.get(id(one))
+            is_element = isinstance(around, ast.Subscript)
+            is_emptied = isinstance(around, ast.Attribute) and around.attr in ("clear", "update")
+            is_whole = is_whole or not (is_element or is_emptied)
+            edits.replace(one, f"{kept}.setdefault({at}, {{}})" if is_emptied else f"{kept}[{at}]")
+    return edits.changes() if is_whole else ()
 
 
 def _tensor_of(name: str, value: ast.expr) -> str:

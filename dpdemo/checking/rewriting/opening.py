@@ -28,10 +28,13 @@ def opened(leaf: Leaf, call: Call, evidence: Evidence) -> Repair:
     name = leaf.path
     if function is None or name != top_name(name) or name not in function.arguments():
         return plain
-    after = call_of(call, **{name: f"vars({name})"})
+    lists = [one for one, length in leaf.numbers_inside if length in (call.planned, call.rows)]
+    tensors = "".join(f", '{one}': torch.tensor({name}.{one})" for one in lists)
+    after = call_of(call, **{name: f"{{**vars({name}){tensors}}}" if lists else f"vars({name})"})
     if leaf.home:
         edits = Edits(function.file)
         lines = [f"{name}, given = {leaf.type}.__new__({leaf.type}), {name}", f"vars({name}).update(given)"]
+        lines += [f"{name}.{one} = {name}.{one}.tolist()" for one in lists]
         edits.first_in(function, "\n".join([*_import_of(leaf, function), *lines]))
         return Repair(None, call_of(call), after, edits.changes())
     reads = _reads(name, function)

@@ -117,10 +117,42 @@ def from_mixing(evidence: Evidence, call: Call | None) -> Repair | None:
     kept, moved = body[:first], body[first:]
     is_inside = forward.reads_layer(moved[0])
     hoisted = _hoisted(forward, moved[0], is_end=True) if is_inside else None
-    if (is_inside and hoisted is None) or not (hoisted or any(forward.reads_layer(one) for one in kept)):
+    if hoisted is None and (own := _within_sequential(forward, kept, moved, evidence)) is not None:
+        return own
+    are_moved = is_inside and not any(outermost(forward, moved[0]))  # its layers mix samples themselves
+    if is_inside and hoisted is None and not are_moved:
+        return None
+    if not (hoisted or any(forward.reads_layer(one) for one in kept)):
         return None
     hoists = {moved[0]: hoisted} if hoisted else {}
     return _cut(forward, kept, moved, hoists, "result", [_ON_ONE_GPU])
+
+
+def _within_sequential(
+    forward: Forward, kept: list[ast.stmt], moved: list[ast.stmt], evidence: Evidence
+) -> Repair | None:
+    """Write a Sequential that mixes samples as its layers before that, and the rest of it outside."""
+    kinds, mixing = dict(evidence.scan.module_types), forward.mixing
+    for node in ast.walk(moved[0]) if mixing is not None else ():
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        name = called.removeprefix(f"{forward.me}.")
+        steps = [path.removeprefix(f"{name}.") for path in (mixing.modules if mixing is not None else ())]
+        first = min((int(one) for one in steps if one.isdigit()), default=0)
+        if not isinstance(node, ast.Call) or kinds.get(name) != "Sequential" or not first:
+            continue
+        given = ", ".join(map(forward.text, node.args))
+        outside = forward.function.own(moved[0], (node, f"{called}[{first}:](features)"))
+        needed = [one for one in free_names(moved, forward, [node]) if not forward.is_counted(one, moved)]
+        if any(one not in forward.call_names() and one not in forward.names() for one in needed):
+            return None
+        texts = [outside.after, *(forward.function.own(one).after for one in moved[1:])]
+        texts = [of_model(re.sub(r"^return\b", "result =", one), forward.me) for one in texts]
+        copied, returned = with_numbers(needed, kept, forward)
+        names = ", ".join(["features", *returned])
+        call = around_call(forward.call, "result", given=names, then=[*copied, _ON_ONE_GPU, *texts])
+        lines = f"features = {called}[:{first}]({given})\nreturn {names}"
+        return forward.function.rewritten(moved[0], moved[-1], lines)._replace(also=(call,))
+    return None
 
 
 def end_with_layers(forward: Forward, first: ast.stmt) -> Repair | None:
@@ -209,7 +241,16 @@ def _made_outside(forward: Forward, kept: list[ast.stmt], name: str) -> _Object 
 
 
 def mixes(forward: Forward, statement: ast.AST) -> bool:
-    """Whether a statement, or what it calls, relates the samples of a batch to each other."""
+    """Whether a statement, or what it calls, relates the samples of a batch to each other.
+
+    What was seen of the first that does counts more than what is written.
+    """
+    place = forward.mixing.place if forward.mixing is not None else None
+    if isinstance(statement, ast.stmt) and place is not None and place.file == forward.function.file:
+        if statement.lineno <= place.line <= (statement.end_lineno or statement.lineno):
+            return True
+        if statement.lineno < place.line:
+            return False
     called = {
         ast.unparse(node.func).removeprefix(f"{forward.me}.")
         for node in ast.walk(statement)
@@ -273,7 +314,7 @@ def outermost(forward: Forward, node: ast.AST) -> Iterator[ast.expr]:
     ):
         inner = node.value  # one of the results of a layer that has several
     is_call = isinstance(inner, ast.Call) and isinstance(node, ast.expr) and _is_layers(forward, inner.func)
-    if is_call and not _is_mixing(forward, inner):
+    if is_call and not any(_is_mixing(forward, one) for one in ast.walk(inner) if isinstance(one, ast.Call)):
         yield node  # type: ignore[misc] # an expression, as was asked
         return
     for one in ast.iter_child_nodes(node):
@@ -283,6 +324,8 @@ def outermost(forward: Forward, node: ast.AST) -> Iterator[ast.expr]:
 def _is_mixing(forward: Forward, call: ast.AST) -> bool:
     """Whether a layer that is called, or one in it, relates the samples of a batch to each other."""
     name = ast.unparse(call.func).removeprefix(f"{forward.me}.") if isinstance(call, ast.Call) else ""
+    if forward.mixing is not None and name in {*forward.mixing.modules, *forward.mixing.alone}:
+        return name in forward.mixing.modules
     methods = (one.text(one.node) for one in functions_like(forward.function) if one.node.name == name)
     return any(re.search(_MIXING, text) for text in (forward.inner.get(name, ""), *methods))
 

@@ -1,9 +1,13 @@
 """What holds modules or tensors among other things, written as a property of the replica that reads it."""
 
+import ast
+from collections.abc import Sequence
+
 from dpdemo.checking.evidence import Evidence, Held
+from dpdemo.checking.holders import MIXED
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.properties import attributes_in, home_of, is_filled_by, property_of, written_as
-from dpdemo.checking.source import attribute_of, name_of_nn
+from dpdemo.checking.source import attribute_of, name_of_nn, tree_of
 from dpdemo.reports.check import Change
 
 
@@ -44,10 +48,46 @@ def _as_property(held: Held, kind: str, own: str, *, is_by_path: bool = False) -
         paths = f"{{one: path for path, one in {home.me}.named_modules()}}"
         edits.behind(home.init.node.body[-1], f"{kept}_paths = {paths}")
     package = name_of_nn(home.init.file) if kind == "Module" else "torch"
-    each = f"    return {own.format(name=name)} if isinstance(one, {package}.{kind}) else one"
-    returned = _returned(held.nesting, f"self._{name}")
-    edits.before(home.next, property_of(name, ["def own(one):", each, *returned]))
+    own, is_own = own.format(name=name), f"isinstance(one, {package}.{kind})"
+    if held.nesting[0] == MIXED:
+        lines = _of_any(held.nesting[1:], own, is_own, f"self._{name}", home.init.file)
+    else:
+        each = f"    return {own} if {is_own} else one"
+        lines = ["def own(one):", each, *_returned(held.nesting, f"self._{name}")]
+    edits.before(home.next, property_of(name, lines))
     return edits.changes()
+
+
+def _of_any(names: Sequence[str], own: str, is_own: str, value: str, file: str) -> list[str]:
+    """Write what a property returns, where containers and objects of these classes are in each other."""
+    objects = [one for one in names if one not in (*_WITHIN, "namedtuple")]
+    known = {one.name for one in ast.walk(tree_of(file)) if isinstance(one, (ast.ClassDef, ast.alias))}
+    lines = [f"if {is_own}:", f"    return {own}"]
+    if "namedtuple" in names:
+        lines += ['if hasattr(one, "_make"):', "    return one._make(map(own, one))"]
+    for name, written in _WITHIN.items():
+        if name in names:
+            lines += [f"if isinstance(one, {name}):", f"    return {written}"]
+    if objects:
+        kinds = objects[0] if len(objects) == 1 else f"({', '.join(objects)})"
+        is_object = f"isinstance(one, {kinds})" if known.issuperset(objects) else _IS_OBJECT
+        lines += [
+            f"if {is_object}:",
+            "    new = type(one).__new__(type(one))",
+            "    vars(new).update((key, own(part)) for key, part in vars(one).items())",
+            "    return new",
+        ]
+    return ["def own(one):", *(f"    {line}" for line in (*lines, "return one")), f"return own({value})"]
+
+
+_IS_OBJECT = 'hasattr(one, "__dict__") and not callable(one)'
+"""What is asked where a class has no name in the model's file."""
+_WITHIN = {
+    "list": "[own(part) for part in one]",
+    "tuple": "tuple(own(part) for part in one)",
+    "dict": "{key: own(part) for key, part in one.items()}",
+}
+"""How a container is written anew, each of its parts being a replica's own."""
 
 
 _NAMES = ("part", "inner", "innermost")

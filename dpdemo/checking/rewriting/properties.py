@@ -83,8 +83,8 @@ def made_at_each_read(held: Held) -> tuple[Change, ...]:
     cases: list[list[str]] = []
     for number, (statement, value) in enumerate(found):
         lines = _Lines(home, name, value)
-        if not lines.is_whole:
-            return ()
+        if not lines.is_whole or (held.kind == "holder" and lines.saves):
+            return ()  # what is saved may hold modules itself
         kept = [*lines.saves, *([f"{home.me}._{name} = {number}"] if len(found) > 1 else [])]
         margin = "\n" + " " * statement.col_offset
         alone = "" if statement in home.init.node.body and len(home.init.node.body) > 1 else "pass   "
@@ -222,14 +222,17 @@ class _Lines:
 
 
 def _made_of_the_model(home: Home) -> Iterator[tuple[str, ast.stmt]]:
-    """List the functions in `__init__`, and what it gives a name with lambdas in it that read the model."""
+    """List the functions in `__init__`, and what it gives a name: lambdas, or a table, of the model's."""
     for one in home.init.node.body:
         match one:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield name, one
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 lambdas = (part for part in ast.walk(value) if isinstance(part, ast.Lambda))
-                if any(home.me in names_in(part) for part in lambdas):
+                is_table = home.me in names_in(value) and not any(
+                    isinstance(part, ast.Call) for part in ast.walk(value)
+                )
+                if is_table or any(home.me in names_in(part) for part in lambdas):
                     yield name, one
 
 

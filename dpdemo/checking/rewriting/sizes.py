@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence
 from dpdemo.checking.looking import call_by_keyword, call_of
@@ -49,23 +50,47 @@ def size_handed_over(call: Call, evidence: Evidence) -> Repair | None:
 
 def as_long_as_given(evidence: Evidence) -> Repair | None:
     """Write a helper's only line that takes a length from its data, with the length of what it cuts off."""
-    found = []
+    found = [own for function in _functions(evidence) for own in _not_cut_by_data(function)]
+    return found[0] if len(found) == 1 else None
+
+
+def _functions(evidence: Evidence) -> Iterator[Function]:
+    """List the methods of the model's parts, and the functions that these name."""
     for file, parts in parts_of_the_model(evidence):
-        for node in [one for part in parts for one in ast.walk(part)]:
-            if not isinstance(node, FUNCTIONS):
-                continue
-            function = Function(file, node)
-            for statement in function.statements():
-                match statement:
-                    case ast.Assign(targets=[ast.Name(name)], value=value) if _is_number(value):
-                        cut = _cut_off(node, name) if _OF_DATA.search(ast.unparse(value)) else ""
-                        found += [
-                            (function, statement, f"{name} = {cut}   # as long in each replica")
-                        ] * bool(cut)
-    if len(found) != 1:
-        return None
-    ((function, statement, text),) = found
-    return function.whole(statement, text)
+        nodes = [one for part in parts for one in ast.walk(part)]
+        yield from (Function(file, one) for one in nodes if isinstance(one, FUNCTIONS))
+
+
+def _not_cut_by_data(function: Function) -> Iterator[Repair]:
+    """Write each line that takes a length from the data, or cuts off at one, without that."""
+    for statement in function.statements():
+        match statement:
+            case ast.Assign(targets=[ast.Name(name)], value=value) if _is_length(value):
+                if cut := _cut_off(function.node, name):
+                    yield function.whole(statement, f"{name} = {cut}   # as long in each replica")
+            case ast.Assign() | ast.Return():
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Subscript) and _is_cut_by_data(node, function):
+                        own = function.own(statement, (node, function.text(node.value)))
+                        yield own._replace(after=f"{own.after}   # as long in each replica")
+
+
+def _is_length(value: ast.expr) -> bool:
+    return _is_number(value) and _OF_DATA.search(ast.unparse(value)) is not None
+
+
+def _is_cut_by_data(node: ast.Subscript, function: Function) -> bool:
+    """Whether it is `x[:, :int(lengths.max())]`, or `x[:, used]`: all but for an end that the data have."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    match parts:
+        case [ast.Slice(None, None, None), ast.Name(used)]:
+            made = [one for one in function.statements() if isinstance(one, ast.Assign)]
+            made = [one for one in made if ast.unparse(one.targets[0]) == used]
+            return any(re.search(r"\.(any|all)\((dim=|axis=)?0\)", ast.unparse(one)) for one in made)
+    if not all(isinstance(one, ast.Slice) and one.lower is None and one.step is None for one in parts):
+        return False
+    ends = [one.upper for one in parts if isinstance(one, ast.Slice) and one.upper is not None]
+    return bool(ends) and all(map(_is_length, ends))
 
 
 def _cut_off(node: ast.AST, name: str) -> str:

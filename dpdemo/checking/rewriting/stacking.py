@@ -54,11 +54,47 @@ def kept_in_a_local(held: Held, forward: Function) -> Repair | None:
     body = forward.node.body
     lines = [index for index, one in enumerate(body) if _mentions(one, held, forward)]
     touched = body[lines[0] : lines[-1] + 1]
+    rest = touched[_is_emptied(touched[0], held, forward) :]
     after = [f"{name} = {_EMPTY.get(held.detail.partition(' ')[0], '[]')}   # of each call"]
     after += [
-        forward.own(one, *((part, name) for part in _mentions(one, held, forward))).after for one in touched
+        forward.own(one, *((part, name) for part in _mentions(one, held, forward))).after for one in rest
     ]
     return forward.rewritten(touched[0], touched[-1], "\n".join(after))
+
+
+def emptied_first(held: Held) -> Function | None:
+    """Find the method that empties a container on `self`, fills it and reads it; None where none does."""
+    home = function_at(held.place)
+    for method in functions_like(home) if home else ():
+        uses = [one for one in method.statements() if _mentions(one, held, method)]
+        if uses and _is_emptied(uses[0], held, method) and _is_read(uses[-1], held, method):
+            return method
+    return None
+
+
+def _is_read(statement: ast.stmt, held: Held, method: Function) -> bool:
+    """Whether a statement does more with a container than to fill it."""
+    match statement:
+        case ast.AugAssign(target=target):
+            return not _is_of(target, held, method)
+    filled = {
+        id(node.func.value)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLS
+    }
+    return any(id(one) not in filled for one in _mentions(statement, held, method))
+
+
+def _is_emptied(statement: ast.stmt, held: Held, method: Function) -> bool:
+    """Whether a statement takes all out of a container, and does nothing else."""
+    match statement:
+        case ast.Expr(ast.Call(func=ast.Attribute(value=owner, attr="clear"))):
+            return _is_of(owner, held, method)
+        case ast.Delete(targets=[ast.Subscript(value=owner, slice=ast.Slice(None, None))]):
+            return _is_of(owner, held, method)
+        case ast.Assign([ast.Subscript(value=owner, slice=ast.Slice(None, None))], ast.List(elts=[])):
+            return _is_of(owner, held, method)
+    return False
 
 
 def returned_beside(held: Held, call: Call) -> Repair | None:

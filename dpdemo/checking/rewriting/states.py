@@ -12,7 +12,7 @@ from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.handing import Given, handed_over
 from dpdemo.checking.rewriting.turned import Turned, pair_of_states, turned_results
 from dpdemo.checking.source import Function, function_at
-from dpdemo.reports.check import Place
+from dpdemo.reports.check import Change, Place
 
 _MAKERS = ("zeros", "randn", "new_zeros", "ones", "rand", "empty")
 _STATE_DIMS = 3
@@ -75,26 +75,63 @@ def state_repair(
         own = _own_state(place, given)
         example = f"torch.zeros(layers, {given}.size(0), hidden)"
         return own or Repair(None, "torch.zeros(layers, rows, hidden)", example)
-    turned = [Given(name, "{}.transpose(0, 1)", _BACK) for name in names if top_name(name) == name]
-    if not turned:  # a tuple of them, such as an LSTM's
-        turned = [Given(top_name(names[0]), *(f"tuple({one} for part in {{}})" for one in _OF_PARTS))]
+    turned = [Given(name, "{}" + _TURN, "{}" + _BACK) for name in names if top_name(name) == name]
+    if not turned:  # a tuple of them, such as an LSTM's, or a dict
+        turned = [_all_turned(top_name(names[0]), names, call)]
     given_back = _given_back(call, evidence)
     own = handed_over(turned, call, evidence)
-    taken = {one.place for one in (own.also if own else ())}
-    if own and own.also and given_back and not taken & {one.place for one in given_back.changes}:
-        first, *rest = own.also
+    inside = _together(own.also, given_back.changes) if own and given_back else ()
+    if own and own.also and given_back and inside:
+        first, *rest = inside
         around = around_call(call, given_back.names, then=given_back.then)
         lines = around.after.replace(call_of(call), own.after, 1)
-        also = (*rest, *given_back.changes, replace(around, after=lines))
-        return Repair(first.place, first.before, first.after, also)
+        return Repair(first.place, first.before, first.after, (*rest, replace(around, after=lines)))
     written = call_of(call, **{one.path: one.there.replace("{}", one.path) for one in turned})
     return own or Repair(
         None, call_of(call), f"{written}   # and back in forward: .transpose(0, 1).contiguous()"
     )
 
 
-_BACK = "{}.transpose(0, 1).contiguous()"
-_OF_PARTS = ("part.transpose(0, 1)", "part.transpose(0, 1).contiguous()")
+def _together(given: tuple[Change, ...], back: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Join changes of forward's beginning with those of its end, which may be one line; () if they clash."""
+    ends = {one.place: one for one in back}
+    joined = []
+    for one in given:
+        end = ends.pop(one.place, None)
+        if end is not None and one.after.count(end.before) != 1:
+            return ()
+        joined.append(replace(one, after=one.after.replace(end.before, end.after)) if end else one)
+    return (*joined, *ends.values())
+
+
+def _all_turned(name: str, states: list[str], call: Call) -> Given:
+    """Write an argument that holds states with each of them turned, and turned back."""
+    inside = [leaf.path for leaf in call.tensor_arguments if top_name(leaf.path) == name]
+    others = [path for path in inside if path not in states]
+    steps = re.findall(r"\[(.*?)\]", states[0].removeprefix(name))
+    if others:  # a dict that holds more than states
+        keys = [path.removeprefix(name) for path in states]
+        written = [", ".join(f"{key[1:-1]}: {{}}{key}{back}" for key in keys) for back in (_TURN, _BACK)]
+        return Given(name, *(f"{{**{{}}, {one}}}" for one in written))
+    return Given(name, *(_each("{}", steps, back) for back in (_TURN, _BACK)))
+
+
+_PARTS = ("part", "inner", "innermost")
+
+
+def _each(value: str, steps: list[str], back: str, depth: int = 0) -> str:
+    """Write what stands at these steps, keys or indices, with a method called on each that is alike."""
+    if not steps:
+        return f"{value}{back}"
+    part = _PARTS[min(depth, len(_PARTS) - 1)]
+    written = _each(part, steps[1:], back, depth + 1)
+    if steps[0].isdigit():
+        return f"tuple({written} for {part} in {value})"
+    return f"{{key: {written} for key, {part} in {value}.items()}}"
+
+
+_TURN = ".transpose(0, 1)"
+_BACK = ".transpose(0, 1).contiguous()"
 
 
 def _given_back(call: Call, evidence: Evidence) -> Turned | None:
@@ -108,8 +145,4 @@ def _given_back(call: Call, evidence: Evidence) -> Turned | None:
         if is_batch(shape, 1, call.rows) and not is_batch(shape, 0, call.rows)
     ]
     subjects = [pair_of_states(path, alone, 1, call.rows) for path in states]
-    return (
-        turned_results(result_place(evidence, call), subjects, alone, ".transpose(0, 1)")
-        if subjects
-        else None
-    )
+    return turned_results(result_place(evidence, call), subjects, alone, _TURN) if subjects else None

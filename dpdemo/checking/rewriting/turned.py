@@ -1,7 +1,8 @@
 """Results with the batch on another dimension: returned with it first, and turned back behind the call."""
 
+import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from dpdemo.checking.looking import is_batch
@@ -30,7 +31,7 @@ def pair_of_states(path: str, alone: Shapes, dim: int, rows: int) -> str:
     return parent if parent and all(is_batch(shape, dim, rows) for shape in inside) else path
 
 
-def turned_results(place: Place | None, subjects: Iterable[str], alone: Shapes, turn: str) -> Turned | None:
+def turned_results(place: Place | None, subjects: Collection[str], alone: Shapes, turn: str) -> Turned | None:
     """Write parts of forward's result with a method called on each, in `return` or in lines before it.
 
     Args:
@@ -40,12 +41,14 @@ def turned_results(place: Place | None, subjects: Iterable[str], alone: Shapes, 
         turn: the call that turns one, which turns it back as well.
 
     Returns:
-        None where a part is not written out.
+        None where a part is not written out, and the whole is no call.
 
     """
     end = whole_return(place)
     if end is None:
         return None
+    if isinstance(end[2], ast.Call) and all(re.fullmatch(r"\[\d+\]", one) for one in subjects):
+        return _parts_of_a_call(place, set(subjects), alone, turn)
     edits, names, then = Edits(end[0].file), result_names(end[2]), []
     for path in dict.fromkeys(subjects):
         part = part_at(place, path)
@@ -57,6 +60,24 @@ def turned_results(place: Place | None, subjects: Iterable[str], alone: Shapes, 
     return Turned(changes, names, tuple(then)) if changes and all(then) else None
 
 
+def _parts_of_a_call(place: Place | None, subjects: set[str], alone: Shapes, turn: str) -> Turned | None:
+    """Write `return self.rnn(x)` in two lines, the second with parts of its result turned."""
+    part = part_at(place, "")
+    tops = [found[0] for path in alone if (found := re.match(r"\[\d+\]", path))]
+    if part is None or not isinstance(part.statement, ast.Return) or len(tops) < len(alone):
+        return None
+    steps = list(dict.fromkeys(tops))
+    names = ", ".join(f"result_{step[1:-1]}" for step in steps)
+    written = [
+        _turned(f"result{step}", turn, is_tuple=step not in alone) if step in subjects else f"result{step}"
+        for step in steps
+    ]
+    own = part.own(", ".join(written))
+    change = own._replace(after=f"result = {part.text}\n{own.after}").as_change()
+    back = [_turned_back(step, names, turn, is_tuple=step not in alone) for step in steps if step in subjects]
+    return Turned((change,), names, tuple(back))
+
+
 def _turned(text: str, turn: str, *, is_tuple: bool) -> str:
     value = in_brackets(text)
     return f"tuple(part{turn} for part in {value})" if is_tuple else f"{value}{turn}"
@@ -64,16 +85,17 @@ def _turned(text: str, turn: str, *, is_tuple: bool) -> str:
 
 def _turned_back(path: str, names: str, turn: str, *, is_tuple: bool) -> str:
     """Write the line behind the call; "" where the part lies too deep for one."""
+    field = re.fullmatch(r"\.(\w+)", path)
+    if field and "," not in names:
+        turned = _turned(f"{names}{path}", turn, is_tuple=is_tuple)
+        return f"{names} = {names}._replace({field[1]}={turned})"
+    target = outside_name(path, names)
+    return f"{target} = {_turned(target, turn, is_tuple=is_tuple)}" if target else ""
+
+
+def outside_name(path: str, names: str) -> str:
+    """Write what a part of the result is called behind the call; "" where it cannot be given a value."""
     several = names.split(", ")
     if found := re.fullmatch(r"\[(\d+)\]", path):
-        if len(several) <= int(found[1]):
-            return ""
-        target = several[int(found[1])]
-    elif field := re.fullmatch(r"\.(\w+)", path):
-        turned = _turned(f"{names}{path}", turn, is_tuple=is_tuple)
-        return f"{names} = {names}._replace({field[1]}={turned})" if len(several) == 1 else ""
-    elif path == "" or re.fullmatch(r"\['\w+'\]", path):
-        target = f"{names}{path}"
-    else:
-        return ""
-    return f"{target} = {_turned(target, turn, is_tuple=is_tuple)}"
+        return several[int(found[1])] if len(several) > int(found[1]) else ""
+    return f"{names}{path}" if path == "" or re.fullmatch(r"\['\w+'\]", path) else ""

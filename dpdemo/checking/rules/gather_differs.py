@@ -140,13 +140,15 @@ def _made_in_all(evidence: Evidence, call: Call) -> Repair | None:
     forward = function_at(forward_place(evidence))
     around = (forward, *functions_like(forward)) if forward else ()
     methods = list({id(one.node): one for one in around}.values())
+    shapes = [leaf.shape for one in call.replicas for leaf in one.output or () if leaf.path in missing]
     for function, statement in ((one, part) for one in methods for part in one.statements()):
         if isinstance(statement, ast.If) and not statement.orelse and _writes_one(statement.body, keys):
+            return function.whole(statement, function.block(statement.body, statement))
+        if isinstance(statement, ast.If) and all(shapes) and _is_of_found_rows(statement):
             return function.whole(statement, function.block(statement.body, statement))
         for node in ast.walk(statement) if isinstance(statement, (ast.Return, ast.Assign)) else ():
             if isinstance(node, ast.IfExp) and ast.unparse(node.orelse) == "{}" and keys & _keys(node.body):
                 return function.own(statement, (node, function.text(node.body)))
-    shapes = [leaf.shape for one in call.replicas for leaf in one.output or () if leaf.path in missing]
     if all(shapes):  # of no rows a mean is NaN
         return next((own for one in methods if (own := _without_a_guard(one))), None)
     return None
@@ -154,6 +156,17 @@ def _made_in_all(evidence: Evidence, call: Call) -> Repair | None:
 
 _COUNT = r"(len\(.+\)|.+\.numel\(\)|.+\.size\(0\)|.+\.shape\[0\]|.+\.sum\(\)) == 0"
 _IS_EMPTY = rf"{_COUNT}|not .+\.any\(\)|not len\(.+\)"
+
+
+def _is_of_found_rows(statement: ast.If) -> bool:
+    """Whether it writes an element, and nothing else, where some rows were found."""
+    is_plain = not statement.orelse and all(map(_writes_an_element, statement.body))
+    return is_plain and re.fullmatch(_HAS_ROWS, ast.unparse(statement.test)) is not None
+
+
+_HAS_ROWS = (
+    r"(len\([^()]+\)|[^()]+\.(numel|any|sum)\(\)|[^()]+\.(size\(0\)|shape\[0\]))( > 0|\.item\(\)| != 0)?"
+)
 
 
 def _without_a_guard(function: Function) -> Repair | None:

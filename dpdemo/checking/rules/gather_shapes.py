@@ -2,7 +2,6 @@
 
 import ast
 import math
-import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
@@ -13,7 +12,6 @@ from dpdemo.checking.looking import (
     from_the_start,
     gather_failures,
     gathered_calls,
-    is_batch,
     listed,
     per_sample,
     result_at,
@@ -24,8 +22,9 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call
+from dpdemo.checking.rewriting.lists import joined_lists
 from dpdemo.checking.rewriting.outside import after_layers
-from dpdemo.checking.rewriting.results import left_out, part_at, returned
+from dpdemo.checking.rewriting.results import left_out, returned
 from dpdemo.checking.rewriting.turned import pair_of_states, turned_results
 from dpdemo.checking.source import function_at, in_brackets
 from dpdemo.checking.unregistered import numbers_for_tensors
@@ -51,7 +50,7 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
             after = counts_of(call.gathered or ()).get(path)
             ending = f"comes back with {after}" if after else "cannot be joined"
             sizes = sizes_text(list(probe.split.sizes())) if probe.split else ""
-            own = _list_repair(path, probe, evidence)
+            own = joined_lists(probe, evidence)
             yield Found(
                 path,
                 f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}",
@@ -66,39 +65,6 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
 def _is_of_texts(path: str, probe: Probe) -> bool:
     """Whether a list holds nothing but texts: that is DP403."""
     return all(leaf.type == "str" for leaf in probe.single.output if leaf.path.startswith(f"{path}["))
-
-
-def _list_repair(path: str, probe: Probe, evidence: Evidence) -> Repair | None:
-    """Write a list of tensors, or of dicts of them, as tensors that gather joins, with the counts beside."""
-    part = part_at(result_place(evidence, probe.call), path)
-    shapes: dict[str, list[tuple[int, ...] | None]] = {}
-    for leaf in probe.single.output:
-        step = re.fullmatch(rf"{re.escape(path)}\[\d+\](|\['\w+'\])", leaf.path)
-        if leaf.path.startswith(f"{path}["):
-            shapes.setdefault(step[1].replace("'", '"') if step else "?", []).append(leaf.shape)
-    if part is None or part.path != path or len({len(of_all) for of_all in shapes.values()}) != 1:
-        return None
-    if "?" in shapes or any(None in of_all for of_all in shapes.values()):
-        return None
-    device = f"device={(*evidence.scan.inputs, 'x')[0]}.device"
-    listed = part.text if isinstance(part.node, ast.Name) else "per_sample"
-    is_dict = isinstance(part.node, (ast.Dict, ast.DictComp))
-    ones = f"{listed}.values()" if is_dict else listed
-    joined = {
-        key: f"torch.{'stack' if len(set(of_all)) == 1 else 'cat'}([one{key} for one in {ones}])"
-        for key, of_all in shapes.items()
-    }
-    uneven = next((key for key, of_all in shapes.items() if len(set(of_all)) > 1), None)
-    counts = f"torch.tensor([len(one{uneven}) for one in {ones}], {device})"
-    if "" in joined:
-        text = joined[""] if uneven is None else f"({joined['']}, {counts})"
-    else:
-        parts = [f"{key[1:-1]}: {code}" for key, code in joined.items()]
-        text = "{" + ", ".join(parts + [f'"counts": {counts}'] * (uneven is not None)) + "}"
-    own = part.own(text)
-    first = "" if listed == part.text else f"per_sample = {part.text}\n"
-    outside = "" if uneven is None else "   # outside: .split(counts.tolist())"
-    return own._replace(after=f"{first}{own.after}{outside}")
 
 
 @rule("DP409", "batch-dimension", "error")
@@ -154,9 +120,7 @@ def _along_another(subjects: dict[str, str], dim: int, probe: Probe, call: Call,
         around = around_call(call, turned.names, then=turned.then)
         own: Repair | None = Repair(first.place, first.before, first.after, (*rest, around))
     else:
-        own = _states_of_a_call(probe, evidence, dim, turn) or returned(
-            end, path, lambda _, text: f"{in_brackets(text)}{turn}"
-        )
+        own = returned(end, path, lambda _, text: f"{in_brackets(text)}{turn}")
         own = own and own._replace(after=f"{own.after}   # and back outside")
     return Found(
         subject,
@@ -209,27 +173,6 @@ def _flattened_batch_first(forward: Place | None) -> Repair | None:
     turned = f"{function.text(node.func.value)}.transpose(0, 1).{name}({given})"
     own = function.own(statement, (node, turned))
     return own._replace(after=f"{own.after}   # and what it is compared with likewise")
-
-
-def _states_of_a_call(probe: Probe, evidence: Evidence, dim: int, turn: str) -> Repair | None:
-    """Write `return self.rnn(x)` in two lines, the second with each state turned."""
-    part = part_at(result_place(evidence, probe.call), "")
-    if part is None or not isinstance(part.node, ast.Call) or not isinstance(part.statement, ast.Return):
-        return None
-    shapes: dict[str, dict[str, tuple[int, ...]]] = {}
-    rows = probe.call.rows if probe.call else 0
-    for leaf in probe.single.output:
-        step = re.match(r"\[\d+\]", leaf.path)
-        if step is None:
-            return None
-        shapes.setdefault(step[0], {})[leaf.path] = leaf.shape or ()
-    written = []
-    for place, inside in shapes.items():
-        turned = all(is_batch(shape, dim, rows) and not is_batch(shape, 0, rows) for shape in inside.values())
-        one, many = f"result{place}{turn}", f"tuple(part{turn} for part in result{place})"
-        written.append((one if place in inside else many) if turned else f"result{place}")
-    own = part.own(", ".join(written))
-    return own._replace(after=f"result = {part.text}\n{own.after}")
 
 
 @rule("DP410", "no-batch-dimension", "error", unless=("DP201", "DP205", "DP207", "DP208", "DP216"))

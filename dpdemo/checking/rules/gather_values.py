@@ -18,6 +18,7 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.distributions import made_of_what_a_part_returns
 from dpdemo.checking.rewriting.forwards import forward_of, stored
 from dpdemo.checking.rewriting.outside import after_layers, end_outside, end_with_layers, outermost
 from dpdemo.checking.rewriting.results import Part, Rewrite, left_out, part_at, returned, whole_return
@@ -129,7 +130,8 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
             for leaf in call.replicas[0].output or ()
             if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in known
         ]
-        whole = _made_outside(odd, evidence, probe.call) if odd else None
+        made = made_of_what_a_part_returns(odd[0], evidence, probe.call) if len(odd) == 1 else None
+        whole = made or (_made_outside(odd, evidence, probe.call) if odd else None)
         repairs = [(odd, whole)] if whole else _type_repairs(odd, evidence, call)
         for leaves, repair in repairs:
             names = " and ".join(result_at(leaf.path) for leaf in leaves[:3]) + " and more" * (

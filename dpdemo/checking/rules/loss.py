@@ -21,7 +21,7 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.aftercall import change_outside, lost_in
-from dpdemo.checking.rewriting.before import before_layers
+from dpdemo.checking.rewriting.before import before_layers, head_before
 from dpdemo.checking.rewriting.outside import after_layers, from_mixing
 from dpdemo.checking.rewriting.reductions import sum_and_count
 from dpdemo.checking.rewriting.results import part_at
@@ -230,7 +230,8 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if probe.call and delivered_rows(probe.call) < probe.call.rows:
             continue
         for path, shape in all_pairs(probe):
-            own = after_layers(evidence, probe.call) or _features(result_place(evidence, probe.call))
+            given = evidence, probe.call
+            own = after_layers(*given) or from_mixing(*given) or _features(result_place(*given))
             yield Found(
                 "pairs",
                 f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
@@ -248,7 +249,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             continue  # that is DP409
         if probe.mode == "train" and probe.norms_batches:
             continue
-        ways = (after_layers, before_layers, from_mixing)
+        ways = (after_layers, before_layers, head_before, from_mixing)
         own = next((own for way in ways if (own := way(evidence, probe.call)) is not None), None)
         lost = lost_in(probe) if own is None else []  # forward may read what it has just written of the batch
         own = own or next(
@@ -259,7 +260,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
             "from one "
             f"GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone",
-            forward_place(evidence),
+            comparison.mixing.place if comparison.mixing else forward_place(evidence),
             probe,
             repair=own,
         )

@@ -10,6 +10,7 @@ from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.devices import device_repair
 from dpdemo.checking.rewriting.harmless import is_harmless
 from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
+from dpdemo.checking.rewriting.own_hooks import hooks_of_its_own
 from dpdemo.checking.rewriting.patched import forward_repair
 from dpdemo.checking.rewriting.ties import (
     buffer_repair,
@@ -219,14 +220,17 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
     What happens: a hook that a plain call registers once is there once for each GPU, so that outputs are
         kept several times: `zip() argument 2 is longer than argument 1` when hidden states are gathered, or
         a replica raises. Models of transformers 5 do so at their first call. A note where results are right
-        all the same.
+        all the same. A hook that is taken out again before forward returns runs in whatever replicas are
+        there meanwhile, and keeps chunks of theirs: how many depends on their timing.
     Why: replicas are shallow copies that share the original's dicts of hooks, and none sees that another one
         has been there.
     Before: dp = nn.DataParallel(model); dp(x)
     After: model(x); dp = nn.DataParallel(model); dp(x)   # one plain call first, which puts the hooks there
-    Seen by: hooks that modules of the model have after a forward and had not before it.
+    Seen by: hooks that modules of the model have after a forward and had not before it; or that two replicas
+        put into one dict.
     References: pytorch/pytorch#128272
     """
+    yield from _taken_out_again(evidence)
     for probe in evidence.probes:
         changed = [one for one in probe.changes if one.kind == "hooks" and one.parallel_changed]
         if not changed:
@@ -246,3 +250,21 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
             "model = nn.DataParallel(model)",
             f"{given}   # one plain call first\nmodel = nn.DataParallel(model)",
         )
+
+
+def _taken_out_again(evidence: Evidence) -> Iterator[Found]:
+    """Tell of hooks that replicas put into the dict that they share, and that are gone after forward."""
+    stays = any(
+        one.kind == "hooks" and one.parallel_changed for probe in evidence.probes for one in probe.changes
+    )
+    for probe, call in evidence.calls if not stays else ():
+        for event in call.events:
+            if event.kind == "hook":
+                yield Found(
+                    str(event.place),
+                    f"forward puts a hook into a {event.detail}, and replicas share that module's dict of "
+                    "hooks: it runs in the others too while it is there",
+                    event.place,
+                    probe,
+                    repair=repair_of(hooks_of_its_own(event)),
+                )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdemo.checking.derivatives import without_copy
-from dpdemo.checking.evidence import Call, Event, Evidence, Probe, Raised
+from dpdemo.checking.evidence import Call, Event, Evidence, Probe
 from dpdemo.checking.looking import failures, is_off, reads_state
 from dpdemo.checking.methods import functions_like, methods_in
 from dpdemo.checking.registry import Found, rule
@@ -127,10 +127,10 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
     Before: self.fc.weight.scale = 0.5
     After: self.weight_scale = 0.5   # an attribute of the module
     Seen by: attributes and classes of parameters, and an exception that names them; or a line that asks for
-        the class, where results differ for no other reason.
+        the class, or whether the attribute is there, where results differ for no other reason.
     References: huggingface/transformers#45407
     """
-    yield from _asked_for_their_class(evidence)
+    yield from _asked_in_vain(evidence)
     held = evidence.scan.of_kind("parameter")
     for probe, error in failures(evidence):
         lost = re.search(r"'Tensor' object has no attribute '(\w+)'", error.message)
@@ -144,29 +144,37 @@ def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
                 f"`{one.path}` ({one.detail}) is a plain tensor in replicas: {error.message}{more}",
                 probe=probe,
                 place=error.place,
-                repair=repair_of(_attribute_repair(error, lost[1])),
+                repair=repair_of(_attribute_repair(error.place, lost[1])),
             )
 
 
 _IS_PARAMETER = r"isinstance\(([^()]+), (torch\.)?(nn\.)?Parameter\)"
+_HAS_ATTRIBUTE = r"\b(getattr|hasattr)\(([^(),]+), ['\"](\w+)['\"]"
 
 
-def _asked_for_their_class(evidence: Evidence) -> Iterator[Found]:
-    """Tell of lines that ask whether something is a Parameter, where results are not those of the chunks."""
+def _asked_in_vain(evidence: Evidence) -> Iterator[Found]:
+    """Tell of lines that ask parameters for their class or attributes, where results are not the chunks'."""
     off = (one for one in evidence.probes if is_off(one))
     probe = next((one for one in off if not any(change.parallel_changed for change in one.changes)), None)
+    held = evidence.scan.of_kind("parameter")
+    names = {name for one in held for name in one.detail.removeprefix("attribute ").split(", ")}
     seen: set[Place] = set()
     for function in _methods(evidence) if probe else ():
         for statement in function.statements() if function.node.name != "__init__" else ():
             code = function.text(statement).partition("\n")[0]
-            found = re.search(_IS_PARAMETER, code)
             place = Place(function.file, statement.lineno, function.node.name, code)
-            if found is None or place in seen:
+            if place in seen:
                 continue
-            seen.add(place)
-            after = code.replace(found[0], f"isinstance({found[1]}, torch.Tensor)")
-            what = f"`{found[0]}` is False in replicas, whose parameters are plain tensors"
-            yield Found(found[1], what, place, probe, repair=Repair(place, code, after))
+            if found := re.search(_IS_PARAMETER, code):
+                seen.add(place)
+                after = code.replace(found[0], f"isinstance({found[1]}, torch.Tensor)")
+                what = f"`{found[0]}` is False in replicas, whose parameters are plain tensors"
+                yield Found(found[1], what, place, probe, repair=Repair(place, code, after))
+            elif (found := re.search(_HAS_ATTRIBUTE, code)) and found[3] in names:
+                seen.add(place)
+                what = f"`{found[2]}` has no `{found[3]}` in replicas, whose parameters are plain tensors"
+                repair = repair_of(_attribute_repair(place, found[3]))
+                yield Found(f"{found[2]}.{found[3]}", what, place, probe, repair=repair)
 
 
 def _methods(evidence: Evidence) -> Iterator[Function]:
@@ -177,25 +185,28 @@ def _methods(evidence: Evidence) -> Iterator[Function]:
         yield from methods_in(file, name.rpartition(".")[2], 0).values() if file else ()
 
 
-def _attribute_repair(error: Raised, name: str) -> tuple[Change, ...]:
+def _attribute_repair(place: Place | None, name: str) -> tuple[Change, ...]:
     """Write the lines that set and read parameters' attributes, and ones that have them of the module."""
-    place = error.place
-    found = re.search(rf"\bself\.([\w.\[\]]+)\.{name}\b", place.code) if place else None
+    read = rf"\bself\.([\w.\[\]]+)(\.{name}\b|, ['\"]{name}['\"])"
+    found = re.search(read, place.code) if place else None
     if place is None or found is None:
         return ()
     edits, is_set = Edits(place.file), False
-    attributes = [
-        one for one in ast.walk(tree_of(place.file)) if isinstance(one, ast.Attribute) and one.attr == name
-    ]
-    given = {ast.unparse(one.value) for one in attributes if isinstance(one.ctx, ast.Store)}
+    uses = [pair for one in ast.walk(tree_of(place.file)) if (pair := _use_of(one, name)) is not None]
+    given = {ast.unparse(owner) for one, owner in uses if _is_stored(one)}
     ends = {f".{text.partition('.')[2]}" for text in given if "." in text} | {f".{found[1]}"}
-    for node in attributes:
-        text = ast.unparse(node.value)
+    for node, owner in uses:
+        text = ast.unparse(owner)
         end = next((one for one in ends if text.endswith(one)), None)
         if end is not None:
             own = re.sub(r"\W+", "_", end.strip(".")) + f"_{name}"
-            edits.replace(node, f"{text.removesuffix(end)}.{own}")
-            is_set = is_set or isinstance(node.ctx, ast.Store)
+            holder = text.removesuffix(end)
+            if isinstance(node, ast.Call):
+                edits.replace(node.args[0], holder)
+                edits.replace(node.args[1], f'"{own}"')
+            else:
+                edits.replace(node, f"{holder}.{own}")
+            is_set = is_set or _is_stored(node)
     changes = edits.changes()
     if is_set:
         return changes
@@ -203,3 +214,22 @@ def _attribute_repair(error: Raised, name: str) -> tuple[Change, ...]:
         replace(changes[0], after=f"{changes[0].after}   # which is to be set on self, in __init__"),
         *changes[1:],
     )
+
+
+def _use_of(node: ast.AST, name: str) -> tuple[ast.Attribute | ast.Call, ast.expr] | None:
+    """Return an attribute of this name, or a call that asks for it, with what it is of; None of all else."""
+    match node:
+        case ast.Attribute(value=owner, attr=attr) if attr == name:
+            return node, owner
+        case ast.Call(
+            func=ast.Name(id="getattr" | "hasattr" | "setattr"), args=[owner, ast.Constant(value), *_]
+        ):
+            return (node, owner) if value == name else None
+    return None
+
+
+def _is_stored(node: ast.Attribute | ast.Call) -> bool:
+    """Whether an attribute gets a value there."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) == "setattr"
+    return isinstance(node.ctx, ast.Store)

@@ -1,13 +1,13 @@
 """State that replicas change and the model never sees: DP301, DP305, DP309."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.failing import failed_through, placed_in_forward
 from dpdemo.checking.looking import crossed_devices, forward_place, listed
 from dpdemo.checking.looking import is_off as is_wrong
-from dpdemo.checking.readers import is_for_outside, reader_outside
+from dpdemo.checking.readers import is_for_outside, is_read_by_none, reader_outside
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.aftercall import (
@@ -25,8 +25,14 @@ from dpdemo.checking.rewriting.aftercall import (
 from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.hooklists import list_by_gpu
 from dpdemo.checking.rewriting.inplace import buffer_in_place
+from dpdemo.checking.rewriting.own_containers import is_by_gpu_in, made_at_each_call
 from dpdemo.checking.rewriting.shared import globals_outside
-from dpdemo.checking.rewriting.stacking import filled_and_emptied, kept_in_a_local, returned_beside
+from dpdemo.checking.rewriting.stacking import (
+    emptied_first,
+    filled_and_emptied,
+    kept_in_a_local,
+    returned_beside,
+)
 from dpdemo.checking.rewriting.ties import cached_by_gpu, moved_where_read
 from dpdemo.checking.source import class_at
 from dpdemo.checking.unregistered import questions_for_parameters
@@ -55,7 +61,12 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         if _is_told_elsewhere(change, probe):
             continue
         reader = reader_outside(change, evidence) if change.harmless else ""
-        if change.harmless and not reader and not is_for_outside(change, forward_place(evidence)):
+        is_left = is_read_by_none(change, evidence, probe.batch_size)
+        if (
+            change.harmless
+            and not (reader or is_left)
+            and not is_for_outside(change, forward_place(evidence))
+        ):
             harmless.setdefault(change.path, (probe, change))
             continue
         is_short = change.kind in ("mode", "module")
@@ -69,7 +80,14 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         before, after = _state_repair(change, evidence)
         yield Found(
             change.path,
-            _told(change) + (f", where `{reader}` reads it" if reader else ""),
+            _told(change)
+            + (
+                f", where `{reader}` reads it"
+                if reader
+                else "; nothing beside it reads it"
+                if is_left
+                else ""
+            ),
             change.place,
             probe,
             "warning" if change.kind == "mode" or change.harmless else None,
@@ -82,6 +100,9 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         yield _told_once(
             harmless, "set in forward and lost with the replicas: nothing that forward computes needs it"
         )
+
+
+_ALONE = "; nothing here reads it, and what does so elsewhere finds nothing"
 
 
 def _told(change: StateChange) -> str:
@@ -235,7 +256,11 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         if change.parallel_changed and change.path not in placed
     ]
     yield from _stacks(evidence, {change.path for _, change in changed})
+    together = {path: paths for paths in evidence.scan.together for path in paths}
     for probe, change in changed:
+        paths = together.get(change.path, (change.path,))
+        if change.path != paths[0] and any(one.path == paths[0] for _, one in changed):
+            continue  # another name of the same
         if change.harmless:
             harmless.setdefault(change.path, (probe, change))
             continue
@@ -247,14 +272,16 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
             by_hooks.setdefault(hooked, []).append((probe, change))
             continue
         own = (
-            cached_by_gpu(change, evidence)
+            _made_anew(paths, change, evidence)
+            or _emptied_first(change, evidence)
+            or cached_by_gpu(change, evidence)
             or _moved_to_each(change, evidence)
             or change_outside(change, evidence, probe.call, lost_in(probe))
             or _returned(change, evidence, probe.call)
         )
         yield Found(
             change.path,
-            f"`{change.path}` is written by all replicas at once: {change.single} after a call on one GPU, "
+            f"{_called(paths)} written by all replicas at once: {change.single} after a call on one GPU, "
             f"{change.parallel} under DataParallel",
             change.place,
             probe,
@@ -292,14 +319,32 @@ def _outer(evidence: Evidence) -> Iterator[Found]:
         yield Found(change.path, f"{what}: each replica writes to it", None, probe, severity, repair=own)
 
 
+def _called(paths: Sequence[str]) -> str:
+    """Begin a sentence about what modules hold, by one path or several."""
+    return f"{listed(list(paths))} {'is' if len(paths) == 1 else 'are one object, which is'}"
+
+
 def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
     """Tell of containers that are as before when a call is over, and that replicas meet at meanwhile."""
     ran = next(
         (probe for probe in evidence.probes if len(probe.call.replicas if probe.call else ()) > 1), None
     )
+    seen = {path for paths in evidence.meanwhile for path in paths}
+    for paths in evidence.meanwhile if ran else ():
+        if not told.intersection(paths) and not is_by_gpu_in(paths[0], forward_place(evidence)):
+            place = next((one.place for one in evidence.scan.held if one.path in paths), None)
+            yield Found(
+                ",".join(paths),
+                f"{_called(paths)} filled and emptied by all replicas at once: one may take what another has "
+                "put there",
+                place or forward_place(evidence),
+                ran,
+                repair=_locally(paths, evidence) or made_at_each_call(paths, evidence),
+                set_at=place,
+            )
     for held in evidence.scan.of_kind("container"):
-        forward = filled_and_emptied(held) if ran and held.path not in told else None
-        if forward is not None:
+        forward = filled_and_emptied(held) if ran and held.path not in {*told, *seen} else None
+        if forward is not None and not is_by_gpu_in(held.path, forward_place(evidence)):
             own = kept_in_a_local(held, forward)
             yield Found(
                 held.path,
@@ -310,6 +355,28 @@ def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
                 repair=own,
                 set_at=held.place,
             )
+
+
+def _made_anew(paths: tuple[str, ...], change: StateChange, evidence: Evidence) -> Repair | None:
+    """Write what parts of the model hand each other in, empty before a call, as one of each call."""
+    is_empty = re.fullmatch(r"an? \w+ of 0", change.before) is not None
+    return made_at_each_call(paths, evidence) if is_empty and len(paths) > 1 else None
+
+
+def _emptied_first(change: StateChange, evidence: Evidence) -> Repair | None:
+    """Write what a method empties before it fills and reads it as a container of its own."""
+    for held in evidence.scan.of_kind("container"):
+        method = emptied_first(held) if held.path == change.path else None
+        if method is not None:
+            return kept_in_a_local(held, method)
+    return None
+
+
+def _locally(paths: tuple[str, ...], evidence: Evidence) -> Repair | None:
+    """Write forward with a container of its own, in the place of one that it alone has to do with."""
+    held = [one for one in evidence.scan.of_kind("container") if one.path in paths]
+    forward = filled_and_emptied(held[0]) if len(held) == len(paths) == 1 else None
+    return kept_in_a_local(held[0], forward) if forward is not None else None
 
 
 def _returned(change: StateChange, evidence: Evidence, call: Call | None) -> Repair | None:

@@ -258,6 +258,8 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
         return  # that is DP216
     for probe, call in evidence.calls:
         names = [leaf.path for leaf in call.tensor_arguments if leaf.path in whole]
+        if _refused_states(call, evidence).intersection(names):
+            continue  # that is DP212; with its other arguments whole a chunk of one row may run by chance
         if names and (probe.comparison.blamed or probe.comparison.needed_whole):
             yield _cut_constants(names, probe, call, evidence)
         relating = _relating_rows(call) if probe.is_real and not names else []

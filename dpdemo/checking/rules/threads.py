@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import device_at, failures, forward_place
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import repair_of
+from dpdemo.checking.repair import Repair, repair_of
+from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.handing import own_forward
 from dpdemo.checking.source import function_at, tree_of
 from dpdemo.reports.check import Change, Place, Severity
 
@@ -43,6 +45,7 @@ def autocast(evidence: Evidence) -> Iterator[Found]:
                         probe,
                         None,
                         *_in_forward(forward_place(evidence)),
+                        repair=repair_of(_above_forward(name, mine[name], evidence)),
                     )
 
 
@@ -52,6 +55,24 @@ def _in_forward(forward: Place | None) -> tuple[str, str]:
     lines = [function.text(one) for one in function.contexts()] if function else []
     own = next((line for line in lines if "autocast" in line), "")
     return (f"with {own}:", f"@{own}   # above the forward of what is in DataParallel") if own else ("", "")
+
+
+def _above_forward(name: str, dtype: str, evidence: Evidence) -> tuple[Change, ...]:
+    """Write the model's forward under an autocast of its own; () where it is not the user's to change."""
+    function = own_forward(evidence)
+    if (
+        function is None
+        or dtype == "off"
+        or any(evidence.scan.wrappers)
+        or _in_forward(forward_place(evidence))[0]
+    ):
+        return ()
+    device = name.partition("'")[2].partition("'")[0]
+    edits = Edits(function.file)
+    top = function.node.decorator_list[0] if function.node.decorator_list else function.node
+    margin = " " * function.node.col_offset
+    edits.in_front(top, f'@torch.autocast("{device}", dtype=torch.{dtype})\n{margin}')
+    return edits.changes()
 
 
 @rule("DP602", "thread-state", "warning")
@@ -64,7 +85,7 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     Before: with torch.inference_mode(): y = dp(x)
     After: with torch.no_grad(): y = dp(x)
     Seen by: the settings in each replica's thread and in the caller's; or what is not there in a
-        `threading.local()`.
+        `threading.local()`; or a ContextVar that is set in the caller's alone, where results are wrong.
     References: torch/nn/parallel/parallel_apply.py
     """
     for probe, error in failures(evidence):
@@ -75,6 +96,8 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     for probe, call in evidence.calls:
         mine = dict(call.callers_state)
         for replica in call.replicas:
+            if probe.comparison.lacks_context:
+                yield from _context_variables(probe, call, dict(replica.threads_state), evidence)
             for name, value in replica.threads_state:
                 if name.startswith("autocast") or value == mine.get(name, value):
                     continue
@@ -85,6 +108,37 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
                 elif _has_failed(probe, call):  # else forward makes nothing by it
                     place = call.raised.place if call.raised else None
                     yield _made_elsewhere(what, probe, call, device_at(place, evidence))
+
+
+def _context_variables(
+    probe: Probe, call: Call, theirs: dict[str, str], evidence: Evidence
+) -> Iterator[Found]:
+    """Tell of variables of the caller's context that a replica's thread does not have."""
+    for name, value in call.callers_state:
+        if name.startswith("ContextVar") and name not in theirs:
+            variable = name.partition("'")[2].partition("'")[0]
+            what = f"{name} is {value} around the call and not set in replicas, each of which is a thread"
+            own = _taken_along(variable, call, evidence)
+            yield Found(name, what, forward_place(evidence), probe, "error", repair=own)
+
+
+def _taken_along(variable: str, call: Call, evidence: Evidence) -> Repair | None:
+    """Write forward with the value that the caller has for a variable, which is put on the model before."""
+    function = own_forward(evidence)
+    for node in ast.walk(tree_of(function.file)) if function else ():
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(
+                ast.Name(id=name), _, value
+            ):
+                if isinstance(value, ast.Call) and f"ContextVar({variable!r}" in ast.unparse(value):
+                    assert function is not None  # noqa: S101 - its file was read
+                    edits = Edits(function.file)
+                    me = function.node.args.args[0].arg
+                    edits.first_in(function, f'{name}.set(getattr({me}, "{variable}", {name}.get()))')
+                    first = [f"model.module.{variable} = {name}.get()"]
+                    changes = (*edits.changes(), around_call(call, "result", first=first))
+                    return repair_of(changes)
+    return None
 
 
 _OF_A_THREAD = r"'_?_?thread\._local' object has no attribute|_local' object has no attribute"

@@ -1,0 +1,143 @@
+"""Where in forward the numbers of a sample begin to depend on the other samples of its batch.
+
+A plain call of a batch and one of its first chunk go through the same statements. What a statement gives a
+value is, in the batch's call, the chunk's own with more rows: until the first statement that mixes samples.
+"""
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from dpdemo.checking.closeness import same_numbers
+from dpdemo.checking.evidence import Mixing
+from dpdemo.models.frames import is_users
+from dpdemo.observation.tree import flatten
+from dpdemo.reports.check import Place
+
+_MOST_STEPS = 2000
+"""A forward that goes through a loop may take many."""
+
+
+class _Step(NamedTuple):
+    """A line that is about to run, and what the names of forward stand for by then."""
+
+    line: int
+    names: dict[str, object]
+
+
+class Trace:
+    """What one plain call of a model went through: the lines of its forward, and the modules that it ran."""
+
+    def __init__(self) -> None:
+        self.steps: list[_Step] = []
+        self.modules: list[tuple[str, object, object]] = []
+
+    @contextlib.contextmanager
+    def of(self, model: nn.Module) -> Iterator[None]:
+        """Trace a call of this model in this thread, for a `with` block; not where it is traced already."""
+        code = forward_code(model)
+        hooks = [
+            module.register_forward_hook(self._noting(path), with_kwargs=True)
+            for path, module in model.named_modules()
+            if path
+        ]
+        is_traced = code is None or sys.gettrace() is not None
+        if not is_traced:
+            sys.settrace(self._entering(code))
+        try:
+            yield
+        finally:
+            if not is_traced:
+                sys.settrace(None)
+            for one in hooks:
+                one.remove()
+
+    def _noting(self, path: str) -> Callable[..., None]:
+        def note(_: nn.Module, args: object, kwargs: object, output: object) -> None:
+            self.modules.append((path, (args, kwargs), output))
+
+        return note
+
+    def _entering(self, code: CodeType | None) -> Callable[[FrameType, str, Any], Any]:
+        def within(frame: FrameType, event: str, value: object) -> Any:
+            if event in {"line", "return"} and len(self.steps) < _MOST_STEPS:
+                end = {"return": value} if event == "return" else {}
+                self.steps.append(_Step(frame.f_lineno, {**frame.f_locals, **end}))
+            return within
+
+        return lambda frame, _event, _value: within if frame.f_code is code else None
+
+
+def forward_code(model: nn.Module) -> CodeType | None:
+    """Return the code of a forward that is the user's; None of any other."""
+    forward = inspect.unwrap(getattr(model.forward, "__func__", model.forward))
+    code = getattr(forward, "__code__", None)
+    return code if code is not None and is_users(code.co_filename) else None
+
+
+def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Mixing:
+    """Compare the call of a batch with that of its first chunk, to find where samples begin to be mixed."""
+    modules: dict[str, bool] = {}
+    for (path, given, output), (other, its_given, its_output) in zip(
+        whole.modules, chunk.modules, strict=False
+    ):
+        if path != other:
+            break
+        if is_chunk_of(given, its_given):
+            modules[path] = modules.get(path, False) or not is_chunk_of(output, its_output)
+    mixing = tuple(path for path, mixes in modules.items() if mixes)
+    alone = tuple(path for path, mixes in modules.items() if not mixes)
+    line = _first_line(whole.steps, chunk.steps)
+    place = Place(code.co_filename, line, code.co_name) if code is not None and line else None
+    return Mixing(place, mixing, alone)
+
+
+def _first_line(whole: list[_Step], chunk: list[_Step]) -> int:
+    """Find the line that first gives a name what is no chunk's; 0 where the calls take other ways before."""
+    seen: dict[tuple[int, int], bool] = {}
+    for (before, _), (now, its) in pairwise(zip(whole, chunk, strict=False)):
+        if now.line != its.line:
+            return 0
+        for name, value in now.names.items():
+            key = id(value), id(its.names.get(name))
+            if key not in seen:
+                seen[key] = is_chunk_of(value, its.names.get(name))
+            if not seen[key]:
+                return before.line
+    return 0
+
+
+def is_chunk_of(whole: object, part: object) -> bool:
+    """Whether the numbers of a chunk are the first of the batch's, in each tensor along one dimension.
+
+    A tensor that grows with the batch along two dimensions has pairs of samples, which are mixed. Whole
+    numbers may count the batch.
+    """
+    if isinstance(whole, nn.Module):
+        return True
+    others = dict(flatten(part))
+    return all(_is_leaf_of(leaf, others[path]) for path, leaf in flatten(whole) if path in others)
+
+
+def _is_leaf_of(whole: object, part: object) -> bool:
+    if isinstance(whole, torch.Tensor) and isinstance(part, torch.Tensor):
+        if whole.dim() != part.dim():
+            return False
+        longer = [dim for dim in range(whole.dim()) if whole.size(dim) != part.size(dim)]
+        if len(longer) > 1:
+            return False
+        for dim in longer:
+            if part.size(dim) > whole.size(dim):
+                return False
+            whole = whole.narrow(dim, 0, part.size(dim))
+        return same_numbers(whole, part)
+    if isinstance(whole, float) and isinstance(part, float):
+        return same_numbers(torch.tensor(whole), torch.tensor(part))
+    return not (isinstance(whole, bool) and isinstance(part, bool)) or whole == part

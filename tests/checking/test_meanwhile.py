@@ -1,0 +1,85 @@
+"""What a forward fills with tensors and empties again is seen while it runs."""
+
+import pytest
+from cases_seen import Down, Stack, Up
+from casetable import Net, x
+from torch import nn
+
+from dpdemo.checking.copying import ModelSource
+from dpdemo.checking.meanwhile import used_meanwhile
+from dpdemo.checking.runs import Runner
+from dpdemo.virtual import virtual_gpus
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        stack = Stack()
+        self.down, self.up = Down(stack), Up(stack)
+
+    def forward(self, x):
+        return self.up(self.down(x))
+
+
+class Context:
+    hidden = None
+
+
+class Handing(Net):
+    """Puts what a part needs on an object, and takes it off again."""
+
+    def __init__(self):
+        super().__init__()
+        self.context, self.last = Context(), nn.Linear(3, 3)
+
+    def forward(self, x):
+        self.context.hidden = self.fc(x)
+        y = self.last(self.context.hidden)
+        self.context.hidden = None
+        return y
+
+
+class ByGpu(Net):
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    def forward(self, x):
+        self.kept[x.device] = x
+        y = self.fc(x)
+        del self.kept[x.device]
+        return y
+
+
+class Counting(Net):
+    """Writes numbers, and no tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.depth = [0]
+
+    def forward(self, x):
+        self.depth[0] += 1
+        y = self.fc(x)
+        self.depth[0] -= 1
+        return y
+
+
+class Staying(Net):
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def forward(self, x):
+        self.kept.append(x)
+        return self.fc(x)
+
+
+FOUND = {Pair: (("down.stack", "up.stack"),), Handing: (("context",),), ByGpu: (), Counting: (), Staying: ()}
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_it_is_told_by_all_its_names_and_only_where_nothing_of_it_stays(kind):
+    with virtual_gpus(2):
+        runner = Runner(ModelSource(kind()), (0, 1))
+        assert used_meanwhile(runner, "train", ((x(),), {})) == FOUND[kind]
