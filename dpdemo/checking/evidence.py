@@ -273,6 +273,15 @@ class LossGradients:
 
 
 @dataclass(frozen=True, slots=True)
+class OfThread:
+    """A ContextVar or a `threading.local()` of a user's module: what it is, its name there, and its value."""
+
+    kind: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mixing:
     """Where samples of a batch are first mixed, as two plain calls have shown, of a batch and of a chunk."""
 
@@ -330,8 +339,8 @@ class Comparison:
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
     mixing: Mixing | None = None
     """Where forward mixes samples, if that is why results differ."""
-    lacks_context: bool = False
-    """Whether chunks have the replicas' results where the caller's ContextVars are not set."""
+    lacking: tuple[OfThread, ...] = ()
+    """What the caller's thread has and replicas do not, if that is why they have other results."""
 
     @property
     def is_along_another(self) -> bool:
@@ -426,6 +435,10 @@ class Scan:
     device_ids: tuple[int, ...] = ()
     strays: tuple[tuple[str, str], ...] = ()
     pads_alone: bool = False
+    shortened: tuple[tuple[str, float, float], ...] = ()
+    """Embeddings that shorten their rows in forward: path, longest norm and its type."""
+    is_training: bool = True
+    """Whether the model, as it is given, is to be trained."""
     norms: tuple[tuple[str, str, int], ...] = ()
     """BatchNorm layers: path, class and number of channels."""
     parameters: tuple[str, ...] = ()

@@ -1,12 +1,10 @@
 """Noting what the user's code does inside replicas, where that leaves no other trace."""
 
 import contextlib
-import contextvars
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 
 import torch
 from torch import nn
@@ -185,21 +183,7 @@ def threads_state() -> tuple[tuple[str, str], ...]:
         ("inference_mode", str(torch.is_inference_mode_enabled()).lower()),
         ("default device", _default_device()),
         ("saved_tensors_hooks", _hooks_in_force()),
-        *context_variables(),
     )
-
-
-def context_variables() -> Iterator[tuple[str, str]]:
-    """List the variables of this thread's context that a module of the user's has."""
-    for one, value in contextvars.copy_context().items():
-        if _is_of_users(one):
-            yield f"ContextVar({one.name!r})", repr(value)[:60]
-
-
-@cache
-def _is_of_users(variable: contextvars.ContextVar[object]) -> bool:
-    modules = [one for one in list(sys.modules.values()) if is_users(getattr(one, "__file__", None) or "")]
-    return any(value is variable for one in modules for value in list(vars(one).values()))
 
 
 def _default_device() -> str:

@@ -1,6 +1,5 @@
 """Turning two runs of a batch, on one GPU and under DataParallel, into the evidence of a `Probe`."""
 
-import contextvars
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,12 +10,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpdemo.checking import compare, state
+from dpdemo.checking.bare_thread import in_a_bare_thread, kept_for_this_thread
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.causes import Causes, are_gradients_rounding
 from dpdemo.checking.compare import means_of_parts
 from dpdemo.checking.drafts import Draft, raised
-from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single, StateChange
-from dpdemo.checking.inside import context_variables
+from dpdemo.checking.evidence import UNEQUAL, Comparison, OfThread, Probe, Raised, Single, StateChange
 from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
 from dpdemo.checking.outer_state import grown_in_each
 from dpdemo.checking.runs import Ran, Runner
@@ -320,8 +319,8 @@ class Judge:
         opened = compare.opened(gathered)
         tensors = {path: leaf for path, leaf in flatten(opened) if isinstance(leaf, torch.Tensor)}
         equal, _, _ = compare.first_difference(joined, tensors)
-        lacks_context = not equal and self._lacks_context(draft, tensors)
-        comparison = replace(comparison, equals_chunkwise=equal, lacks_context=lacks_context)
+        lacking = () if equal else self._lacking(draft, tensors)
+        comparison = replace(comparison, equals_chunkwise=equal, lacking=lacking)
         if not equal or compare.scalar_path(self.single.result[0], gathered) is not None:
             return comparison
         causes = self._causes(draft)
@@ -342,14 +341,15 @@ class Judge:
             mixing=causes.mixing() if is_mixed else None,
         )
 
-    def _lacks_context(self, draft: Draft, gathered: dict[str, torch.Tensor]) -> bool:
-        """Run the chunks where no ContextVar is set, as in a new thread, and compare with the replicas."""
-        if not any(True for _ in context_variables()):
-            return False
-        bare = contextvars.Context()
-        chunks = bare.run(self.runner.chunk_results, draft.delivered, self.planned.mode)
+    def _lacking(self, draft: Draft, gathered: dict[str, torch.Tensor]) -> tuple[OfThread, ...]:
+        """List what this thread has and another does not, if chunks have the replicas' results there."""
+        kept = tuple(kept_for_this_thread())
+        if not kept:
+            return ()
+        chunks = in_a_bare_thread(lambda: self.runner.chunk_results(draft.delivered, self.planned.mode))
         joined = compare.joined(chunks, draft.wrapper.dim) if chunks is not None else None
-        return joined is not None and compare.first_difference(joined, gathered)[0] is True
+        is_it = joined is not None and compare.first_difference(joined, gathered)[0] is True
+        return kept if is_it else ()
 
     def _is_loss(self) -> bool:
         single, parallel = self.single.result, self.parallel.result

@@ -7,6 +7,7 @@ from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.looking import failures, two_devices
 from dpdemo.checking.registry import Rule, rule_of
 from dpdemo.checking.rewriting.keeping import LATE
+from dpdemo.checking.rewriting.likewise import for_all_parts
 from dpdemo.reports.check import SEVERITIES, Finding
 
 _EXPLAINED = {"DP401": "DP501", "DP205": "DP201"}
@@ -91,4 +92,5 @@ def _joined(group: list[Finding]) -> Finding:
         message=worst.message + (f" (and {others} more like it)" if others else ""),
         seen_in=tuple(dict.fromkeys(batch for one in group for batch in one.seen_in)),
         place=next((one.place for one in (worst, *group) if one.place is not None), None),
+        also=for_all_parts([worst, *group]) if others else worst.also,
     )

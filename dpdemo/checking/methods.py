@@ -67,6 +67,18 @@ def parts_of_the_model(evidence: Evidence) -> Iterator[tuple[str, list[ast.stmt]
         yield file, [*classes, *functions]
 
 
+def seeds_itself(evidence: Evidence) -> bool:
+    """Whether a method of the model, or a function that one calls, seeds a generator in each replica."""
+    for _, parts in parts_of_the_model(evidence):
+        classes = [one for one in parts if isinstance(one, ast.ClassDef)]
+        methods = [one for cls in classes for one in cls.body if isinstance(one, FUNCTIONS)]
+        run = "\n".join(ast.unparse(one) for one in methods if one.name != "__init__")
+        helpers = [one for one in parts if isinstance(one, FUNCTIONS) and f"{one.name}(" in run]
+        if "manual_seed(" in run or any("manual_seed(" in ast.unparse(one) for one in helpers):
+            return True
+    return False
+
+
 def classes_of(file: str, name: str, line: int) -> list[ast.ClassDef]:
     """Find a class in a file, and those of the same file that it inherits from, itself first.
 

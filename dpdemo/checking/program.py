@@ -265,8 +265,7 @@ def _mode(draft: Draft) -> Literal["train", "eval"]:
 def _kind(draft: Draft) -> _Kind:
     """Tell calls apart by all that matters; not by the values of numbers, which a step counter has."""
     leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
-    state = tuple(pair for pair in draft.callers_state if not pair[0].startswith("ContextVar"))
-    setting = (planned_call(draft), torch.is_grad_enabled(), state)
+    setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
     return _Kind(setting, tuple(map(_without_number, leaves)), torch.is_grad_enabled())
 
 

@@ -52,6 +52,12 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             if type(value) is int and value > 1
         ),
         together=tuple(_held_together(core)),
+        shortened=tuple(
+            (path, module.max_norm, module.norm_type)
+            for path, module in modules
+            if isinstance(module, nn.Embedding) and module.max_norm is not None
+        ),
+        is_training=core.training,
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
     )
 

@@ -421,3 +421,24 @@ def forward_raises_the_rate_of_a_dropout():
             return self.fc(x)
 
     return Model(), x()
+
+
+@trigger("DP301", "`middle` goes from absent to a tensor of shape (8, 3)")
+def rows_are_left_on_the_model_for_whoever_wants_them():
+    class Model(Net):
+        def forward(self, x):
+            h = self.fc(x)
+            self.middle = h
+            return h.relu()
+
+    return Model(), x()
+
+
+@twin("DP301", also=["DP301"])
+def rows_on_the_model_are_scratch_space():
+    class Model(Net):
+        def forward(self, x):
+            self.scratch = self.fc(x)
+            return self.scratch.relu()
+
+    return Model(), x()

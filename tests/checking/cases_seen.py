@@ -2,6 +2,7 @@
 
 import contextvars
 import enum
+import threading
 from collections import OrderedDict
 
 import torch
@@ -209,6 +210,16 @@ def a_loss_of_valid_pixels_stands_beside_the_prediction():
     return Model(), batch
 
 
+@trigger("DP603", "forward seeds a generator itself")
+def noise_is_drawn_by_a_seed_of_its_own():
+    class Model(Net):
+        def forward(self, x):
+            generator = torch.Generator().manual_seed(3)
+            return self.fc(x + torch.randn(x.shape, generator=generator).to(x.device))
+
+    return Model(), x()
+
+
 class Backend(enum.Enum):
     PLAIN = "plain"
     TWICE = "twice"
@@ -217,7 +228,7 @@ class Backend(enum.Enum):
 BACKEND = contextvars.ContextVar("backend", default=Backend.PLAIN)
 
 
-@trigger("DP602", "ContextVar('backend') is <Backend.TWICE", "not set in replicas")
+@trigger("DP602", "`BACKEND`, a ContextVar('backend'), has <Backend.TWICE", "not in replicas' threads")
 def a_variable_of_the_context_is_not_set_in_replicas():
     BACKEND.set(Backend.TWICE)
 
@@ -233,6 +244,25 @@ def a_variable_of_the_context_is_not_set_in_replicas():
 def a_variable_of_the_context_is_not_asked_for():
     BACKEND.set(Backend.TWICE)
     return Plain(), x()
+
+
+class Settings(threading.local):
+    def __init__(self):
+        self.factor = 1.0
+
+
+SETTINGS = Settings()
+
+
+@trigger("DP602", "`SETTINGS`, a threading.local(), has factor=2.0 around the call")
+def a_setting_of_this_thread_has_its_default_in_replicas():
+    SETTINGS.factor = 2.0
+
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x) * SETTINGS.factor
+
+    return Model(), x()
 
 
 class Plain(Net):
@@ -392,22 +422,192 @@ def a_method_is_chosen_from_a_table_at_construction():
     return Model(), x()
 
 
-@trigger("DP301", "`middle` goes from absent to a tensor of shape (8, 3)")
-def rows_are_left_on_the_model_for_whoever_wants_them():
+@trigger("DP313", "`first` and `second` have a max_norm, by which forward shortens rows of their parameters")
+def embeddings_have_a_longest_norm():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = (nn.Embedding(9, 4, max_norm=0.5) for _ in range(2))
+            self.head = nn.Linear(8, 2)
+
+        def forward(self, ids):
+            return self.head(torch.cat([self.first(ids), self.second(ids)], 1))
+
+    return Model(), lambda rows: (torch.arange(rows) % 9,)
+
+
+@twin("DP313")
+def looked_up_rows_are_shortened():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+        def forward(self, ids):
+            rows = self.table(ids)
+            return self.head(rows / rows.norm(dim=-1, keepdim=True).clamp(min=0.5))
+
+    return Model(), lambda rows: (torch.arange(rows) % 9,)
+
+
+class Monitor:
+    def __init__(self):
+        self.history = []
+
+    def observe(self, value):
+        self.history.append(value)
+
+
+@trigger("DP309", "`monitor` is written by all replicas at once: a Monitor (history=a list of 1)")
+def an_object_logs_a_number_that_a_layer_gives():
     class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.drift, self.monitor = nn.Linear(4, 1), Monitor()
+
         def forward(self, x):
-            h = self.fc(x)
-            self.middle = h
-            return h.relu()
+            self.monitor.observe(self.drift(x.detach()).mean().item())
+            return self.fc(x)
+
+    return Model(), lambda rows: (torch.randn(rows, 4),)
+
+
+class Maps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.seen = nn.Linear(4, 4), None
+
+    def forward(self, x):
+        y = self.fc(x).softmax(-1)
+        self.seen = y.detach()
+        return x + y
+
+
+@trigger(
+    "DP301", "`blocks.0.seen` goes from None to a tensor", "where `rollout` reads it (and 1 more like it)"
+)
+def maps_of_blocks_are_read_in_a_loop_after_the_call():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.Sequential(Maps(), Maps())
+
+        def forward(self, x):
+            return self.blocks(x)
+
+        def rollout(self):
+            return sum(block.seen for block in self.blocks)
+
+    return Model(), lambda rows: (torch.randn(rows, 4),)
+
+
+class Moved(nn.Module):
+    names = ()
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        for name in self.names:
+            setattr(self, name, fn(getattr(self, name)))
+        return self
+
+
+class Fourier(Moved):
+    names = ("waves",)
+
+    def __init__(self):
+        super().__init__()
+        self.waves = torch.ones(4, 6)
+
+    def forward(self, x):
+        return (x @ self.waves).sin()
+
+
+@trigger("DP302", "`waves.waves` is a tensor of shape (4, 6) on cpu, moved with the model")
+def a_base_class_moves_tensors_by_their_names():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.waves, self.head = Fourier(), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.head(self.waves(x))
 
     return Model(), x()
 
 
-@twin("DP301", also=["DP301"])
-def rows_on_the_model_are_scratch_space():
-    class Model(Net):
+def without_empty_columns(ids):
+    used = ids.ne(0).any(dim=0)
+    return ids[:, used]
+
+
+@trigger("DP406", "on dimension 1")
+def a_helper_drops_columns_that_are_empty_in_a_chunk():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(9, 4, padding_idx=0)
+
+        def forward(self, ids):
+            ids = without_empty_columns(ids)
+            return self.words(ids)
+
+    def batch(rows):
+        return (torch.arange(8) < 1 + torch.arange(rows)[:, None] * 8 // rows).long() * 3
+
+    return Model(), batch
+
+
+@trigger("DP502", "depends on the others of its batch")
+def a_layer_in_a_sequential_takes_the_deviation_of_the_batch():
+    class Deviation(nn.Module):
+        def forward(self, h):
+            spread = torch.sqrt(h.var(0, unbiased=False) + 1e-8).mean()
+            return torch.cat([h, spread.expand(len(h), 1)], 1)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.main = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Deviation(), nn.Linear(5, 3))
+            self.score = nn.Linear(3, 1)
+
         def forward(self, x):
-            self.scratch = self.fc(x)
-            return self.scratch.relu()
+            return self.score(self.main(x).relu()).view(-1)
+
+    return Model(), x()
+
+
+class NotFiniteError(RuntimeError):
+    pass
+
+
+@twin("DP310", also=["DP310"])
+def a_hook_raises_an_error_of_its_own():
+    def guard(module, given, output):
+        if not torch.isfinite(output).all():
+            raise NotFiniteError(f"{type(module).__name__} is not finite")
+
+    model = Plain()
+    model.fc.register_forward_hook(guard)
+    return model, x()
+
+
+class Post(nn.Module):
+    def forward(self, scores, boxes):
+        found = []
+        for s, b in zip(scores, boxes, strict=True):
+            keep = s >= s.max()
+            found.append({"scores": s[keep], "boxes": b[keep], "first": b[0]})
+        return found
+
+
+@trigger("DP408", "is a list of 8, one for each sample")
+def a_part_returns_a_dict_for_each_image():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.boxes, self.post = nn.Linear(4, 12), Post()
+
+        def forward(self, x):
+            return self.post(self.fc(x), self.boxes(x).view(len(x), 3, 4))
 
     return Model(), x()

@@ -10,7 +10,8 @@ from dpdemo.checking.source import FUNCTIONS, Function, function_at, tree_of
 from dpdemo.checking.writes import changes_in_place
 from dpdemo.reports.check import Place
 
-_LIBRARIES = frozenset(["torch", "F", "nn", "functional", "math", *dir(builtins)]) - {
+_LOGS = ("logging", "logger", "_logger", "LOGGER", "log", "warnings")
+_LIBRARIES = frozenset(["torch", "F", "nn", "functional", "math", *_LOGS, *dir(builtins)]) - {
     *("setattr", "delattr", "vars", "globals", "exec", "eval", "open")
 }
 """Roots of calls that keep nothing of what they are given."""

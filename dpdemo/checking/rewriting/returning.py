@@ -77,7 +77,21 @@ def _evaluated(forward: Forward, tops: Sequence[ast.stmt]) -> tuple[list[tuple[s
     value = value_of(tops[0])
     if value is None or len(tops) > 1:
         return [], []
+    value = _with_rows(forward, value)
     return [("value", forward.text(value))], [forward.function.own(tops[0], (value, "value")).after]
+
+
+_REDUCES = ("mean", "sum", "std", "var", "max", "min", "norm", "median", "item", "tolist", "float", "cpu")
+
+
+def _with_rows(forward: Forward, value: ast.expr) -> ast.expr:
+    """Return what a number is made of, as far as layers give it: that has a row for each sample."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _REDUCES:
+            return _with_rows(forward, inner) if forward.runs_layer(inner) else value
+        case ast.Call(func=ast.Name(id="float" | "int"), args=[inner]):
+            return _with_rows(forward, inner) if forward.runs_layer(inner) else value
+    return value
 
 
 def _given_anew(name: str, readers: Sequence[ast.stmt], kept: Sequence[ast.stmt]) -> int:

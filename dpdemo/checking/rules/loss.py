@@ -18,6 +18,7 @@ from dpdemo.checking.looking import (
     sizes_text,
     vectors,
 )
+from dpdemo.checking.methods import seeds_itself
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.aftercall import change_outside, lost_in
@@ -245,8 +246,8 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         comparison = probe.comparison
         if comparison.values_equal is not False or not comparison.equals_chunkwise or comparison.blamed:
             continue
-        if comparison.reordered:
-            continue  # that is DP409
+        if comparison.reordered or seeds_itself(evidence):
+            continue  # that is DP409, or DP603
         if probe.mode == "train" and probe.norms_batches:
             continue
         ways = (after_layers, before_layers, head_before, from_mixing)

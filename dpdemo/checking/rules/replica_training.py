@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.derivatives import asked_for
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
-from dpdemo.checking.looking import call_of, is_off
+from dpdemo.checking.looking import call_of, is_off, listed
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.aftercall import (
@@ -20,6 +20,7 @@ from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
 from dpdemo.checking.rewriting.inplace import written_in_place
 from dpdemo.checking.rewriting.outside import after_layers
+from dpdemo.checking.rewriting.renorm import shortened_before
 from dpdemo.checking.source import attribute_of
 from dpdemo.checking.unregistered import questions_for_parameters
 from dpdemo.reports.check import Change
@@ -121,6 +122,10 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         for probe, change in changes_of(evidence, "parameter")
         if change.parallel_changed or (is_of_data(change) and not _is_of_a_list(change, probe))
     ]
+    shortened = {f"{path}.weight" for path, _, _ in evidence.scan.shortened}
+    if tables := [(probe, one) for probe, one in changed if one.path in shortened]:
+        yield _shortened(tables[0][0], evidence)
+        changed = [(probe, one) for probe, one in changed if one.path not in shortened]
     runs = all(replica.raised is None for _, call in evidence.calls for replica in call.replicas)
     in_place: list[Repair] = []
     for probe, change in changed:
@@ -152,9 +157,21 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     for probe, call in evidence.calls:
         for replica in call.replicas:
             error = replica.raised
-            if error is None or changed:
+            if error is None or changed or tables:
                 continue
             for pattern, what in _REFUSED.items():
                 if re.search(pattern, error.message):
                     own = line_outside(error.place, evidence, call)
                     yield Found(str(error.place), what, error.place, probe, repair=own)
+
+
+def _shortened(probe: Probe, evidence: Evidence) -> Found:
+    """Tell of embeddings with a `max_norm`."""
+    paths = [path for path, _, _ in evidence.scan.shortened]
+    one = len(paths) == 1
+    what = (
+        f"{listed(paths)} {'has' if one else 'have'} a max_norm, by which forward shortens rows of "
+        f"{'its parameter' if one else 'their parameters'} in place: replicas shorten rows of copies"
+    )
+    subject = ",".join(f"{path}.weight" for path in paths)
+    return Found(subject, what, None, probe, repair=shortened_before(evidence, probe.call))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import device_at, failures, forward_place
+from dpdemo.checking.methods import parts_of_the_model, seeds_itself
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.calling import around_call
@@ -91,13 +92,12 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
     for probe, error in failures(evidence):
         if re.search(_OF_A_THREAD, error.message):
             what = f"a `threading.local()` has nothing of the caller's in replica {error.replica}: {error}"
-            own = repair_of(_shared_by_threads(error.place))
+            own = repair_of(_shared_by_threads("", error.place))
             yield Found("local", what, error.place, probe, "error", repair=own)
     for probe, call in evidence.calls:
         mine = dict(call.callers_state)
+        yield from _kept_by_the_caller(probe, call, evidence)
         for replica in call.replicas:
-            if probe.comparison.lacks_context:
-                yield from _context_variables(probe, call, dict(replica.threads_state), evidence)
             for name, value in replica.threads_state:
                 if name.startswith("autocast") or value == mine.get(name, value):
                     continue
@@ -110,48 +110,67 @@ def thread_state(evidence: Evidence) -> Iterator[Found]:
                     yield _made_elsewhere(what, probe, call, device_at(place, evidence))
 
 
-def _context_variables(
-    probe: Probe, call: Call, theirs: dict[str, str], evidence: Evidence
-) -> Iterator[Found]:
-    """Tell of variables of the caller's context that a replica's thread does not have."""
-    for name, value in call.callers_state:
-        if name.startswith("ContextVar") and name not in theirs:
-            variable = name.partition("'")[2].partition("'")[0]
-            what = f"{name} is {value} around the call and not set in replicas, each of which is a thread"
-            own = _taken_along(variable, call, evidence)
-            yield Found(name, what, forward_place(evidence), probe, "error", repair=own)
+def _kept_by_the_caller(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
+    """Tell of what the caller's thread has for itself, where replicas have other results for want of it."""
+    parts = (part for _, found in parts_of_the_model(evidence) for part in found)
+    text = "\n".join(map(ast.unparse, parts))
+    named = [one for one in probe.comparison.lacking if re.search(rf"\b{one.name}\b", text)]
+    for one in named or probe.comparison.lacking:
+        what = f"`{one.name}`, a {one.kind}, has {one.value} around the call, and not in replicas' threads"
+        if one.kind.startswith("ContextVar"):
+            own = _taken_along(one.name, call, evidence)
+        else:
+            own = repair_of(_shared_by_threads(one.name, forward_place(evidence)))
+        yield Found(one.name, what, forward_place(evidence), probe, "error", repair=own)
 
 
-def _taken_along(variable: str, call: Call, evidence: Evidence) -> Repair | None:
-    """Write forward with the value that the caller has for a variable, which is put on the model before."""
+def _taken_along(name: str, call: Call, evidence: Evidence) -> Repair | None:
+    """Write forward with the value that the caller has for a ContextVar, which is put on the model before."""
     function = own_forward(evidence)
-    for node in ast.walk(tree_of(function.file)) if function else ():
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(
-                ast.Name(id=name), _, value
-            ):
-                if isinstance(value, ast.Call) and f"ContextVar({variable!r}" in ast.unparse(value):
-                    assert function is not None  # noqa: S101 - its file was read
-                    edits = Edits(function.file)
-                    me = function.node.args.args[0].arg
-                    edits.first_in(function, f'{name}.set(getattr({me}, "{variable}", {name}.get()))')
-                    first = [f"model.module.{variable} = {name}.get()"]
-                    changes = (*edits.changes(), around_call(call, "result", first=first))
-                    return repair_of(changes)
-    return None
+    here = tree_of(function.file).body if function is not None else []
+    targets = [target for one in here for target in _targets(one)]
+    if function is None or name not in targets:
+        return None
+    edits, me, kept = Edits(function.file), function.node.args.args[0].arg, name.lstrip("_")
+    edits.first_in(function, f'{name}.set(getattr({me}, "{kept}", {name}.get()))')
+    first = [f"model.module.{kept} = {name}.get()"]
+    return repair_of((*edits.changes(), around_call(call, "result", first=first)))
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    """List the names that an assignment gives a value."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return [ast.unparse(one) for one in targets]
+        case ast.AnnAssign(target=target):
+            return [ast.unparse(target)]
+    return []
 
 
 _OF_A_THREAD = r"'_?_?thread\._local' object has no attribute|_local' object has no attribute"
 
 
-def _shared_by_threads(place: Place | None) -> tuple[Change, ...]:
-    """Write the lines of a file that make a `threading.local()`, and ones whose object all threads share."""
+_LOCALS = ("threading.local", "local")
+
+
+def _shared_by_threads(name: str, place: Place | None) -> tuple[Change, ...]:
+    """Write the lines of a file that make a `threading.local()`, and ones whose object all threads share.
+
+    With a name those alone that give it a value, or the class that it is of.
+    """
     if place is None:
         return ()
-    edits = Edits(place.file)
-    for node in ast.walk(tree_of(place.file)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.local", "local"):
+    edits, tree = Edits(place.file), tree_of(place.file)
+    makers = [one for one in tree.body if not name or name in _targets(one)]
+    made = {ast.unparse(one.func) for maker in makers for one in ast.walk(maker) if isinstance(one, ast.Call)}
+    for node in (part for one in makers for part in ast.walk(one)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _LOCALS:
             edits.replace(node, 'type("Shared", (), {})()')
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ClassDef) and one.name in made:
+            for base in one.bases:
+                if ast.unparse(base) in _LOCALS:
+                    edits.replace(base, "object")
     return edits.changes()
 
 
@@ -212,10 +231,21 @@ def randomness(evidence: Evidence) -> Iterator[Found]:
     Why: each GPU has a generator of its own.
     Before: torch.manual_seed(0); y = dp(x)
     After: dp.eval()   # to compare numbers
-    Seen by: the state of the generators before and after a call.
+    Seen by: the state of the generators before and after a call. An error where forward seeds a generator
+        itself: then each GPU draws the same numbers, for other samples.
     References: pytorch/pytorch#70447
     """
     for probe in evidence.probes:
+        comparison = probe.comparison
+        if comparison.values_equal is False and comparison.equals_chunkwise and seeds_itself(evidence):
+            what = "forward seeds a generator itself: each replica draws the same numbers for its chunk"
+            before, after = (
+                "noise = ...   # in forward",
+                "model(x, noise=noise)   # drawn outside, a row each",
+            )
+            place = comparison.mixing.place if comparison.mixing else forward_place(evidence)
+            yield Found("seed", what, place, probe, "error", before, after)
+            return
         if probe.single.used_random:
             yield Found("random", "forward draws random numbers: each GPU draws its own", None, probe)
             return
