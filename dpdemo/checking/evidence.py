@@ -398,6 +398,8 @@ class Probe:
         return f"batch {self.batch_size}, {self.mode}"
 
 
+MIXED = "mixed"
+"""The beginning of a nesting whose levels are not alike: the names of all its classes follow."""
 MOVED_ALONG = ", moved with the model"
 """Said of a tensor that the model's own `_apply`, `to` or `cuda` takes along, and that no replica gets."""
 

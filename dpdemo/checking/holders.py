@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpdemo.checking.evidence import MIXED
 from dpdemo.models.frames import is_users
 from dpdemo.observation.tree import flatten
 
@@ -85,9 +86,6 @@ def nesting(value: object, tree: dict[int, str]) -> tuple[str, ...]:
         found += kinds
         parts = [inner for part in parts for inner in _parts_of(part)]
     return ()
-
-
-MIXED = "mixed"
 
 
 def _mixed(value: object, tree: dict[int, str]) -> tuple[str, ...]:

@@ -42,18 +42,19 @@ class Up(nn.Module):
         return self.fc(x) + self.stack.pop()
 
 
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        stack = Stack()
+        self.down, self.up = Down(stack), Up(stack)
+
+    def forward(self, x):
+        return self.up(self.down(x))
+
+
 @trigger("DP309", "`down.stack` and `up.stack` are one object, which is filled and emptied by all replicas")
 def two_parts_hand_each_other_on_a_stack():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            stack = Stack()
-            self.down, self.up = Down(stack), Up(stack)
-
-        def forward(self, x):
-            return self.up(self.down(x))
-
-    return Model(), x()
+    return Pair(), x()
 
 
 @twin("DP309")

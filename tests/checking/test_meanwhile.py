@@ -1,7 +1,7 @@
 """What a forward fills with tensors and empties again is seen while it runs."""
 
 import pytest
-from cases_seen import Down, Stack, Up
+from cases_seen import Pair
 from casetable import Net, x
 from torch import nn
 
@@ -9,16 +9,6 @@ from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.meanwhile import used_meanwhile
 from dpdemo.checking.runs import Runner
 from dpdemo.virtual import virtual_gpus
-
-
-class Pair(nn.Module):
-    def __init__(self):
-        super().__init__()
-        stack = Stack()
-        self.down, self.up = Down(stack), Up(stack)
-
-    def forward(self, x):
-        return self.up(self.down(x))
 
 
 class Context:

@@ -3,8 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from dpdemo.checking.evidence import Evidence, Held
-from dpdemo.checking.holders import MIXED
+from dpdemo.checking.evidence import MIXED, Evidence, Held
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.properties import attributes_in, home_of, is_filled_by, property_of, written_as
 from dpdemo.checking.source import attribute_of, name_of_nn, tree_of
