@@ -17,7 +17,7 @@ from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.evidence import Evidence, Probe
 from dpdemo.checking.inside import ready_to_watch
 from dpdemo.checking.meanwhile import used_meanwhile
-from dpdemo.checking.merging import merge, with_an_error
+from dpdemo.checking.merging import as_given, merge, with_an_error
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.probing import probe_all
 from dpdemo.checking.registry import Rule, choose
@@ -244,7 +244,7 @@ def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] =
             one.code.startswith(rule.unless) and one.severity != "info" for one in found
         ):
             found += rule.findings(evidence)
-    merged = merge(with_an_error(found, evidence, chosen))
+    merged = as_given(merge(with_an_error(found, evidence, chosen)), evidence)
     kept = tuple(finding for finding in merged if not is_silenced(finding))
     notes = tuple(dict.fromkeys(_notes(evidence)))
     silenced, assumed = len(merged) - len(kept), evidence.assumed

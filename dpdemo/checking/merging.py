@@ -72,6 +72,30 @@ def _lines_of(finding: Finding) -> object:
     return finding.place, finding.own_before, finding.own_after, finding.also
 
 
+_OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
+"""Rules about state that a forward may change in training alone."""
+
+
+def as_given(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Finding, ...]:
+    """Make notes of state that is changed in training alone, where the model is given in evaluation."""
+    if evidence.is_program or evidence.scan.is_training:
+        return findings
+    return in_order(
+        replace(
+            one,
+            severity="info",
+            message=f"{one.message}; so in training, and the model is given in evaluation",
+        )
+        if one.code in _OF_TRAINING and one.severity != "info" and _is_of_training(one)
+        else one
+        for one in findings
+    )
+
+
+def _is_of_training(finding: Finding) -> bool:
+    return bool(finding.seen_in) and all(batch.endswith("train") for batch in finding.seen_in)
+
+
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings: the worst first, and of each cause one."""
     key = lambda one: (SEVERITIES.index(one.severity), one.code, one.subject)  # noqa: E731

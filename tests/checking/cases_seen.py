@@ -612,3 +612,128 @@ def a_part_returns_a_dict_for_each_image():
             return self.post(self.fc(x), self.boxes(x).view(len(x), 3, 4))
 
     return Model(), x()
+
+
+@trigger("DP205", "`ids` has", "and the batch 32")
+def ids_of_all_samples_lie_in_one_tensor_with_offsets():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.bags, self.head = nn.EmbeddingBag(9, 3, mode="sum"), nn.Linear(6, 1)
+
+        def forward(self, x, ids, offsets):
+            bag = self.bags(ids, offsets)
+            return self.head(torch.cat([self.fc(x), bag], 1))
+
+    def batch(rows):
+        sizes = 1 + torch.arange(rows) % 3
+        return torch.randn(rows, 4), torch.arange(int(sizes.sum())) % 9, sizes.cumsum(0) - sizes
+
+    return Model(), batch
+
+
+class Followed(Net):
+    """Follows its data in training, as codebooks and normalisers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        y = self.fc(x)
+        if self.training:
+            self.mean.lerp_(y.detach().mean(0), 0.1)
+        return y - self.mean
+
+
+@trigger("DP305", "the buffer `mean` ends as")
+def a_buffer_follows_the_data_in_training():
+    return Followed(), x()
+
+
+@twin("DP305", also=["DP305"])
+def a_model_that_follows_its_data_is_given_in_evaluation():
+    return Followed().eval(), x()
+
+
+class Distances:
+    """Makes a table once for a length."""
+
+    def start(self):
+        self.tables = {}
+
+    def key(self, length, device):
+        return length
+
+    def table(self, length, device):
+        key = self.key(length, device)
+        if key not in self.tables:
+            self.tables[key] = torch.arange(length, device=device).float()
+        return self.tables[key]
+
+
+@trigger("DP309", "`tables` is written by all replicas at once")
+def a_mixin_keeps_tables_by_a_key_of_another_method():
+    class Model(Distances, Net):
+        def __init__(self):
+            super().__init__()
+            self.start()
+
+        def forward(self, x):
+            return self.fc(x) + self.table(3, x.device)
+
+    return Model(), x()
+
+
+class Leaving(nn.Module):
+    """Leaves what its layers give in a list, which it empties first."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.left = []
+
+    def forward(self, x):
+        del self.left[:]
+        for layer in self.layers:
+            x = layer(x).relu()
+            self.left.append(x)
+        return x
+
+
+@trigger("DP309", "`encoder.left` is written by all replicas at once")
+def a_list_of_a_part_is_emptied_filled_and_read_by_the_model():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.head = Leaving(), nn.Linear(4, 2)
+
+        def forward(self, x):
+            y = self.encoder(x)
+            return self.head(y + sum(self.encoder.left))
+
+    return Model(), x()
+
+
+def keeping(store, name):
+    def hook(module, given, output):
+        store[name] = output.detach()
+
+    return hook
+
+
+@trigger("DP310", "the hook `hook` on `fc` runs 4 times a call", also=["DP309"])
+def a_hook_that_a_function_makes_fills_a_dict_of_the_model():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.taken = {}
+            self.fc.register_forward_hook(keeping(self.taken, "fc"))
+
+        def forward(self, x):
+            return self.fc(x).relu()
+
+        def heat(self):
+            return self.taken["fc"].mean(1)
+
+    return Model(), x()

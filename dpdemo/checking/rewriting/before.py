@@ -63,6 +63,29 @@ def head_before(evidence: Evidence, call: Call | None) -> Repair | None:
     return own._replace(also=(around_call(forward.call, "result", first=lines),))
 
 
+def reader_before(name: str, evidence: Evidence, call: Call | None) -> Repair | None:
+    """Write the only line of forward that reads an argument before the call: what it gives takes its place.
+
+    So it is with ids of several lengths in one tensor, of which an EmbeddingBag makes a row for each sample.
+    None where that line reads more than arguments.
+    """
+    forward = forward_of(evidence, call)
+    body = forward.body if forward is not None else []
+    readers = [
+        one for one in body if name in {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
+    ]
+    given = forward.function.arguments() - {forward.me} if forward is not None else set()
+    match readers:
+        case [ast.Assign(targets=[ast.Name(id=made) as target]) as line] if forward is not None:
+            before = {one for other in body[: body.index(line)] for one in stored(other)}
+            if made in given or not forward.runs_layer(line) or set(free_names([line], forward)) & before:
+                return None
+            text = of_model(forward.function.own(line, (target, name)).after, forward.me)
+            own = forward.function.whole(line, f"{made} = {name}")
+            return own._replace(also=(around_call(forward.call, "result", first=[text]),))
+    return None
+
+
 def _weight(forward: Forward, statements: list[ast.stmt], evidence: Evidence) -> int:
     """Count the parameters of the layers that statements name."""
     read = {

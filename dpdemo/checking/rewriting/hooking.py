@@ -90,15 +90,36 @@ def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
     return _told(edits.changes(), told)
 
 
+def attribute_filled(hook: Place | None) -> str:
+    """Write the attribute whose elements a hook sets, by whatever name it knows it; "" where it sets none."""
+    function = function_of(hook)
+    for statement in function.statements() if function is not None else ():
+        match statement:
+            case ast.Assign(targets=[ast.Subscript(value=kept)]) if function is not None:
+                return _attribute_behind(function, kept)
+    return ""
+
+
 def _attribute_behind(hook: Function, kept: ast.expr) -> str:
-    """Write what a hook keeps outputs in: of a name that the method around it gives an attribute, that."""
-    if isinstance(kept, ast.Name):
-        for method in methods_around(hook):
-            for one in method.statements() if hook.node in ast.walk(method.node) else ():
-                match one:
-                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
-                        if name == kept.id:
-                            return ast.unparse(value)
+    """Write what a hook keeps outputs in: of a name that the function around it gives an attribute, that.
+
+    The function may be given it: `tap(self.kept, name)`.
+    """
+    if not isinstance(kept, ast.Name):
+        return ast.unparse(kept)
+    tree = tree_of(hook.file)
+    makers = [one for one in ast.walk(tree) if isinstance(one, FUNCTIONS) and hook.node in ast.walk(one)]
+    for maker in (one for one in makers if one is not hook.node):
+        for one in Function(hook.file, maker).statements():
+            match one:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
+                    if name == kept.id:
+                        return ast.unparse(value)
+        names = [one.arg for one in maker.args.args]
+        for call in (one for one in ast.walk(tree) if isinstance(one, ast.Call) and kept.id in names):
+            given = dict(zip(names, call.args, strict=False))
+            if ast.unparse(call.func) == maker.name and isinstance(given.get(kept.id), ast.Attribute):
+                return ast.unparse(given[kept.id])
     return ast.unparse(kept)
 
 

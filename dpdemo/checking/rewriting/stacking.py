@@ -7,7 +7,7 @@ from dpdemo.checking.evidence import Call, Held
 from dpdemo.checking.methods import functions_like
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call, result_names
-from dpdemo.checking.source import Function, attribute_of, function_at
+from dpdemo.checking.source import FUNCTIONS, Function, attribute_of, function_at, tree_of
 
 _FILLS = frozenset(["append", "appendleft", "push", "add", "extend", "insert"])
 _EMPTIES = frozenset(["pop", "popleft", "clear"])
@@ -62,14 +62,37 @@ def kept_in_a_local(held: Held, forward: Function) -> Repair | None:
     return forward.rewritten(touched[0], touched[-1], "\n".join(after))
 
 
-def emptied_first(held: Held) -> Function | None:
-    """Find the method that empties a container on `self`, fills it and reads it; None where none does."""
+def emptied_first(held: Held) -> Repair | None:
+    """Write a container that a method empties, fills and reads as one of its own.
+
+    Where another forward goes on to read it, the method gives the replica a new one on `self`.
+    """
     home = function_at(held.place)
+    name = held.path.rpartition(".")[2]
     for method in functions_like(home) if home else ():
         uses = [one for one in method.statements() if _mentions(one, held, method)]
-        if uses and _is_emptied(uses[0], held, method) and _is_read(uses[-1], held, method):
-            return method
+        if not uses or not _is_emptied(uses[0], held, method):
+            continue
+        if _is_read(uses[-1], held, method):
+            return kept_in_a_local(held, method)
+        if _is_read_by_another_forward(name, method.file):
+            new = _EMPTY.get(held.detail.partition(" ")[0], "[]")
+            return method.whole(uses[0], f"{attribute_of(name, method.node.args.args[0].arg)} = {new}")
     return None
+
+
+def _is_read_by_another_forward(name: str, file: str) -> bool:
+    """Whether a forward reads it of a part of its model: `self.encoder.skips`."""
+    functions = [one for one in ast.walk(tree_of(file)) if isinstance(one, FUNCTIONS)]
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.value, ast.Attribute)
+        for function in functions
+        if function.name == "forward"
+        for node in ast.walk(function)
+    )
 
 
 def _is_read(statement: ast.stmt, held: Held, method: Function) -> bool:

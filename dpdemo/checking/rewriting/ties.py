@@ -61,10 +61,9 @@ def cached_by_gpu(change: StateChange, evidence: Evidence) -> Repair | None:
     """Write the lines of a method that keep a cache on `self`, and the same with each GPU's entries apart."""
     home = function_at(change.place)
     methods = [home, *functions_like(home)] if home else []
-    method = next(
-        (one for one in methods if any(one.text(part) == change.written for part in one.statements())), None
-    )
-    cache = attribute_of(change.path.rpartition(".")[2], method.node.args.args[0].arg) if method else ""
+    name = change.path.rpartition(".")[2]
+    method = next((one for one in methods if _writes(one, change.written, name)), None)
+    cache = attribute_of(name, method.node.args.args[0].arg) if method else ""
     keys = {part: list(_keys_of(part, cache)) for part in method.node.body} if method else {}
     touched = [index for index, found in enumerate(keys.values()) if found]
     is_cache = any(is_asked for found in keys.values() for _, is_asked in found)
@@ -78,6 +77,15 @@ def cached_by_gpu(change: StateChange, evidence: Evidence) -> Repair | None:
         for one in lines
     ]
     return method.rewritten(lines[0], lines[-1], "\n".join(after))
+
+
+def _writes(method: Function, written: str, name: str) -> bool:
+    """Whether a method has the statement that writes to a cache; where that makes it, one that fills it."""
+    if re.search(rf"\.{name}\s*(:.*)?=[^=]", written):
+        me = method.node.args.args[0].arg if method.node.args.args else ""
+        found = [pair for one in method.node.body for pair in _keys_of(one, attribute_of(name, me))]
+        return any(is_asked for _, is_asked in found) and not all(is_asked for _, is_asked in found)
+    return any(method.text(part) == written for part in method.statements())
 
 
 def _is_always_written(method: Function, written: str) -> bool:

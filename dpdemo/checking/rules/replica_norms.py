@@ -22,8 +22,7 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     Why: replicas do not talk to each other, and only replica 0 holds the model's own buffers.
     Before: nn.BatchNorm2d(64)
     After: nn.GroupNorm(8, 64)   # or a larger batch, or DistributedDataParallel with SyncBatchNorm
-    Seen by: running statistics that differ from those of a run on one GPU. A note where the model is given in
-        evaluation.
+    Seen by: running statistics that differ from those of a run on one GPU.
     References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391
     """
     kinds = dict(evidence.scan.module_types)
@@ -42,7 +41,6 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
                 "and the running ones are those of chunk 0",
                 _place_of(norm := _norm_of(evidence, path), evidence),
                 probe,
-                None if evidence.scan.is_training else "info",
                 before=norm[0],
                 after=norm[1],
                 repair=with_group_norms(evidence),

@@ -22,7 +22,7 @@ from dpdemo.checking.rewriting.aftercall import (
     reads_of,
     statement_outside,
 )
-from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
+from dpdemo.checking.rewriting.hooking import attribute_filled, kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.hooklists import list_by_gpu
 from dpdemo.checking.rewriting.inplace import buffer_in_place
 from dpdemo.checking.rewriting.own_containers import is_by_gpu_in, made_at_each_call
@@ -61,12 +61,9 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         if _is_told_elsewhere(change, probe):
             continue
         reader = reader_outside(change, evidence) if change.harmless else ""
-        is_left = is_read_by_none(change, evidence, probe.batch_size)
-        if (
-            change.harmless
-            and not (reader or is_left)
-            and not is_for_outside(change, forward_place(evidence))
-        ):
+        is_left = change.harmless and is_read_by_none(change, evidence, probe.batch_size)
+        is_wanted = bool(reader) or is_left or is_for_outside(change, forward_place(evidence))
+        if change.harmless and not is_wanted:
             harmless.setdefault(change.path, (probe, change))
             continue
         is_short = change.kind in ("mode", "module")
@@ -80,14 +77,7 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         before, after = _state_repair(change, evidence)
         yield Found(
             change.path,
-            _told(change)
-            + (
-                f", where `{reader}` reads it"
-                if reader
-                else "; nothing beside it reads it"
-                if is_left
-                else ""
-            ),
+            _told(change) + (f", where `{reader}` reads it" if reader else _ALONE * is_left),
             change.place,
             probe,
             "warning" if change.kind == "mode" or change.harmless else None,
@@ -364,12 +354,9 @@ def _made_anew(paths: tuple[str, ...], change: StateChange, evidence: Evidence) 
 
 
 def _emptied_first(change: StateChange, evidence: Evidence) -> Repair | None:
-    """Write what a method empties before it fills and reads it as a container of its own."""
-    for held in evidence.scan.of_kind("container"):
-        method = emptied_first(held) if held.path == change.path else None
-        if method is not None:
-            return kept_in_a_local(held, method)
-    return None
+    """Write what a method empties before it fills it as a container of each call's own."""
+    held = (one for one in evidence.scan.of_kind("container") if one.path == change.path)
+    return next((own for one in held if (own := emptied_first(one)) is not None), None)
 
 
 def _locally(paths: tuple[str, ...], evidence: Evidence) -> Repair | None:
@@ -405,7 +392,8 @@ def _in_a_hook(change: StateChange, evidence: Evidence, call: Call | None) -> Re
             changes = kept_by_gpu(hook.place, evidence)
         else:
             changes = kept_by_gpu(hook.place, evidence, call, path)
-            changes = changes if any(name in one.before for one in changes) else ()
+            is_it = attribute_filled(hook.place).endswith(f".{path.rpartition('.')[2]}")
+            changes = changes if is_it or any(name in one.before for one in changes) else ()
         if changes:
             return repair_of(changes)
     if reads_of(forward_place(evidence), path.rpartition(".")[2]):

@@ -22,6 +22,7 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
+from dpdemo.checking.rewriting.before import reader_before
 from dpdemo.checking.rewriting.handing import Given, handed_over, whole
 from dpdemo.checking.rewriting.states import state_repair
 
@@ -271,7 +272,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"whole{ending}",
                 forward_place(evidence),
                 probe,
-                repair=None
+                repair=reader_before(leaf.path, evidence, call)
                 if _is_refuted(call) and not relating
                 else _whole_repair([leaf], call, probe, evidence, is_graph=bool(relating)),
             )
