@@ -94,17 +94,18 @@ class Causes:
         now = self._draft.wrapper.dim
         if now == 0 and self._is_right_expanded(given):
             return None  # a row for each sample is all that it lacks: that is DP201
-        for dim in (0, 1):
-            if dim == now or not given or any(one.dim() <= dim or one.size(dim) < 2 for one in given):
-                continue
-            if len({one.size(dim) for one in given}) > 1:
-                continue
-            results = self._runner.chunk_results(
-                self._cut([dim] * len(given), given[0].size(dim)), self._mode
-            )
-            if results is not None and self._is_single(results, dim):
-                return dim
-        return None
+        if self._is_right_along(now, given):
+            return None  # it is not for the dimension that something raises
+        return next((dim for dim in (0, 1) if dim != now and self._is_right_along(dim, given)), None)
+
+    def _is_right_along(self, dim: int, given: list[torch.Tensor]) -> bool:
+        """Whether chunks along a dimension of all tensors have the results of one device."""
+        if not given or any(one.dim() <= dim or one.size(dim) < 2 for one in given):
+            return False
+        if len({one.size(dim) for one in given}) > 1:
+            return False
+        results = self._runner.chunk_results(self._cut([dim] * len(given), given[0].size(dim)), self._mode)
+        return results is not None and self._is_single(results, dim)
 
     def batch_dims(self) -> tuple[tuple[str, int], ...]:
         """Find on which dimension each tensor has the batch, where it is not the same one for all.

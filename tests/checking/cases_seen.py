@@ -737,3 +737,58 @@ def a_hook_that_a_function_makes_fills_a_dict_of_the_model():
             return self.taken["fc"].mean(1)
 
     return Model(), x()
+
+
+@trigger("DP212", "`state['c']` and `state['h']` have the batch on dimension 1")
+def states_come_in_a_dict_and_go_out_in_one():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(4, 5, num_layers=2, batch_first=True)
+
+        def forward(self, x, state):
+            self.rnn.flatten_parameters()
+            y, (h, c) = self.rnn(x, (state["h"], state["c"]))
+            return y, {"h": h, "c": c}
+
+    def batch(rows):
+        return torch.randn(rows, 6, 4), {key: torch.zeros(2, rows, 5) for key in ("c", "h")}
+
+    return Model(), batch
+
+
+def with_spread(h, group=4):
+    grouped = h.view(min(group, len(h)), -1, h.size(1))
+    spread = (grouped - grouped.mean(dim=0, keepdim=True)).square().mean(dim=0).add(1e-6).sqrt()
+    return torch.cat([h, spread.mean(dim=1, keepdim=True).repeat(len(grouped), 1)], dim=1)
+
+
+@trigger("DP502", "depends on the others of its batch")
+def a_layer_is_given_what_a_helper_mixes():
+    class Model(Net):
+        stat = staticmethod(with_spread)
+
+        def __init__(self):
+            super().__init__()
+            self.last, self.out = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, x):
+            h = self.fc(x).relu()
+            h = self.last(self.stat(h)).relu()
+            return self.out(h).squeeze(1)
+
+    return Model(), x()
+
+
+@twin("DP216", also=["DP203"])
+def each_word_is_looked_up_by_itself_and_a_flag_comes_by_keyword():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+        def forward(self, ids, hidden=False):
+            h = self.words(ids)
+            return (self.out(h), h) if hidden else self.out(h)
+
+    return Model(), lambda rows: ((torch.arange(rows * 6).view(rows, 6) % 9,), {"hidden": True})

@@ -23,7 +23,7 @@ from dpdemo.checking.rewriting.forwards import (
     stored,
     with_numbers,
 )
-from dpdemo.checking.source import names_in
+from dpdemo.checking.source import attribute_of, names_in
 from dpdemo.reports.check import Change
 
 _MIXING = (
@@ -324,8 +324,9 @@ def outermost(forward: Forward, node: ast.AST) -> Iterator[ast.expr]:
 def _is_mixing(forward: Forward, call: ast.AST) -> bool:
     """Whether a layer that is called, or one in it, relates the samples of a batch to each other."""
     name = ast.unparse(call.func).removeprefix(f"{forward.me}.") if isinstance(call, ast.Call) else ""
-    if forward.mixing is not None and name in {*forward.mixing.modules, *forward.mixing.alone}:
-        return name in forward.mixing.modules
+    path = re.sub(r"\[(\d+)\]", r".\1", name)
+    if forward.mixing is not None and attribute_of(path, forward.me) in forward.modules:
+        return path not in forward.mixing.alone  # it mixes, or is given what is mixed
     methods = (one.text(one.node) for one in functions_like(forward.function) if one.node.name == name)
     return any(re.search(_MIXING, text) for text in (forward.inner.get(name, ""), *methods))
 

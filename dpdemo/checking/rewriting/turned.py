@@ -54,8 +54,8 @@ def turned_results(place: Place | None, subjects: Collection[str], alone: Shapes
         part = part_at(place, path)
         if part is None or part.path != path:
             return None
-        edits.replace(part.node, _turned(part.text, turn, is_tuple=path not in alone))
-        then.append(_turned_back(path, names, turn, is_tuple=path not in alone))
+        edits.replace(part.node, _turned(part.text, turn, _kind_of(path, alone)))
+        then.append(_turned_back(path, names, turn, _kind_of(path, alone)))
     changes = edits.changes()
     return Turned(changes, names, tuple(then)) if changes and all(then) else None
 
@@ -69,28 +69,37 @@ def _parts_of_a_call(place: Place | None, subjects: set[str], alone: Shapes, tur
     steps = list(dict.fromkeys(tops))
     names = ", ".join(f"result_{step[1:-1]}" for step in steps)
     written = [
-        _turned(f"result{step}", turn, is_tuple=step not in alone) if step in subjects else f"result{step}"
+        _turned(f"result{step}", turn, _kind_of(step, alone)) if step in subjects else f"result{step}"
         for step in steps
     ]
     own = part.own(", ".join(written))
     change = own._replace(after=f"result = {part.text}\n{own.after}").as_change()
-    back = [_turned_back(step, names, turn, is_tuple=step not in alone) for step in steps if step in subjects]
+    back = [_turned_back(step, names, turn, _kind_of(step, alone)) for step in steps if step in subjects]
     return Turned((change,), names, tuple(back))
 
 
-def _turned(text: str, turn: str, *, is_tuple: bool) -> str:
+def _turned(text: str, turn: str, kind: str) -> str:
     value = in_brackets(text)
-    return f"tuple(part{turn} for part in {value})" if is_tuple else f"{value}{turn}"
+    if kind == "dict":
+        return f"{{key: part{turn} for key, part in {value}.items()}}"
+    return f"tuple(part{turn} for part in {value})" if kind == "tuple" else f"{value}{turn}"
 
 
-def _turned_back(path: str, names: str, turn: str, *, is_tuple: bool) -> str:
+def _kind_of(path: str, alone: Shapes) -> str:
+    """Say what holds the tensors at a path of the result: "" where it is one itself."""
+    if path in alone:
+        return ""
+    return "dict" if any(name.startswith(f"{path}['") for name in alone) else "tuple"
+
+
+def _turned_back(path: str, names: str, turn: str, kind: str) -> str:
     """Write the line behind the call; "" where the part lies too deep for one."""
     field = re.fullmatch(r"\.(\w+)", path)
     if field and "," not in names:
-        turned = _turned(f"{names}{path}", turn, is_tuple=is_tuple)
+        turned = _turned(f"{names}{path}", turn, kind)
         return f"{names} = {names}._replace({field[1]}={turned})"
     target = outside_name(path, names)
-    return f"{target} = {_turned(target, turn, is_tuple=is_tuple)}" if target else ""
+    return f"{target} = {_turned(target, turn, kind)}" if target else ""
 
 
 def outside_name(path: str, names: str) -> str:
