@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import TypeVar
 
 import torch
@@ -18,16 +19,20 @@ T = TypeVar("T")
 
 def kept_for_this_thread() -> Iterator[OfThread]:
     """List what modules of the user's keep for this thread: set ContextVars, and `threading.local()`s."""
-    files = [(one, getattr(one, "__file__", None)) for one in list(sys.modules.values())]
-    modules = [one for one, file in files if file is not None and is_users(file)]
+    modules = [one for one in list(sys.modules.values()) if type(one) is ModuleType and _is_users(one)]
     held = [(name, one) for each in modules for name, one in list(vars(each).items())]
     context = contextvars.copy_context()
-    for name, one in held:
-        if isinstance(one, contextvars.ContextVar) and one in context:
+    for name, one in held:  # by their types: to ask some objects for their class is to use them
+        if issubclass(type(one), contextvars.ContextVar) and one in context:
             yield OfThread(f"ContextVar({one.name!r})", name, repr(context[one])[:60])
-        elif isinstance(one, threading.local) and vars(one):
+        elif issubclass(type(one), threading.local) and vars(one):
             values = ", ".join(f"{key}={value!r}" for key, value in vars(one).items())
             yield OfThread("threading.local()", name, values[:60])
+
+
+def _is_users(module: ModuleType) -> bool:
+    file = vars(module).get("__file__")
+    return isinstance(file, str) and is_users(file)
 
 
 def in_a_bare_thread(function: Callable[[], T]) -> T:

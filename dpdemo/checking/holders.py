@@ -133,8 +133,10 @@ def is_changeable(value: object) -> bool:
 
 def is_of_users(value: object) -> bool:
     """Whether it is of a class of the user's, or of one for any attributes."""
-    if isinstance(value, (types.SimpleNamespace, argparse.Namespace)):
-        return True
-    name = type(value).__module__
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return name == "__main__" or (file is not None and is_users(file))
+    return isinstance(value, (types.SimpleNamespace, argparse.Namespace)) or is_users_class(type(value))
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether a class is defined in a file of the user's, or in a notebook."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return kind.__module__ == "__main__" or (file is not None and is_users(file))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from dpdemo.checking.evidence import StateChange
-from dpdemo.models.frames import is_users
+from dpdemo.checking.holders import is_users_class
 
 Sizes = dict[str, float]
 """By name: a number as it is, of a list its length."""
@@ -43,7 +43,7 @@ def _places(model: nn.Module) -> dict[str, _Where]:
     found: dict[str, _Where] = {}
     for cls in {cls for module in model.modules() for cls in type(module).__mro__}:
         home = sys.modules.get(cls.__module__)
-        if home is None or not is_users(getattr(home, "__file__", None) or ""):
+        if home is None or not is_users_class(cls):
             continue
         named = {word for one in vars(cls).values() for word in _names_in(one)}
         helpers = [vars(home).get(name) for name in named]
@@ -60,8 +60,7 @@ def _places(model: nn.Module) -> dict[str, _Where]:
 def _is_users_own(value: object) -> bool:
     """Whether it is a class of the user's that is no module, or an instance of one."""
     kind = value if isinstance(value, type) else type(value)
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return hasattr(value, "__dict__") and not issubclass(kind, nn.Module) and is_users(file)
+    return hasattr(value, "__dict__") and not issubclass(kind, nn.Module) and is_users_class(kind)
 
 
 def _value(place: _Where) -> object:
