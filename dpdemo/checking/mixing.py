@@ -19,7 +19,7 @@ from torch import nn
 from dpdemo.checking.closeness import same_numbers
 from dpdemo.checking.evidence import Mixing
 from dpdemo.models.frames import is_users
-from dpdemo.observation.tree import flatten
+from dpdemo.observation.tree import flatten, tensors_in
 from dpdemo.reports.check import Place
 
 _MOST_STEPS = 2000
@@ -31,6 +31,16 @@ class _Step(NamedTuple):
 
     line: int
     names: dict[str, object]
+    versions: dict[int, int]
+
+
+class _Ran(NamedTuple):
+    """A call of a module."""
+
+    path: str
+    given: object
+    output: object
+    versions: dict[int, int]
 
 
 class Trace:
@@ -38,7 +48,7 @@ class Trace:
 
     def __init__(self) -> None:
         self.steps: list[_Step] = []
-        self.modules: list[tuple[str, object, object]] = []
+        self.modules: list[_Ran] = []
 
     @contextlib.contextmanager
     def of(self, model: nn.Module) -> Iterator[None]:
@@ -62,7 +72,8 @@ class Trace:
 
     def _noting(self, path: str) -> Callable[..., None]:
         def note(_: nn.Module, args: object, kwargs: object, output: object) -> None:
-            self.modules.append((path, (args, kwargs), output))
+            given = args, kwargs
+            self.modules.append(_Ran(path, given, output, _versions((given, output))))
 
         return note
 
@@ -70,10 +81,21 @@ class Trace:
         def within(frame: FrameType, event: str, value: object) -> Any:
             if event in {"line", "return"} and len(self.steps) < _MOST_STEPS:
                 end = {"return": value} if event == "return" else {}
-                self.steps.append(_Step(frame.f_lineno, {**frame.f_locals, **end}))
+                names = {**frame.f_locals, **end}
+                self.steps.append(_Step(frame.f_lineno, names, _versions(names)))
             return within
 
         return lambda frame, _event, _value: within if frame.f_code is code else None
+
+
+def _versions(value: object) -> dict[int, int]:
+    """Note by its identity how often each tensor has been changed in place."""
+    return {id(one): one._version for one in tensors_in(value) if not one.is_inference()}
+
+
+def _is_as_noted(value: object, versions: dict[int, int]) -> bool:
+    """Whether tensors were not changed in place since: what they held before is not known any more."""
+    return all(versions.get(key, version) == version for key, version in _versions(value).items())
 
 
 def forward_code(model: nn.Module) -> CodeType | None:
@@ -86,13 +108,12 @@ def forward_code(model: nn.Module) -> CodeType | None:
 def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Mixing:
     """Compare the call of a batch with that of its first chunk, to find where samples begin to be mixed."""
     modules: dict[str, bool] = {}
-    for (path, given, output), (other, its_given, its_output) in zip(
-        whole.modules, chunk.modules, strict=False
-    ):
-        if path != other:
+    for ran, its in zip(whole.modules, chunk.modules, strict=False):
+        if ran.path != its.path:
             break
-        if is_chunk_of(given, its_given):
-            modules[path] = modules.get(path, False) or not is_chunk_of(output, its_output)
+        is_known = _is_as_noted((ran.given, ran.output), ran.versions)
+        if is_known and is_chunk_of(ran.given, its.given):
+            modules[ran.path] = modules.get(ran.path, False) or not is_chunk_of(ran.output, its.output)
     mixing = tuple(path for path, mixes in modules.items() if mixes)
     alone = tuple(path for path, mixes in modules.items() if not mixes)
     line = _first_line(whole.steps, chunk.steps)
@@ -110,7 +131,7 @@ def _first_line(whole: list[_Step], chunk: list[_Step]) -> int:
             key = id(value), id(its.names.get(name))
             if key not in seen:
                 seen[key] = is_chunk_of(value, its.names.get(name))
-            if not seen[key]:
+            if not seen[key] and _is_as_noted(value, now.versions):
                 return before.line
     return 0
 

@@ -52,8 +52,20 @@ class AtTheEnd(nn.Module):
         return functional.softmax(x, dim=0)
 
 
+class InPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = self.fc(x) * 2
+        y = h.sum(1)
+        h -= h.mean(0)
+        return y, h
+
+
 MIXING = {InAPart: "h = self.norm(h)", ByPairs: "logits = torch.einsum", InALoop: "x = x / x.max()",
-          AtTheEnd: "return functional.softmax(x, dim=0)"}  # fmt: skip
+          InPlace: "h -= h.mean(0)", AtTheEnd: "return functional.softmax(x, dim=0)"}  # fmt: skip
 
 
 def found_in(model):

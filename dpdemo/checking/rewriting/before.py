@@ -71,9 +71,7 @@ def reader_before(name: str, evidence: Evidence, call: Call | None) -> Repair | 
     """
     forward = forward_of(evidence, call)
     body = forward.body if forward is not None else []
-    readers = [
-        one for one in body if name in {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
-    ]
+    readers = [one for one in body if name in names_in(one)]
     given = forward.function.arguments() - {forward.me} if forward is not None else set()
     match readers:
         case [ast.Assign(targets=[ast.Name(id=made) as target]) as line] if forward is not None:
