@@ -108,7 +108,9 @@ class Event:
     detail: str = ""
     place: Place | None = None
     own: str = ""
-    """What the function there calls a tensor on the replica's own GPU."""
+    """What the function there calls a tensor on the replica's own GPU; of a hook: the dict that it is in."""
+    hook: Place | None = None
+    """Of a hook that is put in: where it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import HOOKS_OF, Event
-from dpdemo.checking.places import calling_place
+from dpdemo.checking.places import calling_place, place_of_function
 from dpdemo.models.frames import is_users
 from dpdemo.observation.steps import WhileAny, around, replaced
+from dpdemo.reports.check import Place
 
 _FACTORIES = (
     "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "tensor", "zeros",
@@ -27,18 +28,18 @@ class Watch:
         self.warned: list[str] = []
         self._hooked: dict[int, tuple[object, int]] = {}
 
-    def note(self, kind: str, detail: str, own: str = "") -> None:
+    def note(self, kind: str, detail: str, own: str = "", hook: Place | None = None) -> None:
         """Add an event of the replica that this thread runs."""
-        event = Event(kind, here.replica or 0, detail, calling_place(), own)
+        event = Event(kind, here.replica or 0, detail, calling_place(), own, hook)
         if event not in self.events:
             self.events.append(event)
 
-    def note_hook(self, module: nn.Module, registering: str) -> None:
+    def note_hook(self, module: nn.Module, registering: str, hook: object) -> None:
         """Add an event where another replica has put a hook into the same dict of hooks."""
         hooks = getattr(module, HOOKS_OF[registering])
         _, first = self._hooked.setdefault(id(hooks), (hooks, here.replica or 0))
         if first != here.replica:
-            self.note("hook", type(module).__name__, HOOKS_OF[registering])
+            self.note("hook", type(module).__name__, HOOKS_OF[registering], place_of_function(hook))
 
 
 class _Here(threading.local):
@@ -121,7 +122,7 @@ def _on_hook(name: str, genuine: Callable[..., object]) -> Callable[..., object]
     def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
         is_theirs = is_users(sys._getframe(1).f_code.co_filename)
         if is_theirs and here.replica is not None and here.watch is not None:
-            here.watch.note_hook(module, name)
+            here.watch.note_hook(module, name, (*args, kwargs.get("hook"))[0])
         return genuine(module, *args, **kwargs)
 
     return watched

@@ -612,6 +612,21 @@ def a_hook_is_there_for_one_call():
     return Model(), x()
 
 
+@twin("DP317", also=["DP317"])
+def a_hook_that_is_there_for_one_call_only_looks():
+    def look(module, given, result):
+        assert result.isfinite().all()
+
+    class Model(Net):
+        def forward(self, x):
+            handle = self.fc.register_forward_hook(look)
+            result = self.fc(x)
+            handle.remove()
+            return result
+
+    return Model(), x()
+
+
 @twin("DP317", also=["DP310"])
 def hooks_are_put_in_before_wrapping():
     model = Capturing()

@@ -28,6 +28,13 @@ def is_harmless(hook: Place | None) -> bool:
     return bool(parts) and _is_readable(parts, passing, set(names[:1]), _methods_beside(hook))
 
 
+def only_looks(hook: Place | None) -> bool:
+    """Whether a hook is a function that keeps nothing and returns nothing: it may run more than once."""
+    function = function_of(hook)
+    ends = [one for one in function.statements() if isinstance(one, ast.Return)] if function else []
+    return function is not None and all(one.value is None for one in ends) and is_harmless(hook)
+
+
 def _methods_beside(hook: Place | None) -> dict[str, Function]:
     """List the methods of the class that a hook is one of, by how they are called there.
 

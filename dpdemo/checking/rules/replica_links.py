@@ -8,7 +8,7 @@ from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import repair_of
 from dpdemo.checking.rewriting.devices import device_repair
-from dpdemo.checking.rewriting.harmless import is_harmless
+from dpdemo.checking.rewriting.harmless import is_harmless, only_looks
 from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.own_hooks import hooks_of_its_own
 from dpdemo.checking.rewriting.patched import forward_repair
@@ -221,7 +221,8 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
         kept several times: `zip() argument 2 is longer than argument 1` when hidden states are gathered, or
         a replica raises. Models of transformers 5 do so at their first call. A note where results are right
         all the same. A hook that is taken out again before forward returns runs in whatever replicas are
-        there meanwhile, and keeps chunks of theirs: how many depends on their timing.
+        there meanwhile, and keeps chunks of theirs: how many depends on their timing. A note where it neither
+        keeps nor returns anything.
     Why: replicas are shallow copies that share the original's dicts of hooks, and none sees that another one
         has been there.
     Before: dp = nn.DataParallel(model); dp(x)
@@ -266,5 +267,6 @@ def _taken_out_again(evidence: Evidence) -> Iterator[Found]:
                     "hooks: it runs in the others too while it is there",
                     event.place,
                     probe,
+                    "info" if only_looks(event.hook) else None,
                     repair=repair_of(hooks_of_its_own(event)),
                 )
