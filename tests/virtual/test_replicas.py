@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import queue
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -247,3 +249,20 @@ def test_a_parameter_without_elements_is_on_its_replicas_gpu(storage) -> None:
         assert result.shape == (4, 8)
         result.sum().backward()
         assert model.module.registers.grad.device == torch.device("cuda:0")
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_threads_are_looked_at_while_no_garbage_is_collected(
+    monkeypatch: pytest.MonkeyPatch, collects: bool
+) -> None:
+    """In CPython up to 3.11.8 a finalizer that lets another thread run locks the process up there."""
+    seen = []
+    genuine = sys._current_frames
+    monkeypatch.setattr(sys, "_current_frames", lambda: seen.append(gc.isenabled()) or genuine())
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert replicas._place_of(threading.current_thread()) is not None
+        assert (seen, gc.isenabled()) == ([False], collects)
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -11,6 +11,7 @@ waits is judged from outside, since a lock cannot be asked who waits on it: see 
 
 from __future__ import annotations
 
+import gc
 import math
 import queue
 import sys
@@ -71,9 +72,16 @@ def _place_of(thread: threading.Thread) -> tuple[CodeType, int] | None:
     """Return the function and the instruction that `thread` is at, and let its frame go again at once.
 
     A frame that is held while its function returns keeps the function's tensors alive, and now and then a
-    peak would be too high.
+    peak would be too high. The garbage collector is off meanwhile: in CPython up to 3.11.8 its finalizers can
+    let another thread run, which then waits for ever for the lock that is held here (python/cpython#106883).
     """
-    frame = sys._current_frames().get(thread.ident or 0)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread.ident or 0)
+    finally:
+        if collects:
+            gc.enable()
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
