@@ -1,6 +1,6 @@
 """`dpdemo check`: what DataParallel will do to a model, found out without real GPUs.
 
-evidence.py   what the probes saw: torch-free data, and all that rules read
+evidence/     what the probes saw: torch-free data, and all that rules read
 recorder.py   DataParallel's calls step by step, also for a user's own script
 probes.py     one batch on one device and under DataParallel
 probing.py    which batches of the plan are run, and what is known without; modes.py: in which mode

@@ -32,7 +32,7 @@ def kept_for_this_thread() -> Iterator[OfThread]:
 
 def _is_users(module: ModuleType) -> bool:
     file = vars(module).get("__file__")
-    return isinstance(file, str) and is_users(file)
+    return module.__name__ == "__main__" or (isinstance(file, str) and is_users(file))
 
 
 def in_a_bare_thread(function: Callable[[], T]) -> T:

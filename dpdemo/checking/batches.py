@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from dpdemo.checking.holders import attributes
 from dpdemo.observation.tree import entries, rebuild, with_parts
 
 Stays = Callable[[torch.Tensor], bool]
@@ -44,7 +45,7 @@ def on_device(value: object, device: torch.device, stays: Stays = nothing_stays)
         return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
     if (parts := entries(value)) is not None:
         return with_parts(value, [on_device(part, device, stays) for _, part in parts])
-    if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.nn.Module):
+    if attributes(value) and not callable(value) and not isinstance(value, torch.nn.Module):
         return _inside_on_device(value, device, stays)
     try:
         return copy.deepcopy(value)
@@ -55,7 +56,7 @@ def on_device(value: object, device: torch.device, stays: Stays = nothing_stays)
 def _inside_on_device(value: object, device: torch.device, stays: Stays) -> Any:
     try:
         twin = copy.copy(value)
-        for name, part in vars(value).items():
+        for name, part in attributes(value).items():
             object.__setattr__(twin, name, on_device(part, device, stays))
     except Exception:  # noqa: BLE001 - a user's own class
         return value

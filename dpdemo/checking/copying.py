@@ -13,12 +13,13 @@ import threading
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from dpdemo.checking.along import brought_along
 from dpdemo.checking.holders import is_changeable
 from dpdemo.checking.state import INTERNAL
 from dpdemo.errors import UsageError
@@ -37,6 +38,7 @@ class ModelSource:
         self._rebuild = rebuild
         self._rebuilds = False
         self._placed: nn.Module | None = None
+        self._along: Sequence[str] = ()
 
     @property
     def copies(self) -> bool:
@@ -48,6 +50,10 @@ class ModelSource:
         is_new = self._rebuild is not None and not self._rebuilds
         self._rebuilds = self._rebuilds or is_new
         return is_new
+
+    def bring_along(self, paths: Sequence[str]) -> None:
+        """Put on the GPU of each copy from now on what a model holds at these paths, too."""
+        self._along, self._placed = paths, None
 
     def fresh(self) -> nn.Module:
         """Make a copy of the model as it was given.
@@ -79,12 +85,12 @@ class ModelSource:
             UsageError: if it can neither be copied nor built again.
 
         """
-        if not self._rebuilds and self._is_elsewhere(gpu):
+        if not self._rebuilds and (self._along or self._is_elsewhere(gpu)):
             if self._placed is None:
-                self._placed = self.fresh().to(gpu)
+                self._placed = brought_along(self.fresh().to(gpu), self._along, gpu)
             with contextlib.suppress(Exception), users_code():
                 return deep_copy(self._placed)
-        return self.fresh().to(gpu)
+        return brought_along(self.fresh().to(gpu), self._along, gpu)
 
     def _is_elsewhere(self, gpu: torch.device) -> bool:
         return any(part.device != gpu for part in (*self.prototype.parameters(), *self.prototype.buffers()))

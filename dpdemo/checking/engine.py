@@ -14,8 +14,10 @@ from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking import building, randomness
 from dpdemo.checking.batches import plan
 from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.evidence import Evidence, Probe
+from dpdemo.checking.entering import entered_functions
+from dpdemo.checking.evidence import Evidence, Probe, Scan
 from dpdemo.checking.inside import ready_to_watch
+from dpdemo.checking.left_behind import left_behind, with_moves
 from dpdemo.checking.meanwhile import used_meanwhile
 from dpdemo.checking.merging import as_given, merge, with_an_error
 from dpdemo.checking.probes import Prober
@@ -159,11 +161,33 @@ def _gather_evidence(
         source = ModelSource(built.model, built.rebuild)
         runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)
         prober = Prober(runner, batches, handle)
+        first = planned[0].mode, batches.arguments(planned[0].size)
         with ready_to_watch():
-            probes = tuple(probe_all(prober, planned, found.model, evidence, request.say))
-            used = used_meanwhile(runner, planned[0].mode, batches.arguments(planned[0].size))
-        evidence = replace(evidence, probes=tuple(_agreeing(probes)), meanwhile=used)
+            evidence = replace(evidence, scan=with_moves(found, runner))
+            if paths := left_behind(evidence.scan, runner, *first):
+                evidence = _with_all_on_gpu(evidence, scan(source.fresh_on(runner.first), None), paths)
+            probes = tuple(probe_all(prober, planned, found.model, request.say))
+            used = used_meanwhile(runner, *first)
+            entered = entered_functions(runner, *first) if used or any(map(_differs, probes)) else ()
+        evidence = replace(evidence, probes=tuple(_agreeing(probes)), meanwhile=used, entered=entered)
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
+
+
+def _with_all_on_gpu(evidence: Evidence, moved: Scan, paths: Sequence[str]) -> Evidence:
+    """Say what was put on the first GPU for the check, and is held there."""
+    few = [f"`{path}`" for path in paths[:3]] + [f"{len(paths) - 3} more"] * (len(paths) > 3)
+    told = (
+        f"run with {', '.join(few)} on the first GPU: `.to()` and `.cuda()` leave it on the CPU, and then no "
+        "call would run"
+    )
+    found = replace(evidence.scan, held=moved.held)
+    return replace(evidence, scan=found, assumed=(*evidence.assumed, told))
+
+
+def _differs(probe: Probe) -> bool:
+    """Whether there may be something to repair."""
+    failed = probe.raised is not None or any(one.raised is not None for one in probe.calls)
+    return failed or bool(probe.changes) or probe.comparison.values_equal is not True
 
 
 def _gpus_of(model: nn.Module) -> set[torch.device]:

@@ -45,15 +45,28 @@ def tensors_of(value: object, registered: set[int]) -> tuple[str, ...]:
     for _, holder in flatten(value):
         if isinstance(holder, (nn.Module, torch.Tensor)):
             return ()
-        found = dict(tensors_around(holder, registered)) or getattr(holder, "__dict__", {})
-        names = tuple(name for name, part in found.items() if name and isinstance(part, torch.Tensor))
-        if names:
+        names = tuple(name for name, _ in tensors_around(holder, registered) if name)
+        if names := names or _tensors_inside(holder):
             return names
     return ()
 
 
-def tensors_around(function: object, registered: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """List the tensors, but for the model's, that a function has from around it, or as fixed arguments."""
+def _tensors_inside(holder: object, depth: int = 0) -> tuple[str, ...]:
+    """Name the tensors of the first object that has any: of this one, or of what it holds."""
+    held = attributes(holder)
+    names = tuple(name for name, part in held.items() if isinstance(part, torch.Tensor))
+    parts = held.values() if depth < _DEEPEST else ()
+    objects = [one for one in parts if is_of_users(one) and not isinstance(one, nn.Module)]
+    return names or next((found for one in objects if (found := _tensors_inside(one, depth + 1))), ())
+
+
+def tensors_around(
+    function: object, registered: set[int], depth: int = 0
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """List the tensors, but for the model's, that a function has from around it, or as fixed arguments.
+
+    Also those of functions that it has from there.
+    """
     if isinstance(function, functools.partial):
         given = (*function.args, *function.keywords.values())
         yield from (("", one) for one in given if isinstance(one, torch.Tensor) and id(one) not in registered)
@@ -66,6 +79,10 @@ def tensors_around(function: object, registered: set[int]) -> Iterator[tuple[str
             continue
         if isinstance(value, torch.Tensor) and id(value) not in registered:
             yield name, value
+        inner = list(value) if isinstance(value, (list, tuple)) else [value]
+        for one in inner if depth < _DEEPEST else ():
+            if isinstance(one, (types.FunctionType, functools.partial)):
+                yield from tensors_around(one, registered, depth + 1)
 
 
 def nesting(value: object, tree: dict[int, str]) -> tuple[str, ...]:
@@ -126,9 +143,18 @@ def _parts_of(value: Any) -> list[object]:
     return list((value if isinstance(value, dict) else vars(value)).values())
 
 
+def attributes(value: object) -> dict[str, Any]:
+    """List what an object has: in its `__dict__`, and of a class of the user's in `__slots__`."""
+    slots = (vars(kind).get("__slots__", ()) for kind in type(value).__mro__ if is_users_class(kind))
+    names = [name for one in slots for name in ((one,) if isinstance(one, str) else one)]
+    held = {name: getattr(value, name) for name in names if name != "__dict__" and hasattr(value, name)}
+    return held | getattr(value, "__dict__", {})
+
+
 def is_changeable(value: object) -> bool:
     """Whether it may be changed where it is: a container, or an object of the user's with attributes."""
-    return isinstance(value, (list, dict, set, deque)) or (hasattr(value, "__dict__") and is_of_users(value))
+    is_object = is_of_users(value) and (hasattr(value, "__dict__") or bool(attributes(value)))
+    return isinstance(value, (list, dict, set, deque)) or is_object
 
 
 def is_of_users(value: object) -> bool:

@@ -16,8 +16,11 @@ from dpdemo.observation.steps import WhileAny, around, replaced
 from dpdemo.reports.check import Place
 
 _FACTORIES = (
-    "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "tensor", "zeros",
+    "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
+    "logspace", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "randperm", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 )  # fmt: skip
+_METHODS = ("to", "cuda", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
 
 
 class Watch:
@@ -73,7 +76,7 @@ def _patched() -> Iterator[None]:
             undo.enter_context(replaced(nn.Module, name, _on_module))
         for name in HOOKS_OF:
             undo.enter_context(replaced(nn.Module, name, _on_hook))
-        for name in ("to", "cuda"):
+        for name in _METHODS:
             undo.enter_context(replaced(torch.Tensor, name, _on_move))
         for name in _FACTORIES:
             undo.enter_context(replaced(torch, name, _on_move))

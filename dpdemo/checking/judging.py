@@ -1,9 +1,7 @@
 """Turning two runs of a batch, on one GPU and under DataParallel, into the evidence of a `Probe`."""
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,11 +11,12 @@ from dpdemo.checking import compare, state
 from dpdemo.checking.bare_thread import in_a_bare_thread, kept_for_this_thread
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.causes import Causes, are_gradients_rounding
+from dpdemo.checking.changed import Changed
 from dpdemo.checking.compare import means_of_parts
+from dpdemo.checking.counting import counted_by
 from dpdemo.checking.drafts import Draft, raised
-from dpdemo.checking.evidence import UNEQUAL, Comparison, OfThread, Probe, Raised, Single, StateChange
-from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
-from dpdemo.checking.outer_state import grown_in_each
+from dpdemo.checking.evidence import UNEQUAL, Comparison, OfThread, Probe, Raised, Single
+from dpdemo.checking.leaves import describe_all, structure
 from dpdemo.checking.runs import Ran, Runner
 from dpdemo.checking.weights import weigh
 from dpdemo.models.failure import users_code
@@ -50,9 +49,9 @@ class Judge:
         if self.draft is not None and self.draft.failures:
             self._rehearse_gather()
         comparison = self.comparison = self._with_repairs(self._compare())
-        changes = (*self._state_changes(), *self._argument_changes(), *self._outer_changes())
-        known = {change.path for change in changes}
-        changes += tuple(one for one in self._backward_changes() if one.path not in known)
+        went_backward = comparison.gradients_equal is not None or comparison.loss is not None
+        changed = Changed(self.runner, planned, single, parallel, self.draft)
+        changes = changed.all(agrees=self._agrees(), went_backward=went_backward)
         error = parallel.error
         if error is not None and self.drafts and self.drafts[0].error is not None:
             error = self.drafts[0].error
@@ -113,145 +112,12 @@ class Judge:
             if path in ran.after
         )
 
-    def _state_changes(self) -> tuple[StateChange, ...]:
-        single, parallel = self.single, self.parallel
-        if parallel.error is not None and not (self.draft and self.draft.delivered):
-            return ()
-        found = state.changes(
-            single.before,
-            single.after if single.error is None else None,
-            parallel.after,
-            parallel.before,
-        )
-        if parallel.error is None and self._agrees():
-            found = self._with_harmless(found)
-        suspects = [
-            change
-            for change in found
-            if change.kind == "buffer" and change.parallel_changed and not change.same
-        ]
-        if not suspects or self.draft is None or not self.draft.delivered:
-            return found
-        first = self._after_first_chunk()
-        return tuple(
-            replace(change, like_first_chunk=True)
-            if change in suspects
-            and change.path in first
-            and state.same(first[change.path].value, parallel.after[change.path].value, of_one_model=False)
-            else change
-            for change in found
-        )
-
-    def _backward_changes(self) -> tuple[StateChange, ...]:
-        """List the buffers that going backward changes, as a function of autograd with a table does."""
-        single, parallel = self.single, self.parallel
-        went = self.comparison.gradients_equal is not None or self.comparison.loss is not None
-        if not went or single.error is not None or parallel.error is not None:
-            return ()
-        core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
-        found = state.changes(
-            state.buffers_in(single.after),
-            state.buffers_of(single.model),
-            state.buffers_of(core),
-            state.buffers_in(parallel.after),
-        )
-        return tuple(replace(one, is_of_backward=True) for one in found)
-
-    def _outer_changes(self) -> Iterator[StateChange]:
-        """List the counts and lists outside of the model that each replica has written to."""
-        if self.draft is not None and self.single.error is None and self.parallel.error is None:
-            yield from grown_in_each(self.single.sizes, self.parallel.sizes, len(self.draft.delivered))
-
     def _agrees(self) -> bool:
         """Return whether replicas gave what the model gives for their chunks, and the gradients are right."""
         comparison = self.comparison
         if comparison.values_equal is True:
             return comparison.gradients_equal is not False
         return comparison.equals_chunkwise is True or self.single.used_random
-
-    def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
-        """Mark state that nothing depends on: a second call keeps it, and gives what a fresh model does.
-
-        So it is for a mask that is made when it is missing, for scratch space and for a cache; not for a
-        counter, nor for what two replicas write to one place of a shared container.
-        """
-        single, kinds = self.single, ("attribute", "container", "mode")
-        if single.result is None or all(change.kind not in kinds for change in found):
-            return found
-        second = self.runner.run(single.model, (single.untouched[0], single.untouched[1]))
-        if second.result is None or not compare.first_difference(single.result[0], second.result[0])[0]:
-            return found
-        if not self._is_forgetful():
-            return found
-        num_replicas = len(self.draft.delivered) if self.draft else 1
-        return tuple(
-            replace(change, harmless=True)
-            if change.kind in kinds
-            and state.same_at(change.path, single.after, second.after)
-            and not state.is_contested(
-                change.path, single.before, single.after, self.parallel.after, num_replicas
-            )
-            else change
-            for change in found
-        )
-
-    def _is_forgetful(self) -> bool:
-        """Whether another batch, the rows the other way round, has the results that a fresh model gives."""
-
-        def turned(leaf: object) -> Any:
-            return leaf.flip(0) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf
-
-        given: tuple[Any, Any] = self.single.untouched
-        args = rebuild(given[0], turned) if given[0] else ()
-        kwargs = rebuild(given[1], turned) if given[1] else {}
-        fresh = self.runner.alone_on(self.planned.mode, (args, kwargs))
-        kept = self.runner.run(self.single.model, (args, kwargs)).result
-        return fresh is None or kept is None or bool(compare.first_difference(fresh, kept[0])[0])
-
-    def _after_first_chunk(self) -> state.Snapshot:
-        assert self.draft is not None  # noqa: S101 - asked by `_state_changes`
-        model = self.runner.single_model(self.planned.mode)
-        args, kwargs = self.draft.delivered[0]
-        ran = self.runner.run(model, (args, kwargs))
-        return ran.after
-
-    def _argument_changes(self) -> Iterator[StateChange]:
-        single, parallel = self.single, self.parallel
-        forward = single.model.forward
-        rows = [
-            flatten_arguments(forward, *given)
-            for given in (single.untouched, single.given, parallel.untouched, parallel.given)
-        ]
-        if len({tuple(path for path, _ in row) for row in rows}) != 1:
-            yield from self._grown_arguments()
-            return
-        for (path, was), (_, alone), (_, was_parallel), (_, split) in zip(*rows, strict=True):
-            frozen = [state.frozen(value, 1) for value in (was, alone, was_parallel, split)]
-            changed = not state.same(frozen[0], frozen[1], of_one_model=False)
-            changed_parallel = not state.same(frozen[2], frozen[3], of_one_model=False)
-            if changed or changed_parallel:
-                yield StateChange(
-                    path,
-                    "input" if isinstance(was, torch.Tensor) else "argument",
-                    state.show(frozen[0]),
-                    state.show(frozen[1]),
-                    state.show(frozen[3]),
-                    changed,
-                    changed_parallel,
-                    state.same(frozen[1], frozen[3], of_one_model=False),
-                )
-
-    def _grown_arguments(self) -> Iterator[StateChange]:
-        """Find arguments whose structure forward changed, such as an empty list that was appended to."""
-        single, parallel = self.single, self.parallel
-        rows = [
-            named(single.model.forward, *given) for given in (single.untouched, single.given, parallel.given)
-        ]
-        for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
-            frozen = [state.frozen(value) for value in (was, alone, split)]
-            if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
-                before, after, after_parallel = map(state.show, frozen)
-                yield StateChange(path, "argument", before, after, after_parallel, True, True, same=False)
 
     def _compare(self) -> Comparison:
         single, draft = self.single, self.draft
@@ -375,7 +241,8 @@ class Judge:
         loss = compare.loss_gradients(single.model, core, parallel.result[0], path) if is_known else None
         is_unequal = loss is not None and loss.error(loss.mean) > UNEQUAL
         if is_unequal and self.draft is not None and self.draft.delivered and self.draft.wrapper.dim == 0:
-            comparison = replace(comparison, mixing=self._causes(self.draft).mixing())
+            counted = counted_by(single.model.forward, self.draft.delivered, loss) if loss else None
+            comparison = replace(comparison, mixing=self._causes(self.draft).mixing(), counted=counted)
         return replace(
             comparison,
             gradients_equal=gradients.equal,

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Leaf
+from dpdemo.checking.holders import attributes
 from dpdemo.models.inputs import is_repeated, length_of
 from dpdemo.observation.tree import entries, flatten
 
@@ -90,7 +91,7 @@ def describe_all(pairs: list[tuple[str, object]]) -> tuple[Leaf, ...]:
 def _tensors_inside(value: object) -> tuple[str, ...]:
     if isinstance(value, nn.Module):
         return ()
-    inside = dict(value) if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    inside = dict(value) if isinstance(value, Mapping) else attributes(value)
     found = []
     for key, part in inside.items():
         for path, leaf in flatten(part, str(key)):
@@ -101,7 +102,7 @@ def _tensors_inside(value: object) -> tuple[str, ...]:
 
 def _numbers_inside(value: object) -> Iterator[tuple[str, int]]:
     """List the attributes of an object that a tensor can be made of, with their lengths."""
-    for name, part in getattr(value, "__dict__", {}).items() if not isinstance(value, nn.Module) else ():
+    for name, part in attributes(value).items() if not isinstance(value, nn.Module) else ():
         is_list = isinstance(part, list) and len(part) > 1
         kinds = {_kind_of_number(one) for one in part} if is_list else set()
         if len(kinds) == 1 and None not in kinds:

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
+from dpdemo.checking.evidence import Call, Entered, Evidence, Leaf, Probe, Raised
 from dpdemo.checking.source import Function, attribute_of, class_at, function_at, numbers_of
 from dpdemo.reports.check import Place
 
@@ -83,17 +83,41 @@ def parameters_at(place: Place | None, evidence: Evidence) -> list[str]:
 
 
 def device_at(place: Place | None, evidence: Evidence) -> str:
-    """Write what names a replica's own GPU in a line of a method: of an input, or else of a parameter."""
-    given = (*evidence.scan.inputs, "x")[0]
+    """Write what names a replica's own GPU in a function: that of a tensor it has, as a plain call shows."""
     function = function_at(place)
+    name = _likely_tensor(place, function, evidence)
+    seen = entered_at(function, evidence)
+    if seen is None or name in seen.tensors:
+        return f"{name}.device"
+    return f"{seen.tensors[0]}.device" if seen.tensors else _OF_THREAD
+
+
+_OF_THREAD = 'torch.device("cuda", torch.cuda.current_device())'
+"""The GPU of a replica's thread, where a function has no tensor to ask."""
+
+
+def is_entered(function: Function, evidence: Evidence) -> bool:
+    """Whether forward goes into a function, as far as is known."""
+    return not evidence.entered or entered_at(function, evidence) is not None
+
+
+def entered_at(function: Function | None, evidence: Evidence) -> Entered | None:
+    """Find what a plain call had in a function; None where it did not go there, or is not known."""
+    if function is None:
+        return None
+    first = min(one.lineno for one in (function.node, *function.node.decorator_list))
+    return next((one for one in evidence.entered if (one.file, one.line) == (function.file, first)), None)
+
+
+def _likely_tensor(place: Place | None, function: Function | None, evidence: Evidence) -> str:
+    """Write what is a tensor in a function by what the code says: an input, or else a parameter."""
+    given = (*evidence.scan.inputs, "x")[0]
     known = parameters_at(place, evidence)
     if function is None or given in function.arguments():
-        return f"{given}.device"
+        return given
     if not class_at(place):
-        return f"{_tensor_of(function, 0, given)}.device"
-    if not known:
-        return f"{_tensor_of(function, 1, given)}.device"
-    return f"{attribute_of(known[0])}.device"
+        return _tensor_of(function, 0, given)
+    return attribute_of(known[0]) if known else _tensor_of(function, 1, given)
 
 
 def _tensor_of(function: Function, first: int, given: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from dpdemo.checking.holders import is_changeable
+from dpdemo.checking.holders import attributes, is_changeable
 from dpdemo.checking.runs import Runner
 from dpdemo.checking.state import changeable_parts
 from dpdemo.models.inputs import Arguments
@@ -70,7 +70,7 @@ def _outline(value: object, depth: int = 0) -> Any:
         if isinstance(value, (list, tuple, set, deque)):
             return tuple(_outline(one, depth + 1) for one in value)
         if is_changeable(value):
-            return tuple((name, _outline(one, depth + 1)) for name, one in vars(value).items())
+            return tuple((name, _outline(one, depth + 1)) for name, one in attributes(value).items())
     return id(value)
 
 

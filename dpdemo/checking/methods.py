@@ -2,7 +2,7 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from dpdemo.checking.evidence import Evidence
@@ -115,6 +115,24 @@ def methods_of(owner: type) -> Iterator[Function]:
     """List the methods of a class, those that it inherits last."""
     for cls in owner.__mro__:
         yield from _own_methods(cls)
+
+
+def without_setup(methods: Iterable[Function]) -> list[Function]:
+    """Leave out the methods that `__init__` leads to and forward does not: they set up a model."""
+    methods = list(methods)
+    ran, setup = _reached(methods, "forward"), _reached(methods, "__init__") - {"__init__"}
+    return [one for one in methods if one.node.name in ran or one.node.name not in setup]
+
+
+def _reached(methods: Sequence[Function], first: str) -> set[str]:
+    """Name a method, and the methods and properties that it leads to."""
+    found, todo = set[str](), [first]
+    while todo:
+        name = todo.pop()
+        called = [one.node for one in methods if one.node.name == name and name not in found]
+        found |= {name} if called else set()
+        todo += [part.attr for node in called for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+    return found
 
 
 @cache

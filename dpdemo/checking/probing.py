@@ -4,16 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdemo.checking.batches import Planned
-from dpdemo.checking.evidence import Evidence, Mode, Probe, Raised, first_line
+from dpdemo.checking.evidence import Mode, Probe, Raised, first_line
 from dpdemo.checking.modes import may_differ
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.request import Progress
 from dpdemo.errors import UsageError
 
 
-def probe_all(
-    prober: Prober, planned: list[Planned], name: str, evidence: Evidence, say: Progress
-) -> Iterator[Probe]:
+def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) -> Iterator[Probe]:
     """Probe each batch; one that ran in the other mode, and asked nobody for it, is known already.
 
     Raises:
@@ -40,7 +38,7 @@ def probe_all(
                     yield probe  # the one exception without DataParallel that is about it
                 elif batch is planned[0]:
                     is_copy = prober.runner.source.copies
-                    raise _does_not_run(probe.single.raised, name, evidence, is_copy=is_copy)
+                    raise _does_not_run(probe.single.raised, name, is_copy=is_copy)
                 continue
             error = probe.comparison.single_backward_raised
             if error is not None and error.leaves:
@@ -77,13 +75,10 @@ def _frames(error: Raised) -> str:
     return "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
 
 
-def _does_not_run(error: Raised, name: str, evidence: Evidence, *, is_copy: bool) -> UsageError:
-    plain = [held.path for held in evidence.scan.of_kind("tensor") if "on cpu" in held.detail]
+def _does_not_run(error: Raised, name: str, *, is_copy: bool) -> UsageError:
     hint = "this is not about DataParallel: a plain call on one GPU fails; give inputs that the model takes"
     if is_copy:
         hint += "; if the model itself takes them, give a function that builds it: a copy of it was called"
-    if plain and "device" in error.message:
-        hint = f"`{plain[0]}` is a plain tensor, not moved by `.to()` and DataParallel: register_buffer"
     return UsageError(
         f"expected {name} to run with these inputs on one GPU, got {error.type}: "
         f"{first_line(error.message)} - "

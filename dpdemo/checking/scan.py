@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.copying import held_by
-from dpdemo.checking.evidence import MOVED_ALONG, Held, Scan
-from dpdemo.checking.holders import is_of_users, layout, nesting, tensors_around, tensors_of
+from dpdemo.checking.evidence import Held, Scan
+from dpdemo.checking.holders import attributes, is_of_users, layout, nesting, tensors_around, tensors_of
 from dpdemo.checking.leaves import argument_names
 from dpdemo.checking.places import place_of_attribute, place_of_function
 from dpdemo.checking.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
@@ -42,6 +42,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             for path, module in modules
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
         ),
+        buffers=tuple((name, len(one)) for name, one in core.named_buffers() if one.dim()),
         parameters=tuple(name for name, _ in core.named_parameters()),
         classes=tuple(dict.fromkeys(_home(type(module)) for _, module in modules)),
         inputs=tuple(argument_names(core.forward, 8)),
@@ -102,10 +103,8 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
         if name not in INTERNAL and not is_pytorchs(name, module):
             place = place_of_attribute(type(module), name)
             for kind, found in _kinds(name, value, tree, registered, module):
-                moves = kind == "tensor" and bool({name, "setattr"} & _moved_along(type(module)))
-                detail = f"{found}{MOVED_ALONG}" if moves else found
                 parts = tensors_of(value, registered), nesting(value, tree)
-                yield Held(dot + name, kind, detail, place, layout(value), *parts)
+                yield Held(dot + name, kind, found, place, layout(value), *parts)
     for hooks in HOOKS:
         for hook in getattr(module, hooks, {}).values():
             if is_users_hook(hook):
@@ -119,17 +118,6 @@ def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set
             extra = ", ".join(vars(parameter))
             detail = f"attribute {extra}" if extra else f"type {type(parameter).__name__}"
             yield Held(dot + name, "parameter", detail, place_of_attribute(type(module), name))
-
-
-def _moved_along(kind: type) -> set[str]:
-    """List the names in what a class of the user's does when it is moved."""
-    functions = (getattr(getattr(kind, name), "__code__", None) for name in ("_apply", "to", "cuda"))
-    return {
-        word
-        for code in functions
-        if code is not None and is_users(code.co_filename)
-        for word in code.co_names
-    }
 
 
 def _kinds(
@@ -196,7 +184,7 @@ def _inside(
     """List the tensors and the model's modules that an object of the user's has, and what it holds."""
     if not is_of_users(holder) or depth > _DEEPEST:
         return
-    for name, held in getattr(holder, "__dict__", {}).items():
+    for name, held in attributes(holder).items():
         for _, part in flatten(held):
             if isinstance(part, torch.Tensor) and id(part) not in registered:
                 yield "tensor", f"{_described(part)}, as `{name}` of a {type(holder).__name__}"

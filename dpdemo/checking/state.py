@@ -10,7 +10,7 @@ from torch import nn
 
 from dpdemo.checking.closeness import copy_of, same_numbers
 from dpdemo.checking.evidence import Kind, StateChange
-from dpdemo.checking.holders import is_changeable, is_of_users
+from dpdemo.checking.holders import attributes, is_changeable, is_of_users
 from dpdemo.checking.places import place_of_attribute
 from dpdemo.checking.source import names_in
 from dpdemo.checking.writes import writing
@@ -105,7 +105,7 @@ def is_shared(value: object) -> bool:
     if isinstance(value, _CONTAINERS):
         return not isinstance(value, tuple)
     is_plain = isinstance(value, (torch.Tensor, nn.Module, type, str, bytes, *_PLAIN)) or callable(value)
-    return not is_plain and hasattr(value, "__dict__")
+    return not is_plain and (hasattr(value, "__dict__") or bool(attributes(value)))
 
 
 def frozen(value: Any, depth: int = 0) -> Any:
@@ -123,8 +123,8 @@ def frozen(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (str, bytes, int, float, complex, bool, type(None))):
         return value
     is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and is_of_users(value))
-    attributes = vars(value) if hasattr(value, "__dict__") and is_opened else {}
-    held = tuple((name, frozen(part, depth + 2)) for name, part in attributes.items())
+    parts_of_it = attributes(value) if is_opened else {}
+    held = tuple((name, frozen(part, depth + 2)) for name, part in parts_of_it.items())
     return _Object(type(value).__name__, _Identity(value), held)
 
 

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.methods import methods_of
+from dpdemo.checking.methods import methods_of, without_setup
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.source import Function, attribute_of, function_at, names_in
 from dpdemo.reports.check import Place
@@ -67,7 +67,7 @@ def writing(owner: type, name: str) -> tuple[Function, ast.stmt] | None:
 
     `name` may be a path, as `layers.0.weight`.
     """
-    for method in methods_of(owner):
+    for method in without_setup(methods_of(owner)):
         if method.node.name == "__init__" or not method.node.args.args:
             continue
         me = method.node.args.args[0].arg

@@ -14,6 +14,7 @@ import cases_outside
 import cases_patched
 import cases_places
 import cases_programs
+import cases_repairs
 import cases_results
 import cases_scatter
 import cases_seen
@@ -26,6 +27,6 @@ from casetable import TRIGGERS, TWINS
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
     cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_results, cases_patched,
-    cases_libraries, cases_seen, cases_programs,
+    cases_libraries, cases_seen, cases_repairs, cases_programs,
 )  # fmt: skip
 __all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

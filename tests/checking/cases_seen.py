@@ -13,8 +13,8 @@ from torch.nn import functional
 
 
 class Stack:
-    def __init__(self):
-        self.items = []
+    def __init__(self, name):
+        self.items, self.name = [], name
 
     def push(self, value):
         self.items.append(value)
@@ -45,7 +45,7 @@ class Up(nn.Module):
 class Pair(nn.Module):
     def __init__(self):
         super().__init__()
-        stack = Stack()
+        stack = Stack("skips")
         self.down, self.up = Down(stack), Up(stack)
 
     def forward(self, x):

@@ -157,6 +157,8 @@ def program_of(finding):
     """Return the change of the line that calls the model, with the name of its result; or None."""
     if is_of_result(finding):
         return Change(None, f"result = {finding.own_before}", f"result = {finding.own_after}")
+    if finding.place is None and finding.own_before.startswith("loss = model("):
+        return Change(None, finding.own_before, finding.own_after)
     found = [one for one in finding.also if one.place is None and " = model(" in one.before]
     return found[0] if found else None
 

@@ -174,20 +174,6 @@ def test_inputs_that_fit_no_device_are_said_to_be_that():
     assert "not about DataParallel" in caught.value.hint
 
 
-def test_a_plain_tensor_on_the_cpu_is_named_where_it_stops_even_one_device():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scale = torch.ones(3)
-
-        def forward(self, x):
-            return self.fc(x) * self.scale
-
-    with pytest.raises(UsageError) as caught:
-        check(Model, x())
-    assert "`scale` is a plain tensor" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("model", "inputs", "says"),
     [

@@ -49,6 +49,8 @@ SILENT = {
 
 
 IN_HOOKS = {
+    "a_dict_is_handed_on_to_hooks_by_an_object",
+    "what_hooks_fill_is_emptied_before_each_call",
     "a_closure_keeps_activations_in_a_dict_of_the_model",
     "a_hook_fills_the_dict_of_an_object",
     "hooks_append_to_a_list_that_forward_reads",

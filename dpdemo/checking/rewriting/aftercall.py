@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import STATISTICS, call_of, forward_place
-from dpdemo.checking.methods import functions_like, methods_in
+from dpdemo.checking.methods import functions_like, methods_in, without_setup
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.averages import layers_written
 from dpdemo.checking.rewriting.bycalls import call_outside
@@ -46,9 +46,8 @@ def change_outside(
         found = _writing_numbers(forward)
         if not found:
             found = list(_calls_writing_numbers(forward, change, evidence))
-            quiet = frozenset(ast.unparse(one.value.func) for one in found)  # type: ignore[attr-defined] # calls
-            forward = replace(forward, quiet=quiet)
-        return _about_layers(forward, found, is_guarded=False)
+            forward = _quiet(forward, found)
+        return _about_layers(forward, found, is_guarded=False) or _of_a_part(change, evidence, call, others)
     own = carried(change, evidence, call) if change.kind == "attribute" else None
     home = home_of(change, evidence, others) if own is None else None
     if home is not None and home.owner and not _runs_itself(home, change):
@@ -121,6 +120,39 @@ def _about_layers(forward: Forward, found: Sequence[ast.stmt], *, is_guarded: bo
     return own or after_call(forward, found, layers, is_guarded=is_guarded)
 
 
+def _quiet(forward: Forward, calls: Iterable[ast.stmt]) -> Forward:
+    """Take calls that change parameters for none of a layer, though they name one."""
+    return replace(forward, quiet=frozenset(ast.unparse(one.value.func) for one in calls))  # type: ignore[attr-defined] # calls
+
+
+def _of_a_part(
+    change: StateChange, evidence: Evidence, call: Call | None, others: Sequence[StateChange]
+) -> Repair | None:
+    """Write the forward of a module around a parameter without what changes the parameter's numbers."""
+    kinds = dict(evidence.scan.module_types)
+    files = {name.rpartition(".")[2]: file for name, file in evidence.scan.classes if file}
+    for dot in reversed(list(re.finditer(r"\.", change.path))):
+        owner, inner = change.path[: dot.start()], change.path[dot.start() :]
+        kind = kinds.get(owner, "")
+        methods = methods_in(files[kind], kind, 0) if kind in files else {}
+        forward = read_method(evidence, call, methods.get("forward"), owner)
+        if forward is None:
+            continue
+        writing = {name for name, one in methods.items() if name != "forward" and _writes_numbers(one)}
+        found = _writing_numbers(forward)
+        if not found:
+            found = _calling(forward.function, writing)
+            forward = _quiet(forward, found)
+        paths = [one.path for one in (change, *others) if one.path.endswith(inner)]
+        owners = sorted({path.removesuffix(inner) for path in paths} & {*kinds})
+        owners = [one for one in owners if kinds[one] == kind]
+        steps = [one.start() for one in re.finditer(r"\.", f"{inner}.")]
+        attributes = {attribute_of(inner[1:step], forward.me) for step in steps[1:]}  # a layer reads them too
+        if found:
+            return moved_out(forward, None, found, attributes, owners, methods, is_guarded=False)
+    return None
+
+
 @dataclass(frozen=True)
 class Home:
     """The class whose methods change a piece of state, and the modules of it in which they do."""
@@ -149,7 +181,8 @@ def home_of(change: StateChange, evidence: Evidence, others: Sequence[StateChang
     last = change.path.rpartition(".")[2]
     alike = [one for one in others if one.module_type == change.module_type and one.owner != change.owner]
     owners = [change.owner, *(one.owner for one in alike if one.path.rpartition(".")[2] == last)]
-    methods = methods_in(place.file, kinds[change.owner], place.line)
+    known = methods_in(place.file, kinds[change.owner], place.line)
+    methods = {one.node.name: one for one in without_setup(known.values())}
     return Home(methods, tuple(sorted(owners))) if "forward" in methods else None
 
 
@@ -342,7 +375,12 @@ def _writes_numbers(function: Function) -> bool:
     return re.search(r"no_grad|\.data\b", text) is not None and re.search(_IN_PLACE, text) is not None
 
 
-_IN_PLACE = r"\.(weight|bias|data)(\[.*\])?\.[a-z]\w*_\(|\.data = "
+_IN_PLACE = re.compile(
+    r"\.(weight|bias|data)(\[.*\])?\.[a-z]\w*_\(|\.data = "
+    r"|\b(?P<name>\w+) = [^\n]*\.(weight|bias|data)\n.*\b(?P=name)(\[[^\n]*\])?\.[a-z]\w*_\(",
+    re.DOTALL,
+)
+"""Code that changes weights where they are, by a name that they were given too."""
 
 
 def _calling(function: Function, methods: Iterable[str]) -> list[ast.stmt]:

@@ -10,7 +10,8 @@ from dpdemo.checking.methods import functions_like, methods_in
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.forwards import Forward, forward_of
 from dpdemo.checking.rewriting.outside import end_outside
-from dpdemo.checking.rewriting.returning import after_call
+from dpdemo.checking.rewriting.returning import after_call, names_of
+from dpdemo.checking.rewriting.taking import taken_out
 from dpdemo.checking.source import Function, attribute_of
 from dpdemo.checking.writes import changes_in_place, writes_to
 
@@ -26,6 +27,7 @@ def call_outside(change: StateChange, evidence: Evidence, call: Call | None) -> 
     if forward is None:
         return None
     writing = set(_writing_calls(forward, change, evidence))
+    writing |= {f"{forward.me}.{name}" for name in _leading_to(writing, _own_methods(forward, evidence))}
     tops = [one for one in forward.body if any(ast.unparse(part.func) in writing for part in _calls(one))]
     if not tops:
         return None
@@ -41,7 +43,12 @@ def call_outside(change: StateChange, evidence: Evidence, call: Call | None) -> 
         is_guarded = change.kind not in ("buffer", "parameter")
         holders = {path.partition(".")[0] for path in _prefixes(change.path)}  # they keep, and run nothing
         keeping = replace(forward, layers=forward.layers - holders)
-        own = after_call(keeping, bare, attributes, is_guarded=is_guarded)
+        layers = [index for index, one in enumerate(forward.body) if keeping.runs_layer(one)]
+        is_first = change.kind == "attribute" and bool(layers) and forward.body.index(tops[-1]) < layers[0]
+        own = (
+            taken_out(keeping, bare, attributes, [""], names_of(forward), is_first=True) if is_first else None
+        )
+        own = own or after_call(keeping, bare, attributes, is_guarded=is_guarded)
         if own is not None:
             return own
     return end_outside(forward, tops[0])
@@ -64,7 +71,7 @@ def _writing_calls(forward: Forward, change: StateChange, evidence: Evidence) ->
         inner = change.path.removeprefix(holder).removeprefix(".") if holder else change.path
         me = attribute_of(holder, forward.me) if holder else forward.me
         if not holder:
-            methods = {one.node.name: one for one in functions_like(forward.function)}
+            methods = _own_methods(forward, evidence)
         elif kinds.get(holder) in files:
             methods = methods_in(files[kinds[holder]], kinds[holder], 0)
         elif holder not in kinds:  # an object, of whose methods any may write; no list
@@ -79,6 +86,23 @@ def _writing_calls(forward: Forward, change: StateChange, evidence: Evidence) ->
         else:
             continue
         yield from (f"{me}.{name}" for name in _writers(methods, inner))
+
+
+def _own_methods(forward: Forward, evidence: Evidence) -> dict[str, Function]:
+    """Find the methods of the model: of the class that defines its forward, and of its own."""
+    kind, file = evidence.scan.model, forward.function.file
+    own = methods_in(file, kind, 0) if (kind, file) in evidence.scan.classes else {}
+    return {one.node.name: one for one in functions_like(forward.function)} | own
+
+
+def _leading_to(writing: set[str], methods: dict[str, Function]) -> set[str]:
+    """List the methods that make such calls, of their own object's or of its parts'."""
+    return {
+        name
+        for name, one in methods.items()
+        if name not in ("__init__", "forward")
+        and any(ast.unparse(part.func) in writing for part in _calls(one.node))
+    }
 
 
 def _is_part(text: str, me: str) -> bool:

@@ -103,9 +103,9 @@ class Forward:
         return any(self._is_layer(one, depth) for one in ast.walk(node))
 
     def _is_layer(self, node: ast.AST, depth: int) -> bool:
-        if not isinstance(node, ast.Attribute) or ast.unparse(node.value) != self.me:
+        if not isinstance(node, ast.Attribute) or ast.unparse(node.value) not in (self.me, "super()"):
             return False
-        if node.attr in self.layers:
+        if node.attr in self.layers or ast.unparse(node.value) == "super()":
             return True
         methods = (one for one in functions_like(self.function) if one.node.name == node.attr)
         return depth < 2 and any(
@@ -334,6 +334,12 @@ def stored(statement: ast.stmt) -> set[str]:
     }
 
 
+def _is_filled(name: str, statement: ast.stmt) -> bool:
+    """Whether a statement gives an element of what has this name a value."""
+    parts = (one for one in ast.walk(statement) if isinstance(one, ast.Subscript))
+    return any(isinstance(one.ctx, ast.Store) and ast.unparse(one.value) == name for one in parts)
+
+
 def with_numbers(needed: list[str], kept: list[ast.stmt], forward: Forward) -> tuple[list[str], list[str]]:
     """Tell what is computed anew outside, being a number, from what forward returns."""
     copied: list[str] = []
@@ -347,6 +353,7 @@ def with_numbers(needed: list[str], kept: list[ast.stmt], forward: Forward) -> t
             and isinstance(made[0], ast.Assign)
             and (re.search(_COMPUTED_ANEW, forward.text(made[0].value)) or not free_names(made, forward))
             and not forward.runs_layer(made[0])
+            and not any(_is_filled(name, one) for one in kept)
         )
         if is_number:
             copied.insert(0, of_model(forward.text(made[0]), forward.me))

@@ -85,9 +85,18 @@ def _is_kept_by_gpu(node: ast.AST, methods: dict[str, Function]) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(attr=name)) if name in methods and name not in _OF_CONTAINERS:
             inner = methods[name]
+            if _is_of_a_thread(inner):
+                return True
             others = {other: method for other, method in methods.items() if method is not inner}
             return _is_readable(inner.node.body, inner.arguments() - {"self"}, set(), others)
     return False
+
+
+def _is_of_a_thread(method: Function) -> bool:
+    """Whether it is a method of a `threading.local`, of which each replica's thread has its own."""
+    classes = [one for one in ast.walk(tree_of(method.file)) if isinstance(one, ast.ClassDef)]
+    bases = [ast.unparse(base) for one in classes if method.node in one.body for base in one.bases]
+    return any(one in {"threading.local", "local"} for one in bases)
 
 
 def _is_written_to(node: ast.AST, modules: set[str]) -> bool:
@@ -137,7 +146,8 @@ def _keeps_nothing(node: ast.AST, known: set[str], passing: set[str]) -> bool:
             is_of_its_chunk = name.endswith("_") and root_of(value) in passing  # output.requires_grad_()
             return is_of_its_chunk or _is_of_a_gpu(node) or _is_of_a_gpu(value)
         case ast.Call(func=called):
-            return root_of(called) in known
+            is_of_a_result = isinstance(getattr(called, "value", None), (ast.BinOp, ast.UnaryOp, ast.Compare))
+            return is_of_a_result or root_of(called) in known
     return True
 
 

@@ -76,12 +76,13 @@ def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
     edits.replace(target.slice, f"{hook.text(target.slice)}, {_tensor_of(given[-1], value)}.device")
     others = [one for one in methods_around(hook) if one.node is not hook.node]
     reads = [(method, one) for method in others for one in _elements(method, kept)]
-    for method, one in reads or list(_read_elsewhere(hook, target.value)):
+    elsewhere = list(_read_elsewhere(hook, ast.parse(kept, mode="eval").body))
+    for method, one in reads or elsewhere:
         at = device_at(Place(method.file, method.node.lineno), evidence)
         edits.replace(one.slice, f"{method.text(one.slice)}, {at}")
     for reset in _resets(hook, kept):
         edits.replace(reset, "pass   # each GPU writes its entries anew")
-    if reads or any(_read_elsewhere(hook, target.value)):
+    if reads or elsewhere:
         return edits.changes()
     if call is not None and not isinstance(target.slice, ast.Tuple) and root_of(target.value) not in given:
         on_model = attribute_of(path, "model.module") if path else of_model(kept, "self")
@@ -115,12 +116,35 @@ def _attribute_behind(hook: Function, kept: ast.expr) -> str:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
                     if name == kept.id:
                         return ast.unparse(value)
-        names = [one.arg for one in maker.args.args]
-        for call in (one for one in ast.walk(tree) if isinstance(one, ast.Call) and kept.id in names):
-            given = dict(zip(names, call.args, strict=False))
-            if ast.unparse(call.func) == maker.name and isinstance(given.get(kept.id), ast.Attribute):
-                return ast.unparse(given[kept.id])
+    for maker in makers:
+        if found := _handed_over(maker, kept.id, tree):
+            return found
     return ast.unparse(kept)
+
+
+def _handed_over(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, tree: ast.AST, depth: int = 0
+) -> str:
+    """Write the attribute that a function is given by that name, directly or not; "" if none is seen."""
+    names = [one.arg for one in function.args.args]
+    for call in (one for one in ast.walk(tree) if isinstance(one, ast.Call) and name in names):
+        func, *parts = [call.func, *call.args]
+        if ast.unparse(func).rpartition(".")[2] == "partial" and parts:
+            func, *parts = parts
+        if ast.unparse(func).rpartition(".")[2] != function.name:
+            continue
+        own = names[1:] if names[0] == "self" and isinstance(func, ast.Attribute) else names
+        value = dict(zip(own, parts, strict=False)).get(name)
+        if isinstance(value, ast.Attribute):
+            return ast.unparse(value)
+        around = [one for one in ast.walk(tree) if isinstance(one, FUNCTIONS) and call in ast.walk(one)]
+        if isinstance(value, ast.Name) and around and depth < _FURTHEST:
+            return _handed_over(around[-1], value.id, tree, depth + 1)
+    return ""
+
+
+_FURTHEST = 2
+"""Through so many functions a dict is handed on to the one that makes a hook."""
 
 
 def _dict_by_gpu(
@@ -205,16 +229,18 @@ def _updated_by_gpu(hook: Place | None) -> tuple[Change, ...]:
 
 
 def _resets(hook: Function, kept: str) -> Iterator[ast.stmt]:
-    """List where other methods but `__init__` put an empty dict in the place of what a hook fills.
+    """List where other methods but `__init__` empty what a hook fills, or put an empty dict in its place.
 
-    A replica would put it on itself, and the hook goes on to fill the original's.
+    A replica would put it on itself, and the hook goes on to fill the original's; or it would take away what
+    another one has there.
     """
     for method in methods_around(hook):
         for one in method.statements() if method.node.name != "__init__" else ():
             match one:
-                case ast.Assign(targets=[ast.Attribute() as target], value=ast.Dict(keys=[])):
-                    if ast.unparse(target) == kept:
-                        yield one
+                case ast.Assign(targets=[ast.Attribute() as target], value=ast.Dict(keys=[])) | ast.Expr(
+                    ast.Call(func=ast.Attribute(value=target, attr="clear"))
+                ) if ast.unparse(target) == kept:
+                    yield one
 
 
 def _elements(method: Function, kept: str) -> Iterator[ast.Subscript]:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from dpdemo.checking.evidence import MIXED, Evidence, Held
+from dpdemo.checking.evidence import MIXED, MOVED_ALONG, Evidence, Held
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.properties import attributes_in, home_of, is_filled_by, property_of, written_as
 from dpdemo.checking.source import attribute_of, name_of_nn, tree_of
@@ -32,7 +32,7 @@ def with_own_tensors(held: Held, evidence: Evidence) -> tuple[Change, ...]:
 
 
 def _as_property(held: Held, kind: str, own: str, *, is_by_path: bool = False) -> tuple[Change, ...]:
-    home, name = home_of(held), held.path.rpartition(".")[2]
+    home, name = home_of(held, alone=False), held.path.rpartition(".")[2]
     if home is None or not held.nesting or home.init.node.name != "__init__":
         return ()
     filling = [one for one in home.methods if is_filled_by(one, name)]
@@ -53,7 +53,13 @@ def _as_property(held: Held, kind: str, own: str, *, is_by_path: bool = False) -
     else:
         each = f"    return {own} if {is_own} else one"
         lines = ["def own(one):", each, *_returned(held.nesting, f"self._{name}")]
-    edits.before(home.next, property_of(name, lines))
+    written = property_of(name, lines)
+    stored = (
+        one for method in home.methods for one in attributes_in(method) if isinstance(one.ctx, ast.Store)
+    )
+    if MOVED_ALONG in held.detail or any(written_as(one, f"{home.me}.{name}") for one in stored):
+        written += f"\n\n@{name}.setter\ndef {name}(self, value):\n    self._{name} = value"
+    edits.before(home.next, written)
     return edits.changes()
 
 

@@ -3,7 +3,7 @@
 import re
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.looking import parameters_at
+from dpdemo.checking.looking import entered_at, parameters_at
 from dpdemo.checking.source import attribute_of, function_at
 from dpdemo.reports.check import Place
 
@@ -78,6 +78,14 @@ def _parameters_of(owner: str, place: Place | None, evidence: Evidence) -> list[
     me, _, path = _as_path(owner).partition(".")
     if me != "self":
         return []
+    seen = entered_at(function_at(place), evidence)
+    own = [one for one in seen.tensors if one.startswith("self.")] if seen is not None else None
+    if (
+        own is not None
+        and not path
+        and not {attribute_of(one) for one in parameters_at(place, evidence)} & {*own}
+    ):
+        return [_as_path(one).removeprefix("self.") for one in own]  # of the class that has it, or of several
     return [name for name in parameters_at(place, evidence) if name.startswith(f"{path}." if path else "")]
 
 

@@ -5,6 +5,7 @@ reads has.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from dpdemo.checking.source import (
     FUNCTIONS,
     Function,
     function_at,
+    in_brackets,
     names_in,
     to_the_left,
     tree_of,
@@ -56,8 +58,8 @@ def home_of(held: Held, *, alone: bool = True) -> Home | None:
     others = [one for one in methods if one is not init.node]
     after = [one for one in others if one.name == "forward"] + [
         one for one in others if one.name != "__init__"
-    ]
-    if not after or (alone and any(_sets(one, name) for one in others)):
+    ] or [init.node]
+    if alone and any(_sets(one, name) for one in others):
         return None
     return Home(init, after[0], others)
 
@@ -79,6 +81,8 @@ def made_at_each_read(held: Held) -> tuple[Change, ...]:
         return ()  # it is made of modules that are new: each read would make others
     if _mentions(home, name) > len(found):
         return _filled_at_each_read(home, name)
+    if len(found) == 1 and _is_own_method(held) and _Lines(home, name, found[0][1]).saves:
+        return _by_its_name(home, name, *found[0])
     edits = Edits(home.init.file)
     cases: list[list[str]] = []
     for number, (statement, value) in enumerate(found):
@@ -95,6 +99,25 @@ def made_at_each_read(held: Held) -> tuple[Change, ...]:
         inner = [f"    {line}" for line in lines_of_case]
         body = [f"if {home.me}._{name} == {number}:", *inner, *body]
     edits.before(home.next, property_of(name, body))
+    return edits.changes()
+
+
+def _is_own_method(held: Held) -> bool:
+    """Whether it is a bound method of the very module that holds it, and no container of such."""
+    if held.layout:
+        return False
+    owner = held.path.rpartition(".")[0]
+    return (
+        re.fullmatch(rf"the bound method \w+ that holds `({re.escape(owner) or '[^`.]+'})`", held.detail)
+        is not None
+    )
+
+
+def _by_its_name(home: Home, name: str, statement: ast.stmt, value: ast.expr) -> tuple[Change, ...]:
+    """Write a method that `__init__` chooses, of a table say, as a property that finds it by its name."""
+    edits = Edits(home.init.file)
+    edits.replace(statement, f"{home.me}._{name} = {in_brackets(home.init.text(value))}.__name__")
+    edits.before(home.next, property_of(name, [f"return getattr(self, self._{name})"]))
     return edits.changes()
 
 
@@ -221,6 +244,10 @@ class _Lines:
         return parts.applied_to(node)
 
 
+_OF_TABLES = {"dict", "enumerate", "getattr", "list", "partial", "functools.partial", "range", "tuple", "zip"}
+"""What may be called to make a table of what a model has: it may be made as often as one likes."""
+
+
 def _made_of_the_model(home: Home) -> Iterator[tuple[str, ast.stmt]]:
     """List the functions in `__init__`, and what it gives a name: lambdas, or a table, of the model's."""
     for one in home.init.node.body:
@@ -229,9 +256,8 @@ def _made_of_the_model(home: Home) -> Iterator[tuple[str, ast.stmt]]:
                 yield name, one
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 lambdas = (part for part in ast.walk(value) if isinstance(part, ast.Lambda))
-                is_table = home.me in names_in(value) and not any(
-                    isinstance(part, ast.Call) for part in ast.walk(value)
-                )
+                called = {ast.unparse(part.func) for part in ast.walk(value) if isinstance(part, ast.Call)}
+                is_table = home.me in names_in(value) and called <= _OF_TABLES
                 if is_table or any(home.me in names_in(part) for part in lambdas):
                     yield name, one
 

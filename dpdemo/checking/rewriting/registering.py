@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dpdemo.checking.evidence import Held
 from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.forwards import stored
 from dpdemo.checking.rewriting.properties import (
     Home,
     assignments,
@@ -16,7 +17,7 @@ from dpdemo.checking.rewriting.properties import (
     mentions,
     property_of,
 )
-from dpdemo.checking.source import name_of_nn
+from dpdemo.checking.source import name_of_nn, names_in
 from dpdemo.reports.check import Change
 
 _WITHIN = """\
@@ -117,17 +118,19 @@ def put_in(
 def as_buffer(held: Held, beside: Sequence[str] = ()) -> tuple[Change, ...]:
     """Write the statement that puts a lone tensor on `self`, and others, with buffers in their place."""
     home, name = home_of(held, alone=False), held.path.rpartition(".")[2]
-    if home is None or held.layout or not held.detail.startswith("a tensor"):
+    is_lone = held.detail.startswith("a tensor") and ", as `" not in held.detail
+    if home is None or held.layout or not is_lone:
         return ()
     edits = Edits(home.init.file)
     for statement, value in assignments(home, name):
-        code = _without_device(home.init.text(value))
+        made = {one for statement in home.init.statements() for one in stored(statement)}
+        code = home.init.text(value) if names_in(value) & made else _without_device(home.init.text(value))
         edits.replace(statement, f'{home.me}.register_buffer("{name}", {code}, persistent=False)')
         return edits.changes()
     for statement in home.init.statements():
         own = {f"{home.me}.{one}": one for one in (name, *beside)}
-        stored = (one for one in attributes_in(statement) if isinstance(one.ctx, ast.Store))
-        targets = [(one, own[ast.unparse(one)]) for one in stored if ast.unparse(one) in own]
+        written = (one for one in attributes_in(statement) if isinstance(one.ctx, ast.Store))
+        targets = [(one, own[ast.unparse(one)]) for one in written if ast.unparse(one) in own]
         found = [one for _, one in targets]
         if not isinstance(statement, ast.Assign) or name not in found:
             continue

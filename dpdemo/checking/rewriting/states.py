@@ -108,12 +108,20 @@ def _all_turned(name: str, states: list[str], call: Call) -> Given:
     """Write an argument that holds states with each of them turned, and turned back."""
     inside = [leaf.path for leaf in call.tensor_arguments if top_name(leaf.path) == name]
     others = [path for path in inside if path not in states]
+    fields = [path.removeprefix(f"{name}.") for path in states]
+    if all(map(str.isidentifier, fields)):  # a named tuple
+        return Given(name, *(_replaced("{}", fields, back) for back in (_TURN, _BACK)))
     steps = re.findall(r"\[(.*?)\]", states[0].removeprefix(name))
     if others:  # a dict that holds more than states
         keys = [path.removeprefix(name) for path in states]
         written = [", ".join(f"{key[1:-1]}: {{}}{key}{back}" for key in keys) for back in (_TURN, _BACK)]
         return Given(name, *(f"{{**{{}}, {one}}}" for one in written))
     return Given(name, *(_each("{}", steps, back) for back in (_TURN, _BACK)))
+
+
+def _replaced(value: str, fields: list[str], back: str) -> str:
+    """Write a named tuple with a method called on some of its fields."""
+    return f"{value}._replace({', '.join(f'{one}={value}.{one}{back}' for one in fields)})"
 
 
 _PARTS = ("part", "inner", "innermost")

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Evidence, Held, StateChange
-from dpdemo.checking.looking import device_at
+from dpdemo.checking.looking import crossed_devices, device_at, is_entered
 from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.edits import Edits
+from dpdemo.checking.rewriting.forwards import stored
 from dpdemo.checking.rewriting.handing import own_forward
 from dpdemo.checking.rewriting.own_parts import with_own_modules, with_own_tensors
 from dpdemo.checking.rewriting.properties import made_at_each_read
@@ -39,11 +40,9 @@ def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple
     for method in {id(one.node): one for one in methods}.values():
         is_objects = class_at(Place(method.file, method.node.lineno)) == inner[2]
         device = device_at(Place(method.file, method.node.lineno), evidence)
-        if is_objects:
-            device = f"{(*[one.arg for one in method.node.args.args[1:]], 'x')[0]}.device"
         me = method.node.args.args[0].arg if method.node.args.args else ""
-        if is_objects and any(_is_stored(node, me, held.tensors) for node in ast.walk(method.node)):
-            continue  # it is what moves them
+        if is_objects and (not is_entered(method, evidence) or _stores(method.node, me, held.tensors)):
+            continue  # such as what moves them
         for node in ast.walk(method.node):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 owner = ast.unparse(node.value)
@@ -52,9 +51,12 @@ def moved_where_used(held: Held, use: Place | None, evidence: Evidence) -> tuple
     return edits.changes()
 
 
-def _is_stored(node: ast.AST, me: str, names: tuple[str, ...]) -> bool:
-    is_attribute = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
-    return is_attribute and ast.unparse(node) in {f"{me}.{name}" for name in names}
+def _stores(method: ast.AST, me: str, names: tuple[str, ...]) -> bool:
+    parts = (one for one in ast.walk(method) if isinstance(one, ast.Attribute))
+    return any(
+        not isinstance(one.ctx, ast.Load) and ast.unparse(one) in {f"{me}.{name}" for name in names}
+        for one in parts
+    )
 
 
 def cached_by_gpu(change: StateChange, evidence: Evidence) -> Repair | None:
@@ -118,7 +120,25 @@ def buffer_repair(held: Held, evidence: Evidence, beside: Sequence[str] = ()) ->
     if held.nesting:
         registered = registered_one_by_one(held) or moved_where_read(held, evidence)
         return registered or with_own_tensors(held, evidence)
-    return as_buffer(held, beside) or moved_in_function(held)
+    return as_buffer(held, beside) or moved_in_function(held) or _moved_in_closure(held, evidence)
+
+
+def _moved_in_closure(held: Held, evidence: Evidence) -> tuple[Change, ...]:
+    """Write the function that reads a tensor from around it, wherever it is made, with that moved."""
+    for _, error in crossed_devices(evidence):
+        function = function_at(error.place)
+        edits = Edits(function.file) if function else None
+        if function is None or edits is None or is_installed(function.file):
+            continue
+        own = {*function.arguments(), *(name for one in function.statements() for name in stored(one))}
+        device = device_at(error.place, evidence)
+        for one in ast.walk(function.node):
+            is_read = isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+            if is_read and one.id in held.tensors and one.id not in own:  # type: ignore[attr-defined] # a name
+                edits.replace(one, f"{function.text(one)}.to({device})")
+        if changes := edits.changes():
+            return changes
+    return ()
 
 
 def moved_in_function(held: Held) -> tuple[Change, ...]:

@@ -26,8 +26,9 @@ class Turned(NamedTuple):
 
 def pair_of_states(path: str, alone: Shapes, dim: int, rows: int) -> str:
     """Name the tuple that a state is in, as an LSTM's, where all in it have the batch on that dimension."""
-    parent = path.rpartition("[")[0]
-    inside = [shape or () for name, shape in alone.items() if name.startswith(f"{parent}[")]
+    found = re.fullmatch(r"(.*)(\[|\.)(\w+|'\w+')\]?", path)
+    parent, opening = (found[1], found[2]) if found else ("", "[")
+    inside = [shape or () for name, shape in alone.items() if name.startswith(f"{parent}{opening}")]
     return parent if parent and all(is_batch(shape, dim, rows) for shape in inside) else path
 
 
@@ -82,6 +83,8 @@ def _turned(text: str, turn: str, kind: str) -> str:
     value = in_brackets(text)
     if kind == "dict":
         return f"{{key: part{turn} for key, part in {value}.items()}}"
+    if kind == "named":
+        return f"{value}._make(part{turn} for part in {value})"
     return f"tuple(part{turn} for part in {value})" if kind == "tuple" else f"{value}{turn}"
 
 
@@ -89,7 +92,11 @@ def _kind_of(path: str, alone: Shapes) -> str:
     """Say what holds the tensors at a path of the result: "" where it is one itself."""
     if path in alone:
         return ""
-    return "dict" if any(name.startswith(f"{path}['") for name in alone) else "tuple"
+    kinds = {"['": "dict", ".": "named"}
+    inside = [name.removeprefix(path) for name in alone if name.startswith(path)]
+    return next(
+        (kind for step, kind in kinds.items() if any(one.startswith(step) for one in inside)), "tuple"
+    )
 
 
 def _turned_back(path: str, names: str, turn: str, kind: str) -> str:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import (
@@ -10,6 +10,7 @@ from dpdemo.checking.looking import (
     from_the_start,
     gathered_calls,
     is_batch,
+    listed,
     per_sample,
     result_at,
     result_place,
@@ -18,11 +19,11 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.methods import functions_like, method_of
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.padding import padded_outside
+from dpdemo.checking.rewriting.padding import Ragged, padded_before_gather
 from dpdemo.checking.rewriting.results import part_at, returned
 from dpdemo.checking.rewriting.sizes import as_long_as_given, size_handed_over
 from dpdemo.checking.rewriting.squeezed import batch_kept, has_a_lone_row
-from dpdemo.checking.source import Function, function_at
+from dpdemo.checking.source import Function, function_at, names_in
 
 
 @rule("DP404", "none-output", "error")
@@ -265,23 +266,24 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
         return
     for probe, call in gathered_calls(evidence):
         ragged = dict(_ragged(probe, call, evidence))
-        lengths = {path: dim for path, (dim, _) in ragged.items()}
-        end = result_place(evidence, call)
-        for path, (dim, sizes) in ragged.items():
-            plain = _not_trimmed(evidence, dim)
-            plain = plain and plain._replace(after=f"{plain.after}   # as long in each replica")
-            own = size_handed_over(probe.call or call, evidence) or plain or as_long_as_given(evidence)
-            yield Found(
-                path,
-                f"{result_at(path)} has size {sizes_of(sizes)} on dimension {dim}",
-                forward_place(evidence),
-                probe,
-                repair=own or padded_outside(lengths, end, call),
-            )
+        if not ragged or probe.comparison.values_equal:  # a wrapper of the user's own has padded them
+            continue
+        (path, part), *others = ragged.items()
+        plain = _not_trimmed(evidence, part.dim)
+        plain = plain and plain._replace(after=f"{plain.after}   # as long in each replica")
+        own = size_handed_over(probe.call or call, evidence) or plain or as_long_as_given(evidence)
+        also = f"; sizes of {listed([other for other, _ in others])} differ too" if others else ""
+        yield Found(
+            ",".join(ragged),
+            f"{result_at(path)} has size {sizes_of(part.sizes)} on dimension {part.dim}{also}",
+            forward_place(evidence),
+            probe,
+            repair=own or padded_before_gather(ragged),
+        )
 
 
-def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, tuple[int, list[int]]]]:
-    """List the parts of a result whose sizes differ from replica to replica: the dimension, and the sizes."""
+def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, Ragged]]:
+    """List the parts of a result whose sizes differ from replica to replica, by path."""
     alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
     for path, shapes in shapes_of(call).items():
         ranks = {len(shape) for shape in shapes}
@@ -292,7 +294,7 @@ def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str,
             if dim == from_the_start(call.dim, max(ranks)) or len(set(sizes)) == 1:
                 continue
             if not (is_batch(alone.get(path, ()), dim, call.rows) and _follows(path, dim, evidence)):
-                yield path, (dim, sizes)
+                yield path, Ragged(dim, max(ranks), sizes)
 
 
 def _follows(path: str, dim: int, evidence: Evidence) -> bool:
@@ -325,12 +327,18 @@ def _not_trimmed(evidence: Evidence, dim: int) -> Repair | None:
     if function is None or len(found) != 1:
         return None
     statement, node, last = found[0]
+    limits = names_in(last.upper) if last.upper is not None else set()
+    loads = (
+        one for one in ast.walk(function.node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+    )
+    if any(one.id in limits - function.arguments() for one in loads if one not in ast.walk(last)):
+        return None  # something else is as long
     others = [one for one in node.slice.elts if one is not last] if isinstance(node.slice, ast.Tuple) else []
     if all(ast.unparse(one) == ":" for one in others) and last.lower is None:
         return function.own(statement, (node, function.text(node.value)))
     return function.own(statement, (last, f"{ast.unparse(last.lower) if last.lower else ''}:"))
 
 
-def sizes_of(sizes: list[int]) -> str:
+def sizes_of(sizes: Sequence[int]) -> str:
     """Write sizes that should be one: `3, 5, 5 and 5`."""
     return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"

@@ -130,8 +130,10 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
             for leaf in call.replicas[0].output or ()
             if not leaf.is_tensor and leaf.type not in allowed and leaf.path not in known
         ]
-        made = made_of_what_a_part_returns(odd[0], evidence, probe.call) if len(odd) == 1 else None
-        whole = made or (_made_outside(odd, evidence, probe.call) if odd else None)
+        is_again = _is_made_again(result_place(evidence, probe.call))
+        is_one = len(odd) == 1 and not is_again
+        made = made_of_what_a_part_returns(odd[0], evidence, probe.call) if is_one else None
+        whole = made or (_made_outside(odd, evidence, probe.call) if odd and not is_again else None)
         repairs = [(odd, whole)] if whole else _type_repairs(odd, evidence, call)
         for leaves, repair in repairs:
             names = " and ".join(result_at(leaf.path) for leaf in leaves[:3]) + " and more" * (
@@ -146,6 +148,12 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
                 probe,
                 repair=repair,
             )
+
+
+def _is_made_again(end: Place | None) -> bool:
+    """Whether forward returns an object of the class of another one, which is not joined either."""
+    part = part_at(end, "")
+    return part is not None and part.text.startswith("type(")
 
 
 def _made_outside(leaves: list[Leaf], evidence: Evidence, call: Call | None) -> Repair | None:

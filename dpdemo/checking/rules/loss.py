@@ -171,6 +171,14 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
     own = own or after_layers(evidence, probe.call, "result" if part else "loss")
     if own is not None:
         return own
+    if (counted := probe.comparison.counted) is not None:
+        chunks = f"{counted.argument}.chunk(len(model.device_ids))"
+        lines = [
+            f"losses = {given}{part}",
+            f"counts = torch.stack([{counted.code.format('part')} for part in {chunks}]).to(losses)",
+            "loss = (losses * counts)[counts > 0].sum() / counts.sum()",
+        ]
+        return Repair(None, before, "\n".join(lines))
     if not is_sum:
         features = f"features = {given}; loss = criterion(features)"
         return Repair(forward, before, f"{features}   # forward returns what the loss is computed from")

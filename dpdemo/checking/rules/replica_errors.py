@@ -1,19 +1,21 @@
 """What a replica raises for a reason that no other rule knows, forward or backward: DP390 to DP392."""
 
+import ast
 import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, Raised
 from dpdemo.checking.failing import failed_through
-from dpdemo.checking.looking import crossed_devices, failures, for_any_rows, reads_state
+from dpdemo.checking.looking import crossed_devices, entered_at, failures, for_any_rows, reads_state
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import repair_of
+from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.hooking import keys_read_in_vain
 from dpdemo.checking.rewriting.outer import kept_on_the_context, moved_to_the_replica
 from dpdemo.checking.rewriting.squeezed import batch_kept, has_a_lone_row
+from dpdemo.checking.source import function_at
 from dpdemo.checking.unregistered import comes_of_no_parameters
 from dpdemo.checking.writes import lines_leading_to
-from dpdemo.reports.check import Change
+from dpdemo.reports.check import Change, Place
 
 _KNOWN = (
     "same device|has no attribute|missing \\d+ required|Expected hidden|more than 1 "
@@ -65,9 +67,29 @@ def _raised_repair(error: Raised, probe: Probe, evidence: Evidence) -> tuple[Cha
         after = for_any_rows(own.before, probe, evidence, error.place.file)
         if after:
             return (Change(own.place, own.before, after),)
+    if cut := _as_many_rows(error.place, probe, evidence):
+        return (cut.as_change(),)
     of_rows = f", of which a chunk has {rows}" if rows else ""
     told = f"...   # no line can be told: the same for any number of rows{of_rows}"
     return (Change(error.place, code, told),)
+
+
+def _as_many_rows(place: Place, probe: Probe, evidence: Evidence) -> Repair | None:
+    """Write a line that uses a buffer with the rows of a whole batch, and one with as many as there are."""
+    function = function_at(place)
+    seen = entered_at(function, evidence)
+    given = [one for one in seen.tensors if one in function.arguments()] if function and seen else []
+    rows = probe.call.rows if probe.call else 0
+    made = {path.rpartition(".")[2] for path, number in evidence.scan.buffers if number == rows > 1}
+    for statement in function.statements() if function and given else ():
+        parts = [
+            (one, f"{ast.unparse(one)}[:{given[0]}.size(0)]")
+            for one in ast.walk(statement)
+            if isinstance(one, ast.Attribute) and one.attr in made and isinstance(one.ctx, ast.Load)
+        ]
+        if function and parts and statement.lineno <= place.line <= (statement.end_lineno or 0):
+            return function.own(statement, *parts)
+    return None
 
 
 @rule("DP391", "two-devices", "error",

@@ -1,8 +1,9 @@
 """What ties a replica to the original model or to one GPU: DP302 to DP304, DP310, DP317."""
 
+import re
 from collections.abc import Iterator, Sequence
 
-from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe
+from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe, Raised
 from dpdemo.checking.failing import failed_through, is_named_in, placed_in_forward
 from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off, listed
 from dpdemo.checking.registry import Found, rule
@@ -17,7 +18,7 @@ from dpdemo.checking.rewriting.ties import (
     module_repair,
     moved_where_used,
 )
-from dpdemo.checking.source import attribute_of
+from dpdemo.checking.source import attribute_of, class_at
 from dpdemo.reports.check import Change, Place
 
 _Suspect = tuple[Held, Place | None, Probe, bool]
@@ -30,12 +31,18 @@ def _suspects(evidence: Evidence, held: tuple[Held, ...]) -> Iterator[_Suspect]:
     for one in held:
         name = one.path.rpartition(".")[2]
         for probe, error in crossings:
-            if is_named_in(name, error):
+            if is_named_in(name, error) or _is_in_its_object(one, error):
                 yield one, error.place, probe, True
                 break
         else:
             if crossings:
                 yield one, one.place, crossings[0][0], False
+
+
+def _is_in_its_object(held: Held, error: Raised) -> bool:
+    """Whether a method of the object that holds a tensor failed."""
+    inner = re.search(r", as `\w+` of a (\w+)", held.detail)
+    return inner is not None and class_at(error.place) == inner[1]
 
 
 _PLACED = ", moved by the first replica"

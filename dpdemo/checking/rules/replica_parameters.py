@@ -69,7 +69,7 @@ def _repair(event: Event, evidence: Evidence, call: Call) -> tuple[str, str, Rep
     place = event.place
     if place is None:
         return "", "", None
-    is_loop = re.match(r"for .* in .*parameters\(\)", place.code) is not None
+    is_loop = place.code.startswith("for ")
     if is_loop or event.kind == "state_dict":
         own = line_outside(place, evidence, call)
         if own is not None:

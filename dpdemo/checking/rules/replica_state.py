@@ -25,7 +25,7 @@ from dpdemo.checking.rewriting.aftercall import (
 from dpdemo.checking.rewriting.hooking import attribute_filled, kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.hooklists import list_by_gpu
 from dpdemo.checking.rewriting.inplace import buffer_in_place
-from dpdemo.checking.rewriting.own_containers import is_by_gpu_in, made_at_each_call
+from dpdemo.checking.rewriting.own_containers import copied_at_each_call, emptied_at_each_call, is_by_gpu_in
 from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.rewriting.stacking import (
     emptied_first,
@@ -254,39 +254,44 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         if change.harmless:
             harmless.setdefault(change.path, (probe, change))
             continue
-        last = change.path.rpartition(".")[2]
         hooked = _in_a_hook(change, evidence, probe.call)
         if hooked is not None and in_vain:
             continue  # a replica has none of what the hook keeps: that is DP310
         if hooked is not None:
             by_hooks.setdefault(hooked, []).append((probe, change))
             continue
-        own = (
-            _made_anew(paths, change, evidence)
-            or _emptied_first(change, evidence)
-            or cached_by_gpu(change, evidence)
-            or _moved_to_each(change, evidence)
-            or change_outside(change, evidence, probe.call, lost_in(probe))
-            or _returned(change, evidence, probe.call)
-        )
-        yield Found(
-            change.path,
-            f"{_called(paths)} written by all replicas at once: {change.single} after a call on one GPU, "
-            f"{change.parallel} under DataParallel",
-            change.place,
-            probe,
-            before=change.written or f"self.{last}...   # written in forward",
-            after="return ..., value   # by hand; and outside, with what was gathered: "
-            + (statement_outside(change) if change.written else f"model.module.{change.path}..."),
-            set_at=change.place,
-            repair=own,
-        )
+        yield _written_by_all(paths, probe, change, evidence)
     yield from _kept_by_hooks(by_hooks)
     yield from _outer(evidence)
     if harmless:
         yield _told_once(
             harmless, "shared by all replicas, each of which writes an entry of its own, or the same"
         )
+
+
+def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange, evidence: Evidence) -> Found:
+    """Tell of a container that all replicas write to, with the first repair that there is for it."""
+    last = change.path.rpartition(".")[2]
+    own = (
+        _made_anew(paths, change, evidence)
+        or _emptied_first(change, evidence)
+        or cached_by_gpu(change, evidence)
+        or _moved_to_each(change, evidence)
+        or change_outside(change, evidence, probe.call, lost_in(probe))
+        or _returned(change, evidence, probe.call)
+    )
+    return Found(
+        change.path,
+        f"{_called(paths)} written by all replicas at once: {change.single} after a call on one GPU, "
+        f"{change.parallel} under DataParallel",
+        change.place,
+        probe,
+        before=change.written or f"self.{last}...   # written in forward",
+        after="return ..., value   # by hand; and outside, with what was gathered: "
+        + (statement_outside(change) if change.written else f"model.module.{change.path}..."),
+        set_at=change.place,
+        repair=own,
+    )
 
 
 def _kept_by_hooks(found: dict[Repair, list[tuple[Probe, StateChange]]]) -> Iterator[Found]:
@@ -329,7 +334,7 @@ def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
                 "put there",
                 place or forward_place(evidence),
                 ran,
-                repair=_locally(paths, evidence) or made_at_each_call(paths, evidence),
+                repair=_locally(paths, evidence) or copied_at_each_call(paths, evidence),
                 set_at=place,
             )
     for held in evidence.scan.of_kind("container"):
@@ -347,10 +352,10 @@ def _stacks(evidence: Evidence, told: set[str]) -> Iterator[Found]:
             )
 
 
-def _made_anew(paths: tuple[str, ...], change: StateChange, evidence: Evidence) -> Repair | None:
+def _made_anew(paths: Sequence[str], change: StateChange, evidence: Evidence) -> Repair | None:
     """Write what parts of the model hand each other in, empty before a call, as one of each call."""
-    is_empty = re.fullmatch(r"an? \w+ of 0", change.before) is not None
-    return made_at_each_call(paths, evidence) if is_empty and len(paths) > 1 else None
+    is_empty = re.fullmatch(r"an? (?!defaultdict)\w+ of 0", change.before) is not None
+    return emptied_at_each_call(paths, evidence) if is_empty and len(paths) > 1 else None
 
 
 def _emptied_first(change: StateChange, evidence: Evidence) -> Repair | None:

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
+from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
 from dpdemo.checking.looking import (
     call_of,
     call_with,
@@ -232,6 +232,8 @@ def unbuildable_container(evidence: Evidence) -> Iterator[Found]:
         call = probe.call
         if call is None or error.stage not in ("scatter", "gather") or error.type != "TypeError":
             continue
+        if error.stage == "gather" and _is_about_a_part(error, call):
+            continue  # that is DP402
         given = call.argument_structures if error.stage == "scatter" else (("the result", _result_of(call)),)
         for name, text in given:
             odd = re.search(r"(\w+)[{\[]", text)
@@ -253,6 +255,13 @@ def unbuildable_container(evidence: Evidence) -> Iterator[Found]:
                 after = call_of(call, **{name: f"{'dict' if text[odd.end() - 1] == '{' else 'list'}({name})"})
                 what = f"`{name}` is a {odd[1]}, which scatter builds anew without what is in it"
                 yield Found(name, what, forward_place(evidence), probe, None, call_of(call), after)
+
+
+def _is_about_a_part(error: Raised, call: Call) -> bool:
+    """Whether gather failed over what a container holds, such as a number, and not over the container."""
+    kind = re.match(r"'(\w+)' object is not iterable", error.message)
+    leaves = (leaf for replica in call.replicas for leaf in replica.output or ())
+    return kind is not None and any(leaf.type == kind[1] and not leaf.is_tensor for leaf in leaves)
 
 
 def _is_lost(name: str, call: Call) -> bool:

@@ -8,10 +8,12 @@ from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import (
     call_of,
     call_with,
+    entered_at,
     failures,
     forward_place,
     gather_failures,
     hidden_states,
+    is_entered,
     is_hidden_state,
     listed,
     top_name,
@@ -86,7 +88,7 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
     if evidence.scan.pads_alone:
         for probe, _, error in gather_failures(evidence):
             if "invalid shape" in error.message:
-                own = _padded_whole(forward_place(evidence))
+                own = _padded_whole(forward_place(evidence), evidence)
                 yield Found(
                     "pad_packed_sequence",
                     "pad_packed_sequence without total_length pads each chunk to its own longest: "
@@ -113,20 +115,21 @@ def _calls(node: ast.Call, name: str) -> bool:
     return ast.unparse(node.func).rpartition(".")[2] == name
 
 
-def _padded_whole(forward: Place | None) -> Repair | None:
+def _padded_whole(forward: Place | None, evidence: Evidence) -> Repair | None:
     """Write the line that pads, and the same with the length of the whole input.
 
-    It is looked for in forward, then in its class, and at last in all of the file.
+    It is looked for in forward, then in its class, and at last in all functions that forward goes into.
     """
     own = function_at(forward)
     if own is None or forward is None:
         return None
     others = (one for one in ast.walk(tree_of(forward.file)) if isinstance(one, FUNCTIONS))
     functions = [own, *functions_like(own), *(Function(forward.file, one) for one in others)]
-    return next((found for one in functions if (found := _padded_in(one)) is not None), None)
+    functions = [one for one in functions if is_entered(one, evidence)]
+    return next((found for one in functions if (found := _padded_in(one, evidence)) is not None), None)
 
 
-def _padded_in(function: Function) -> Repair | None:
+def _padded_in(function: Function, evidence: Evidence) -> Repair | None:
     calls = [
         (statement, node)
         for statement in function.statements()
@@ -137,7 +140,11 @@ def _padded_in(function: Function) -> Repair | None:
         (statement, node) for statement, node in calls if _calls(node, "pack_padded_sequence") and node.args
     ]
     for statement, node in calls:
-        if packed and _calls(node, "pad_packed_sequence"):
+        if not _calls(node, "pad_packed_sequence") or any(one.arg == "total_length" for one in node.keywords):
+            continue
+        if not packed and (length := _length_given(function, node, evidence)):
+            return function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
+        if packed:
             packing, pack = packed[0]
             is_first = "batch_first=True" in function.text(pack)
             length = f"{function.text(pack.args[0])}.size({int(is_first)})"
@@ -149,6 +156,16 @@ def _padded_in(function: Function) -> Repair | None:
             edits.replace(node, f"{function.text(node)[:-1]}, total_length=total_length)")
             return repair_of(edits.changes())
     return None
+
+
+def _length_given(function: Function, node: ast.Call, evidence: Evidence) -> str:
+    """Write the length of the whole input where a function is given it, or one tensor: that of the tensor."""
+    seen = entered_at(function, evidence)
+    tensors = [one for one in seen.tensors if one in function.arguments()] if seen is not None else []
+    if seen is not None and len(seen.numbers) == 1:
+        return seen.numbers[0]
+    is_first = any(one.arg == "batch_first" and ast.unparse(one.value) == "True" for one in node.keywords)
+    return f"{tensors[0]}.size({int(is_first)})" if len(tensors) == 1 else ""
 
 
 def _is_stored(value: ast.expr, first: ast.stmt, last: ast.stmt, function: Function) -> bool:

@@ -1,0 +1,177 @@
+"""What two runs of a batch have changed: the model's state, the arguments, and what is outside of both."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.checking import compare, state
+from dpdemo.checking.batches import Planned
+from dpdemo.checking.drafts import Draft
+from dpdemo.checking.evidence import StateChange
+from dpdemo.checking.leaves import flatten_arguments, named
+from dpdemo.checking.outer_state import grown_in_each
+from dpdemo.checking.runs import Ran, Runner
+from dpdemo.observation.tree import flatten, rebuild
+
+
+class Changed:
+    """Lists what forward, and going backward, changed in two runs of a batch."""
+
+    def __init__(
+        self, runner: Runner, planned: Planned, single: Ran, parallel: Ran, draft: Draft | None
+    ) -> None:
+        self.runner = runner
+        self.planned = planned
+        self.single = single
+        self.parallel = parallel
+        self.draft = draft
+
+    def all(self, *, agrees: bool, went_backward: bool) -> tuple[StateChange, ...]:
+        """List it, each piece of state once.
+
+        Args:
+            agrees: whether replicas gave what the model gives for their chunks.
+            went_backward: whether both runs went backward, too.
+
+        """
+        changes = (*self.of_state(agrees=agrees), *self.of_arguments(), *self.of_outside())
+        known = {change.path for change in changes}
+        backward = self.of_backward() if went_backward else ()
+        return (*changes, *(one for one in backward if one.path not in known))
+
+    def of_state(self, *, agrees: bool) -> tuple[StateChange, ...]:
+        """List what forward changed in the model, and of each piece whether anything depends on it."""
+        single, parallel = self.single, self.parallel
+        if parallel.error is not None and not (self.draft and self.draft.delivered):
+            return ()
+        found = state.changes(
+            single.before,
+            single.after if single.error is None else None,
+            parallel.after,
+            parallel.before,
+        )
+        if parallel.error is None and agrees:
+            found = self._with_harmless(found)
+        suspects = [
+            change
+            for change in found
+            if change.kind == "buffer" and change.parallel_changed and not change.same
+        ]
+        if not suspects or self.draft is None or not self.draft.delivered:
+            return found
+        first = self._after_first_chunk()
+        return tuple(
+            replace(change, like_first_chunk=True)
+            if change in suspects
+            and change.path in first
+            and state.same(first[change.path].value, parallel.after[change.path].value, of_one_model=False)
+            else change
+            for change in found
+        )
+
+    def of_backward(self) -> tuple[StateChange, ...]:
+        """List the buffers that going backward changes, as a function of autograd with a table does."""
+        single, parallel = self.single, self.parallel
+        if single.error is not None or parallel.error is not None:
+            return ()
+        core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
+        found = state.changes(
+            state.buffers_in(single.after),
+            state.buffers_of(single.model),
+            state.buffers_of(core),
+            state.buffers_in(parallel.after),
+        )
+        return tuple(replace(one, is_of_backward=True) for one in found)
+
+    def of_outside(self) -> Iterator[StateChange]:
+        """List the counts and lists outside of the model that each replica has written to."""
+        if self.draft is not None and self.single.error is None and self.parallel.error is None:
+            yield from grown_in_each(self.single.sizes, self.parallel.sizes, len(self.draft.delivered))
+
+    def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
+        """Mark state that nothing depends on: a second call keeps it, and gives what a fresh model does.
+
+        So it is for a mask that is made when it is missing, for scratch space and for a cache; not for a
+        counter, nor for what two replicas write to one place of a shared container.
+        """
+        single, kinds = self.single, ("attribute", "container", "mode")
+        if single.result is None or all(change.kind not in kinds for change in found):
+            return found
+        second = self.runner.run(single.model, (single.untouched[0], single.untouched[1]))
+        if second.result is None or not compare.first_difference(single.result[0], second.result[0])[0]:
+            return found
+        if not self._is_forgetful():
+            return found
+        num_replicas = len(self.draft.delivered) if self.draft else 1
+        return tuple(
+            replace(change, harmless=True)
+            if change.kind in kinds
+            and state.same_at(change.path, single.after, second.after)
+            and not state.is_contested(
+                change.path, single.before, single.after, self.parallel.after, num_replicas
+            )
+            else change
+            for change in found
+        )
+
+    def _is_forgetful(self) -> bool:
+        """Whether another batch, the rows the other way round, has the results that a fresh model gives."""
+
+        def turned(leaf: object) -> Any:
+            return leaf.flip(0) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf
+
+        given: tuple[Any, Any] = self.single.untouched
+        args = rebuild(given[0], turned) if given[0] else ()
+        kwargs = rebuild(given[1], turned) if given[1] else {}
+        fresh = self.runner.alone_on(self.planned.mode, (args, kwargs))
+        kept = self.runner.run(self.single.model, (args, kwargs)).result
+        return fresh is None or kept is None or bool(compare.first_difference(fresh, kept[0])[0])
+
+    def _after_first_chunk(self) -> state.Snapshot:
+        assert self.draft is not None  # noqa: S101 - asked by `of_state`
+        model = self.runner.single_model(self.planned.mode)
+        args, kwargs = self.draft.delivered[0]
+        ran = self.runner.run(model, (args, kwargs))
+        return ran.after
+
+    def of_arguments(self) -> Iterator[StateChange]:
+        """List the arguments that forward wrote to."""
+        single, parallel = self.single, self.parallel
+        forward = single.model.forward
+        rows = [
+            flatten_arguments(forward, *given)
+            for given in (single.untouched, single.given, parallel.untouched, parallel.given)
+        ]
+        if len({tuple(path for path, _ in row) for row in rows}) != 1:
+            yield from self._grown_arguments()
+            return
+        for (path, was), (_, alone), (_, was_parallel), (_, split) in zip(*rows, strict=True):
+            frozen = [state.frozen(value, 1) for value in (was, alone, was_parallel, split)]
+            changed = not state.same(frozen[0], frozen[1], of_one_model=False)
+            changed_parallel = not state.same(frozen[2], frozen[3], of_one_model=False)
+            if changed or changed_parallel:
+                yield StateChange(
+                    path,
+                    "input" if isinstance(was, torch.Tensor) else "argument",
+                    state.show(frozen[0]),
+                    state.show(frozen[1]),
+                    state.show(frozen[3]),
+                    changed,
+                    changed_parallel,
+                    state.same(frozen[1], frozen[3], of_one_model=False),
+                )
+
+    def _grown_arguments(self) -> Iterator[StateChange]:
+        """Find arguments whose structure forward changed, such as an empty list that was appended to."""
+        single, parallel = self.single, self.parallel
+        rows = [
+            named(single.model.forward, *given) for given in (single.untouched, single.given, parallel.given)
+        ]
+        for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
+            frozen = [state.frozen(value) for value in (was, alone, split)]
+            if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
+                before, after, after_parallel = map(state.show, frozen)
+                yield StateChange(path, "argument", before, after, after_parallel, True, True, same=False)

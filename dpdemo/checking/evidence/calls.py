@@ -1,0 +1,176 @@
+"""One call of a DataParallel module, step by step, and the same call on one device."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from dpdemo.arithmetic.chunk import Split, split_batch
+from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
+from dpdemo.arithmetic.weights import Weight, split_by_weights
+from dpdemo.reports.check import Place
+
+Stage = Literal["factory", "wrapper", "scatter", "replicate", "replica", "gather", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value inside a call's arguments or its result, and the path that leads to it."""
+
+    path: str
+    type: str
+    shape: tuple[int, ...] | None = None
+    device: str = ""
+    dtype: str = ""
+    length: int | None = None
+    text: str = ""
+    tensors_inside: tuple[str, ...] = ()
+    numbers_inside: tuple[tuple[str, int], ...] = ()
+    """Of an object: its lists of numbers, or of as many numbers each, and how long they are."""
+    is_mapping: bool = False
+    home: str = ""
+    """The module that the class of an object is defined in, where it is there by its name."""
+    repeated: bool = False
+    """Whether it is one number, over and over: what a program makes that means one for each GPU."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor, and so cut by scatter and joined by gather."""
+        return self.shape is not None
+
+    def size(self, dim: int) -> int | None:
+        """Return a tensor's size along the batch dimension, or None where it has none."""
+        return (
+            self.shape[dim] if self.shape is not None and -len(self.shape) <= dim < len(self.shape) else None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception: where DataParallel stood, and the user's lines it went through, innermost last."""
+
+    stage: Stage
+    type: str
+    message: str
+    replica: int | None = None
+    places: tuple[Place, ...] = ()
+    functions: tuple[str, ...] = ()
+    leaves: bool = False
+    """Whether it is no Exception, but sys.exit() or its like."""
+
+    @property
+    def place(self) -> Place | None:
+        """The innermost line of the user's own code."""
+        return self.places[-1] if self.places else None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {first_line(self.message)}"
+
+
+def first_line(text: str) -> str:
+    """Cut a message to its first line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if len(lines[0]) <= 240 else f"{lines[0][:237]}...") if lines else "(no message)"
+
+
+HOOKS_OF = {
+    "register_forward_hook": "_forward_hooks",
+    "register_forward_pre_hook": "_forward_pre_hooks",
+    "register_full_backward_hook": "_backward_hooks",
+}
+"""The dict of hooks that a method of nn.Module adds to: replicas share it with their original."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the user's code did inside a replica: `kind` says what, `detail` with or to what."""
+
+    kind: str
+    replica: int
+    detail: str = ""
+    place: Place | None = None
+    own: str = ""
+    """What the function there calls a tensor on the replica's own GPU; of a hook: the dict that it is in."""
+    hook: Place | None = None
+    """Of a hook that is put in: where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica of one call: what reached it and what came out of it."""
+
+    index: int
+    device: str
+    inputs: tuple[Leaf, ...] = ()
+    output: tuple[Leaf, ...] | None = None
+    structure: str = ""
+    raised: Raised | None = None
+    threads_state: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a DataParallel module, step by step; a step that was not reached is empty."""
+
+    num_gpus: int
+    dim: int
+    arguments: tuple[Leaf, ...]
+    replicas: tuple[Replica, ...] = ()
+    gathered: tuple[Leaf, ...] | None = None
+    structure: str = ""
+    raised: Raised | None = None
+    warnings: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    callers_state: tuple[tuple[str, str], ...] = ()
+    module: str = ""
+    argument_structures: tuple[tuple[str, str], ...] = ()
+    pictures: int = 0
+    """How many pictures a list among the arguments holds, which is then the batch."""
+    shares: tuple[Weight, ...] = ()
+    """The weights, or chunks, of a WeightedDataParallel."""
+    returned_at: Place | None = None
+    """Where forward returned, if it has several places for it."""
+    planned: int = 0
+    """The rows that the arguments were made for; 0 where that is not known."""
+
+    @property
+    def tensor_arguments(self) -> tuple[Leaf, ...]:
+        """The leaves that scatter cuts."""
+        return tuple(leaf for leaf in self.arguments if leaf.is_tensor)
+
+    @property
+    def rows(self) -> int:
+        """The batch size: what the arguments were made for, or else guessed from the tensors."""
+        if self.pictures:
+            return self.pictures
+        if self.planned and any(leaf.size(self.dim) == self.planned for leaf in self.tensor_arguments):
+            return self.planned
+        of_batch = [leaf for leaf in self.tensor_arguments if not self.is_for_each_gpu(leaf)]
+        leaves = of_batch or self.tensor_arguments
+        owners = [re.split(r"[.\[]", leaf.path, maxsplit=1)[0] for leaf in leaves]
+        return likely_rows(sizes_along([leaf.shape or () for leaf in leaves], self.dim), owners)
+
+    def is_for_each_gpu(self, leaf: Leaf) -> bool:
+        """Return whether an argument is one number for each GPU."""
+        return is_for_each_gpu(leaf.size(self.dim), self.num_gpus, repeated=leaf.repeated)
+
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks the batch itself is cut into."""
+        return self.split(self.rows).num_chunks if self.rows else 0
+
+    def split(self, rows: int) -> Split:
+        """Say how so many rows are cut."""
+        return split_by_weights(rows, self.shares) if self.shares else split_batch(rows, self.num_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """The same call on one device."""
+
+    output: tuple[Leaf, ...] = ()
+    structure: str = ""
+    raised: Raised | None = None
+    used_random: bool = False
+    warnings: tuple[str, ...] = ()
+    writes_parameters: bool = False
+    """Whether forward writes to parameters in place, though perhaps the numbers that they have already."""

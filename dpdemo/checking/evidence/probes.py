@@ -1,0 +1,130 @@
+"""What a batch in one mode has shown, and all that a check saw."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from dpdemo.arithmetic.chunk import Split
+from dpdemo.checking.evidence.calls import Call, Event, Raised, Single
+from dpdemo.checking.evidence.comparison import Comparison
+from dpdemo.checking.evidence.scan import Entered, Scan
+from dpdemo.reports.check import Place
+
+Mode = Literal["train", "eval"]
+
+Kind = Literal[
+    "attribute",
+    "container",
+    "module",
+    "hooks",
+    "buffer",
+    "parameter",
+    "gradient",
+    "mode",
+    "input",
+    "argument",
+    "outer",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One piece of state that a forward changed, on one device or under DataParallel."""
+
+    path: str
+    kind: Kind
+    before: str
+    single: str
+    parallel: str
+    single_changed: bool
+    parallel_changed: bool
+    same: bool
+    place: Place | None = None
+    module_type: str = ""
+    like_first_chunk: bool = False
+    written: str = ""
+    """The statement that writes to it, where one does."""
+    owner: str = ""
+    """The module whose method that is."""
+    needs_self_only: bool = False
+    """Whether that statement reads nothing but `self`, and so can stand anywhere."""
+    harmless: bool = False
+    """Whether nothing depends on it: a second call leaves it as it is, and has the same results."""
+    is_of_backward: bool = False
+    """Whether going backward has changed it, and not forward."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reduction:
+    """What a program makes of its replicas' losses: the gradient that comes back to each."""
+
+    weights: tuple[float, ...]
+    is_librarys: bool = False
+    """Whether an installed package goes backward, as transformers' Trainer does, not the user's line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One batch in one mode, on one device and under DataParallel.
+
+    `is_real` says that an epoch surely holds a batch of this size, and is not just likely to.
+    """
+
+    batch_size: int
+    mode: Mode
+    is_real: bool
+    single: Single
+    calls: tuple[Call, ...]
+    raised: Raised | None = None
+    changes: tuple[StateChange, ...] = ()
+    comparison: Comparison = field(default_factory=Comparison)
+    gather_rehearsal: Raised | None = None
+    peak_bytes: tuple[int, ...] = ()
+    norms_batches: bool = False
+    """Whether the model has BatchNorm, whose results in training are those of a chunk."""
+    is_programs: bool = False
+    """Whether it is known what a program does with the result: it went backward, or wants no gradients."""
+    reductions: tuple[Reduction, ...] = ()
+    """How the program went backward through the replicas' losses."""
+
+    def without_gradients(self) -> "Probe":
+        """Leave out what going backward showed."""
+        changes = tuple(one for one in self.changes if not one.is_of_backward)
+        return replace(self, changes=changes, comparison=self.comparison.without_gradients())
+
+    @property
+    def call(self) -> Call | None:
+        """The DataParallel call that the probe is about: the first one."""
+        return self.calls[0] if self.calls else None
+
+    @property
+    def split(self) -> Split | None:
+        """How the batch is cut."""
+        return self.call.split(self.call.rows) if self.call and self.call.rows else None
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_size}, {self.mode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that one check saw."""
+
+    num_gpus: int
+    scan: Scan
+    probes: tuple[Probe, ...]
+    building: tuple[Event, ...] = ()
+    factory_raised: Raised | None = None
+    parameter_bytes: int = 0
+    assumed: tuple[str, ...] = ()
+    """What nobody said and was worked out, such as the input."""
+    is_program: bool = False
+    """Whether a program ran, and did with the model's results what it does."""
+    meanwhile: tuple[tuple[str, ...], ...] = ()
+    """What forward changes and leaves as it was, each by the paths of modules that hold it."""
+    entered: tuple[Entered, ...] = ()
+    """The user's functions that a plain call went into; none where there is nothing to repair."""
+
+    @property
+    def calls(self) -> tuple[tuple[Probe, Call], ...]:
+        """All DataParallel calls, each with its probe."""
+        return tuple((probe, call) for probe in self.probes for call in probe.calls)
