@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cpus test-wheel test-models test-programs test-repairs test-ops test-torch test-gpus fuzz bench lint readme pictures format clean
+.PHONY: demo test test-cpus test-wheel test-models test-programs test-cases test-ops test-torch test-gpus fuzz bench lint readme pictures format clean
 .DEFAULT_GOAL := demo
 
 # The stamp's name carries the torch asked for, so that another TORCH installs again.
@@ -53,9 +53,9 @@ test-programs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[programs]" "$(TORCH)"
 	$(BIN)/python -m pytest tests/libraries/trainers.py tests/libraries/trainers_checked.py tests/libraries/frameworks.py tests/libraries/networks.py
 
-# The repair that each case of `check` prints, put in and checked again: `make test` tries every fourth.
-test-repairs: $(STAMP)
-	ALL_REPAIRS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/checking/test_fixes.py
+# Each case of `check` with its printed repair put in, and in a program: `make test` takes every fourth, and every second.
+test-cases: $(STAMP)
+	ALL_CASES=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/checking/test_fixes.py tests/checking/test_watching.py
 
 test-ops: $(STAMP)
 	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50

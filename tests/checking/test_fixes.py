@@ -2,14 +2,13 @@
 
 import ast
 import inspect
-import os
 import re
 import textwrap
 from functools import partial
 
 import pytest
 import torch
-from cases import TRIGGERS
+from cases import ALL_CASES, TRIGGERS
 from repairing import differences, is_of_result, program_of, repaired_factory
 from test_rules import report_on
 from torch import nn
@@ -173,9 +172,9 @@ KINDS = (repaired_statement, repaired_call, repaired_wrapper, repaired_loader)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", TRIGGERS[:: 1 if os.environ.get("ALL_REPAIRS") else 4], ids=str)
+@pytest.mark.parametrize("case", TRIGGERS[:: 1 if ALL_CASES else 4], ids=str)
 def test_what_is_repaired_as_printed_is_found_no_more(case):
-    """`make test-repairs` tries all of them."""
+    """`make test-cases` tries all of them."""
     known = {one.code for one in report_on(case).findings}
     own = [one for one in report_on(case).findings if one.code == case.code and not one.is_example][:1]
     reports = [found for one in own for kind in KINDS if (found := kind(case, one)) is not None]

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from cases import TRIGGERS, TWINS
+from cases import ALL_CASES, TRIGGERS, TWINS
 from cases_scatter import Lengths
 from casetable import Counting, Linear, Net, steps, x
 from torch import nn
@@ -96,8 +96,9 @@ def codes(report, *severities):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", silent(TRIGGERS), ids=str)
+@pytest.mark.parametrize("case", silent(TRIGGERS)[:: 1 if ALL_CASES else 2], ids=str)
 def test_a_script_with_a_silent_pitfall_is_found_out(case):
+    """`make test-cases` runs all of them."""
     code = "DP310" if case.factory.__name__ in IN_HOOKS else case.code
     assert code in report_on(lambda: script_of(case), case.options.get("gpus", 4)).codes
 
