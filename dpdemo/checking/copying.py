@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.along import brought_along
 from dpdemo.checking.holders import is_changeable
+from dpdemo.checking.on_gpu import brought_along
 from dpdemo.checking.state import INTERNAL
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code

@@ -129,7 +129,7 @@ def test_tensors_in_objects_with_slots_are_brought_along():
     assert [one.code for one in report.findings if one.severity == "error"] == ["DP302"]
 
 
-def test_modules_in_objects_are_the_models_own_matter():
+def test_a_tensor_beside_a_module_in_an_object_is_brought_along():
     class Friend:
         def __init__(self, layer):
             self.layer, self.bias = layer, torch.ones(3)
@@ -142,4 +142,6 @@ def test_modules_in_objects_are_the_models_own_matter():
         def forward(self, x):
             return self.fc(x) + self.friend.bias
 
-    assert check(Befriended, x(), gpus=2).assumed
+    report = check(Befriended, x(), gpus=2)
+    assert "run with `friend` on the first GPU" in report.assumed[0]
+    assert [one.code for one in report.findings if one.severity == "error"] == ["DP302"]
