@@ -51,6 +51,8 @@ def with_replicas_own(place: Place | None, evidence: Evidence) -> tuple[str, str
 
 def _first(found: re.Match[str], place: Place | None, evidence: Evidence) -> str:
     names = _parameters_of(found[1], place, evidence)
+    if found[1] == "self" and not names and (own := _own_parameter(place, evidence)):
+        return own
     return attribute_of(names[0]) if names else f"{found[1]}.weight"
 
 
@@ -76,17 +78,16 @@ def _by_name(found: re.Match[str], place: Place | None, evidence: Evidence) -> s
 def _parameters_of(owner: str, place: Place | None, evidence: Evidence) -> list[str]:
     """List the parameters of `self.layer`, as the module names them whose method a line stands in."""
     me, _, path = _as_path(owner).partition(".")
-    if me != "self":
-        return []
+    own, known = _own_parameter(place, evidence), parameters_at(place, evidence)
+    if me != "self" or (own and own not in map(attribute_of, known)):
+        return []  # the line is a base class's, of which a part of the model is one
+    return [name for name in known if name.startswith(f"{path}." if path else "")]
+
+
+def _own_parameter(place: Place | None, evidence: Evidence) -> str:
+    """Write the first parameter that a method's module had in a plain call; "" where that is not known."""
     seen = entered_at(function_at(place), evidence)
-    own = [one for one in seen.tensors if one.startswith("self.")] if seen is not None else None
-    if (
-        own is not None
-        and not path
-        and not {attribute_of(one) for one in parameters_at(place, evidence)} & {*own}
-    ):
-        return [_as_path(one).removeprefix("self.") for one in own]  # of the class that has it, or of several
-    return [name for name in parameters_at(place, evidence) if name.startswith(f"{path}." if path else "")]
+    return next((one for one in seen.tensors if one.startswith("self.")), "") if seen is not None else ""
 
 
 def _as_path(owner: str) -> str:
