@@ -53,7 +53,7 @@ test-programs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[programs]" "$(TORCH)"
 	$(BIN)/python -m pytest tests/libraries/trainers.py tests/libraries/trainers_checked.py tests/libraries/frameworks.py tests/libraries/networks.py
 
-# Each case of `check` with its printed repair put in, and in a program: `make test` takes every fourth, and every second.
+# Each case of `check` with its printed repair put in, and in a program: `make test` takes every eighth, and every fourth.
 test-cases: $(STAMP)
 	ALL_CASES=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/checking/test_fixes.py tests/checking/test_watching.py
 

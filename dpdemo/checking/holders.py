@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributions import Distribution, Transform
 
 from dpdemo.checking.evidence import MIXED
 from dpdemo.models.frames import is_users
@@ -56,7 +57,7 @@ def _tensors_inside(holder: object, depth: int = 0) -> tuple[str, ...]:
     held = attributes(holder)
     names = tuple(name for name, part in held.items() if isinstance(part, torch.Tensor))
     parts = held.values() if depth < _DEEPEST else ()
-    objects = [one for one in parts if is_of_users(one) and not isinstance(one, nn.Module)]
+    objects = [one for one in parts if is_looked_into(one) and not isinstance(one, nn.Module)]
     return names or next((found for one in objects if (found := _tensors_inside(one, depth + 1))), ())
 
 
@@ -127,13 +128,13 @@ _DEEPEST = 3
 
 
 def _kind_of(value: object) -> str:
-    """Name a container, or an object of the user's that has attributes; "" of all else."""
+    """Name a container, or an object that is looked into and has attributes; "" of all else."""
     if isinstance(value, (nn.Module, torch.Tensor, type)):
         return ""
     for kind in (list, dict, tuple):
         if isinstance(value, kind):
             return "namedtuple" if hasattr(value, "_fields") else kind.__name__
-    return "object" if hasattr(value, "__dict__") and is_of_users(value) else ""
+    return "object" if hasattr(value, "__dict__") and is_looked_into(value) else ""
 
 
 def _parts_of(value: Any) -> list[object]:
@@ -157,9 +158,22 @@ def is_changeable(value: object) -> bool:
     return isinstance(value, (list, dict, set, deque)) or is_object
 
 
+def is_code(value: object) -> bool:
+    """Whether it is a function, or stands for one; an object of the user's that can be called has a state."""
+    return callable(value) and not is_of_users(value)
+
+
 def is_of_users(value: object) -> bool:
     """Whether it is of a class of the user's, or of one for any attributes."""
     return isinstance(value, (types.SimpleNamespace, argparse.Namespace)) or is_users_class(type(value))
+
+
+def is_looked_into(value: object) -> bool:
+    """Whether tensors are looked for in it: an object of the user's, or one of `torch.distributions`.
+
+    All else of PyTorch's is its own affair.
+    """
+    return is_of_users(value) or isinstance(value, (Distribution, Transform))
 
 
 def is_users_class(kind: type) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from dpdemo.checking.holders import attributes, is_of_users
+from dpdemo.checking.holders import attributes, is_looked_into
 from dpdemo.observation.tree import entries, with_parts
 
 
@@ -24,7 +24,7 @@ def _on_gpu(value: object, gpu: torch.device, depth: int = 0) -> object:
         return value.to(gpu)
     if (parts := entries(value)) is not None:
         return with_parts(value, [_on_gpu(part, gpu, depth) for _, part in parts])
-    if is_of_users(value) and not isinstance(value, nn.Module) and depth < _DEEPEST:
+    if is_looked_into(value) and not isinstance(value, nn.Module) and depth < _DEEPEST:
         for name, part in attributes(value).items():
             object.__setattr__(value, name, _on_gpu(part, gpu, depth + 1))
     return value

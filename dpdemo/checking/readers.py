@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, StateChange
+from dpdemo.checking.methods import classes_of
 from dpdemo.checking.source import FUNCTIONS, tree_of
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import Place
@@ -32,14 +33,21 @@ def reader_outside(change: StateChange, evidence: Evidence) -> str:
         return ""
     tree, name = tree_of(forward.file), change.path.rpartition(".")[2]
     reached = _reached(tree)
-    owners = {"", evidence.scan.model, *(kind for _, kind in evidence.scan.module_types)}
+    kinds = {evidence.scan.model, *(kind for _, kind in evidence.scan.module_types)}
+    owners = {"", *(base for kind in kinds for base in _family(forward, kind))}
+    family = _family(forward, change.module_type)
     for owner, function in _functions(tree):
         if owner not in owners or function.name in reached or _FOR_PEOPLE.fullmatch(function.name):
             continue
-        own, parts = owner == change.module_type, _parts_in(function)
-        if any(_reads(one, name, is_own=own, parts=parts) for one in _inside(function)):
+        is_own, parts = owner in family, _parts_in(function)
+        if any(_reads(one, name, is_own=is_own, parts=parts) for one in _inside(function)):
             return function.name
     return ""
+
+
+def _family(forward: Place, kind: str) -> set[str]:
+    """Name a class and those of the model's file that it inherits from."""
+    return {kind, *(one.name for one in classes_of(forward.file, kind, forward.line))}
 
 
 def is_read_by_none(change: StateChange, evidence: Evidence, rows: int) -> bool:

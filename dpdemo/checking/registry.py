@@ -9,11 +9,12 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from dpdemo.checking.evidence import Evidence, Probe
+from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.looking import listed
 from dpdemo.checking.repair import Repair
 from dpdemo.errors import UsageError
 from dpdemo.reports.check import SECTIONS, Finding, Place, RulePage, Severity
@@ -35,6 +36,14 @@ class Found:
     after: str = ""
     set_at: Place | None = None
     repair: Repair | None = None
+
+
+def note_of_all(harmless: Mapping[str, tuple[Probe, StateChange]], what: str) -> Found:
+    """Make one note of all state that nothing depends on: its paths, and what is to be said of them."""
+    probe, first = next(iter(harmless.values()))
+    names = list(harmless)
+    text = f"{listed(names)} {'is' if len(names) == 1 else 'are'} {what}"
+    return Found("harmless", text, first.place, probe, "info")
 
 
 Look = Callable[[Evidence], Iterable[Found]]

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.copying import held_by
 from dpdemo.checking.evidence import Held, Scan
-from dpdemo.checking.holders import attributes, is_of_users, layout, nesting, tensors_around, tensors_of
+from dpdemo.checking.holders import attributes, is_looked_into, layout, nesting, tensors_around, tensors_of
 from dpdemo.checking.leaves import argument_names
 from dpdemo.checking.places import place_of_attribute, place_of_function
 from dpdemo.checking.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
@@ -181,8 +181,8 @@ def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bo
 def _inside(
     holder: object, tree: dict[int, str], registered: set[int], depth: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """List the tensors and the model's modules that an object of the user's has, and what it holds."""
-    if not is_of_users(holder) or depth > _DEEPEST:
+    """List the tensors and the model's modules that an object has, and what it holds."""
+    if not is_looked_into(holder) or depth > _DEEPEST:
         return
     for name, held in attributes(holder).items():
         for _, part in flatten(held):

@@ -10,7 +10,7 @@ from torch import nn
 
 from dpdemo.checking.closeness import copy_of, same_numbers
 from dpdemo.checking.evidence import Kind, StateChange
-from dpdemo.checking.holders import attributes, is_changeable, is_of_users
+from dpdemo.checking.holders import attributes, is_changeable, is_code, is_of_users
 from dpdemo.checking.places import place_of_attribute
 from dpdemo.checking.source import names_in
 from dpdemo.checking.writes import writing
@@ -104,7 +104,7 @@ def is_shared(value: object) -> bool:
     """Return whether an attribute's value is one that can be written to: all replicas share the very same."""
     if isinstance(value, _CONTAINERS):
         return not isinstance(value, tuple)
-    is_plain = isinstance(value, (torch.Tensor, nn.Module, type, str, bytes, *_PLAIN)) or callable(value)
+    is_plain = isinstance(value, (torch.Tensor, nn.Module, type, str, bytes, *_PLAIN)) or is_code(value)
     return not is_plain and (hasattr(value, "__dict__") or bool(attributes(value)))
 
 
@@ -112,7 +112,7 @@ def frozen(value: Any, depth: int = 0) -> Any:
     """Copy a value as far as a change in it could matter."""
     if isinstance(value, torch.Tensor):
         return copy_of(value)
-    if isinstance(value, (nn.Module, type)) or callable(value):
+    if isinstance(value, (nn.Module, type)) or is_code(value):
         return _Identity(value)
     if isinstance(value, dict):
         parts = [(str(key), frozen(part, depth + 1)) for key, part in list(value.items())[:_MAX_PARTS]]
@@ -181,7 +181,8 @@ def is_contested(
     if path not in single or path not in parallel or parallel[path].kind != "container":
         return False
     was = before[path].value if path in before else None
-    if same(was, parallel[path].value, of_one_model=False) and _length(was) is not None:
+    is_left_alone = same(was, parallel[path].value, of_one_model=False)
+    if is_left_alone and (_length(was) is not None or not same(was, single[path].value, of_one_model=True)):
         return False  # no replica wrote to it
     return _differs_by_more(was, single[path].value, parallel[path].value, num_replicas)
 
@@ -236,9 +237,17 @@ def changes(
                     single_changed, parallel_changed, same(alone.value, split.value, of_one_model=False),
                     place_of_attribute(known[-1].owner, name), known[-1].owner.__name__,
                     **_statement(known[-1], path if known[-1].kind == "parameter" else name, path, before),
+                    rows=_rows(alone.value),
                 )
             )  # fmt: skip
     return tuple(found)
+
+
+def _rows(value: object) -> int:
+    """Return the first size of a frozen tensor, or of all those in a list; 0 where there is not just one."""
+    parts = value[2] if _length(value) is not None and isinstance(value, tuple) else (value,)
+    sizes = {one.shape[0] if isinstance(one, torch.Tensor) and one.dim() else 0 for one in parts}
+    return sizes.pop() if len(sizes) == 1 else 0
 
 
 def _kind_of_all(known: list[Held]) -> Kind:

@@ -8,6 +8,7 @@ import os
 
 import cases_gather
 import cases_holders
+import cases_kept
 import cases_libraries
 import cases_links
 import cases_loss
@@ -29,7 +30,7 @@ from casetable import TRIGGERS, TWINS
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
     cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_results, cases_patched,
-    cases_libraries, cases_seen, cases_repairs, cases_programs,
+    cases_libraries, cases_seen, cases_repairs, cases_programs, cases_kept,
 )  # fmt: skip
 ALL_CASES = bool(os.environ.get("ALL_CASES"))
 """Whether slow tests take every case: `make test-cases`."""

@@ -224,9 +224,7 @@ def run(factory, code, before, gpus, sizes, *others):
     for other in (model, *(other()[0] for other in others)):  # its own are the last that count
         home |= {**_around(other), **_around(model)}
     home |= bound | {"torch": torch, "nn": nn}
-    home["model"] = (
-        nn.DataParallel(model.train(), device_ids=list(range(gpus))) if gpus > 1 else _Plain(model)
-    )
+    home["model"] = nn.DataParallel(model, device_ids=list(range(gpus))) if gpus > 1 else _Plain(model)
     try:
         for size in sizes:
             home |= {name: _first(size, value) for name, value in bound.items()}

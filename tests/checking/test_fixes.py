@@ -61,7 +61,6 @@ BY_HAND = {
     "DP603-noise_is_drawn_by_a_seed_of_its_own",
     "DP301-a_counter_never_counts",
     "DP301-remembered_features_are_lost",
-    "DP306-batchnorm_normalises_chunks",
     "DP307-sync_batchnorm_does_not_synchronise",
     "DP311-backward_in_forward",
     "DP311-forward_reads_a_gradient",
@@ -89,8 +88,10 @@ LEADS_ON = {
     "DP308-a_penalty_that_is_returned_is_a_number_in_replicas": {"DP501", "DP401"},  # now it is a tensor
 }
 """What a repair brings to light, which was there before."""
-LEAST_OUTSIDE = 80
-"""And so many one with lines around the call."""
+SOME = TRIGGERS[:: 1 if ALL_CASES else 8]
+"""The cases that are repaired: `make test-cases` takes all of them."""
+LEAST_OUTSIDE = 0.1
+"""The least share of them whose repair has lines around the call."""
 
 
 def repaired_statement(case, finding):
@@ -172,9 +173,8 @@ KINDS = (repaired_statement, repaired_call, repaired_wrapper, repaired_loader)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", TRIGGERS[:: 1 if ALL_CASES else 4], ids=str)
+@pytest.mark.parametrize("case", SOME, ids=str)
 def test_what_is_repaired_as_printed_is_found_no_more(case):
-    """`make test-cases` tries all of them."""
     known = {one.code for one in report_on(case).findings}
     own = [one for one in report_on(case).findings if one.code == case.code and not one.is_example][:1]
     reports = [found for one in own for kind in KINDS if (found := kind(case, one)) is not None]
@@ -194,13 +194,13 @@ AS_BEFORE = (
     *("DP302", "DP303", "DP304", "DP308", "DP314", "DP39"),
 )
 """Rules whose repairs change where things are, and nothing that is computed on one GPU."""
-LEAST_AS_BEFORE = 80
+LEAST_AS_BEFORE = 0.1
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_repaired_as_printed_computes_the_same_on_one_gpu():
     wrong, compared = [], []
-    for case in list(TRIGGERS):
+    for case in SOME:
         own = [one for one in report_on(case).findings if one.code == case.code and not one.is_example]
         for finding in own[:1] if case.code.startswith(AS_BEFORE) else ():
             texts = [finding.own_after, *(one.after for one in finding.also)]
@@ -215,7 +215,7 @@ def test_what_is_repaired_as_printed_computes_the_same_on_one_gpu():
                 is_same = pairs and all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
                 wrong += [] if is_same else [str(case)]
     assert wrong == []
-    assert len(compared) >= LEAST_AS_BEFORE, compared
+    assert len(compared) >= LEAST_AS_BEFORE * len(SOME), compared
 
 
 def _results_of(*factories):
@@ -245,7 +245,7 @@ def _built(factory):
 def test_what_is_written_around_the_call_gives_the_result_and_the_state_of_one_gpu():
     """The lines are run as printed, with genuine DataParallel around a model repaired as printed."""
     wrong, compared = [], []
-    for case in list(TRIGGERS):
+    for case in SOME:
         for finding in report_on(case).findings:
             program = program_of(finding)
             if finding.code != case.code or program is None or case.options:
@@ -256,13 +256,13 @@ def test_what_is_written_around_the_call_gives_the_result_and_the_state_of_one_g
                 found = differences(case.factory, factory, program, finding.subject.split(","))
                 wrong += [(str(case), found)] if found else []
     assert wrong == []
-    assert len(compared) >= LEAST_OUTSIDE, compared
+    assert len(compared) >= LEAST_OUTSIDE * len(SOME), compared
 
 
 def test_a_repair_is_in_the_users_own_names_or_is_called_an_example():
     """Nobody is shown a mask that is not theirs."""
     shown = {}
-    for case in TRIGGERS:
+    for case in SOME:
         for finding in report_on(case).findings:
             if finding.code == case.code and finding.severity != "info":
                 shown[str(case)] = finding.is_example

@@ -96,7 +96,7 @@ def codes(report, *severities):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", silent(TRIGGERS)[:: 1 if ALL_CASES else 2], ids=str)
+@pytest.mark.parametrize("case", silent(TRIGGERS)[:: 1 if ALL_CASES else 4], ids=str)
 def test_a_script_with_a_silent_pitfall_is_found_out(case):
     """`make test-cases` runs all of them."""
     code = "DP310" if case.factory.__name__ in IN_HOOKS else case.code

@@ -51,6 +51,8 @@ class StateChange:
     """Whether nothing depends on it: a second call leaves it as it is, and has the same results."""
     is_of_backward: bool = False
     """Whether going backward has changed it, and not forward."""
+    rows: int = 0
+    """The first size of it on one GPU, or of each tensor in a list; 0 where there is none, or several."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

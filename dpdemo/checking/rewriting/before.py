@@ -1,13 +1,15 @@
-"""What forward does with the whole batch before its first layer, written before the call."""
+"""What forward, or a module that gets its arguments, does with the whole batch, written before the call."""
 
 import ast
+from collections.abc import Sequence
 
 from dpdemo.checking.evidence import Call, Evidence
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.forwards import Forward, forward_of, free_names, leaves, of_model, stored
 from dpdemo.checking.rewriting.outside import mixes, outermost
-from dpdemo.checking.source import names_in
+from dpdemo.checking.rewriting.taking import is_alone, is_emptied, reads_around, way_to, with_names, without
+from dpdemo.checking.source import attribute_of, names_in
 
 
 def before_layers(evidence: Evidence, call: Call | None) -> Repair | None:
@@ -82,6 +84,62 @@ def reader_before(name: str, evidence: Evidence, call: Call | None) -> Repair | 
             own = forward.function.whole(line, f"{made} = {name}")
             return own._replace(also=(around_call(forward.call, "result", first=[text]),))
     return None
+
+
+def updated_before(
+    forward: Forward, whole: Forward, found: Sequence[ast.stmt], attributes: set[str], owner: str
+) -> Repair | None:
+    """Write what a module's forward learns of its argument as lines before the call.
+
+    So it is with a running mean of the inputs, by which the module goes on to scale them.
+
+    Args:
+        forward: the module's forward.
+        whole: the model's.
+        found: the statements that change the module's state.
+        attributes: what they write to, as `self.mean`.
+        owner: the path of the module.
+
+    Returns:
+        None where the module gets anything but the model's own arguments, or reads its state before.
+
+    """
+    given = _handed_on(whole, attribute_of(owner, whole.me))
+    early, late = reads_around(forward, found, attributes)
+    names = [one.arg for one in forward.function.node.args.args[1:]]
+    if given is None or early or not late or len(given) != len(names):
+        return None
+    outside = dict(zip(names, given, strict=True))
+    ways = [way_to(forward.body, one) for one in found]
+    if not all(way and is_alone(forward, way, set(names)) for way in ways):
+        return None
+    if any(stored(one) & set(names) for one in forward.function.statements()):
+        return None
+    first, *more = without(forward.function, [way[0] for way in ways if is_emptied(way[0], found)] or found)
+    lines = [forward.function.own(way[0] if is_emptied(way[0], found) else way[-1]).after for way in ways]
+    text = with_names("\n".join(dict.fromkeys(lines)), outside)
+    before = of_model(text, forward.me, attribute_of(owner, "model.module"))
+    call = around_call(whole.call, "result", first=[before])
+    return first._replace(also=(*(one.as_change() for one in more), call))
+
+
+def _handed_on(whole: Forward, module: str) -> list[str] | None:
+    """Name the model's arguments that it hands on to a module, as they are; None for anything else."""
+    calls = [
+        (top, one)
+        for top in whole.body
+        for one in ast.walk(top)
+        if isinstance(one, ast.Call) and ast.unparse(one.func) == module
+    ]
+    if len(calls) != 1 or isinstance(calls[0][0], (ast.For, ast.While, ast.If)) or calls[0][1].keywords:
+        return None
+    top, call = calls[0]
+    known = set(whole.call_names()) - {
+        name for one in whole.body[: whole.body.index(top)] for name in stored(one)
+    }
+    names = [one.id for one in call.args if isinstance(one, ast.Name) and one.id in known]
+    is_all = names and len(names) == len(call.args) and not isinstance(top, ast.With)
+    return names if is_all else None
 
 
 def _weight(forward: Forward, statements: list[ast.stmt], evidence: Evidence) -> int:

@@ -11,7 +11,7 @@ from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.forwards import Forward, forward_of
 from dpdemo.checking.rewriting.outside import end_outside
 from dpdemo.checking.rewriting.returning import after_call, names_of
-from dpdemo.checking.rewriting.taking import taken_out
+from dpdemo.checking.rewriting.taking import reads_around, taken_out
 from dpdemo.checking.source import Function, attribute_of
 from dpdemo.checking.writes import changes_in_place, writes_to
 
@@ -39,6 +39,9 @@ def call_outside(change: StateChange, evidence: Evidence, call: Call | None) -> 
         if isinstance(one, ast.Expr) and any(ast.unparse(part.func) in writing for part in _calls(one))
     ]
     calls = [part for top in tops for part in _calls(top) if ast.unparse(part.func) in writing]
+    is_made = change.before in ("None", "absent")
+    if bare and is_made and reads_around(forward, bare, attributes)[1]:
+        return None  # forward would find nothing there
     if bare and len(bare) == len(calls):
         is_guarded = change.kind not in ("buffer", "parameter")
         holders = {path.partition(".")[0] for path in _prefixes(change.path)}  # they keep, and run nothing

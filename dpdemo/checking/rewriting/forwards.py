@@ -120,6 +120,8 @@ class Forward:
         called = call.func
         if ast.unparse(called) in self.quiet:
             return False
+        if self._runs_what_it_is_given(call):
+            return True
         if not self.reads_layer(called) or self.is_about_parameters(called):
             return False
         methods = [
@@ -142,16 +144,35 @@ class Forward:
         return any(f"{ast.unparse(called)}.".startswith(f"{one}.") for one in self.parameters)
 
     def hands_over_layer(self, node: ast.AST) -> bool:
-        """Whether a layer itself is given to a function, or another name, and may run unseen."""
+        """Whether a layer itself is given to a function, or another name, and may run unseen.
+
+        A method of the model's own that is given one is known to run it.
+        """
         given: list[ast.expr] = []
         for one in ast.walk(node):
             if isinstance(one, ast.Call) and ast.unparse(one.func) not in _OF_LISTS:
-                given += [*one.args, *(part.value for part in one.keywords)]
+                given += [] if self._runs_what_it_is_given(one) else _arguments_of(one)
             elif isinstance(one, ast.Assign):
                 given.append(one.value)
-        texts = [ast.unparse(one) for one in given if isinstance(one, (ast.Attribute, ast.Subscript))]
+        return any(map(self._is_a_layer, given))
+
+    def _runs_what_it_is_given(self, call: ast.Call) -> bool:
+        """Whether a method of the model's own is called with layers, each of which it calls."""
+        called = ast.unparse(call.func)
+        methods = (one for one in functions_like(self.function) if called == f"{self.me}.{one.node.name}")
+        method = next(methods, None)
+        names = [one.arg for one in method.node.args.args[1:]] if method is not None else []
+        bound = [*zip(names, call.args, strict=False), *((one.arg, one.value) for one in call.keywords)]
+        layers = {name for name, value in bound if self._is_a_layer(value)}
+        nodes = ast.walk(method.node) if method is not None else ()
+        run = {ast.unparse(one.func) for one in nodes if isinstance(one, ast.Call)}
+        return bool(layers) and layers <= run
+
+    def _is_a_layer(self, value: ast.expr) -> bool:
+        """Whether it is a layer, or one of a list of them, and not a call of it."""
+        text = ast.unparse(value) if isinstance(value, (ast.Attribute, ast.Subscript)) else ""
         layer = rf"{self.me}\.({'|'.join(map(re.escape, self.layers))})((\.\w+|\[\w+\])*\[\w+\])?"
-        return any(re.fullmatch(layer, text) or text in self.modules for text in texts)
+        return bool(text) and (re.fullmatch(layer, text) is not None or text in self.modules)
 
     def text(self, node: ast.AST) -> str:
         """Return the source of a part of it."""
@@ -317,6 +338,10 @@ def free_names(statements: list[ast.stmt], forward: Forward, but: Sequence[ast.e
         for name in found
         if name not in inner and (name in before or name in forward.function.arguments())
     ]
+
+
+def _arguments_of(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(one.value for one in call.keywords)]
 
 
 def leaves(statement: ast.stmt) -> bool:

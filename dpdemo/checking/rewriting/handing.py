@@ -181,8 +181,11 @@ def with_another(
     """
     function = own_forward(evidence)
     name = top_name(given.path)
-    if function is None or name not in function.arguments() or function.node.args.vararg is not None:
+    if function is None or name not in function.arguments():
         return None
+    rest = function.node.args.vararg
+    if rest is not None and rest.arg in (known for known, _ in call.argument_structures):
+        return None  # what it gathers can't be handed over by keyword
     used = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name)}
     beside = next((one for one in names if one not in used | function.arguments()), f"its_{names[0]}")
     back = given.back.replace(names[0], beside)

@@ -13,7 +13,7 @@ from dpdemo.checking.repair import Repair, repair_of
 from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import Forward, free_names, of_model, stored, with_numbers
-from dpdemo.checking.rewriting.taking import for_each, reads_around, way_to
+from dpdemo.checking.rewriting.taking import for_each, reads_around, way_to, with_names
 from dpdemo.checking.source import Function, attribute_of, names_in
 from dpdemo.reports.check import Change
 
@@ -40,7 +40,7 @@ def kept_by_each_gpu(  # noqa: PLR0913, PLR0917 - what is moved, and from where
 
     """
     made = made_with(methods.get("__init__"), free_name(methods))
-    cut = _cut(forward, found)
+    cut = _cut(forward, _with_readers(forward, found, attributes)) or _cut(forward, found)
     if made is None or cut is None or any(map(forward.is_state, cut.needed)):
         return None  # gather joins on dimension 0, where a state has its layers
     me, name = forward.me, free_name(methods)
@@ -69,6 +69,7 @@ def assigned_by_each_gpu(  # noqa: PLR0913 - what is kept, and where
     names: str = "result",
     *,
     is_rows: bool,
+    readers: Sequence[tuple[Function, str]] = (),
 ) -> Repair | None:
     """Write a method that keeps what it assigns to `self` by GPU, and the line that joins it behind the call.
 
@@ -78,7 +79,8 @@ def assigned_by_each_gpu(  # noqa: PLR0913 - what is kept, and where
         owners: the modules that run the method, by their paths.
         methods: the methods of those modules, by their names.
         names: what the program calls the result.
-        is_rows: whether it is a tensor with a row for each sample, and no number.
+        is_rows: whether it is a tensor with a row for each sample, or a list of such, and no number.
+        readers: other methods that read it in the same call, each with the code of its GPU.
 
     """
     made = made_with(methods.get("__init__"), free_name(methods))
@@ -87,12 +89,14 @@ def assigned_by_each_gpu(  # noqa: PLR0913 - what is kept, and where
             pass
         case _:
             return None
+    name = f"{name}_now" if name in forward.names() else name
     if made is None or name in forward.names():
         return None
     kept = attribute_of(free_name(methods), forward.me)
-    keeps = f"{kept}[{name}.get_device()] = {name}"
+    first = f"{name}[0]" if isinstance(value, (ast.List, ast.ListComp)) else name
+    keeps = f"{kept}[{first}.get_device()] = {name}"
     if is_rows:
-        own = _with_a_local(forward, statement, target, keeps)
+        own = _with_a_local(forward, statement, target, name, keeps, readers)
         joined = f"nn.parallel.gather([{kept}[gpu] for gpu in sorted({kept})], model.output_device)"
     else:
         own = forward.function.whole(statement, f"{name} = {forward.text(value)}\n{keeps}")
@@ -111,10 +115,18 @@ def _reduced(forward: Forward, statement: ast.stmt, text: str, kept: str) -> str
     return f"torch.stack({parts}).{'sum' if is_sum else 'mean'}()"
 
 
-def _with_a_local(forward: Forward, statement: ast.stmt, target: ast.Attribute, keeps: str) -> Repair | None:
+def _with_a_local(  # noqa: PLR0913, PLR0917 - what is kept, and by whom it is read
+    forward: Forward,
+    statement: ast.stmt,
+    target: ast.Attribute,
+    name: str,
+    keeps: str,
+    readers: Sequence[tuple[Function, str]],
+) -> Repair | None:
     """Write a method with a name of its own for an attribute, which it keeps behind the assignment.
 
-    None where the method reads what an earlier call has left there, or gives it a value twice.
+    Other methods of the call read what their GPU has kept. None where the method reads what an earlier call
+    has left there, or gives it a value twice.
     """
     text = ast.unparse(target)
     uses = [one for one in ast.walk(forward.function.node) if isinstance(one, ast.Attribute)]
@@ -124,9 +136,19 @@ def _with_a_local(forward: Forward, statement: ast.stmt, target: ast.Attribute, 
         return None
     edits = Edits(forward.function.file)
     for one in uses:
-        edits.replace(one, target.attr)
+        edits.replace(one, name)
     edits.behind(statement, keeps)
+    for method, device in readers:
+        me = method.node.args.args[0].arg
+        is_of_tensor = device.endswith(".device")
+        gpu = f"{device.removesuffix('.device')}.get_device()" if is_of_tensor else _OF_THREAD
+        for part in ast.walk(method.node):
+            if isinstance(part, ast.Attribute) and ast.unparse(part) == attribute_of(target.attr, me):
+                edits.replace(part, f"{keeps.partition('[')[0]}[{gpu}]")
     return repair_of(edits.changes())
+
+
+_OF_THREAD = "torch.cuda.current_device()"
 
 
 def _is_of_samples(forward: Forward, statement: ast.stmt) -> bool:
@@ -154,6 +176,20 @@ class _Cut:
     copied: list[str]
     moved: list[str]
     is_inside: bool
+
+
+def _with_readers(forward: Forward, found: Sequence[ast.stmt], attributes: set[str]) -> list[ast.stmt]:
+    """Add what stands between statements and reads what they write: it goes where they go."""
+    first, last = found[0], found[-1]
+    moved, given = list(found), set[str]()
+    for one in forward.function.statements():
+        is_between = first.lineno < one.lineno < last.lineno and isinstance(one, (ast.Assign, ast.AugAssign))
+        if is_between and one not in moved:
+            texts = {ast.unparse(part) for part in ast.walk(one) if isinstance(part, ast.Attribute)}
+            if texts & attributes or names_in(one) & given:
+                moved.append(one)
+                given |= stored(one)
+    return sorted(moved, key=lambda one: one.lineno)
 
 
 def _cut(forward: Forward, found: Sequence[ast.stmt]) -> _Cut | None:
@@ -221,13 +257,6 @@ def value_of(statement: ast.stmt) -> ast.expr | None:
         case ast.Assign(value=value) | ast.Expr(ast.Call(args=[value], keywords=[])):
             return value
     return None
-
-
-def with_names(text: str, names: Mapping[str, str]) -> str:
-    """Write code with other names for some of its variables."""
-    for name, other in names.items():
-        text = re.sub(rf"(?<![\w.]){name}\b(?!=[^=])", other, text)
-    return text
 
 
 def free_name(methods: Mapping[str, Function]) -> str:

@@ -33,7 +33,7 @@ def with_own_tensors(held: Held, evidence: Evidence) -> tuple[Change, ...]:
 
 def _as_property(held: Held, kind: str, own: str, *, is_by_path: bool = False) -> tuple[Change, ...]:
     home, name = home_of(held, alone=False), held.path.rpartition(".")[2]
-    if home is None or not held.nesting or home.init.node.name != "__init__":
+    if home is None or not held.nesting or (is_by_path and home.init.node.name != "__init__"):
         return ()
     filling = [one for one in home.methods if is_filled_by(one, name)]
     if any(one.name == "forward" for one in filling):

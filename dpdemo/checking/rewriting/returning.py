@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.calling import around_call, result_names
 from dpdemo.checking.rewriting.forwards import Forward, free_names, of_model, stored, with_numbers
-from dpdemo.checking.rewriting.keeping import LATE, value_of, with_names
+from dpdemo.checking.rewriting.keeping import LATE, value_of
 from dpdemo.checking.rewriting.outside import end_outside
-from dpdemo.checking.rewriting.taking import reads_around, way_to, without_gradients
+from dpdemo.checking.rewriting.taking import reads_around, way_to, with_names, without_gradients
 
 
 def after_call(

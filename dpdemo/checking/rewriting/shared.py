@@ -9,8 +9,8 @@ from dpdemo.checking.evidence import Call, Evidence
 from dpdemo.checking.looking import forward_place
 from dpdemo.checking.methods import methods_in
 from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.aftercall import moved_out
 from dpdemo.checking.rewriting.forwards import Forward, forward_of, read_method
+from dpdemo.checking.rewriting.moving import moved_out
 from dpdemo.checking.rewriting.returning import names_of
 from dpdemo.checking.rewriting.taking import globals_in, taken_out
 from dpdemo.checking.source import FUNCTIONS, Function, tree_of

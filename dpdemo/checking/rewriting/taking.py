@@ -4,7 +4,7 @@ import ast
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dpdemo.checking.methods import functions_like
 from dpdemo.checking.repair import Repair
@@ -47,7 +47,7 @@ def taken_out(  # noqa: PLR0913 - what is moved, and how it is told
     given = {name for one in makers for name in stored(one)}
     found = sorted([*makers, *found], key=lambda one: one.lineno)
     ways = [way_to(forward.body, one) for one in found]
-    if not ways or not all(way and _is_alone(forward, way, given) for way in ways):
+    if not ways or not all(way and is_alone(forward, way, given) for way in ways):
         return None
     tops = list(dict.fromkeys(_anchor(way, found) for way in ways))
     texts = [_text(forward, way, found) for way in ways]
@@ -102,6 +102,13 @@ def for_each(owners: Sequence[str], text: str, me: str) -> str:
     return f"for module in ({modules}):\n{textwrap.indent(of_model(text, me, 'module'), '    ')}"
 
 
+def with_names(text: str, names: Mapping[str, str]) -> str:
+    """Write code with other names for some of its variables."""
+    for name, other in names.items():
+        text = re.sub(rf"(?<![\w.]){name}\b(?!=[^=])", other, text)
+    return text
+
+
 def way_to(body: Sequence[ast.stmt], statement: ast.stmt) -> list[ast.stmt]:
     """List what stands around a statement, the outermost first, and itself last."""
     for one in body:
@@ -142,7 +149,7 @@ def globals_in(function: Function) -> set[str]:
     return {name for one in function.statements() if isinstance(one, ast.Global) for name in one.names}
 
 
-def _is_alone(forward: Forward, way: Sequence[ast.stmt], known: set[str]) -> bool:
+def is_alone(forward: Forward, way: Sequence[ast.stmt], known: set[str]) -> bool:
     """Whether a statement, and what stands around it, reads only the model and `known`, and runs no layer."""
     *around, statement = way
     heads = [head for one in around for head in _heads(one)]
@@ -173,15 +180,16 @@ def _heads(statement: ast.stmt) -> Iterator[ast.expr]:
 def _anchor(way: Sequence[ast.stmt], found: Sequence[ast.stmt]) -> ast.stmt:
     """Find what has nothing left in it once the statements are gone."""
     for one in way:
-        if _is_emptied(one, found):
+        if is_emptied(one, found):
             return one
     return way[-1]
 
 
-def _is_emptied(statement: ast.stmt, found: Sequence[ast.stmt]) -> bool:
+def is_emptied(statement: ast.stmt, found: Sequence[ast.stmt]) -> bool:
+    """Whether nothing is left of a statement once those found are gone."""
     inner = [one for block in _blocks(statement) for one in block]
     is_block = isinstance(statement, (ast.If, ast.For, ast.With))
-    return statement in found or (is_block and all(_is_emptied(one, found) for one in inner))
+    return statement in found or (is_block and all(is_emptied(one, found) for one in inner))
 
 
 def _text(forward: Forward, way: Sequence[ast.stmt], found: Sequence[ast.stmt]) -> str:
@@ -252,12 +260,13 @@ def reads(forward: Forward, node: ast.AST, attributes: set[str], depth: int = 0)
         return False
     if ast.unparse(node) in attributes:
         return True
-    if not isinstance(node, ast.Attribute) or ast.unparse(node.value) != forward.me or depth > 2:
+    owner = ast.unparse(node.value) if isinstance(node, ast.Attribute) else ""
+    if not isinstance(node, ast.Attribute) or owner not in (forward.me, "super()") or depth > 2:
         return False
     return any(
         reads(forward, part, attributes, depth + 1)
         for one in functions_like(forward.function)
-        if one.node.name == node.attr
+        if one.node.name == node.attr and (owner == forward.me or one.node is not forward.function.node)
         for part in ast.walk(one.node)
     )
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Evidence, Held, StateChange
-from dpdemo.checking.looking import crossed_devices, device_at, is_entered
-from dpdemo.checking.methods import functions_like, method_of
+from dpdemo.checking.looking import crossed_devices, device_at, forward_place, is_entered
+from dpdemo.checking.methods import functions_like, method_of, methods_in
 from dpdemo.checking.repair import Repair
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import stored
@@ -64,7 +64,12 @@ def cached_by_gpu(change: StateChange, evidence: Evidence) -> Repair | None:
     home = function_at(change.place)
     methods = [home, *functions_like(home)] if home else []
     name = change.path.rpartition(".")[2]
-    method = next((one for one in methods if _writes(one, change.written, name)), None)
+    if (inner := of_an_object(change, evidence)) is not None:
+        methods, name = inner
+        written = (one for one in methods if _fills(one, name))
+    else:
+        written = (one for one in methods if _writes(one, change.written, name))
+    method = next(written, None)
     cache = attribute_of(name, method.node.args.args[0].arg) if method else ""
     keys = {part: list(_keys_of(part, cache)) for part in method.node.body} if method else {}
     touched = [index for index, found in enumerate(keys.values()) if found]
@@ -81,13 +86,25 @@ def cached_by_gpu(change: StateChange, evidence: Evidence) -> Repair | None:
     return method.rewritten(lines[0], lines[-1], "\n".join(after))
 
 
+def of_an_object(change: StateChange, evidence: Evidence) -> tuple[list[Function], str] | None:
+    """Find the methods of an object on `self` that changes, and the first of its attributes that does."""
+    kind, forward = re.match(r"an? (\w+) \((\w+)=", change.single), forward_place(evidence)
+    methods = methods_in(forward.file, kind[1], 0) if kind is not None and forward is not None else {}
+    return (list(methods.values()), kind[2]) if kind is not None and methods else None
+
+
 def _writes(method: Function, written: str, name: str) -> bool:
     """Whether a method has the statement that writes to a cache; where that makes it, one that fills it."""
     if re.search(rf"\.{name}\s*(:.*)?=[^=]", written):
-        me = method.node.args.args[0].arg if method.node.args.args else ""
-        found = [pair for one in method.node.body for pair in _keys_of(one, attribute_of(name, me))]
-        return any(is_asked for _, is_asked in found) and not all(is_asked for _, is_asked in found)
+        return _fills(method, name)
     return any(method.text(part) == written for part in method.statements())
+
+
+def _fills(method: Function, name: str) -> bool:
+    """Whether a method asks what entries a cache on its object has, and uses some."""
+    me = method.node.args.args[0].arg if method.node.args.args else ""
+    found = [is_asked for one in method.node.body for _, is_asked in _keys_of(one, attribute_of(name, me))]
+    return any(found) and not all(found)
 
 
 def _is_always_written(method: Function, written: str) -> bool:

@@ -49,41 +49,35 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
         of_losses = [path for path in numbers if path in losses]
         others = [path for path in numbers if path not in losses]
         for subject, paths in (("loss", of_losses), ("scalar", others)):
-            if not paths:
-                continue
-            names = " and ".join(result_at(path) for path in paths[:3]) + (
-                " and more" if len(paths) > 3 else ""
-            )
-            verb = "is one number" if len(paths) == 1 else "are one number each"
-            given = call_of(call)
-            of_the_batch = [path for path in paths if path in _of_the_batch(evidence)]
-            told = (
-                "their mean"
-                if len(paths) == 1 or not of_the_batch
-                else f"the mean of {result_at(of_the_batch[0])}"
-            )
-            mixed = f"; {told} is another number" if of_the_batch else ""
-            yield Found(
-                subject,
-                f"{names} {verb} on one GPU, and {len(call.replicas)} here{mixed}",
-                forward_place(evidence),
-                probe,
-                None,
-                f"{given}{paths[0]}",
-                f"{given}{paths[0]}.{_reduction(probe, paths[0], summed)}"
-                + "   # but see DP501" * (subject == "loss"),
-                repair=after_layers(evidence, call) if of_the_batch and subject == "scalar" else None,
-            )
+            if paths:
+                yield _one_for_each_gpu(subject, paths, probe, call, evidence)
     for probe, call, error in gather_failures(evidence):
         has_rows = any(shape for shapes in shapes_of(call).values() for shape in shapes)
         if "tensor has no dimensions" in error.message and not has_rows:  # else that is DP405
-            yield Found(
-                "",
-                f"a number cannot be gathered along dimension {call.dim}: {error.message}",
-                forward_place(evidence),
-                probe,
-                "error",
-            )
+            what = f"a number cannot be gathered along dimension {call.dim}: {error.message}"
+            yield Found("", what, forward_place(evidence), probe, "error")
+
+
+def _one_for_each_gpu(subject: str, paths: list[str], probe: Probe, call: Call, evidence: Evidence) -> Found:
+    """Tell of numbers that come back once for each GPU, and what makes one of them."""
+    names = " and ".join(result_at(path) for path in paths[:3]) + " and more" * (len(paths) > 3)
+    verb = "is one number" if len(paths) == 1 else "are one number each"
+    of_the_batch = [path for path in paths if path in _of_the_batch(evidence)]
+    told = (
+        "their mean" if len(paths) == 1 or not of_the_batch else f"the mean of {result_at(of_the_batch[0])}"
+    )
+    mixed = f"; {told} is another number" if of_the_batch else ""
+    given = call_of(call)
+    reduced = f"{given}{paths[0]}.{_reduction(probe, paths[0], evidence)}"
+    return Found(
+        subject,
+        f"{names} {verb} on one GPU, and {len(call.replicas)} here{mixed}",
+        forward_place(evidence),
+        probe,
+        before=f"{given}{paths[0]}",
+        after=reduced + "   # but see DP501" * (subject == "loss"),
+        repair=after_layers(evidence, call) if of_the_batch and subject == "scalar" else None,
+    )
 
 
 def _of_the_batch(evidence: Evidence) -> set[str]:
@@ -93,8 +87,9 @@ def _of_the_batch(evidence: Evidence) -> set[str]:
     return {path for probe in plain for path in probe.comparison.of_the_batch}
 
 
-def _reduction(probe: Probe, path: str, summed: set[str]) -> str:
+def _reduction(probe: Probe, path: str, evidence: Evidence) -> str:
     """Name what makes one number of the replicas': of counts the sum, of averages the mean."""
+    summed = {one for other in evidence.probes for one in other.comparison.summed}
     number = next((leaf for leaf in probe.single.output if leaf.path == path), None)
     is_count = number is not None and "int" in number.dtype
     name = "sum" if path in summed or is_count else "mean"

@@ -21,13 +21,14 @@ from dpdemo.checking.looking import (
 from dpdemo.checking.methods import seeds_itself
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.aftercall import change_outside, lost_in
+from dpdemo.checking.rewriting.aftercall import change_outside
 from dpdemo.checking.rewriting.before import before_layers, head_before
 from dpdemo.checking.rewriting.outside import after_layers, from_mixing
 from dpdemo.checking.rewriting.reductions import sum_and_count
 from dpdemo.checking.rewriting.results import part_at
 from dpdemo.checking.rewriting.shared import globals_outside
 from dpdemo.checking.source import function_at
+from dpdemo.checking.statechanges import lost_in
 from dpdemo.reports.check import SEVERITIES, Place, Severity
 
 

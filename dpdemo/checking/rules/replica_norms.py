@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dpdemo.checking.evidence import Evidence, Probe
 from dpdemo.checking.looking import STATISTICS, forward_place
 from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.rewriting.aftercall import changes_of
 from dpdemo.checking.rewriting.norms import groups_of, with_group_norms
 from dpdemo.checking.source import tree_of
+from dpdemo.checking.statechanges import changes_of
 from dpdemo.reports.check import Place
 
 

@@ -11,9 +11,9 @@ from dpdemo.checking.looking import failures, is_off, reads_state
 from dpdemo.checking.methods import functions_like, methods_in
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
-from dpdemo.checking.rewriting.aftercall import line_outside
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.parameters import with_replicas_own, without_state
+from dpdemo.checking.rewriting.weightwrites import line_outside
 from dpdemo.checking.source import Function, function_at, tree_of
 from dpdemo.checking.unregistered import (
     BY_NAME,

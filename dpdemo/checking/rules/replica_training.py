@@ -9,19 +9,15 @@ from dpdemo.checking.evidence import Call, Evidence, Probe, StateChange
 from dpdemo.checking.looking import call_of, is_off, listed
 from dpdemo.checking.registry import Found, rule
 from dpdemo.checking.repair import Repair, repair_of
-from dpdemo.checking.rewriting.aftercall import (
-    change_outside,
-    changes_of,
-    is_of_data,
-    line_outside,
-    statement_outside,
-)
+from dpdemo.checking.rewriting.aftercall import change_outside, statement_outside
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.handing import own_forward
 from dpdemo.checking.rewriting.inplace import written_in_place
 from dpdemo.checking.rewriting.outside import after_layers
 from dpdemo.checking.rewriting.renorm import shortened_before
+from dpdemo.checking.rewriting.weightwrites import line_outside
 from dpdemo.checking.source import attribute_of
+from dpdemo.checking.statechanges import changes_of, is_of_data
 from dpdemo.checking.unregistered import questions_for_parameters
 from dpdemo.reports.check import Change
 
@@ -122,47 +118,54 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         for probe, change in changes_of(evidence, "parameter")
         if change.parallel_changed or (is_of_data(change) and not _is_of_a_list(change, probe))
     ]
+    if not changed:
+        yield from _refused(evidence)
     shortened = {f"{path}.weight" for path, _, _ in evidence.scan.shortened}
     if tables := [(probe, one) for probe, one in changed if one.path in shortened]:
         yield _shortened(tables[0][0], evidence)
         changed = [(probe, one) for probe, one in changed if one.path not in shortened]
-    runs = all(replica.raised is None for _, call in evidence.calls for replica in call.replicas)
     in_place: list[Repair] = []
     for probe, change in changed:
-        others = [one for other, one in changed if other is probe]
-        own = change_outside(change, evidence, probe.call, others)
+        own = change_outside(change, evidence, probe.call, [one for other, one in changed if other is probe])
         if own is None and is_of_data(change):
             own = written_in_place(change, evidence)
             if own in in_place:
                 continue  # the same lines of another module, or of another parameter
             in_place += [own] if own is not None else []
-        there = (
-            statement_outside(change) if change.written else f"{attribute_of(change.path, 'model.module')}..."
-        )
-        reaches = (
-            "only replica 0's change, made with chunk 0, reaches the model"
-            if change.parallel_changed
-            else "the replica that holds the change is thrown away"
-        )
-        yield Found(
-            change.path,
-            f"forward changes the parameter `{change.path}` in place: {reaches}",
-            change.place,
-            probe,
-            "info" if change.same and change.parallel_changed and runs and not is_off(probe) else None,
-            before=change.written or f"{attribute_of(change.path)} is changed in forward",
-            after=f"{there}   # outside, after the call, under torch.no_grad()",
-            repair=own,
-        )
+        yield _changed_in_place(probe, change, evidence, own)
+
+
+def _changed_in_place(probe: Probe, change: StateChange, evidence: Evidence, own: Repair | None) -> Found:
+    """Tell of a parameter that forward changes; a note where all is as on one GPU."""
+    runs = all(replica.raised is None for _, call in evidence.calls for replica in call.replicas)
+    is_as_alone = change.same and change.parallel_changed and runs and not is_off(probe)
+    there = statement_outside(change) if change.written else f"{attribute_of(change.path, 'model.module')}..."
+    reaches = (
+        "only replica 0's change, made with chunk 0, reaches the model"
+        if change.parallel_changed
+        else "the replica that holds the change is thrown away"
+    )
+    return Found(
+        change.path,
+        f"forward changes the parameter `{change.path}` in place: {reaches}",
+        change.place,
+        probe,
+        "info" if is_as_alone else None,
+        before=change.written or f"{attribute_of(change.path)} is changed in forward",
+        after=f"{there}   # outside, after the call, under torch.no_grad()",
+        repair=own,
+    )
+
+
+def _refused(evidence: Evidence) -> Iterator[Found]:
+    """Tell of replicas that autograd has not let change a parameter, or freeze it."""
     for probe, call in evidence.calls:
         for replica in call.replicas:
             error = replica.raised
-            if error is None or changed or tables:
-                continue
-            for pattern, what in _REFUSED.items():
-                if re.search(pattern, error.message):
-                    own = line_outside(error.place, evidence, call)
-                    yield Found(str(error.place), what, error.place, probe, repair=own)
+            told = [what for pattern, what in _REFUSED.items() if error and re.search(pattern, error.message)]
+            if error is not None and told:
+                own = line_outside(error.place, evidence, call)
+                yield Found(str(error.place), told[0], error.place, probe, repair=own)
 
 
 def _shortened(probe: Probe, evidence: Evidence) -> Found:
