@@ -82,11 +82,13 @@ class Causes:
         return ()
 
     def _candidates(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """List the tensors that could be meant whole: all but the first, which is the batch."""
+        """List the tensors that could be meant whole: all but the first with the rows of the batch."""
         draft = self._draft
         leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
         tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
-        yield from tensors[1:]
+        rows = self._rows([leaf for _, leaf in tensors])
+        batch = next((path for path, leaf in tensors if leaf.size(0) == rows), "")
+        yield from ((path, leaf) for path, leaf in tensors if path != batch)
 
     def better_dim(self) -> int | None:
         """Find another dimension along which chunks have the results of one device, as of time-first RNNs."""

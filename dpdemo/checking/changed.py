@@ -11,6 +11,7 @@ from dpdemo.checking import compare, state
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.drafts import Draft
 from dpdemo.checking.evidence import StateChange
+from dpdemo.checking.freezing import frozen, same, show
 from dpdemo.checking.leaves import flatten_arguments, named
 from dpdemo.checking.outer_state import grown_in_each
 from dpdemo.checking.runs import Ran, Runner
@@ -67,7 +68,7 @@ class Changed:
             replace(change, like_first_chunk=True)
             if change in suspects
             and change.path in first
-            and state.same(first[change.path].value, parallel.after[change.path].value, of_one_model=False)
+            and same(first[change.path].value, parallel.after[change.path].value, of_one_model=False)
             else change
             for change in found
         )
@@ -149,19 +150,19 @@ class Changed:
             yield from self._grown_arguments()
             return
         for (path, was), (_, alone), (_, was_parallel), (_, split) in zip(*rows, strict=True):
-            frozen = [state.frozen(value, 1) for value in (was, alone, was_parallel, split)]
-            changed = not state.same(frozen[0], frozen[1], of_one_model=False)
-            changed_parallel = not state.same(frozen[2], frozen[3], of_one_model=False)
+            copies = [frozen(value, 1) for value in (was, alone, was_parallel, split)]
+            changed = not same(copies[0], copies[1], of_one_model=False)
+            changed_parallel = not same(copies[2], copies[3], of_one_model=False)
             if changed or changed_parallel:
                 yield StateChange(
                     path,
                     "input" if isinstance(was, torch.Tensor) else "argument",
-                    state.show(frozen[0]),
-                    state.show(frozen[1]),
-                    state.show(frozen[3]),
+                    show(copies[0]),
+                    show(copies[1]),
+                    show(copies[3]),
                     changed,
                     changed_parallel,
-                    state.same(frozen[1], frozen[3], of_one_model=False),
+                    same(copies[1], copies[3], of_one_model=False),
                 )
 
     def _grown_arguments(self) -> Iterator[StateChange]:
@@ -171,7 +172,7 @@ class Changed:
             named(single.model.forward, *given) for given in (single.untouched, single.given, parallel.given)
         ]
         for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
-            frozen = [state.frozen(value) for value in (was, alone, split)]
+            copies = [frozen(value) for value in (was, alone, split)]
             if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
-                before, after, after_parallel = map(state.show, frozen)
+                before, after, after_parallel = map(show, copies)
                 yield StateChange(path, "argument", before, after, after_parallel, True, True, same=False)

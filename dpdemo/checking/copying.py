@@ -114,6 +114,9 @@ def deep_copy(model: nn.Module) -> nn.Module:
         [
             Patch(_DISPATCH, types.FunctionType, copying.copy, "closures over the model are copied with it"),
             Patch(_DISPATCH, weakref.ref, copying.copy_reference, "a child may lead to its parent so"),
+            Patch(
+                _DISPATCH, functools._lru_cache_wrapper, copying.copy_cached, "it may keep a method's results"
+            ),
             *(Patch(_DISPATCH, kind, copy_lock, "a copy waits for nobody") for kind, copy_lock in _LOCKS),
             *(Patch(_DISPATCH, kind, _copy_module, "most of the copying is of modules") for kind in quick),
         ]
@@ -242,6 +245,12 @@ class _FunctionCopies:
                 cell.cell_contents = self._part(old.cell_contents, memo)
         return twin
 
+    def copy_cached(self, cached: "functools._lru_cache_wrapper[Any]", memo: dict[int, object]) -> object:
+        """Make a function that keeps its results anew, of the copy, where it leads to the model."""
+        if not self._leads_to_model(cached.__wrapped__, set()):
+            return cached
+        return functools.lru_cache(**cached.cache_parameters())(copy.deepcopy(cached.__wrapped__, memo))
+
     def copy_reference(self, reference: "weakref.ref[Any]", memo: dict[int, object]) -> object:
         """Make a weak reference to the copy of what is the model's, and leave any other."""
         part = reference()
@@ -275,6 +284,8 @@ def held_by(value: object) -> list[object]:
         return [value.__self__]
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, functools._lru_cache_wrapper):
+        return [value.__wrapped__]
     if isinstance(value, (list, tuple)):
         return list(value)
     return list(value.values()) if isinstance(value, dict) else []

@@ -158,6 +158,12 @@ def is_changeable(value: object) -> bool:
     return isinstance(value, (list, dict, set, deque)) or is_object
 
 
+def is_array(value: object) -> bool:
+    """Whether it is an array of numbers of NumPy's, which need not be installed."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject
+
+
 def is_code(value: object) -> bool:
     """Whether it is a function, or stands for one; an object of the user's that can be called has a state."""
     return callable(value) and not is_of_users(value)

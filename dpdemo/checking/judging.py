@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dpdemo.checking import compare, state
+from dpdemo.checking import compare
 from dpdemo.checking.bare_thread import in_a_bare_thread, kept_for_this_thread
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.causes import Causes, are_gradients_rounding
@@ -16,7 +16,9 @@ from dpdemo.checking.compare import means_of_parts
 from dpdemo.checking.counting import counted_by
 from dpdemo.checking.drafts import Draft, raised
 from dpdemo.checking.evidence import UNEQUAL, Comparison, OfThread, Probe, Raised, Single
+from dpdemo.checking.freezing import same
 from dpdemo.checking.leaves import describe_all, structure
+from dpdemo.checking.padded import without_padding
 from dpdemo.checking.runs import Ran, Runner
 from dpdemo.checking.weights import weigh
 from dpdemo.models.failure import users_code
@@ -107,7 +109,7 @@ class Judge:
                     parameter.add_(0.01 * (index % 7 + 1))
         ran = self.runner.run(model, (self.single.untouched[0], self.single.untouched[1]))
         return ran.writes_parameters or any(
-            held.kind == "parameter" and not state.same(held.value, ran.after[path].value, of_one_model=False)
+            held.kind == "parameter" and not same(held.value, ran.after[path].value, of_one_model=False)
             for path, held in ran.before.items()
             if path in ran.after
         )
@@ -154,6 +156,10 @@ class Judge:
             gathered = (means_of_parts(draft.gathered[0]),)
         if single.result is None or gathered is None:
             return Comparison()
+        if draft is not None and draft.outputs and _gathers_itself(draft.wrapper):
+            outputs = [draft.outputs[index] for index in sorted(draft.outputs)]
+            alone, joined = without_padding(single.result[0], gathered[0], outputs, draft.wrapper.dim)
+            single.result, self.parallel.result, gathered = (alone,), (joined,), (joined,)
         objects = compare.joined_objects(single.result[0], gathered[0])
         if single.used_random:
             alone = Comparison(joined=objects)
@@ -280,6 +286,11 @@ class Judge:
             return ""
         counts_more = round(report.heaviest.weight or 0, 2) > 1  # as it is written
         return report.verdict if counts_more else ""
+
+
+def _gathers_itself(wrapper: object) -> bool:
+    """Whether a wrapper is of a class that joins what replicas return in a way of its own."""
+    return isinstance(wrapper, nn.DataParallel) and type(wrapper).gather is not nn.DataParallel.gather
 
 
 def _go_backward(result: object, path: str | None) -> Raised | None:

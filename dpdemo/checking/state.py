@@ -1,16 +1,24 @@
 """Snapshots of everything that a model holds, and what changed between two of them."""
 
-import collections
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
 
-from dpdemo.checking.closeness import copy_of, same_numbers
 from dpdemo.checking.evidence import Kind, StateChange
-from dpdemo.checking.holders import attributes, is_changeable, is_code, is_of_users
+from dpdemo.checking.freezing import (
+    ABSENT,
+    Identity,
+    frozen,
+    is_shared,
+    length_of,
+    parts_of,
+    same,
+    show_apart,
+)
+from dpdemo.checking.holders import is_changeable
 from dpdemo.checking.places import place_of_attribute
 from dpdemo.checking.source import names_in
 from dpdemo.checking.writes import writing
@@ -18,12 +26,6 @@ from dpdemo.checking.writes import writing
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOOKS = "hooks"
-_CONTAINERS = (list, dict, set, tuple, collections.deque)
-_PLAIN = (int, float, complex, bool, type(None))
-_MAX_PARTS = 200
-_MAX_DEPTH = 2
-"""So deep objects are opened; those of the user's own classes twice as deep."""
-_ABSENT = "(absent)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ def snapshot(model: nn.Module) -> Snapshot:
         for name, buffer in module._buffers.items():
             found[dot + name] = Held("buffer", frozen(buffer), owner)
         for name, child in module._modules.items():
-            found[dot + name] = Held("module", None if child is None else _Identity(child), owner)
+            found[dot + name] = Held("module", None if child is None else Identity(child), owner)
         hooks = sum(len(getattr(module, registry, ())) for registry in HOOKS)
         found[f"{dot}{_HOOKS}"] = Held("hooks", hooks, owner)
         for name, value in vars(module).items():
@@ -100,68 +102,6 @@ def _kind(name: str, value: object) -> Kind:
     return "container" if is_shared(value) else "attribute"
 
 
-def is_shared(value: object) -> bool:
-    """Return whether an attribute's value is one that can be written to: all replicas share the very same."""
-    if isinstance(value, _CONTAINERS):
-        return not isinstance(value, tuple)
-    is_plain = isinstance(value, (torch.Tensor, nn.Module, type, str, bytes, *_PLAIN)) or is_code(value)
-    return not is_plain and (hasattr(value, "__dict__") or bool(attributes(value)))
-
-
-def frozen(value: Any, depth: int = 0) -> Any:
-    """Copy a value as far as a change in it could matter."""
-    if isinstance(value, torch.Tensor):
-        return copy_of(value)
-    if isinstance(value, (nn.Module, type)) or is_code(value):
-        return _Identity(value)
-    if isinstance(value, dict):
-        parts = [(str(key), frozen(part, depth + 1)) for key, part in list(value.items())[:_MAX_PARTS]]
-        return (type(value).__name__, len(value), tuple(parts))
-    if isinstance(value, _CONTAINERS):
-        inside = tuple(frozen(part, depth + 1) for part in list(value)[:_MAX_PARTS])
-        return (type(value).__name__, len(value), inside)
-    if isinstance(value, (str, bytes, int, float, complex, bool, type(None))):
-        return value
-    is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and is_of_users(value))
-    parts_of_it = attributes(value) if is_opened else {}
-    held = tuple((name, frozen(part, depth + 2)) for name, part in parts_of_it.items())
-    return _Object(type(value).__name__, _Identity(value), held)
-
-
-class _Identity:
-    """A thing that is only compared by which one it is; the weak form of equality that copies share."""
-
-    def __init__(self, value: object) -> None:
-        self.type = type(value).__name__
-        self.id = id(value)
-
-
-class _Object(NamedTuple):
-    """An object, with what its attributes held; nothing where it was not opened."""
-
-    type: str
-    identity: _Identity
-    parts: tuple[tuple[str, Any], ...]
-
-
-def same(one: object, other: object, *, of_one_model: bool) -> bool:
-    """Compare two frozen values; things known only by identity are not compared between two models."""
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return same_numbers(one, other)
-    if isinstance(one, _Identity) and isinstance(other, _Identity):
-        return one.id == other.id or (not of_one_model and one.type == other.type)
-    if isinstance(one, _Object) and isinstance(other, _Object) and one.parts and other.parts:
-        alike = same(one.parts, other.parts, of_one_model=of_one_model)
-        return one.type == other.type and alike  # be it another object
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(
-            same(left, right, of_one_model=of_one_model) for left, right in zip(one, other, strict=True)
-        )
-    if type(one) is not type(other):
-        return False
-    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN
-
-
 def same_at(path: str, one: Snapshot, other: Snapshot) -> bool:
     """Return whether a piece of state is the same in two snapshots of one model."""
     if path not in one or path not in other:
@@ -182,7 +122,7 @@ def is_contested(
         return False
     was = before[path].value if path in before else None
     is_left_alone = same(was, parallel[path].value, of_one_model=False)
-    if is_left_alone and (_length(was) is not None or not same(was, single[path].value, of_one_model=True)):
+    if is_left_alone and (length_of(was) is not None or not same(was, single[path].value, of_one_model=True)):
         return False  # no replica wrote to it
     return _differs_by_more(was, single[path].value, parallel[path].value, num_replicas)
 
@@ -191,29 +131,18 @@ def _differs_by_more(was: object, alone: object, shared: object, times: int) -> 
     """Whether a container, or one in an object, is neither the same in both nor so many times as long."""
     if same(alone, shared, of_one_model=False):
         return False
-    length = _length(alone)
+    length = length_of(alone)
     if length is not None:
-        return _length(shared) != times * length
+        return length_of(shared) != times * length
     if same(was, alone, of_one_model=True):
         return False
-    parts = [_parts(one) for one in (was, alone, shared)]
+    parts = [parts_of(one) for one in (was, alone, shared)]
     if any(part is None for part in parts):
         return True
     held_before, held, held_shared = (part or {} for part in parts)
     return held.keys() != held_shared.keys() or any(
         _differs_by_more(held_before.get(name), held[name], held_shared[name], times) for name in held
     )
-
-
-def _parts(value: object) -> dict[str, Any] | None:
-    """Return the attributes of a frozen object; None of anything else."""
-    return dict(value.parts) if isinstance(value, _Object) else None
-
-
-def _length(value: Any) -> int | None:
-    """Return how long a frozen container is; None for an object and for any other value."""
-    is_container = isinstance(value, tuple) and len(value) == 3 and isinstance(value[1], int)
-    return value[1] if is_container else None
 
 
 def changes(
@@ -223,7 +152,7 @@ def changes(
     found: list[StateChange] = []
     for path in dict.fromkeys((*before, *(single or {}), *parallel)):
         known = [shot[path] for shot in (before, single or {}, parallel) if path in shot]
-        absent = Held(known[0].kind, _ABSENT, known[0].owner)
+        absent = Held(known[0].kind, ABSENT, known[0].owner)
         was, alone, split = (shot.get(path, absent) for shot in (before, single or before, parallel))
         was_parallel = before_parallel.get(path, absent)
         single_changed = not same(was.value, alone.value, of_one_model=True)
@@ -245,7 +174,7 @@ def changes(
 
 def _rows(value: object) -> int:
     """Return the first size of a frozen tensor, or of all those in a list; 0 where there is not just one."""
-    parts = value[2] if _length(value) is not None and isinstance(value, tuple) else (value,)
+    parts = value[2] if length_of(value) is not None and isinstance(value, tuple) else (value,)
     sizes = {one.shape[0] if isinstance(one, torch.Tensor) and one.dim() else 0 for one in parts}
     return sizes.pop() if len(sizes) == 1 else 0
 
@@ -285,62 +214,3 @@ def _statement(held: Held, name: str, path: str, shot: Snapshot) -> _Statement:
             alone = names_in(statement) <= {"self"}
             return {"written": method.text(statement), "needs_self_only": alone, "owner": owner}
     return {"written": "", "needs_self_only": False, "owner": path.rpartition(".")[0]}
-
-
-def show(value: object) -> str:
-    """Write a frozen value in a few words."""
-    if isinstance(value, torch.Tensor):
-        return f"{value.item():.4g}" if value.numel() == 1 else f"a tensor of shape {tuple(value.shape)}"
-    if isinstance(value, _Identity):
-        return value.type
-    if isinstance(value, tuple):
-        return _show_parts(value)
-    return repr(value)[:40] if value != _ABSENT else "absent"
-
-
-def show_apart(was: object, alone: object, shared: object) -> tuple[str, str, str]:
-    """Write three frozen values, of objects what is not the same in them."""
-    three = (was, alone, shared)
-    opened = [_parts(one) for one in three]
-    names = list(dict.fromkeys(_apart(*(one or {} for one in opened)))) if all(opened) else []
-    if not names:
-        return show(was), show(alone), show(shared)
-    texts = [", ".join(f"{name}={show(_at(one, name))}" for name in names[:2]) for one in three]
-    types = [one[0] if isinstance(one, tuple) else "" for one in three]
-    first, second, third = (
-        f"{_with_article(kind)} ({text})" for kind, text in zip(types, texts, strict=True)
-    )
-    return first, second, third
-
-
-def _with_article(kind: str) -> str:
-    return f"an {kind}" if kind.lower().startswith(("a", "e", "i", "o", "u")) else f"a {kind}"
-
-
-def _apart(was: dict[str, Any], alone: dict[str, Any], shared: dict[str, Any]) -> Iterator[str]:
-    """List the attributes, and those of what is in them, that three objects do not have alike."""
-    for name in alone:
-        three = [one.get(name, _ABSENT) for one in (was, alone, shared)]
-        if all(same(one, three[0], of_one_model=False) for one in three[1:]):
-            continue
-        opened = [_parts(one) for one in three]
-        inner = list(_apart(*(one or {} for one in opened))) if all(opened) else []
-        yield from (f"{name}.{one}" for one in inner) if inner else [name]
-
-
-def _at(value: object, path: str) -> object:
-    for name in path.split("."):
-        value = (_parts(value) or {}).get(name, _ABSENT)
-    return value
-
-
-def _show_parts(value: tuple[Any, ...]) -> str:
-    """Write a container with its length, and an object with some of its numbers."""
-    if (length := _length(value)) is not None:
-        return f"{_with_article(value[0])} of {length}"
-    inside = [
-        f"{name}={part!r}"
-        for name, part in (value[2] if len(value) == 3 else ())
-        if isinstance(part, (int, float, str))
-    ]
-    return _with_article(value[0]) + (f" ({', '.join(inside[:2])})"[:60] if inside else "")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Event, Probe, Raised
 from dpdemo.checking.source import function_at
-from dpdemo.reports.check import Place
 
 # the words of 2.13, and of 2.11
 _NO_INPUTS = r"argument to .?grad\(\).? cannot be empty|grad requires non-empty inputs"
@@ -44,14 +43,13 @@ def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
     is_name = error.type == "KeyError" and re.search(_NAME_OF_ONE, error.message)
     if asked and (re.search(_EMPTY, error.message) or is_name):
         return True  # wherever the list, or the dict, has been handed on to
-    through = set(map(_function, error.places))
-    return any(_function(place) in through for place in asked)
-
-
-def _function(place: Place | None) -> tuple[str, int] | None:
-    """Return where the function begins that a line stands in, be it in a comprehension of it."""
-    function = function_at(place)
-    return (function.file, function.node.lineno) if function else None
+    through = {(one.file, one.node.lineno): one for one in map(function_at, error.places) if one is not None}
+    texts = [one.text(one.node) for one in through.values()]
+    asking = [one for one in map(function_at, asked) if one is not None]
+    return any(
+        (one.file, one.node.lineno) in through or any(f".{one.node.name}(" in text for text in texts)
+        for one in asking
+    )
 
 
 def numbers_for_tensors(probe: Probe, call: Call) -> Iterator[str]:

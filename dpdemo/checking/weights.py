@@ -7,6 +7,7 @@ DataParallel, and is as many times longer as the sample counts more. It is taken
 layer before the loss, in double precision, so that nothing but the weight differs.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -109,7 +110,10 @@ def _gradients(
     args, kwargs = (on_device(as_type(part, _DOUBLE), runner.first) for part in given)
     randomness.seed_all()
     try:
-        with users_model():
+        with users_model(), warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "Was asked to gather along dimension 0"
+            )  # that is what is weighed
             loss = _loss_of(model(*args, **kwargs))
             reduction(loss).backward()  # type: ignore[no-untyped-call] # PyTorch's own
     except UsageError:

@@ -1,5 +1,10 @@
 """Pitfalls of what objects, and modules deep in a model, keep of a call."""
 
+import functools
+import itertools
+from collections import OrderedDict
+
+import numpy as np
 import torch
 from casetable import Net, trigger, twin, x
 from torch import nn
@@ -303,7 +308,7 @@ def block(norm):
     return nn.Sequential(nn.Linear(4, 6), norm(6), nn.ReLU(), nn.Linear(6, 3))
 
 
-@trigger("DP306", "`net.1`: statistics are taken over chunks")
+@trigger("DP306", "`net.1`: statistics are taken over chunks", also=("DP316",))
 def the_class_of_a_batch_norm_is_handed_over():
     class Model(nn.Module):
         def __init__(self, norm=nn.BatchNorm1d):
@@ -314,3 +319,284 @@ def the_class_of_a_batch_norm_is_handed_over():
             return self.net(x)
 
     return Model(), x()
+
+
+@trigger("DP309", "`counts` is written by all replicas at once: an array of shape (3,)")
+def forward_counts_in_an_array_of_numpy():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.counts = np.zeros(3)
+
+        def forward(self, x):
+            y = self.fc(x)
+            self.counts += np.bincount(y.argmax(1).cpu().numpy(), minlength=3)
+            return y
+
+    return Model(), x()
+
+
+@trigger("DP309", "`ticks` is written by all replicas at once: count(1)", "count(4) under DataParallel")
+def forward_takes_the_next_number_of_a_counter():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.ticks = itertools.count()
+
+        def forward(self, x):
+            return self.fc(x) * (1 + 0.1 * next(self.ticks))
+
+    return Model(), x()
+
+
+def scaled(y):
+    scaled.calls += 1
+    return y * (1 + 0.1 * scaled.calls)
+
+
+scaled.calls = 0
+
+
+@trigger("DP309", "`scaled.calls` grows by 1 in a call on one GPU, by 4 here")
+def a_function_counts_its_calls():
+    class Model(Net):
+        def forward(self, x):
+            return scaled(self.fc(x))
+
+    return Model(), x()
+
+
+def as_often(y, seen=[]):  # noqa: B006 - what this is about
+    seen.append(len(y))
+    return y * len(seen)
+
+
+@trigger("DP309", "`as_often.seen` grows by 1")
+def a_default_of_a_function_is_a_list():
+    class Model(Net):
+        def forward(self, x):
+            return as_often(self.fc(x))
+
+    return Model(), x()
+
+
+@trigger("DP309", "`count.calls` grows by 1")
+def a_function_counts_in_a_name_around_it():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            calls = 0
+
+            def count():
+                nonlocal calls
+                calls += 1
+                return calls
+
+            self.count = count
+
+        def forward(self, x):
+            return self.fc(x) * (1 + 0.1 * self.count())
+
+    return Model(), x()
+
+
+@functools.lru_cache
+def triangle_on(size, device):
+    return torch.ones(size, size, device=device).triu()
+
+
+@twin("DP309")
+def a_function_keeps_its_results_by_gpu():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x @ triangle_on(4, x.device))
+
+    return Model(), x()
+
+
+@trigger("DP304", "`places` is a function that holds")
+def a_method_is_kept_with_its_results():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.places = functools.lru_cache(self.made)
+
+        def made(self, size):
+            return torch.arange(size, device=self.fc.weight.device).float()
+
+        def forward(self, x):
+            return self.fc(x * self.places(4))
+
+    return Model(), x()
+
+
+class Running(nn.Module):
+    """Takes the mean of earlier batches off, and is told of each."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("count", torch.tensor(1.0))
+
+    @torch.no_grad()
+    def update(self, x):
+        x = x.reshape(-1, x.shape[-1])
+        delta, n = x.mean(0) - self.mean, x.shape[0]
+        total = self.count + n
+        self.mean.add_(delta * n / total)
+        self.count.copy_(total)
+
+    def forward(self, x):
+        return x - self.mean
+
+
+@trigger("DP305", "the buffers `running.mean` and `running.count`")
+def the_model_tells_a_part_of_its_batch():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.running = Running()
+
+        def centred(self, rows):
+            out = self.running(rows)
+            if self.training:
+                self.running.update(rows)
+            return out
+
+        def forward(self, x):
+            return self.fc(self.centred(x))
+
+    return Model(), x()
+
+
+@trigger("DP308", "`Linear.parameters()` is empty in replicas: IndexError")
+def a_method_lists_parameters_for_another_one():
+    class Model(Net):
+        def weights(self):
+            return list(self.fc.parameters())
+
+        def forward(self, x):
+            weights = self.weights()
+            return functional.linear(x, weights[0], weights[1])
+
+    return Model(), x()
+
+
+@trigger("DP501", "loss.mean() gives them right here, and not where chunks are uneven")
+def a_loss_is_a_mean_and_a_sum_over_rows():
+    class Model(Net):
+        def forward(self, x, y):
+            z = self.fc(x)
+            return (z - y).pow(2).mean() + 0.1 * z.pow(2).sum() / z.shape[0]
+
+    return Model(), lambda batch: (x(batch), x(batch)[:, :3] + 1)
+
+
+@trigger("DP205", "`graph` is cut into chunks with the batch", also=("DP212",))
+def a_graph_stands_before_the_batch():
+    class Model(Net):
+        def forward(self, graph, x, scale):
+            return self.fc(graph @ (graph @ x)) * scale[:, None, None]
+
+    return Model(), lambda batch: (torch.eye(12) * 2, torch.ones(batch, 12, 4), torch.ones(batch))
+
+
+class Tap:
+    def __init__(self, store, name):
+        self.store, self.name = store, name
+
+    def __call__(self, module, args, output):
+        self.store[self.name] = output
+
+
+@trigger("DP309", "`taken` is written by all replicas at once", also=("DP310",))
+def an_object_is_a_hook_and_fills_what_a_method_empties():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.taken = OrderedDict()
+            self.fc.register_forward_hook(Tap(self.taken, "fc"))
+
+        def collect(self, x):
+            self.taken.clear()
+            self.fc(x)
+            return self.taken["fc"]
+
+        def forward(self, x):
+            return self.collect(x).tanh()
+
+    return Model(), x()
+
+
+class EachOfItsOwn(Book):
+    """A table that updates itself with what its forward computes, on one line."""
+
+    def forward(self, x):
+        index = self.nearest(x)
+        if self.training:
+            self.update(x.detach().reshape(-1, 4), index.reshape(-1))
+        return functional.embedding(index, self.codes.clone()), index
+
+
+@trigger("DP305", "`book.codes`", "what chunk 0 alone gives")
+def a_table_is_updated_with_expressions_of_its_rows():
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.book = EachOfItsOwn()
+
+        def forward(self, x):
+            chosen, _ = self.book(x * 0.5)
+            return self.fc(chosen)
+
+    return Model(), x()
+
+
+class Overlap(nn.Module):
+    """A loss of two means, one of which is over all rows at once."""
+
+    def forward(self, logits, target):
+        share = logits.softmax(1)
+        overlap = 1 - (share * target).sum(0) / (share + target).sum(0)
+        return functional.cross_entropy(logits, target) + overlap.mean()
+
+
+class Joining(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 1)])
+
+    def forward(self, x):
+        return torch.cat([part(x) for part in self.parts], 1)
+
+
+@trigger("DP501", "gradients of loss.")
+def a_loss_over_all_rows_is_a_module_beside_the_model():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.loss = Joining(), Overlap()
+
+        def forward(self, x, target):
+            logits = self.model(x)
+            return self.loss(logits, target)
+
+    return Model(), lambda batch: (x(batch), x(batch)[:, :3].softmax(1))
+
+
+class Trimmed(Net):
+    def forward(self, rows, lengths):
+        return self.fc(rows[:, : int(lengths.max())])
+
+
+class PaddedWithZeros(nn.DataParallel):
+    def gather(self, outputs, output_device):
+        longest = max(one.size(1) for one in outputs)
+        outputs = [functional.pad(one, (0, 0, 0, longest - one.size(1))) for one in outputs]
+        return super().gather(outputs, output_device)
+
+
+@twin("DP406")
+def what_a_wrapper_pads_is_no_difference():
+    rows = torch.randn(8, 6, 4, generator=torch.Generator().manual_seed(1))
+    return PaddedWithZeros(Trimmed().to("cuda:0")), (rows, torch.arange(8) % 6 + 1)

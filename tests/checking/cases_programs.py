@@ -1032,7 +1032,7 @@ def basis(size):
     return torch.eye(size, device="cuda" if torch.cuda.is_available() else "cpu")
 
 
-@trigger("DP391", "Expected all tensors to be on the same device")
+@trigger("DP309", "`basis` keeps what it gives by its arguments alone")
 def a_table_is_kept_by_the_function_that_makes_it():
     class Model(Net):
         def forward(self, x):

@@ -18,6 +18,7 @@ from casetable import TRIGGERS, TWINS
 from torch import nn
 
 from dpdemo.checking import state
+from dpdemo.checking.freezing import frozen, same
 from dpdemo.models.inputs import as_arguments
 from dpdemo.observation.tree import rebuild, tensors_in
 from dpdemo.reports.check import Change
@@ -235,7 +236,7 @@ def run(factory, code, before, gpus, sizes, *others):
         home.clear()
         home |= known
     found = state.snapshot(model)
-    kept = {name: state.Held("argument", state.frozen(one), object) for name, one in bound.items()}
+    kept = {name: state.Held("argument", frozen(one), object) for name, one in bound.items()}
     return result, {**found, **kept}
 
 
@@ -251,7 +252,7 @@ def _close(one, other):
         return len(one) == len(other) and all(map(_close, one, other))
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) <= 1e-5 * max(1.0, abs(one))
-    return state.same(one, other, of_one_model=False)
+    return same(one, other, of_one_model=False)
 
 
 def alike(one, other):

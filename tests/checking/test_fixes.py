@@ -20,6 +20,10 @@ from dpdemo.observation.tree import tensors_in
 from dpdemo.virtual import virtual_gpus
 
 BY_HAND = {
+    "DP309-a_default_of_a_function_is_a_list",
+    "DP309-a_function_counts_in_a_name_around_it",
+    "DP309-a_function_counts_its_calls",
+    "DP309-forward_takes_the_next_number_of_a_counter",
     "DP401-a_mean_comes_back_as_a_vector",
     "DP401-a_mean_of_shape_1_comes_back_as_a_vector",
     "DP401-beside_a_loss_an_accuracy_comes_back_as_a_vector",

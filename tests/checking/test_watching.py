@@ -49,6 +49,7 @@ SILENT = {
 
 
 IN_HOOKS = {
+    "an_object_is_a_hook_and_fills_what_a_method_empties",
     "a_dict_is_handed_on_to_hooks_by_an_object",
     "what_hooks_fill_is_emptied_before_each_call",
     "a_closure_keeps_activations_in_a_dict_of_the_model",

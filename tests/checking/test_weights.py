@@ -12,7 +12,7 @@ import dpdemo
 from dpdemo.checking import check
 from dpdemo.errors import UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
+pytestmark = pytest.mark.filterwarnings("error:Was asked to gather along dimension 0")
 
 
 @settings(max_examples=10, deadline=None)

@@ -278,8 +278,14 @@ def read_method(
     kind = Inner if owner or function.node.name != "forward" else Forward
     modules = frozenset(attribute_of(path, me) for path in paths if path)
     own = frozenset(layers), frozenset(parameters), frozenset(recurrent), modules
-    seen = (probe.comparison.mixing for probe, one in evidence.calls if one is call)
-    return kind(function, *own, call, inner, mixing=None if owner else next(seen, None))
+    return kind(function, *own, call, inner, mixing=None if owner else _mixing(evidence, call))
+
+
+def _mixing(evidence: Evidence, call: Call) -> Mixing | None:
+    """Find where forward was seen to mix samples: in this call, or else in another that was looked at."""
+    seen = [(one is call, probe.comparison.mixing) for probe, one in evidence.calls]
+    found = [mixing for is_here, mixing in seen if is_here and mixing is not None]
+    return next(iter([*found, *(mixing for _, mixing in seen if mixing is not None)]), None)
 
 
 def _code_inside(evidence: Evidence, paths: Mapping[str, str]) -> dict[str, str]:
@@ -369,20 +375,24 @@ def with_numbers(needed: list[str], kept: list[ast.stmt], forward: Forward) -> t
     """Tell what is computed anew outside, being a number, from what forward returns."""
     copied: list[str] = []
     returned: dict[str, None] = {}
-    todo = list(needed)
+    todo, seen = list(needed), set[str]()
     while todo:
         name = todo.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
         made = [one for one in kept if name in stored(one)]
         is_number = (
             len(made) == 1
             and isinstance(made[0], ast.Assign)
+            and name not in free_names(made, forward)  # `x = x.reshape(-1, x.shape[-1])`
             and (re.search(_COMPUTED_ANEW, forward.text(made[0].value)) or not free_names(made, forward))
             and not forward.runs_layer(made[0])
             and not any(_is_filled(name, one) for one in kept)
         )
         if is_number:
             copied.insert(0, of_model(forward.text(made[0]), forward.me))
-            todo += [one for one in free_names(made, forward) if one not in returned]
+            todo += free_names(made, forward)
         elif made or forward.is_tensor(name):
             returned[name] = None
         elif default := forward.default_of(name):

@@ -5,6 +5,7 @@ import builtins
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from dpdemo.checking.source import FUNCTIONS, Function, function_at, tree_of
 from dpdemo.checking.writes import changes_in_place
@@ -25,7 +26,24 @@ def is_harmless(hook: Place | None) -> bool:
     given, parts = what_runs(hook)
     passing = set(given[-2 if len(given) > 2 else -1 :])  # what went in and came out; no module
     names = given[1:] if given[:1] == ["self"] else given
-    return bool(parts) and _is_readable(parts, passing, set(names[:1]), _methods_beside(hook))
+    known = _LIBRARIES | (_imported_in(hook.file) if hook is not None else set())
+    return bool(parts) and _is_readable(parts, passing, set(names[:1]), _methods_beside(hook), known)
+
+
+def _imported_in(file: str) -> set[str]:
+    """Name what a file imports from libraries whose functions keep nothing."""
+    found: set[str] = set()
+    for one in ast.walk(tree_of(file)):
+        match one:
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] in _OF_NUMBERS:
+                found |= {name.asname or name.name for name in names}
+            case ast.Import(names=names):
+                known = [name for name in names if name.name.partition(".")[0] in _OF_NUMBERS]
+                found |= {(name.asname or name.name).partition(".")[0] for name in known}
+    return found
+
+
+_OF_NUMBERS = ("math", "cmath", "operator", "itertools", "functools", "numpy", "torch", "einops")
 
 
 def only_looks(hook: Place | None) -> bool:
@@ -52,17 +70,22 @@ def _methods_beside(hook: Place | None) -> dict[str, Function]:
 
 
 def _is_readable(
-    parts: Sequence[ast.AST], passing: set[str], modules: set[str], methods: dict[str, Function]
+    parts: Sequence[ast.AST],
+    passing: set[str],
+    modules: set[str],
+    methods: dict[str, Function],
+    libraries: AbstractSet[str],
 ) -> bool:
     """Whether code keeps nothing, nor do the methods that it calls of its object."""
     own = (name for part in parts for name in (*_stored_in(part), *_raised_in(part)))
-    known = {*passing, *_LIBRARIES, *own}
+    known = {*passing, *libraries, *own}
     for one in [node for part in parts for node in ast.walk(part)]:
         inner = methods.get(ast.unparse(one.func)) if isinstance(one, ast.Call) else None
         others = {name: method for name, method in methods.items() if method is not inner}
-        if inner is not None and _is_readable(inner.node.body, set(), inner.arguments() - {"self"}, others):
+        given = inner.arguments() - {"self"} if inner is not None else set()
+        if inner is not None and _is_readable(inner.node.body, set(), given, others, libraries):
             continue
-        if _is_written_to(one, modules) or _is_run(one, modules) or _is_kept_by_gpu(one, methods):
+        if _is_written_to(one, modules) or _is_run(one, modules) or _is_kept_by_gpu(one, methods, libraries):
             continue
         if not _keeps_nothing(one, known, passing):
             return False
@@ -80,7 +103,7 @@ def _is_run(node: ast.AST, modules: set[str]) -> bool:
 _OF_CONTAINERS = frozenset(name for kind in (list, dict, set, deque) for name in dir(kind))
 
 
-def _is_kept_by_gpu(node: ast.AST, methods: dict[str, Function]) -> bool:
+def _is_kept_by_gpu(node: ast.AST, methods: dict[str, Function], libraries: AbstractSet[str]) -> bool:
     """Whether it calls the only method of that name in the file, which keeps nothing, or each GPU's apart."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name)) if name in methods and name not in _OF_CONTAINERS:
@@ -88,7 +111,7 @@ def _is_kept_by_gpu(node: ast.AST, methods: dict[str, Function]) -> bool:
             if _is_of_a_thread(inner):
                 return True
             others = {other: method for other, method in methods.items() if method is not inner}
-            return _is_readable(inner.node.body, inner.arguments() - {"self"}, set(), others)
+            return _is_readable(inner.node.body, inner.arguments() - {"self"}, set(), others, libraries)
     return False
 
 

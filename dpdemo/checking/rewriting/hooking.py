@@ -11,6 +11,7 @@ from dpdemo.checking.rewriting.calling import around_call
 from dpdemo.checking.rewriting.edits import Edits
 from dpdemo.checking.rewriting.forwards import of_model
 from dpdemo.checking.rewriting.harmless import function_of, is_by_gpu, methods_around, root_of, what_runs
+from dpdemo.checking.rewriting.keptin import kept_in
 from dpdemo.checking.source import FUNCTIONS, Function, attribute_of, names_in, tree_of
 from dpdemo.reports.check import Change, Place
 
@@ -69,18 +70,18 @@ def _entry_by_gpu(  # noqa: PLR0913, PLR0917 - as `kept_by_gpu`
     path: str,
 ) -> tuple[Change, ...]:
     """Write an entry of a dict that a hook sets with the GPU in its key, and whatever reads it."""
-    given, kept = [one.arg for one in hook.node.args.args], _attribute_behind(hook, target.value)
-    if nested := _dict_by_gpu(hook, target, kept, f"{_tensor_of(given[-1], value)}.device", evidence):
+    given, (kept, home) = [one.arg for one in hook.node.args.args], kept_in(hook, target.value)
+    if nested := _dict_by_gpu(hook, home, target, kept, f"{_tensor_of(given[-1], value)}.device", evidence):
         return nested
     edits = Edits(hook.file)
     edits.replace(target.slice, f"{hook.text(target.slice)}, {_tensor_of(given[-1], value)}.device")
-    others = [one for one in methods_around(hook) if one.node is not hook.node]
+    others = [one for one in methods_around(home) if one.node is not hook.node]
     reads = [(method, one) for method in others for one in _elements(method, kept)]
     elsewhere = list(_read_elsewhere(hook, ast.parse(kept, mode="eval").body))
     for method, one in reads or elsewhere:
         at = device_at(Place(method.file, method.node.lineno), evidence)
         edits.replace(one.slice, f"{method.text(one.slice)}, {at}")
-    for reset in _resets(hook, kept):
+    for reset in _resets(home, kept):
         edits.replace(reset, "pass   # each GPU writes its entries anew")
     if reads or elsewhere:
         return edits.changes()
@@ -97,63 +98,17 @@ def attribute_filled(hook: Place | None) -> str:
     for statement in function.statements() if function is not None else ():
         match statement:
             case ast.Assign(targets=[ast.Subscript(value=kept)]) if function is not None:
-                return _attribute_behind(function, kept)
+                return kept_in(function, kept)[0]
     return ""
 
 
-def _attribute_behind(hook: Function, kept: ast.expr) -> str:
-    """Write what a hook keeps outputs in: of a name that the function around it gives an attribute, that.
-
-    The function may be given it: `tap(self.kept, name)`.
-    """
-    if not isinstance(kept, ast.Name):
-        return ast.unparse(kept)
-    tree = tree_of(hook.file)
-    makers = [one for one in ast.walk(tree) if isinstance(one, FUNCTIONS) and hook.node in ast.walk(one)]
-    for maker in (one for one in makers if one is not hook.node):
-        for one in Function(hook.file, maker).statements():
-            match one:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
-                    if name == kept.id:
-                        return ast.unparse(value)
-    for maker in makers:
-        if found := _handed_over(maker, kept.id, tree):
-            return found
-    return ast.unparse(kept)
-
-
-def _handed_over(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, tree: ast.AST, depth: int = 0
-) -> str:
-    """Write the attribute that a function is given by that name, directly or not; "" if none is seen."""
-    names = [one.arg for one in function.args.args]
-    for call in (one for one in ast.walk(tree) if isinstance(one, ast.Call) and name in names):
-        func, *parts = [call.func, *call.args]
-        if ast.unparse(func).rpartition(".")[2] == "partial" and parts:
-            func, *parts = parts
-        if ast.unparse(func).rpartition(".")[2] != function.name:
-            continue
-        own = names[1:] if names[0] == "self" and isinstance(func, ast.Attribute) else names
-        value = dict(zip(own, parts, strict=False)).get(name)
-        if isinstance(value, ast.Attribute):
-            return ast.unparse(value)
-        around = [one for one in ast.walk(tree) if isinstance(one, FUNCTIONS) and call in ast.walk(one)]
-        if isinstance(value, ast.Name) and around and depth < _FURTHEST:
-            return _handed_over(around[-1], value.id, tree, depth + 1)
-    return ""
-
-
-_FURTHEST = 2
-"""Through so many functions a dict is handed on to the one that makes a hook."""
-
-
-def _dict_by_gpu(
-    hook: Function, target: ast.Subscript, kept: str, gpu: str, evidence: Evidence
+def _dict_by_gpu(  # noqa: PLR0913, PLR0917 - as `_entry_by_gpu`
+    hook: Function, home: Function, target: ast.Subscript, kept: str, gpu: str, evidence: Evidence
 ) -> tuple[Change, ...]:
     """Write a dict that a hook fills as one with a dict for each GPU; () where only elements are read."""
     edits, is_whole = Edits(hook.file), False
     edits.replace(target.value, f"{hook.text(target.value)}.setdefault({gpu}, {{}})")
-    for method in methods_around(hook):
+    for method in methods_around(home):
         if method.node.name == "__init__" or method.node is hook.node or hook.node in ast.walk(method.node):
             continue
         at = device_at(Place(method.file, method.node.lineno), evidence)

@@ -40,7 +40,8 @@ def kept_by_each_gpu(  # noqa: PLR0913, PLR0917 - what is moved, and from where
 
     """
     made = made_with(methods.get("__init__"), free_name(methods))
-    cut = _cut(forward, _with_readers(forward, found, attributes)) or _cut(forward, found)
+    found = _with_makers(forward, _with_readers(forward, found, attributes), attributes)
+    cut = _cut(forward, found)
     if made is None or cut is None or any(map(forward.is_state, cut.needed)):
         return None  # gather joins on dimension 0, where a state has its layers
     me, name = forward.me, free_name(methods)
@@ -189,6 +190,23 @@ def _with_readers(forward: Forward, found: Sequence[ast.stmt], attributes: set[s
             if texts & attributes or names_in(one) & given:
                 moved.append(one)
                 given |= stored(one)
+    return sorted(moved, key=lambda one: one.lineno)
+
+
+_OVER_ROWS = r"\.(mean|sum|std|var|norm|max|min|amax|amin|median|logsumexp)\(\s*(\)|(dim=|axis=)?[\[(]?0\b)"
+"""Code that makes one value of all rows."""
+
+
+def _with_makers(forward: Forward, found: Sequence[ast.stmt], attributes: set[str]) -> list[ast.stmt]:
+    """Add what makes values for statements of the state, or of all rows at once: no GPU has those by row."""
+    moved = list(found)
+    before = [one for one in forward.function.statements() if one.lineno < found[-1].lineno]
+    for one in reversed([one for one in before if isinstance(one, ast.Assign) and one not in moved]):
+        needed = {name for other in moved for name in names_in(other)}
+        texts = {ast.unparse(part) for part in ast.walk(one) if isinstance(part, ast.Attribute)}
+        is_of_all = bool(texts & attributes) or re.search(_OVER_ROWS, forward.text(one)) is not None
+        if stored(one) & needed and is_of_all and not forward.runs_layer(one):
+            moved.append(one)
     return sorted(moved, key=lambda one: one.lineno)
 
 

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpdemo.checking.evidence import Call, Evidence, StateChange
 from dpdemo.checking.looking import forward_place
@@ -87,7 +87,9 @@ def moved(home: Home, changes: Sequence[StateChange], evidence: Evidence, call: 
     if not _can_be_read(forward, statements, changes, [*early, *late]):
         return None
     is_guarded = all(one.kind != "parameter" for one in changes)
-    own = moved_out(forward, root, statements, attributes, home.owners, home.methods, is_guarded=is_guarded)
+    own = _by_its_caller(forward.function, home, paths, evidence, call) or moved_out(
+        forward, root, statements, attributes, home.owners, home.methods, is_guarded=is_guarded
+    )
     plain = [path for path, one in zip(paths, changes, strict=True) if _is_plain_tensor(one)]
     if own is None or not plain or not (early or late):
         return own
@@ -109,6 +111,35 @@ def _writing(home: Home, paths: Sequence[str]) -> tuple[Function | None, list[as
         (forward,) = methods
         found = [writes_to(forward, path) for path in paths]
     return forward, sorted({one for some in found for one in some}, key=lambda one: one.lineno)
+
+
+def _by_its_caller(
+    method: Function, home: Home, paths: Sequence[str], evidence: Evidence, call: Call
+) -> Repair | None:
+    """Write the method of a module around that calls one which changes state, and that call behind the call.
+
+    Each GPU keeps what it would have called it with.
+    """
+    kinds = dict(evidence.scan.module_types)
+    files = {name.rpartition(".")[2]: file for name, file in evidence.scan.classes if file}
+    around = [
+        *([""] if home.owner else []),
+        *(home.owner[: dot.start()] for dot in re.finditer(r"\.", home.owner)),
+    ]
+    for path in reversed(around) if method.node.name != "forward" and len(home.owners) == 1 else ():
+        inner = home.owner.removeprefix(f"{path}." if path else "")
+        kind = kinds.get(path, "")
+        first = evidence.scan.forward.line if evidence.scan.forward is not None and not path else 0
+        methods = methods_in(files[kind], kind, first) if kind in files else {}
+        for one in methods.values():
+            forward = read_method(evidence, call, one, path) if one.node.name != "__init__" else None
+            found = calling(one, [f"{inner}.{method.node.name}"]) if forward is not None else []
+            if forward is not None and found:
+                steps = {f"{inner}.{end}" for end in paths} | {inner}
+                attributes = {attribute_of(step, forward.me) for step in steps}
+                keeping = replace(forward, layers=forward.layers - {inner.partition(".")[0]})
+                return kept_by_each_gpu(keeping, found, attributes, [path], methods)
+    return None
 
 
 def _by_themselves(  # noqa: PLR0913, PLR0917 - what is moved, and from where

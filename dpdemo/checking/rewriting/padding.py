@@ -24,8 +24,6 @@ _CLASS = """class Padded(nn.DataParallel):
         return super().gather(outputs, output_device)
 
 model = Padded(model)"""
-_IN_A_DICT = """        for one in outputs:
-            one[{key}] = {padded}"""
 
 
 def padded_before_gather(ragged: Mapping[str, Ragged]) -> Repair | None:
@@ -48,10 +46,10 @@ def padded_before_gather(ragged: Mapping[str, Ragged]) -> Repair | None:
         sides = "0, " * (2 * (part.rank - 1 - part.dim))
         padded = f"nn.functional.pad({at}, ({sides}0, longest - {at}.size({part.dim})))"
         if path.startswith("['"):
-            lines.append(_IN_A_DICT.format(key=path[1:-1].replace("'", '"'), padded=padded))
+            key = path[1:-1].replace("'", '"')
+            padded = f"{{**one, {key}: {padded}}}"
         elif path:
             index = int(found[1])
             padded = f"(*one[:{index}], {padded}, *one[{index + 1}:])"
-        if not path.startswith("['"):
-            lines.append(f"        outputs = [{padded} for one in outputs]")
+        lines.append(f"        outputs = [{padded} for one in outputs]")
     return Repair(None, "model = nn.DataParallel(model)", _CLASS.format(lines="\n".join(lines)))

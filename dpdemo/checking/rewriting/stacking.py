@@ -46,6 +46,14 @@ def _is_filled_by_key(function: Function, held: Held) -> bool:
     )
 
 
+def _fills(method: Function, held: Held) -> bool:
+    """Whether a method puts something into a container itself, and not a hook, say."""
+    called = (one for one in _methods_called(method) if one.attr in {*_FILLS, "update", "setdefault"})
+    added = (one.target for one in method.statements() if isinstance(one, ast.AugAssign))
+    owners = [*(one.value for one in called), *added]
+    return _is_filled_by_key(method, held) or any(_is_of(one, held, method) for one in owners)
+
+
 def kept_in_a_local(held: Held, forward: Function) -> Repair | None:
     """Write the lines of forward that use a container on `self`, and the same with one of its own."""
     name = held.path.rpartition(".")[2]
@@ -74,7 +82,7 @@ def emptied_first(held: Held) -> Repair | None:
         if not uses or not _is_emptied(uses[0], held, method):
             continue
         if _is_read(uses[-1], held, method):
-            return kept_in_a_local(held, method)
+            return kept_in_a_local(held, method) if _fills(method, held) else None
         if _is_read_by_another_forward(name, method.file):
             new = _EMPTY.get(held.detail.partition(" ")[0], "[]")
             return method.whole(uses[0], f"{attribute_of(name, method.node.args.args[0].arg)} = {new}")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
+from dpdemo.checking.evidence import UNEQUAL, Counted, Evidence, LossGradients, Probe
 from dpdemo.checking.looking import (
     all_pairs,
     call_of,
@@ -172,7 +172,7 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
     own = own or after_layers(evidence, probe.call, "result" if part else "loss")
     if own is not None:
         return own
-    if (counted := probe.comparison.counted) is not None:
+    if (counted := _counted(evidence, probe)) is not None:
         chunks = f"{counted.argument}.chunk(len(model.device_ids))"
         lines = [
             f"losses = {given}{part}",
@@ -185,6 +185,17 @@ def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
         return Repair(forward, before, f"{features}   # forward returns what the loss is computed from")
     after = f"total, count = {given}; loss = total.sum() / count.sum()   # forward returns both"
     return Repair(forward, before, f"{after}, of shape (1,) each")
+
+
+def _counted(evidence: Evidence, probe: Probe) -> Counted | None:
+    """Find the count that weighs losses: at this batch, or of uneven chunks where even ones are right."""
+    loss = probe.comparison.loss
+    if probe.comparison.counted is not None or loss is None or loss.error(loss.mean) > UNEQUAL:
+        return probe.comparison.counted
+    alike = (
+        one.comparison for one in evidence.probes if one.comparison.loss_path == probe.comparison.loss_path
+    )
+    return next((one.counted for one in alike if one.counted is not None), None)
 
 
 _TOTAL_LOSS = """\

@@ -16,6 +16,7 @@ from dpdemo.checking.rewriting.aftercall import (
 )
 from dpdemo.checking.rewriting.hooking import attribute_filled, kept_by_gpu, keys_read_in_vain
 from dpdemo.checking.rewriting.hooklists import list_by_gpu
+from dpdemo.checking.rewriting.memoised import moved_where_called
 from dpdemo.checking.rewriting.own_containers import (
     copied_at_each_call,
     emptied_at_each_call,
@@ -75,6 +76,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
         yield _written_by_all(paths, probe, change, evidence)
     yield from _kept_by_hooks(by_hooks)
     yield from _outer(evidence)
+    yield from _memoised(evidence)
     if harmless:
         yield note_of_all(
             harmless, "shared by all replicas, each of which writes an entry of its own, or the same"
@@ -125,6 +127,13 @@ def _outer(evidence: Evidence) -> Iterator[Found]:
         own = globals_outside(evidence, probe.call)
         severity: Severity = "error" if is_wrong(probe) else "warning"
         yield Found(change.path, f"{what}: each replica writes to it", None, probe, severity, repair=own)
+
+
+def _memoised(evidence: Evidence) -> Iterator[Found]:
+    """Tell of functions that keep the tensors which the first replica has made."""
+    for name, place, own in moved_where_called(evidence):
+        what = f"`{name}` keeps what it gives by its arguments alone: a replica gets what is on another's GPU"
+        yield Found(name, what, place, next(crossed_devices(evidence))[0], repair=own)
 
 
 def _called(paths: Sequence[str]) -> str:
