@@ -9,7 +9,7 @@ from itertools import starmap
 
 import torch
 
-from dpdemo.checking.evidence import UNEQUAL, Counted, LossGradients
+from dpdemo.checking.evidence import Counted, LossGradients
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.models.inputs import Arguments
 
@@ -19,6 +19,8 @@ _LIKELY = "!= -100)"
 """What PyTorch's losses leave out if they are not told otherwise: it comes first."""
 _MOST_CLASSES = 32
 """Labels of so few values may each be what does not count."""
+_EXACT = 5e-4
+"""The right count leaves round-off; one that is further off is right for a part of the loss at most."""
 _Count = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -34,7 +36,7 @@ def counted_by(
 
     """
     given = [dict(flatten_arguments(forward, *chunk)) for chunk in chunks]
-    best, least = None, min(UNEQUAL, loss.error(loss.mean) / 4)
+    best, least = None, min(_EXACT, loss.error(loss.mean) / 4)
     known = [path for path in given[0] if all(isinstance(one.get(path), torch.Tensor) for one in given)]
     ways = [(path, code, count) for path in known for code, count in _counts([one[path] for one in given])]
     for path, code, count in sorted(ways, key=lambda way: _LIKELY not in way[1]):

@@ -18,7 +18,7 @@ from dpdemo.checking.drafts import Draft, raised
 from dpdemo.checking.evidence import UNEQUAL, Comparison, OfThread, Probe, Raised, Single
 from dpdemo.checking.freezing import same
 from dpdemo.checking.leaves import describe_all, structure
-from dpdemo.checking.padded import without_padding
+from dpdemo.checking.padded import fillings, without_padding
 from dpdemo.checking.runs import Ran, Runner
 from dpdemo.checking.weights import weigh
 from dpdemo.models.failure import users_code
@@ -131,6 +131,13 @@ class Judge:
             dims = causes.batch_dims() if dim is None else ()
             needed = () if dims else causes.needed_whole()
             return replace(self._compare_results(), needed_whole=needed, better_dim=dim, batch_dims=dims)
+        if (
+            draft is not None
+            and self.parallel.result is None
+            and len(draft.outputs) == len(draft.delivered) > 0
+        ):
+            outputs = [draft.outputs[index] for index in sorted(draft.outputs)]
+            return Comparison(fillings=tuple(fillings(single.result[0], outputs, draft.wrapper.dim)))
         return self._compare_results()
 
     def _with_repairs(self, comparison: Comparison) -> Comparison:

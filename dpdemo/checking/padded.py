@@ -1,6 +1,7 @@
-"""What a wrapper of the user's own adds to replicas' results before it joins them: that is no difference."""
+"""Results longer in one replica than in another: what is padded, and what one GPU has there."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +48,35 @@ def without_padding(
         return rebuild(value, own)
 
     return cut(single), cut(gathered)
+
+
+def fillings(single: object, outputs: list[object], dim: int) -> Iterator[tuple[str, str]]:
+    """List what one device has where replicas' tensors are too short to be joined, as code, by path.
+
+    Returns:
+        For each such tensor its one value there; "" where it has several.
+
+    """
+    columns = [dict(flatten(output)) for output in outputs]
+    for path, leaf in flatten(single):
+        parts = [column.get(path) for column in columns]
+        shapes = [part.shape for part in parts if isinstance(part, torch.Tensor)]
+        if not isinstance(leaf, torch.Tensor) or len(shapes) < len(parts) or not _fit(leaf, shapes, dim):
+            continue
+        rest = leaf.detach().cpu()[~_filled(leaf, shapes, dim)]
+        if rest.numel():
+            first = rest[0].item()
+            text = repr(first) if math.isfinite(first) else f'float("{first}")'
+            yield path, text if bool((rest == first).all()) else ""
+
+
+def _fit(leaf: torch.Tensor, shapes: Sequence[torch.Size], dim: int) -> bool:
+    """Whether tensors of these shapes, joined along the batch, are parts of one."""
+    is_within = all(
+        len(shape) == leaf.dim() > dim and all(a <= b for a, b in zip(shape, leaf.shape, strict=True))
+        for shape in shapes
+    )
+    return is_within and not leaf.is_complex() and sum(shape[dim] for shape in shapes) == leaf.shape[dim]
 
 
 def _filled(leaf: torch.Tensor, shapes: Sequence[torch.Size], dim: int) -> torch.Tensor:

@@ -10,6 +10,7 @@ from casetable import Net, trigger, twin, x
 from torch import nn
 from torch.distributions import MultivariateNormal, Normal
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 
 @trigger("DP302", "`noise` is a tensor of shape ()", "as `loc` of a Normal")
@@ -587,6 +588,18 @@ def a_loss_over_all_rows_is_a_module_beside_the_model():
 class Trimmed(Net):
     def forward(self, rows, lengths):
         return self.fc(rows[:, : int(lengths.max())])
+
+
+@trigger("DP406", "the result's `['chosen']` has size")
+def rows_are_filled_up_to_the_longest_of_their_chunk():
+    class Model(Net):
+        def forward(self, x):
+            y = self.fc(x)
+            chosen = [row[row > 0] for row in y.detach()]
+            return {"y": y, "chosen": pad_sequence(chosen, batch_first=True, padding_value=-1)}
+
+    torch.manual_seed(2)
+    return Model(), x()
 
 
 class PaddedWithZeros(nn.DataParallel):

@@ -122,6 +122,8 @@ class Comparison:
     """Numbers that are neither the sum nor the mean of the replicas': where chunks are unequal, means too."""
     joined: tuple[str, ...] = ()
     """Objects in the result that gather has made anew, as it does a cache that iterates over tensors."""
+    fillings: tuple[tuple[str, str], ...] = ()
+    """What one GPU has where a replica's tensor is too short to be joined, as code; "" for several values."""
     needed_whole: tuple[str, ...] = ()
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
     mixing: Mixing | None = None

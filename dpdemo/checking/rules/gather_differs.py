@@ -278,7 +278,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
             f"{result_at(path)} has size {sizes_of(part.sizes)} on dimension {part.dim}{also}",
             forward_place(evidence),
             probe,
-            repair=own or padded_before_gather(ragged),
+            repair=own or padded_before_gather(ragged, dict(probe.comparison.fillings)),
         )
 
 

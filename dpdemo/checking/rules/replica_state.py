@@ -191,6 +191,6 @@ def _buffer_repair(change: StateChange) -> tuple[str, str]:
     last = change.path.rpartition(".")[2]
     if not change.written:
         before, after = f"self.{last} is updated in forward", f"model.module.{change.path}.copy_(...)"
-        return before, f"{after}   # by hand: outside, of what forward then returns for it"
-    after = f"{statement_outside(change)}   # by hand: outside, of what forward then returns for it"
+        return before, f"{after}   # by hand: outside, of the rows that forward then returns for it"
+    after = f"{statement_outside(change)}   # by hand: outside, of the rows that forward then returns for it"
     return change.written, after
