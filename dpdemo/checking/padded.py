@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -28,11 +28,7 @@ def without_padding(
         parts = [column.get(path) for column in columns]
         shapes = [part.shape for part in parts if isinstance(part, torch.Tensor)]
         twin = alone.get(path)
-        if (
-            not isinstance(leaf, torch.Tensor)
-            or not isinstance(twin, torch.Tensor)
-            or twin.shape != leaf.shape
-        ):
+        if not _is_dense(leaf) or not _is_dense(twin) or twin.shape != leaf.shape:
             continue
         is_joined = len(shapes) == len(parts) and all(len(shape) == leaf.dim() > dim for shape in shapes)
         if is_joined and sum(shape[dim] for shape in shapes) == leaf.shape[dim]:
@@ -61,13 +57,18 @@ def fillings(single: object, outputs: list[object], dim: int) -> Iterator[tuple[
     for path, leaf in flatten(single):
         parts = [column.get(path) for column in columns]
         shapes = [part.shape for part in parts if isinstance(part, torch.Tensor)]
-        if not isinstance(leaf, torch.Tensor) or len(shapes) < len(parts) or not _fit(leaf, shapes, dim):
+        if not _is_dense(leaf) or len(shapes) < len(parts) or not _fit(leaf, shapes, dim):
             continue
         rest = leaf.detach().cpu()[~_filled(leaf, shapes, dim)]
         if rest.numel():
             first = rest[0].item()
             text = repr(first) if math.isfinite(first) else f'float("{first}")'
             yield path, text if bool((rest == first).all()) else ""
+
+
+def _is_dense(value: object) -> TypeGuard[torch.Tensor]:
+    """Whether it is a tensor with a number at each of its places."""
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
 def _fit(leaf: torch.Tensor, shapes: Sequence[torch.Size], dim: int) -> bool:

@@ -35,6 +35,11 @@ def test_several_values_are_no_filling():
     assert list(fillings(whole, [torch.ones(2, 3), torch.ones(1, 2)], 0)) == [("", "")]
 
 
+def test_sparse_results_have_no_filling():
+    whole = filled_with(0.0).to_sparse()
+    assert list(fillings(whole, [one.to_sparse() for one in SHORT], 0)) == []
+
+
 def test_parts_that_fit_or_do_not_make_up_the_batch_have_no_filling():
     assert list(fillings(torch.ones(3, 3), [torch.ones(2, 3), torch.ones(1, 3)], 0)) == []
     assert list(fillings(torch.ones(4, 3), SHORT, 0)) == []
