@@ -205,7 +205,10 @@ def _with_makers(forward: Forward, found: Sequence[ast.stmt], attributes: set[st
         needed = {name for other in moved for name in names_in(other)}
         texts = {ast.unparse(part) for part in ast.walk(one) if isinstance(part, ast.Attribute)}
         is_of_all = bool(texts & attributes) or re.search(_OVER_ROWS, forward.text(one)) is not None
-        if stored(one) & needed and is_of_all and not forward.runs_layer(one):
+        inside = {id(part) for other in (*moved, one) for part in ast.walk(other)}
+        read = (part for part in ast.walk(forward.function.node) if isinstance(part, ast.Name))
+        elsewhere = {part.id for part in read if isinstance(part.ctx, ast.Load) and id(part) not in inside}
+        if stored(one) & needed - elsewhere and is_of_all and not forward.runs_layer(one):
             moved.append(one)
     return sorted(moved, key=lambda one: one.lineno)
 
