@@ -29,8 +29,6 @@ bench: $(STAMP)
 	$(BIN)/python tests/bench/check.py
 	$(BIN)/python tests/bench/ddp.py
 	$(BIN)/python tests/bench/memory.py
-	$(BIN)/python tests/bench/sweep.py
-	$(BIN)/python tests/bench/page.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

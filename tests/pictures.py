@@ -10,8 +10,6 @@ ROOT = Path(__file__).parent.parent
 PICTURES = {
     "docs/split.svg": "simulate --gpus 8 --batch-size 10 --data-size 10",
     "docs/pictures/sweep.svg": "sweep --gpus 1-8 --batch-size 16-79",
-    "docs/pictures/sweep-speedup.svg": "sweep cnn --of speedup --link pcie3 --one-gpu-step 1.5ms@64 "
-    "--gpus 1,2,4,8 --batch-size 16-2048:x2",
     "docs/pictures/timeline.svg": "speedup --parameters 124M --outputs 98MB --link no-p2p --gpus 4",
 }
 

@@ -33,7 +33,7 @@ _ELSEWHERE = {
 COMMANDS = {
     "doctor": "Answer on one screen: is the split even, is it right, does it fit, does it pay, what next.",
     "simulate": "Preview how every batch of an epoch is split, by arithmetic alone.",
-    "sweep": "Map the split, memory, what fits or the speed-up over batch sizes and numbers of GPUs.",
+    "sweep": "Map balance, loss weight or idle GPUs over batch sizes and numbers of GPUs.",
     "run": "Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.",
     "check": "Find a model's pitfalls under DataParallel, on virtual GPUs, and say how to fix each.",
     "memory": "Predict what each GPU must hold for a training step, and the largest batch that fits.",

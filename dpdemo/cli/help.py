@@ -22,7 +22,7 @@ PANELS = {
         parameters outputs operators one_gpu_step measure program module config""",
     "Checks": "check select ignore fail_on baseline explain list_rules traceback_of",
     "DDP": "strategy nodes processes batch_size_is sampler_drop_last timeout",
-    "Output": "of file folder form format save report emit explained memory quiet verbose cache",
+    "Output": "of file folder form format save report emit quiet verbose",
 }
 """Which option stands in which panel, by the names of the commands' parameters."""
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
@@ -63,7 +63,7 @@ EXAMPLES = {
     "sweep": (
         "sweep",
         "sweep --gpus 2-8 --batch-size 16-512:x2",
-        "sweep model.py:Net --of fits --gpu-memory 24GiB --input 32x128",
+        "sweep --of weight --near 64",
     ),
     "run": (
         "run --virtual --gpus 3",
@@ -110,7 +110,7 @@ EXAMPLES = {
     "page": (
         "page --save page.html",
         "page --gpus 8 --batch-size 65 --save page.html",
-        "page model.py:Net --input 64x128 --gpus 4 --save page.html",
+        "page -c dpdemo.yaml --save page.html",
     ),
     "devices": ("devices", "devices --format json", "devices -f csv"),
     "schema": ("schema config", "schema report", "schema check"),

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpdemo.cli.options import Settings
 from dpdemo.cli.streams import print_hint
-from dpdemo.errors import UsageError
 from dpdemo.reports.base import Report
-from dpdemo.wording import show as show_value
 
 if TYPE_CHECKING:
     from dpdemo.render.files import Drawing
@@ -35,21 +33,7 @@ def save(report: Report, paths: Sequence[Path], *, quiet: bool, **options: bool)
 
     drawing = drawing_of(report, **options)
     for path in paths:
-        if path.name.lower().endswith(".page.html"):
-            _save_page(report, path)
-        else:
-            drawing.save(path)
+        drawing.save(path)
         if not quiet:
             print_hint(f"saved to {path}")
     return drawing
-
-
-def _save_page(report: Report, path: Path) -> None:
-    from dpdemo.cli.pages import has_page, lesson_of, save_page
-
-    if not has_page(report):
-        raise UsageError(
-            f"expected `.html` for what this command shows, got {show_value(path.name)} - at option `--save`",
-            hint="the page is that of simulate, sweep, explain and memory, and of dpdemo page",
-        )
-    save_page(lesson_of(report), path)

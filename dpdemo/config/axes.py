@@ -1,4 +1,4 @@
-"""The axes of a sweep: which whole numbers an option such as `--batch-size 16-512:8` stands for.
+"""The axes of a sweep: the whole numbers of an option such as `--batch-size 16-512:8`.
 
 16           one number
 16,24,30     these
@@ -15,7 +15,7 @@ from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
 from dpdemo.wording import show_typed
 
-MOST_VALUES = 1_000_000
+MOST_VALUES = 100_000
 """How many numbers one axis may have."""
 _EXPECTED = "numbers such as 16, 16-512, 16-512:8, 1-64:x2 or a list of these"
 _SPAN = re.compile(r"([0-9]+)(?:-([0-9]+)(?::(x?)([0-9]+))?)?")

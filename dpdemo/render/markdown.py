@@ -32,6 +32,9 @@ def table(
     if widths is None:
         rows = list(rows)
         widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    widths = [
+        max(2, width) if index in right else width for index, width in enumerate(widths)
+    ]  # `:` alone is no rule
     rule = [f"{'-' * (width - 1)}:" if index in right else "-" * width for index, width in enumerate(widths)]
     for cells in (head, rule):
         yield _line(cells, widths, right)

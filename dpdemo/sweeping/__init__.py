@@ -1,1 +1,1 @@
-"""The split rule over a grid of batch sizes and numbers of GPUs."""
+"""The split of a full batch over a grid of batch sizes and numbers of GPUs."""

@@ -109,7 +109,6 @@ ANSWERED = [
     ("record", "expected FILE.json, got nothing - at argument FILE.json"),
     ("record rec.txt", "try rec.json"),
     ("replay missing.json", "expected a recording"),
-    ("page page.html", "`--save page.html` writes a file"),
     ("init .", "expected a folder without dpdemo.yaml and model.py, got model.py there"),
     ("run --virtual --gpus all", "got `all` - at option `--gpus`"),
     ("run --virtual --gpus 200", "expected at most 128 GPUs, numbered 0 to 127, got one numbered 199 - at o"),

@@ -8,11 +8,8 @@ from dpdemo import reading
 
 READERS = [
     ("simulate", "--config"),
-    ("sweep", "--config"),
     ("replay", "--virtual"),
     ("check", "--traceback"),
-    ("page", "--save", "p.html", "--explained"),
-    ("page", "--save", "p.html", "--memory"),
     ("check", "linear.py:Net", "--input", "8x5", "--baseline"),
 ]
 WRITERS = [

@@ -108,7 +108,6 @@ FITTING = {
     "--save": ("r.json", "r.svg", "r.html", "r.md", "r.csv", "r.txt", "r.pickle", "fifo", "folder"),
     "--emit": ("c.py",),
     "--report": ("r.json", "r.txt"),
-    "--explained": ("recording.json", "good.yaml", "fifo"),
     "--memory": ("recording.json", "good.yaml", "fifo"),
     "--baseline": ("known.json", "recording.json", "fifo", "folder"),
     "--traceback": ("own.py", "binary.bin", "folder"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from processes import run
 
+from dpdemo.config.fields import Config
 from dpdemo.prediction.lesson import make_lesson
 from dpdemo.render.page import as_page
-from dpdemo.reports.lesson import HeldBytes, PredictedMemory
 
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -19,17 +19,6 @@ DRIVER = shutil.which("chromedriver")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--window-size=1100,900"),
-)
-
-HELD = PredictedMemory(
-    "linear",
-    30,
-    tuple(
-        HeldBytes(
-            f"cuda:{gpu}", 10, 1536, "backward", (("inputs", 1536),), (("forward", 1024), ("backward", 1536))
-        )
-        for gpu in range(3)
-    ),
 )
 
 
@@ -56,7 +45,7 @@ def chromium(tmp_path_factory):
 @pytest.fixture(scope="session")
 def page_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(as_page(make_lesson(memory=HELD), "0.0"), encoding="utf-8")
+    path.write_text(as_page(make_lesson(Config()), "0.0"), encoding="utf-8")
     return path
 
 

@@ -4,17 +4,17 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdemo import UsageError, simulate, sweep
-from dpdemo.arithmetic.chunk import split_batch
 
 MEASURES = ("balance", "weight", "idle")
 
 
 def expected(batch_size, gpus, measure):
-    """What `simulate` says of a full batch: the figure, and the two marks."""
+    """The figure and the two marks of a full batch in `simulate`."""
     (group,) = simulate(batch_size=batch_size, data_size=batch_size, gpus=gpus).batches
     figures = {"balance": group.utilization, "weight": group.sample_weight, "idle": len(group.idle)}
     return figures[measure], len(group.idle) > 0, group.smallest == 1
@@ -23,66 +23,38 @@ def expected(batch_size, gpus, measure):
 def cells(report):
     for line in report.lines:
         for place, size in enumerate(report.batch_sizes):
-            marks = (line.has_idle[place] == 1, line.has_lone[place] == 1)
-            yield size, line.gpus, (line.values[place], *marks)
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_every_cell_of_a_small_grid_is_what_simulate_says(measure):
-    for size, gpus, found in cells(sweep("1-17", "1-300", of=measure)):
-        assert found == expected(size, gpus, measure), (size, gpus)
+            yield size, line.gpus, (line.values[place], line.has_idle[place], line.has_lone[place])
 
 
 @given(
-    gpus=st.lists(st.integers(1, 2000), min_size=1, max_size=4),
+    gpus=st.lists(st.integers(1, 128), min_size=1, max_size=4),
     sizes=st.lists(st.integers(1, 2**63 - 1) | st.integers(1, 5000), min_size=1, max_size=8),
     measure=st.sampled_from(MEASURES),
 )
-def test_every_cell_of_any_grid_is_what_simulate_says(gpus, sizes, measure):
+def test_each_cell_equals_simulate(gpus, sizes, measure):
     for size, number, found in cells(sweep(gpus, sizes, of=measure)):
         assert found == expected(size, number, measure)
 
 
-@given(
-    first=st.integers(1, 400), length=st.integers(1, 300), step=st.integers(1, 40), gpus=st.integers(1, 40)
-)
-def test_every_cell_of_a_range_with_steps_is_what_the_split_rule_says(first, length, step, gpus):
-    report = sweep(gpus, f"{first}-{first + length}:{step}", of="balance")
-    assert list(report.batch_sizes) == list(range(first, first + length + 1, step))
-    for size, number, (value, idle, lone) in cells(report):
-        split = split_batch(size, number)
-        assert value == size / (number * split.largest)
-        assert (idle, lone) == (split.num_idle > 0, split.smallest == 1)
+@pytest.mark.parametrize("near", [1, 23, 30, 31, 1000])
+def test_the_even_batch_size_is_the_nearest_of_each_number_of_gpus(near):
+    """A brute-force search with torch.chunk; of two sizes equally near it is the larger."""
+    report = sweep("1-40", "5-64", near=near)
+    for line in report.lines:
+        even = [size for size in report.batch_sizes if _is_even(size, line.gpus)]
+        even.sort(key=lambda size: (abs(size - near), -size))
+        assert line.nearest_even == (even[0] if even else None)
 
 
-@pytest.mark.parametrize(
-    ("near", "best"), [(30, (30, 15)), (31, (32, 16)), (29, (30, 15)), (1, (4, 2)), (1000, (64, 16))]
-)
-def test_the_best_cell_is_ideal_then_near_then_of_many_gpus(near, best):
-    found = sweep("1-16", "1-64", near=near).best
-    assert (found.batch_size, found.gpus) == best
-    assert (found.value, found.has_idle, found.has_lone) == (1.0, False, False)
+def _is_even(size, gpus):
+    chunks = torch.arange(size).chunk(gpus)
+    return len(chunks) == gpus and len({len(chunk) for chunk in chunks}) == 1 and len(chunks[0]) > 1
 
 
-def test_the_best_cell_is_a_brute_force_search_over_all():
-    report = sweep("2-9", "5-60", near=23)
-    fit = [
-        (abs(size - 23), -gpus, size)
-        for size, gpus, (value, idle, lone) in cells(report)
-        if value == 1.0 and not idle and not lone
-    ]
-    assert (report.best.batch_size, report.best.gpus) == (min(fit)[2], -min(fit)[1])
-
-
-@pytest.mark.parametrize(("measure", "best"), [("balance", (15, 4)), ("weight", (15, 4)), ("idle", (13, 4))])
-def test_where_nothing_is_even_the_best_cell_has_the_best_figure(measure, best):
-    found = sweep(4, "13,15", of=measure, near=13).best
-    assert (found.batch_size, found.gpus) == best if measure != "idle" else found.value == 0
-
-
-def test_one_gpu_is_the_best_only_where_nothing_else_was_asked_for():
-    assert sweep("1-2", "31", near=31).best.gpus == 2
-    assert sweep(1, "31", near=31).best.gpus == 1
+def test_a_sweep_does_not_recommend_more_gpus_for_the_same_batch():
+    assert {line.gpus: line.nearest_even for line in sweep("2,3,4,15").lines} == {2: 30, 3: 30, 4: 32, 15: 30}
+    assert "Best" not in str(sweep())
+    assert "best" not in sweep().to_dict()
 
 
 def test_the_totals_count_the_cells():
@@ -94,13 +66,13 @@ def test_the_totals_count_the_cells():
     assert report.totals.lone == sum(lone for _, _, lone in counted)
 
 
-def test_a_grid_that_no_one_could_read_is_refused():
-    with pytest.raises(UsageError, match="at most 10000000 cells, got 10000 batch sizes over 10000"):
-        sweep("1-10000", "1-10000")
-    with pytest.raises(
-        UsageError, match="expected balance, weight, idle, memory, fits, speedup, got 'speed'"
-    ):
+def test_invalid_grids_are_refused():
+    with pytest.raises(UsageError, match="at most 100000 cells, got 2000 batch sizes over 128"):
+        sweep("1-128", "1-2000")
+    with pytest.raises(UsageError, match="expected balance, weight, idle, got 'speed'"):
         sweep(of="speed")
+    with pytest.raises(UsageError, match="from 1 to 128, got '129'"):
+        sweep(129)
 
 
 def test_a_sweep_imports_no_torch():

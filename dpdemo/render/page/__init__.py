@@ -7,19 +7,23 @@ policy (its Content-Security-Policy) names them by checksum and allows nothing e
 import base64
 import hashlib
 import json
-import re
-from dataclasses import asdict
 from importlib.resources import files
 
 from dpdemo.reports.lesson import Lesson
 
-_SCRIPTS = ("arithmetic", "state", "drawing", "epoch", "sample", "map", "questions", "main")
+_SCRIPTS = ("arithmetic", "state", "drawing", "epoch", "sample", "questions", "main")
 
 
 def as_page(lesson: Lesson, version: str) -> str:
     """Write the page, complete in itself."""
     style = _text("page.css")
     script = "\n".join(['"use strict";', *(_text(f"{name}.js") for name in _SCRIPTS)])
+    start = {
+        "batch": lesson.batch,
+        "data": lesson.data,
+        "gpus": lesson.gpus,
+        "dropLast": lesson.drop_last,
+    }
     return _filled(
         _text("page.html"),
         {
@@ -27,34 +31,14 @@ def as_page(lesson: Lesson, version: str) -> str:
             "style_hash": _checksum(style),
             "script": script,
             "script_hash": _checksum(script),
-            "data": _json(_data(lesson)),
+            "data": json.dumps({"start": start, "cases": lesson.cases}, separators=(",", ":")),
             "version": version,
         },
     )
 
 
-def _data(lesson: Lesson) -> dict[str, object]:
-    start, model = lesson.start, lesson.model
-    return {
-        "start": _camel(asdict(start)),
-        "model": _camel(asdict(model)),
-        "cases": lesson.cases,
-        "memory": lesson.memory and asdict(lesson.memory),
-    }
-
-
-def _camel(named: dict[str, object]) -> dict[str, object]:
-    """Name things as JavaScript does: `drop_last` is dropLast."""
-    return {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in named.items()}
-
-
-def _json(data: dict[str, object]) -> str:
-    """Write data so that no text in it ends the script element that holds it."""
-    return json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
-
-
 def _filled(template: str, values: dict[str, str]) -> str:
-    """Put each value in its place, once: what a value holds is never taken for a place."""
+    """Replace each `{{name}}` of the template once: a value may itself contain `{{`."""
     pieces = template.split("{{")
     filled = [pieces[0]]
     for piece in pieces[1:]:

@@ -11,34 +11,9 @@ function splitEvenly(batch, gpus) {
   return runs;
 }
 
-/** Each GPU gets rows in proportion to its weight, by the largest remainder; of equal ones the lower GPU. */
-function splitByWeights(batch, weights) {
-  const total = weights.reduce((sum, weight) => sum + weight, 0);
-  const shares = weights.map((weight, gpu) => {
-    const due = batch * weight;
-    return { gpu, rows: Math.floor(due / total), fraction: due % total };
-  });
-  let left = batch - shares.reduce((sum, share) => sum + share.rows, 0);
-  for (const share of [...shares].sort((a, b) => b.fraction - a.fraction || a.gpu - b.gpu)) {
-    if (left-- > 0) share.rows += 1;
-  }
-  return joined(shares);
-}
-
-function joined(shares) {
-  const runs = [];
-  for (const { gpu, rows } of shares) {
-    const last = runs.at(-1);
-    if (!rows) continue;
-    if (last && last.rows === rows && last.first + last.count === gpu) last.count += 1;
-    else runs.push({ first: gpu, count: 1, rows });
-  }
-  return runs;
-}
-
 /** One kind of batch: `count` neighbouring batches, from number `first` on, that are split the same way. */
-function groupOf(first, count, batchSize, gpus, weights) {
-  const runs = weights ? splitByWeights(batchSize, weights) : splitEvenly(batchSize, gpus);
+function groupOf(first, count, batchSize, gpus) {
+  const runs = splitEvenly(batchSize, gpus);
   const sizes = runs.map((run) => run.rows);
   const replicas = runs.reduce((sum, run) => sum + run.count, 0);
   const [largest, smallest] = [Math.max(...sizes), Math.min(...sizes)];
@@ -51,12 +26,12 @@ function groupOf(first, count, batchSize, gpus, weights) {
 }
 
 /** The epoch of a case: its batches in groups, and their sums. */
-function simulate({ batchSize, dataSize, gpus, dropLast, weights }) {
+function simulate({ batchSize, dataSize, gpus, dropLast }) {
   const full = Math.floor(dataSize / batchSize);
   const rest = dataSize % batchSize;
   const groups = [];
-  if (full) groups.push(groupOf(1, full, batchSize, gpus, weights));
-  if (rest && !dropLast) groups.push(groupOf(full + 1, 1, rest, gpus, weights));
+  if (full) groups.push(groupOf(1, full, batchSize, gpus));
+  if (rest && !dropLast) groups.push(groupOf(full + 1, 1, rest, gpus));
   const sum = (of) => groups.reduce((total, group) => total + group.count * of(group), 0);
   const capacity = sum((group) => group.gpus * group.largest);
   const samples = sum((group) => group.batchSize);
@@ -109,8 +84,8 @@ function chunksOf(group) {
 
 /** What the page finds for a case, in the form in which a golden case has it. */
 function answer(given) {
-  const [batchSize, dataSize, gpus, dropLast, weights, sample] = given;
-  const epoch = simulate({ batchSize, dataSize, gpus, dropLast, weights });
+  const [batchSize, dataSize, gpus, dropLast, sample] = given;
+  const epoch = simulate({ batchSize, dataSize, gpus, dropLast });
   const stop = follow(epoch, sample);
   return [
     epoch.groups.map((group) => [

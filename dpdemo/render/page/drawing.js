@@ -23,21 +23,6 @@ const times = (ratio) => `${ratio.toFixed(2).replace(/\.?0+$/, "")} ×`;
 const gpuName = (gpu) => `cuda:${gpu}`;
 const span = (first, last) => (first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`);
 
-/** Bytes in units of 1024, as dpdemo writes them. */
-function size(bytes) {
-  if (bytes == null) return "unknown";
-  if (bytes < 1024) return `${bytes} B`;
-  let amount = bytes;
-  let unit = "";
-  for (unit of ["KiB", "MiB", "GiB", "TiB"]) {
-    amount /= 1024;
-    if (Math.round(amount * 10) / 10 < 1000) break;
-  }
-  const digits = amount < 9.995 ? 2 : amount < 99.95 ? 1 : 0;
-  const text = amount.toFixed(digits);
-  return `${digits ? text.replace(/\.?0+$/, "") : text} ${unit}`;
-}
-
 /** A bar whose length is a share of the largest chunk; its colour only tells neighbours apart. */
 function bar(rows, largest, gpu) {
   return make("span", { class: `bar hue${gpu % 5}`, width: rows / largest, "aria-hidden": "true" });

@@ -46,22 +46,19 @@ function laneName({ gpu, count }) {
   return count > 1 ? `${gpuName(gpu)}–${gpu + count - 1}` : gpuName(gpu);
 }
 
-/** What each step copies: [step, from, to, bytes of each copy, how many copies]. */
+/** The copies of each step: from where to where, and what. */
 function copiesOf(group) {
-  const { inputBytes, outputBytes, moduleBytes } = page.model;
   if (group.gpus === 1) return [];
   const others = runRows(group, chunksOf(group)).map(withoutFirst).filter((lane) => lane.count);
-  const copies = (step, bytesOf, inwards) => others.map((lane) => ({ step, count: lane.count, bytes: bytesOf(lane),
-    from: inwards ? laneName(lane) : gpuName(0), to: inwards ? gpuName(0) : laneName(lane) }));
-  const times = (bytes, rows) => (bytes == null ? null : bytes * rows);
-  return [
-    ...copies("scatter", (lane) => times(inputBytes, lane.rows), false),
-    ...copies("replicate", () => moduleBytes, false),
-    ...copies("gather", (lane) => times(outputBytes, lane.rows), true),
-  ];
+  const each = (lane) => (lane.count > 1 ? " each" : "");
+  return others.flatMap((lane) => [
+    { step: "scatter", from: gpuName(0), to: laneName(lane), what: `${counted(lane.rows, "row")}${each(lane)}` },
+    { step: "replicate", from: gpuName(0), to: laneName(lane), what: `parameters and buffers${each(lane)}` },
+    { step: "gather", from: laneName(lane), to: gpuName(0), what: `${counted(lane.rows, "row")}${each(lane)}` },
+  ]).sort((a, b) => STEPS.indexOf(a.step) - STEPS.indexOf(b.step));
 }
 
-/** What lies on cuda:0 already, or stays there, is not copied. */
+/** The chunk of cuda:0 is not copied. */
 function withoutFirst(lane) {
   return lane.gpu === 0 ? { ...lane, gpu: 1, count: lane.count - 1 } : lane;
 }
@@ -86,8 +83,7 @@ function stepSays(group, step) {
   return {
     batch: `A batch of ${counted(group.batchSize, "sample")} lies on cuda:0.`,
     scatter: `scatter cuts it into ${sizes.join(" + ")}${more} and copies each chunk to its GPU. ` +
-      (weightsNow() ? "The weights say how many rows each GPU gets." :
-        `torch.chunk makes chunks of ceil(${group.batchSize} / ${group.gpus}) = ${Math.ceil(group.batchSize / group.gpus)}.`),
+      `torch.chunk makes chunks of ceil(${group.batchSize} / ${group.gpus}) = ${Math.ceil(group.batchSize / group.gpus)}.`,
     replicate: `replicate copies the model's parameters and buffers from cuda:0, again in every forward: ${used}.`,
     parallel_apply: `parallel_apply runs ${used} at the same time, each on its own chunk.` +
       (group.idle ? ` ${counted(group.idle, "GPU")} get nothing to do.` : ""),
@@ -111,7 +107,6 @@ function lanes(group) {
 function copiesTable(group) {
   const found = copiesOf(group).filter((copy) => STEPS.indexOf(copy.step) <= state.step);
   if (!found.length) return make("p", {}, "Nothing has been copied between GPUs yet.");
-  const total = found.reduce((sum, copy) => (copy.bytes == null || sum == null ? null : sum + copy.bytes * copy.count), 0);
-  return table(`Copied so far: ${size(total)}`, ["Step", "From → to", "Bytes"],
-    found.map((copy) => [copy.step, `${copy.from} → ${copy.to}`, `${size(copy.bytes)}${copy.count > 1 ? " each" : ""}`]));
+  return table("Copied so far", ["Step", "From → to", "What"],
+    found.map((copy) => [copy.step, `${copy.from} → ${copy.to}`, copy.what]));
 }

@@ -6,8 +6,7 @@ const QUESTIONS = [
       (state.dropLast ? "a last batch that is not full is left out." : "the last batch may be short.") },
   { id: "largest", asks: () => "How many rows does the largest chunk of a full batch have?",
     answer: () => epoch.groups[0].largest,
-    why: () => (weightsNow() ? "Each GPU gets rows in proportion to its weight." :
-      `ceil(${epoch.groups[0].batchSize} / ${state.gpus}) = ${epoch.groups[0].largest}.`) },
+    why: () => `ceil(${epoch.groups[0].batchSize} / ${state.gpus}) = ${epoch.groups[0].largest}.` },
   { id: "idle", asks: () => "How many GPUs are idle in a full batch?", answer: () => epoch.groups[0].idle,
     why: () => `${counted(epoch.groups[0].replicas, "chunk")} for ${counted(state.gpus, "GPU")}.` },
   { id: "shortest", asks: () => "How many rows does the shortest chunk of the last batch have?",
