@@ -1,4 +1,4 @@
-"""Which tensors are where at one point of a batch's way, and which bytes were copied to get there.
+"""The tensors of a step and the bytes copied for it.
 
 Bytes moved are those copied from one device to another, as the ledger of virtual GPUs counts them
 (`virtual/ledger.py`): a chunk that is on its device already moves none, and so does a copy within one device.
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from dpdemo.observation.tree import named_tensors
-from dpdemo.reports.explanation import Move, Part, Step, StepName
+from dpdemo.reports.explanation import Move, Part, StepName
 
 if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
@@ -51,35 +51,29 @@ def _part(label: str, tensors: Sequence[torch.Tensor], shapes: Any) -> Part:
     return Part(label, devices, shapes, len(tensors), sum(tensor.nbytes for tensor in tensors))
 
 
+Moves = tuple[Move, ...] | None
+
+
 class Meter:
-    """Says what a step moved: by the ledger where there is one, else by the tensors before and after it."""
+    """Reads the ledger of virtual GPUs between two steps; real GPUs have none."""
 
     def __init__(self, gpus: "VirtualGpus | None") -> None:
         self._gpus = gpus
-        self._before = self._read()
+        self._before: dict[tuple[int | None, int | None], int] = {}
 
     @property
     def is_ledger(self) -> bool:
         """Whether there is a ledger."""
         return self._gpus is not None
 
-    def start(self) -> None:
-        """Count from here on."""
-        self._before = self._read()
-
-    def step(self, name: StepName, call: str, given: Sequence[Part], made: Sequence[Part]) -> Step:
-        """Note a step that has just been taken, and count the next one from here."""
-        moved = moved_by_tensors(name, given, made) if self._gpus is None else self._moved_by_ledger()
-        self._before = self._read()
-        return Step(name, call, tuple(given), tuple(made), moved)
-
-    def _read(self) -> dict[tuple[int | None, int | None], int]:
-        return {} if self._gpus is None else self._gpus.bytes_moved_between
-
-    def _moved_by_ledger(self) -> tuple[Move, ...]:
+    def take(self) -> Moves:
+        """Return the bytes copied since the last call, or None without a ledger."""
+        if self._gpus is None:
+            return None
+        before, self._before = self._before, dict(self._gpus.bytes_moved_between)
         return _merged(
-            Move(_name(source), _name(target), total - self._before.get((source, target), 0))
-            for (source, target), total in self._read().items()
+            Move(_name(source), _name(target), total - before.get((source, target), 0))
+            for (source, target), total in self._before.items()
         )
 
 

@@ -1,46 +1,45 @@
-"""One batch through scatter, replicate, parallel_apply and gather, one public primitive of torch at a time.
+"""One batch through scatter, replicate, parallel_apply and gather, as DataParallel itself calls them.
 
-The four calls are those of `DataParallel.forward` (`torch/nn/parallel/data_parallel.py`), on the same module
-with the same arguments; between them everything is looked at. To prove that the steps are DataParallel's, the
-genuine one gets the same batch, and so does the module alone on one device.
+Listeners on DataParallel's steps (`observation/steps.py`) note the tensors of each step and the bytes copied
+for it.
 """
 
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Unpack
 
 import torch
 from torch import nn
-from torch.nn.parallel import gather, parallel_apply, replicate
-from torch.nn.parallel.scatter_gather import scatter_kwargs
 
 from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.config.fields import Config
 from dpdemo.config.keys import Keys, showing_keys
 from dpdemo.config.load import resolve
 from dpdemo.errors import RunError
-from dpdemo.explaining.movement import Meter, module_part, part
+from dpdemo.explaining.movement import Meter, Moves, module_part, moved_by_tensors, part
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import BuiltModel, build
+from dpdemo.observation.steps import Around, around
 from dpdemo.observation.tree import named_tensors, rebuild
 from dpdemo.reports.devices import Devices
-from dpdemo.reports.explanation import Explanation, ModuleSize, Part, Proof, Step, StepName
+from dpdemo.reports.explanation import Explanation, ModuleSize, Part, PlainCall, Step, StepName
 from dpdemo.reports.lessons import with_lessons
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for
 from dpdemo.running.opening import opened
 from dpdemo.weighting import WeightedDataParallel
-from dpdemo.weighting.cutting import scatter_by
+
+_MOST_IDS = 8
 
 
 @showing_keys
 def explain(
     config: Config | str | os.PathLike[str] | None = None, *, virtual: bool = False, **overrides: Unpack[Keys]
 ) -> Explanation:
-    """Take the first batch of an epoch through DataParallel one step at a time and report each step.
+    """Call DataParallel on the first batch of an epoch and report each of its steps.
 
     Args:
         config: a Config, or the path of a YAML file; the tutorial's values if left out.
@@ -48,11 +47,11 @@ def explain(
         overrides: config keys that win over `config`, such as `gpus=[0, 1]` or `batch_size=64`.
 
     Returns:
-        Each step's tensors in and out with shapes, devices and bytes, and the proof that they are
-            DataParallel's.
+        Each step's tensors in and out with shapes, devices and bytes, and how far the result is from a plain
+            call of the module.
 
     Raises:
-        UsageError: if the config is not valid, or names a GPU that is not there.
+        UsageError: if the config is not valid, or names a GPU that does not exist.
         RunError: if the model fails; its message holds the replica and the user's own frames.
 
     """
@@ -70,53 +69,34 @@ def explain(
             ) from error
 
 
-class Call(NamedTuple):
-    """What the wrapped module was called with, and what came back."""
-
-    args: tuple[object, ...]
-    kwargs: dict[str, object]
-    result: object
-
-    def arguments(self) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Give the arguments as they were: a forward may write into its input, so each call gets a copy."""
-        return _copied(self.args), _copied(self.kwargs)
-
-
 def _explain(
     built: BuiltModel, batch: torch.Tensor, config: Config, devices: Devices, meter: Meter
 ) -> Explanation:
+    listener = _Listener(built, devices, meter)
+    with _repeatable(built.model, config.seed), listener.listening():
+        built.model(batch.to(built.input_device))
     with _repeatable(built.model, config.seed):
-        genuine = _call_genuine(built, batch.to(built.input_device))
-    with _repeatable(built.model, config.seed):
-        steps, result = _Walk(built, devices, meter).take(genuine)
-    with _repeatable(built.model, config.seed):
-        args, kwargs = genuine.arguments()
+        args, kwargs = listener.arguments
         plain = built.split(*args, **kwargs)
+    parameters, buffers = list(built.split.parameters()), list(built.split.buffers())
     explanation = Explanation(
         config=config,
         devices=devices,
         wrapped=config.wrapped,
         virtual=meter.is_ledger,
         batch_size=batch.shape[config.dim],
-        module=_size(built.split),
-        steps=steps,
-        idle=_idle(devices, steps[0]),
+        module=ModuleSize(len(parameters), _num_bytes(parameters), len(buffers), _num_bytes(buffers)),
+        steps=tuple(listener.steps),
+        idle=_idle(devices, listener.steps[0]),
         bytes_from="ledger" if meter.is_ledger else "tensors",
-        proof=_prove(result, genuine.result, plain),
+        plain=compare_with_plain(listener.result, plain),
     )
     return with_lessons(explanation)
 
 
-def _idle(devices: Devices, scatter: Step) -> Devices:
-    """Name the devices that no chunk went to."""
-    if devices.kind != "cuda":
-        return devices[1:]
-    return devices.without([Devices.from_names([piece.device for piece in scatter.made])])
-
-
 @contextmanager
 def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
-    """Let each call start from the same random numbers and the same buffers, such as BatchNorm's."""
+    """Start a call from the config's seed and restore the model's buffers after it."""
     kept = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     with torch.random.fork_rng(devices=gpus):
@@ -127,114 +107,116 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
             buffer.copy_(before)
 
 
-def _call_genuine(built: BuiltModel, batch: torch.Tensor) -> Call:
-    """Call the whole model, and note what went into DataParallel and came out of it."""
-    calls: list[Call] = []
-
-    def before(_: nn.Module, args: object, kwargs: object) -> None:
-        calls.append(Call(_copied(args), _copied(kwargs), None))
-
-    def after(_: nn.Module, args: object, kwargs: object, result: object) -> None:
-        del args, kwargs
-        calls.append(calls.pop()._replace(result=result))
-
-    hooks = [
-        built.wrapper.register_forward_pre_hook(before, with_kwargs=True),
-        built.wrapper.register_forward_hook(after, with_kwargs=True),
-    ]
-    try:
-        built.model(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return calls[0]
-
-
-def _copied(value: object) -> Any:
-    return rebuild(value, _twin)
-
-
-def _twin(leaf: Any) -> Any:
-    is_tensor = isinstance(leaf, torch.Tensor)
-    return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_tensor else leaf
-
-
-class _Walk:
-    """Does what `DataParallel.forward` does, and notes each step."""
+class _Listener:
+    """Notes the steps of one call of a DataParallel object."""
 
     def __init__(self, built: BuiltModel, devices: Devices, meter: Meter) -> None:
         self._module = built.split
         self._wrapper: Any = built.wrapper
         self._ids = list(devices.ordinals) if devices.kind == "cuda" else []
         self._meter = meter
-        self._steps: list[Step] = []
+        self._given: list[Part] = []
+        self._replicas: list[nn.Module] = []
+        self._copied: tuple[list[int], Moves, Moves] = ([], None, None)
+        self._outputs: object = None
+        self.steps: list[Step] = []
+        self.arguments: tuple[Any, Any] = ((), {})
+        self.result: object = None
 
-    def take(self, call: Call) -> tuple[tuple[Step, ...], object]:
-        """Take all steps; give them and the result."""
-        args, kwargs = call.arguments()
-        self._meter.start()
-        result = self._forward(args, kwargs)
-        return tuple(self._steps), result
-
-    def _forward(self, args: object, kwargs: object) -> object:
-        whole = [part("input", _lone(args, kwargs))]
-        if not self._ids:
-            return self._call_plainly("module(input)", args, kwargs, whole)
-        used, chunks, options = self._scatter(args, kwargs)
-        pieces = [
-            part(f"chunk {i}", _lone(*pair)) for i, pair in enumerate(zip(chunks, options, strict=True))
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen for the length of a `with` block."""
+        hooks: list[Any] = [
+            self._wrapper.register_forward_pre_hook(self._enter, with_kwargs=True),
+            self._wrapper.register_forward_hook(self._leave),
         ]
-        self._note("scatter", self._scatter_call(used, chunks, options), whole, pieces)
-        if len(self._ids) == 1:
-            return self._call_plainly("module(chunk 0)", chunks[0], options[0], pieces)
-        replicas = self._replicate(used)
-        outputs = parallel_apply(replicas, chunks, options, used)
-        made = [part(f"output {i}", output) for i, output in enumerate(outputs)]
-        self._note(
-            "parallel_apply", f"parallel_apply(replicas, chunks, devices={_listed(used)})", pieces, made
-        )
-        return self._gather(outputs, made)
+        if len(self._ids) < 2:  # DataParallel then calls the module itself
+            hooks.append(self._module.register_forward_pre_hook(self._enter_module, with_kwargs=True))
+            hooks.append(self._module.register_forward_hook(self._leave_module))
+        steps: dict[str, Around] = {
+            "replicate": self._replicate,
+            "parallel_apply": self._parallel_apply,
+            "gather": self._gather,
+        }
+        with ExitStack() as closing:
+            for hook in hooks:
+                closing.callback(hook.remove)
+            closing.enter_context(around(**steps))
+            yield
 
-    def _scatter(self, args: Any, kwargs: Any) -> tuple[list[int], Any, Any]:
-        """Cut the arguments as the wrapper does, and return which GPUs get a chunk."""
-        wrapper = self._wrapper
-        if isinstance(wrapper, WeightedDataParallel):
-            found = scatter_by(wrapper.split, args, kwargs, self._ids, wrapper.dim)
-            return list(found.device_ids), found.args, found.kwargs
-        chunks, options = scatter_kwargs(args, kwargs, self._ids, wrapper.dim)
-        return self._ids[: len(chunks)], chunks, options
+    def _enter(self, _: nn.Module, args: Any, kwargs: Any) -> None:
+        self.arguments = rebuild(args, _twin), rebuild(kwargs, _twin)  # a forward may write into its input
+        self._given = [part("input", _lone(args, kwargs))]
+        self._meter.take()
 
-    def _scatter_call(self, used: list[int], chunks: Any, options: Any) -> str:
-        """Write the call that cuts: with weights it is Scatter's own, with the rows of each chunk."""
-        dim = self._wrapper.dim
-        if not isinstance(self._wrapper, WeightedDataParallel):
-            return f"scatter(input, {_listed(self._ids)}, dim={dim})"
-        rows = [named_tensors(pair)[0][1].shape[dim] for pair in zip(chunks, options, strict=True)]
-        return f"Scatter.apply({_listed(used)}, {_listed(rows)}, {dim}, input)"
+    def _leave(self, _: nn.Module, __: object, result: object) -> None:
+        self.result = result
 
-    def _call_plainly(self, say: str, args: Any, kwargs: Any, given: list[Part]) -> object:
-        result = self._module(*args, **kwargs)
-        self._note("plain call", say, given, [part("output", result)])
-        return result
+    def _enter_module(self, _: nn.Module, args: Any, kwargs: Any) -> None:
+        if self._ids:
+            self._note_scatter([(args, kwargs)], self._ids, self._meter.take())
 
-    def _replicate(self, used: list[int]) -> list[nn.Module]:
-        # the parameters are copied from the first GPU, which may have no rows itself
-        source = self._ids[:1] if used[0] != self._ids[0] else []
-        replicas = replicate(self._module, [*source, *used])[len(source) :]
-        module = [module_part("module", self._module, self._module)]
+    def _leave_module(self, _: nn.Module, __: object, result: object) -> None:
+        call = f"module({'chunk 0' if self._ids else 'input'})"
+        self._note("plain call", call, self._given, [part("output", result)], self._meter.take())
+
+    def _replicate(self, proceed: Around, network: nn.Module, devices: Any, *args: Any) -> Any:
+        if network is not self._module:
+            return proceed(network, devices, *args)
+        scattered = self._meter.take()
+        self._replicas = proceed(network, devices, *args)
+        self._copied = list(devices), scattered, self._meter.take()
+        return self._replicas
+
+    def _parallel_apply(self, proceed: Around, replicas: Any, chunks: Any, options: Any, devices: Any) -> Any:
+        if not any(replicas[0] is replica for replica in self._replicas):
+            return proceed(replicas, chunks, options, devices)
+        targets, scattered, replicated = self._copied
+        self._note_scatter(list(zip(chunks, options, strict=True)), list(devices), scattered)
         copies = [module_part(f"replica {i}", copy, self._module) for i, copy in enumerate(replicas)]
-        call = f"replicate(module, {_listed([*source, *used])}){'[1:]' * len(source)}"
-        self._note("replicate", call, module, copies)
-        return replicas
+        # WeightedDataParallel copies from the first GPU, and drops that replica where it has no rows
+        call = f"replicate(module, {_listed(targets)}){'[1:]' * (len(targets) - len(replicas))}"
+        self._note("replicate", call, [module_part("module", self._module, self._module)], copies, replicated)
+        self._outputs = outputs = proceed(replicas, chunks, options, devices)
+        made = [part(f"output {i}", output) for i, output in enumerate(outputs)]
+        call = f"parallel_apply(replicas, chunks, devices={_listed(list(devices))})"
+        self._note("parallel_apply", call, self._given, made, self._meter.take())
+        return outputs
 
-    def _gather(self, outputs: list[object], made: list[Part]) -> object:
-        target, dim = self._wrapper.output_device, self._wrapper.dim
-        result = gather(outputs, target, dim)
-        self._note("gather", f"gather(outputs, {target}, dim={dim})", made, [part("output", result)])
+    def _gather(self, proceed: Around, outputs: Any, target: Any, dim: int = 0) -> Any:
+        result = proceed(outputs, target, dim)
+        if outputs is self._outputs:
+            call = f"gather(outputs, {target}, dim={dim})"
+            self._note("gather", call, self._given, [part("output", result)], self._meter.take())
         return result
 
-    def _note(self, name: StepName, call: str, given: list[Part], made: list[Part]) -> None:
-        self._steps.append(self._meter.step(name, call, given, made))
+    def _note_scatter(self, chunks: Sequence[Any], used: list[int], moved: Moves) -> None:
+        dim = self._wrapper.dim
+        pieces = [part(f"chunk {i}", _lone(*chunk)) for i, chunk in enumerate(chunks)]
+        call = f"scatter(input, {_listed(self._ids)}, dim={dim})"
+        if isinstance(self._wrapper, WeightedDataParallel) and len(self._ids) > 1:
+            rows = [piece.shapes[0][1][dim] for piece in pieces]
+            call = f"Scatter.apply({_listed(used)}, {_listed(rows)}, {dim}, input)"
+        self._note("scatter", call, self._given, pieces, moved)
+
+    def _note(self, name: StepName, call: str, given: list[Part], made: list[Part], moved: Moves) -> None:
+        if moved is None:
+            moved = moved_by_tensors(name, given, made)
+        self.steps.append(Step(name, call, tuple(given), tuple(made), moved))
+        if name != "replicate":
+            self._given = made
+
+
+def _idle(devices: Devices, scatter: Step) -> Devices:
+    """Return the devices that no chunk went to."""
+    if devices.kind != "cuda":
+        return devices[1:]
+    return devices.without([Devices.from_names([piece.device for piece in scatter.made])])
+
+
+def _twin(leaf: Any) -> Any:
+    is_tensor = isinstance(leaf, torch.Tensor)
+    return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_tensor else leaf
 
 
 def _lone(args: Any, kwargs: Any) -> object:
@@ -248,81 +230,40 @@ def _listed(ids: list[int]) -> str:
     return str(ids) if len(ids) <= _MOST_IDS else f"[{ids[0]}, {ids[1]}, ..., {ids[-1]}]"
 
 
-_MOST_IDS = 8
+def _num_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
 
 
-def _size(module: nn.Module) -> ModuleSize:
-    parameters, buffers = list(module.parameters()), list(module.buffers())
-    return ModuleSize(
-        len(parameters),
-        sum(tensor.nbytes for tensor in parameters),
-        len(buffers),
-        sum(tensor.nbytes for tensor in buffers),
-    )
-
-
-def _prove(result: object, genuine: object, plain: object) -> Proof:
-    differences, single = _differences(result, genuine), [tensor for _, tensor in named_tensors(plain)]
-    far = None if differences is None else max(differences, default=0.0)
-    gap = _widest_gap(_differences(result, plain), single)
-    return Proof(
-        equals_data_parallel=far == 0 and _devices(result) == _devices(genuine),
-        data_parallel_difference=far,
-        plain_difference=gap.difference,
-        plain_scale=gap.scale,
-        plain_dtype=gap.dtype,
-        plain_device=str(single[0].device) if single else "",
-    )
-
-
-class _Gap(NamedTuple):
-    """How far apart two tensors are at most, the largest number of the second, and the type of both."""
-
-    difference: float | None
-    scale: float
-    dtype: str
-
-    @property
-    def share(self) -> float:
-        """The difference as a share of what its type allows."""
-        if not self.difference:
-            return 0.0
-        allowed = tolerance_of(self.dtype).allowed(self.scale)
-        return self.difference / allowed if allowed and self.difference < math.inf else math.inf
-
-
-def _widest_gap(differences: list[float] | None, single: list[torch.Tensor]) -> _Gap:
-    """Find the tensor that is the farthest off for its type: a result may hold numbers of several."""
-    known = differences if differences is not None else [None] * len(single)
-    gaps = [
-        _Gap(difference, _largest(tensor), str(tensor.dtype).removeprefix("torch."))
-        for difference, tensor in zip(known, single, strict=True)
+def compare_with_plain(result: object, plain: object) -> PlainCall:
+    """Compare a result with that of a plain call, by the tensor that is furthest off for its type."""
+    found, wanted = named_tensors(result), named_tensors(plain)
+    is_alike = [(path, x.shape) for path, x in found] == [(path, x.shape) for path, x in wanted]
+    device = str(wanted[0][1].device) if wanted else ""
+    calls = [
+        PlainCall(
+            _difference(found[index][1], tensor) if is_alike else None,
+            _largest(tensor),
+            str(tensor.dtype).removeprefix("torch."),
+            device,
+        )
+        for index, (_, tensor) in enumerate(wanted)
     ]
-    return max(gaps, key=lambda gap: gap.share, default=_Gap(None if differences is None else 0.0, 0.0, ""))
+    return max(calls, key=_share, default=PlainCall(0.0 if is_alike else None, 0.0, "", device))
 
 
-def _devices(value: object) -> list[torch.device]:
-    return [tensor.device for _, tensor in named_tensors(value)]
+def _share(call: PlainCall) -> float:
+    """Return a difference as a share of what its type allows."""
+    if not call.difference:
+        return 0.0
+    allowed = tolerance_of(call.dtype).allowed(call.scale)
+    return call.difference / allowed if allowed and call.difference < math.inf else math.inf
 
 
-def _differences(one: object, other: object) -> list[float] | None:
-    """Give the largest difference of each tensor of two results, None where structures or shapes differ."""
-    left, right = named_tensors(one), named_tensors(other)
-    if [(path, tensor.shape) for path, tensor in left] != [(path, tensor.shape) for path, tensor in right]:
-        return None
-    return [_largest(_apart(a, b)) for (_, a), (_, b) in zip(left, right, strict=True)]
-
-
-def _apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    a, b = _wide(one), _wide(other)
-    same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, torch.zeros_like(a), a - b)
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Bring a tensor to the CPU in the widest type of its kind, in which a difference is exact."""
-    found = tensor.detach().cpu()
-    return found.to(torch.complex128 if found.is_complex() else torch.float64)
+def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Return the largest difference, in the widest type of its kind, in which it is exact."""
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    a, b = one.detach().cpu().to(wide), other.detach().cpu().to(wide)
+    return _largest(torch.where((a == b) | (a.isnan() & b.isnan()), torch.zeros_like(a), a - b))
 
 
 def _largest(tensor: torch.Tensor) -> float:

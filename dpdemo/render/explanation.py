@@ -45,7 +45,7 @@ def _draw(explanation: Explanation, canvas: Canvas) -> Iterator[RenderableType]:
             yield _copies(step, canvas, gap)
         yield Padding(canvas.text(step.lesson), (0, 0, 0, GAP))
     yield Text()
-    yield _proof(explanation, canvas)
+    yield _result(explanation, canvas)
 
 
 def _markdown(explanation: Explanation) -> Iterator[str]:
@@ -57,9 +57,7 @@ def _markdown(explanation: Explanation) -> Iterator[str]:
         ]
         rows += [("copied", way, "", "", amount) for way, amount in _moves(step.moved)]
         yield from table(("", "What", "Shapes", "Device", "Bytes"), [list(map(escaped, row)) for row in rows])
-    for said in (same_as_data_parallel(explanation), same_as_plain(explanation)):
-        yield f"\n- {escaped(said)}" if said else ""
-    yield "\n"
+    yield f"\n- {escaped(same_as_plain(explanation))}\n"
 
 
 def title(explanation: Explanation) -> str:
@@ -141,39 +139,25 @@ def _named(names: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else str(Devices.from_names(distinct))
 
 
-def _proof(explanation: Explanation, canvas: Canvas) -> Table:
+def _result(explanation: Explanation, canvas: Canvas) -> Table:
     rows = grid("keep", "fold")
-    style = "bold green" if explanation.proof.equals_data_parallel else "bold red"
-    said = (same_as_data_parallel(explanation), same_as_plain(explanation))
-    for label, text in zip((Text("Result", style), Text()), said, strict=True):
-        rows.add_row(label, canvas.text(text))
+    rows.add_row(Text("Result", "bold"), canvas.text(same_as_plain(explanation)))
     return rows
-
-
-def same_as_data_parallel(explanation: Explanation) -> str:
-    """Say how the result compares with the genuine DataParallel's."""
-    proof = explanation.proof
-    call = f"{'Weighted' if is_weighted(explanation.config) else ''}DataParallel(module)(input)"
-    if proof.equals_data_parallel:
-        return f"equal to {call}, bit for bit"
-    if proof.data_parallel_difference is None:
-        return f"NOT what {call} returns: other shapes"
-    return f"NOT equal to {call}: {proof.data_parallel_difference:.3g} apart"
 
 
 def same_as_plain(explanation: Explanation) -> str:
     """Say how the result compares with a plain call of the module on one device."""
-    proof = explanation.proof
-    call = f"module(input) on {proof.plain_device or 'one device'}"
-    if proof.plain_difference is None:
+    plain = explanation.plain
+    call = f"module(input) on {plain.device or 'one device'}"
+    if plain.difference is None:
         return f"of other shapes than {call}: what has no batch dimension is gathered as a vector"
-    tolerance = tolerance_of(proof.plain_dtype)
-    if proof.plain_difference == 0 and (tolerance == EXACT or not _is_cut(explanation)):
+    tolerance = tolerance_of(plain.dtype)
+    if plain.difference == 0 and (tolerance == EXACT or not _is_cut(explanation)):
         return f"equal to {call}, bit for bit"
-    if proof.plain_difference == 0 or proof.plain_difference <= tolerance.allowed(proof.plain_scale):
-        return f"equal to {call} to round-off: {proof.plain_difference:.3g} apart at most"
+    if plain.difference == 0 or plain.difference <= tolerance.allowed(plain.scale):
+        return f"equal to {call} to round-off: {plain.difference:.3g} apart at most"
     return (
-        f"up to {proof.plain_difference:.3g} from {call} (largest number {proof.plain_scale:.3g}): "
+        f"up to {plain.difference:.3g} from {call} (largest number {plain.scale:.3g}): "
         "chunks are treated differently from the whole batch, as by BatchNorm in training"
     )
 

@@ -70,20 +70,17 @@ class ModuleSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """How the result of the steps compares with two other ways to get it.
+class PlainCall:
+    """The largest difference between DataParallel's result and that of a plain call of the module.
 
-    A difference is None where the results cannot be compared: other shapes, such as a vector of one loss per
-    replica against the one loss of a plain call. Of several tensors, the `plain_` figures are of the one
-    that is the farthest off for its type: `plain_scale` is its largest number in the plain result.
+    Of several tensors it is the one that is furthest off for its type: `scale` is its largest number in the
+    plain result. The difference is None where shapes differ, such as a vector of one loss per replica.
     """
 
-    equals_data_parallel: bool
-    data_parallel_difference: Finite | None
-    plain_difference: Finite | None
-    plain_scale: Finite
-    plain_dtype: str
-    plain_device: str
+    difference: Finite | None
+    scale: Finite
+    dtype: str
+    device: str
 
 
 _COLUMNS = ("step", "name", "view", "label", "device", "target", "shapes", "num_tensors", "num_bytes")
@@ -97,7 +94,7 @@ class Explanation(Report):
     or the `tensors` before and after a step, on real GPUs, where copies inside a forward stay unseen.
     """
 
-    SCHEMA: ClassVar[str] = "dpdemo.explain/1"
+    SCHEMA: ClassVar[str] = "dpdemo.explain/2"
     columns: ClassVar[tuple[str, ...]] = _COLUMNS
     config: Config
     devices: Devices
@@ -108,7 +105,7 @@ class Explanation(Report):
     steps: tuple[Step, ...]
     idle: Devices
     bytes_from: Literal["ledger", "tensors"]
-    proof: Proof
+    plain: PlainCall
 
     @computed
     def model(self) -> str:

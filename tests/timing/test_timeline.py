@@ -5,7 +5,7 @@ import pytest
 from dpdemo.config.fields import Config
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import ExecReport, Traffic, Use
-from dpdemo.reports.explanation import Explanation, ModuleSize, Move, Part, Proof, Step
+from dpdemo.reports.explanation import Explanation, ModuleSize, Move, Part, PlainCall, Step
 from dpdemo.reports.speedup import Anchor, Launches
 from dpdemo.reports.split import BatchGroup, Outside, ReplicaRun, one
 from dpdemo.timing.links import LINKS
@@ -91,7 +91,7 @@ def test_an_explanation_is_drawn_a_step_a_unit():
         steps=steps,
         idle=Devices.of("cuda", range(0)),
         bytes_from="ledger",
-        proof=Proof(True, 0.0, 0.0, 1.0, "float32", "cuda:0"),
+        plain=PlainCall(0.0, 1.0, "float32", "cuda:0"),
     )
     drawn = explanation_timeline(explanation)
     assert (drawn.lanes, drawn.length, drawn.is_time) == (("cuda:0", "cuda:1"), 2, False)

@@ -16,11 +16,10 @@ WEIGHTS = [(1, 2, 2), (0, 2, 1), (0, 0, 1), (2, 0, 1), (1, 0, 0)]
     weights=st.lists(st.integers(0, 4), min_size=2, max_size=5).filter(any),
     dim=st.integers(0, 1),
 )
-def test_the_four_steps_are_weighted_data_parallels_bit_for_bit(model, batch_size, weights, dim):
+def test_explained_chunks_are_the_predicted_ones(model, batch_size, weights, dim):
     config = {"model": model, "batch_size": batch_size, "data_size": batch_size, "dim": dim}
     config |= {"gpus": len(weights), "weights": weights}
     found = dpdemo.explain(**config, virtual=True)
-    assert found.proof.equals_data_parallel
     (predicted,) = dpdemo.simulate(**config).batches
     scatter = found.steps[0]
     sizes = [piece.shapes[0][1][dim] for piece in scatter.made]
