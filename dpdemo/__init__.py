@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dpdemo.errors import DpdemoError, RunError, UsageError
     from dpdemo.explaining.walkthrough import explain
     from dpdemo.memory import largest_batch, predict_memory
-    from dpdemo.prediction.predict import simulate
     from dpdemo.replaying.record import record
     from dpdemo.replaying.replay import replay
     from dpdemo.reports.check import CheckReport
@@ -30,9 +29,11 @@ if TYPE_CHECKING:
     from dpdemo.reports.weights import WeightsReport
     from dpdemo.running import run
     from dpdemo.running.interrupts import RunInterrupted
+    from dpdemo.splitting.losses import LossParts, loss_parts, mean_over_ranks
+    from dpdemo.splitting.predict import simulate
+    from dpdemo.splitting.weighted import WeightedDataParallel
     from dpdemo.sweeping.sweep import sweep
     from dpdemo.virtual import virtual_gpus
-    from dpdemo.weighting import LossParts, WeightedDataParallel, loss_parts, mean_over_ranks
 
 __version__ = "0.1.0"
 
@@ -41,7 +42,7 @@ _HOMES = {
     "Config": "dpdemo.config.fields",
     "DpdemoError": "dpdemo.errors",
     "Explanation": "dpdemo.reports.explanation",
-    "LossParts": "dpdemo.weighting",
+    "LossParts": "dpdemo.splitting.losses",
     "MemoryReport": "dpdemo.reports.memory",
     "Recording": "dpdemo.reports.recording",
     "Replay": "dpdemo.reports.replay",
@@ -51,7 +52,7 @@ _HOMES = {
     "SweepReport": "dpdemo.reports.sweep",
     "Training": "dpdemo.reports.memory",
     "UsageError": "dpdemo.errors",
-    "WeightedDataParallel": "dpdemo.weighting",
+    "WeightedDataParallel": "dpdemo.splitting.weighted",
     "WeightsReport": "dpdemo.reports.weights",
     "assert_no_pitfalls": "dpdemo.checking.testing",
     "check": "dpdemo.checking.engine",
@@ -59,14 +60,14 @@ _HOMES = {
     "largest_batch": "dpdemo.memory",
     "load_config": "dpdemo.config.load",
     "load_recording": "dpdemo.reports.recording",
-    "loss_parts": "dpdemo.weighting",
-    "mean_over_ranks": "dpdemo.weighting",
+    "loss_parts": "dpdemo.splitting.losses",
+    "mean_over_ranks": "dpdemo.splitting.losses",
     "predict_memory": "dpdemo.memory",
     "record": "dpdemo.replaying.record",
     "replay": "dpdemo.replaying.replay",
     "run": "dpdemo.running",
     "sample_weights": "dpdemo.checking.weights",
-    "simulate": "dpdemo.prediction.predict",
+    "simulate": "dpdemo.splitting.predict",
     "sweep": "dpdemo.sweeping.sweep",
     "virtual_gpus": "dpdemo.virtual",
 }

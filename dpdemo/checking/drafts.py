@@ -14,7 +14,7 @@ from dpdemo.models.failure import Stopped
 from dpdemo.models.inputs import pictures_in
 from dpdemo.observation.tree import flatten
 from dpdemo.reports.check import Place
-from dpdemo.weighting import WeightedDataParallel
+from dpdemo.splitting.weighted import WeightedDataParallel
 
 
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:

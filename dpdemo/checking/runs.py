@@ -24,7 +24,7 @@ from dpdemo.checking.outer_state import Sizes, put_back, sizes_outside
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
 from dpdemo.observation.tree import rebuild
-from dpdemo.weighting import WeightedDataParallel
+from dpdemo.splitting.weighted import WeightedDataParallel
 
 Whole = Mapping[str, torch.Tensor]
 """Arguments that are not cut, by path."""

@@ -10,8 +10,8 @@ from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Output, Settings, takes_config
 from dpdemo.cli.streams import print_hint
 from dpdemo.errors import UsageError
-from dpdemo.prediction.lesson import make_lesson
 from dpdemo.saving import check_save_path, replacing
+from dpdemo.splitting.lesson import make_lesson
 
 app = command_app()
 

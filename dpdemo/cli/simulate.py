@@ -11,8 +11,8 @@ from dpdemo.cli.output import show
 from dpdemo.cli.streams import print_hint
 from dpdemo.config.targets import expect_file, parse_target
 from dpdemo.errors import CheckFailedError
-from dpdemo.prediction.predict import predict
 from dpdemo.reports.advice import find, parse_kinds
+from dpdemo.splitting.predict import predict
 from dpdemo.wording import at
 
 app = command_app()

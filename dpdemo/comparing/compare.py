@@ -23,12 +23,12 @@ from dpdemo.config.weights import is_weighted
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import memory_told
 from dpdemo.models.modules import DTYPES, build
-from dpdemo.prediction.predict import predict
 from dpdemo.reports.comparison import Comparison, GradientCheck, Side
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.speedup import Workload
 from dpdemo.reports.split import Shapes, SplitReport
 from dpdemo.running.dp import place
+from dpdemo.splitting.predict import predict
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.predict import predict_speedup
 from dpdemo.timing.workload import builtin_workload

@@ -14,8 +14,8 @@ from dpdemo.diagnosing import answers
 from dpdemo.errors import DpdemoError
 from dpdemo.memory import predict_memory
 from dpdemo.models.targets import find_model, work_out_input
-from dpdemo.prediction.predict import predict
 from dpdemo.reports.diagnosis import Answer, Diagnosis
+from dpdemo.splitting.predict import predict
 from dpdemo.timing import predict_speedup
 from dpdemo.timing.anchors import check_anchors, read_anchor
 from dpdemo.timing.links import find_link

@@ -30,7 +30,7 @@ from dpdemo.reports.lessons import with_lessons
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for
 from dpdemo.running.opening import opened
-from dpdemo.weighting import WeightedDataParallel
+from dpdemo.splitting.weighted import WeightedDataParallel
 
 _MOST_IDS = 8
 

@@ -18,8 +18,8 @@ from dpdemo.memory.losses import Loss, make_loss
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.observation.steps import around
 from dpdemo.reports.memory import PARTS, GpuMemory, Remedy, RemedyName, Training
-from dpdemo.weighting import WeightedDataParallel
-from dpdemo.weighting.cutting import scatter_by
+from dpdemo.splitting.scatter import scatter_by
+from dpdemo.splitting.weighted import WeightedDataParallel
 
 _FUSED = ("sgd", "momentum", "adam", "adamw")
 _OF_A_ROW = ("inputs", "activations", "temporaries")

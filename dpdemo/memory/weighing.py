@@ -15,7 +15,7 @@ from dpdemo.errors import RunError, UsageError
 from dpdemo.memory.search import LIMIT, largest_that_fits
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.reports.memory import GpuMemory
-from dpdemo.weighting import WeightedDataParallel
+from dpdemo.splitting.weighted import WeightedDataParallel
 
 Chunks = tuple[int, ...]
 _MOST_ROUNDS = 12

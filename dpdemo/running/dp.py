@@ -16,7 +16,7 @@ from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
 from dpdemo.running.opening import opened
 from dpdemo.running.speeds import with_measured_speeds
-from dpdemo.weighting import WeightedDataParallel
+from dpdemo.splitting.weighted import WeightedDataParallel
 
 
 def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = False) -> SplitReport:

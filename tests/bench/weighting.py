@@ -44,7 +44,7 @@ def of_previews() -> float:
     """Compare a preview of many GPUs, all but the first of which are equal, with one of eight."""
     many = dpdemo.Config(gpus=MANY, batch_size=10**9, data_size=10**12, weights=(1,) + (2,) * (MANY - 1))
     eight = dpdemo.Config(gpus=8, batch_size=10**9, data_size=10**12, weights=(1,) + (2,) * 7)
-    from dpdemo.prediction.predict import predict
+    from dpdemo.splitting.predict import predict
 
     return seconds(lambda: predict(many), 20) / 20 - seconds(lambda: predict(eight), 20) / 20
 

@@ -13,10 +13,10 @@ from rich.console import Console
 import dpdemo as api
 from dpdemo.comparing import compare as comparison
 from dpdemo.config.load import make_config
-from dpdemo.prediction.predict import simulate
 from dpdemo.render import comparison as comparison_drawing
 from dpdemo.render import write
 from dpdemo.reports.comparison import Comparison
+from dpdemo.splitting.predict import simulate
 
 NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 

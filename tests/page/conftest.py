@@ -10,8 +10,8 @@ import pytest
 from processes import run
 
 from dpdemo.config.fields import Config
-from dpdemo.prediction.lesson import make_lesson
 from dpdemo.render.page import as_page
+from dpdemo.splitting.lesson import make_lesson
 
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dpdemo.prediction.lesson import answer_of, golden_cases
+from dpdemo.splitting.lesson import answer_of, golden_cases
 
 NUM_DRAWN = 10_000
 KEYS = {"right": "\ue014", "left": "\ue012", "down": "\ue015", "up": "\ue013", "tab": "\ue004"}

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from dpdemo import Config, UsageError
-from dpdemo.prediction.lesson import golden_cases, make_lesson
 from dpdemo.render.page import as_page
+from dpdemo.splitting.lesson import golden_cases, make_lesson
 
 
 def data_of(text):

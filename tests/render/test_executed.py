@@ -6,11 +6,11 @@ import pytest
 from jsonforms import keeps_to
 from rich.console import Console
 
-from dpdemo.prediction.predict import simulate
 from dpdemo.render import drawing_of, write
 from dpdemo.render.execution import heading, peaks
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import ExecReport, Traffic, Use
+from dpdemo.splitting.predict import simulate
 
 GPUS = Devices.of("cuda", range(3))
 SPLITS = simulate(gpus=3).batches  # 30 rows three times, then 10

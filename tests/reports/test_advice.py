@@ -5,8 +5,8 @@ from hypothesis import given
 from strategies import configs
 
 from dpdemo.errors import UsageError
-from dpdemo.prediction.predict import predict, simulate
 from dpdemo.reports.advice import KINDS, advice, find, parse_kinds
+from dpdemo.splitting.predict import predict, simulate
 
 BOTH = "--batch-size 24 or --batch-size 32 fills all 8 devices equally"
 

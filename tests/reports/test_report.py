@@ -6,8 +6,8 @@ from hypothesis import given
 from strategies import batch_sizes, configs, device_counts
 
 from dpdemo.config.load import make_config
-from dpdemo.prediction.predict import predict, simulate
 from dpdemo.reports.split import SplitReport
+from dpdemo.splitting.predict import predict, simulate
 
 
 def weight_by_definition(sizes: list[int]) -> Fraction:

@@ -1,17 +1,18 @@
-"""Scatter with chunk sizes: what `torch.nn.parallel.scatter_kwargs` does, for chunks that need not be equal.
+"""Scatter with chunk sizes: `torch.nn.parallel.scatter_kwargs` for unequal chunks.
 
 The structures are torch's (`torch/nn/parallel/scatter_gather.py`, scatter): tensors inside tuples, named
 tuples, lists and dicts are cut, and of everything else each replica gets a reference. So is the cutting:
 `torch.nn.parallel._functions.Scatter` takes chunk sizes, which `DataParallel` leaves at None.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parallel._functions import Scatter
 
 from dpdemo.arithmetic.chunk import Split
+from dpdemo.observation.tree import flatten
 
 
 class Scattered(NamedTuple):
@@ -32,7 +33,7 @@ def scatter_by(
     """Scatter a call's arguments in chunks of unequal sizes.
 
     Args:
-        rule: gives the split of a batch of so many rows over the devices.
+        rule: returns the split of a batch of so many rows over the devices.
         args: positional arguments; every tensor in them has the batch's rows along `dim`.
         kwargs: keyword arguments, likewise.
         device_ids: ordinals of the GPUs, in the order of the chunks.
@@ -44,7 +45,7 @@ def scatter_by(
     """
     if not args and not kwargs:
         return Scattered((), (), ())
-    rows = _rows(args, kwargs, dim)
+    rows = _rows([*enumerate(args), *kwargs.items()], dim)
     split = rule(rows or 0)  # without a tensor, each GPU that has a weight calls the module
     targets = tuple(device_ids[number] for number in split.used())
     sizes = split.sizes()
@@ -59,7 +60,7 @@ def scatter_by(
 
 
 def _parts(value: object, cut: Callable[[torch.Tensor], Sequence[object]], count: int) -> Sequence[Any]:
-    """Give each of `count` replicas its part of a value."""
+    """Return the part of a value for each of `count` replicas, in containers as torch makes them."""
     if isinstance(value, torch.Tensor):
         return cut(value)
     if not isinstance(value, (tuple, list, dict)) or not value:
@@ -73,10 +74,13 @@ def _parts(value: object, cut: Callable[[torch.Tensor], Sequence[object]], count
     return [type(value)(*column) for column in columns] if hasattr(value, "_fields") else list(columns)
 
 
-def _rows(args: tuple[object, ...], kwargs: dict[str, object], dim: int) -> int | None:
-    """Find how many rows the batch has; None where there is no tensor."""
+def _rows(items: Iterable[tuple[object, object]], dim: int) -> int | None:
+    """Return how many rows the batch has; None without a tensor."""
     found: dict[int, str] = {}
-    for path, tensor in _tensors((*enumerate(args), *kwargs.items())):
+    named = ((f"`{key}`{path}", leaf) for key, value in items for path, leaf in flatten(value))
+    for path, tensor in named:
+        if not isinstance(tensor, torch.Tensor):
+            continue
         if not -tensor.dim() <= dim < tensor.dim():
             raise ValueError(
                 f"expected tensors with a dimension {dim}, which is cut, got the shape {list(tensor.shape)} "
@@ -91,14 +95,3 @@ def _rows(args: tuple[object, ...], kwargs: dict[str, object], dim: int) -> int 
             "rows, or make it a buffer of the model"
         )
     return next(iter(found), None)
-
-
-def _tensors(items: Iterable[tuple[object, object]], path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    for key, value in items:
-        at = f"{path}[{key!r}]" if path else f"`{key}`"
-        if isinstance(value, torch.Tensor):
-            yield at, value
-        elif isinstance(value, dict):
-            yield from _tensors(value.items(), at)
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(enumerate(value), at)

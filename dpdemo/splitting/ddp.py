@@ -1,4 +1,4 @@
-"""Predicting what each rank of DistributedDataParallel draws and computes, by arithmetic alone.
+"""The predicted samples of each rank of DistributedDataParallel: pure arithmetic.
 
 DistributedSampler gives all ranks the same number of samples, so every batch is one run of equal ranks; with
 weights there are some.
@@ -10,11 +10,11 @@ from dpdemo.arithmetic.chunk import Split
 from dpdemo.arithmetic.sampler import Epoch
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import distribute_epoch
-from dpdemo.prediction.shapes import outside_of, predicted_devices, replica_runs
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.distribution import Distribution, Indices, NodeRun
 from dpdemo.reports.split import BatchGroup, SplitReport
 from dpdemo.reports.tracing import trace_visits
+from dpdemo.splitting.shapes import outside_of, predicted_devices, replica_runs
 
 
 def predict_ddp(config: Config) -> SplitReport:

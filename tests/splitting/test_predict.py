@@ -5,8 +5,8 @@ from strategies import configs
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config, resolve
 from dpdemo.errors import UsageError
-from dpdemo.prediction.predict import predict, simulate
 from dpdemo.reports.devices import Devices
+from dpdemo.splitting.predict import predict, simulate
 
 
 def rows(report):

@@ -1,15 +1,15 @@
-"""Making the lesson of the offline page: the case that it opens with, and golden cases of `simulate`."""
+"""The lesson of the offline page: the case that it opens with, and golden cases of `simulate`."""
 
 from collections.abc import Iterator
 
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.prediction.predict import predict
-from dpdemo.prediction.shapes import predicted_devices
 from dpdemo.reports.lesson import Answer, Given, Group, Lesson, Stop
 from dpdemo.reports.split import BatchGroup
 from dpdemo.reports.split import Stop as SplitStop
+from dpdemo.splitting.predict import predict
+from dpdemo.splitting.shapes import predicted_devices
 
 MOST_BATCH = 100_000
 MOST_DATA = 10**9

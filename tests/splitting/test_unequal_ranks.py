@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from dpdemo.arithmetic.weights import split_by_weights
-from dpdemo.weighting import loss_parts, mean_over_ranks
+from dpdemo.splitting.losses import loss_parts, mean_over_ranks
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()

@@ -16,7 +16,7 @@ from torch import nn
 
 from dpdemo.arithmetic.chunk import Split
 from dpdemo.arithmetic.weights import Weight, split_by_chunks, split_by_weights
-from dpdemo.weighting.cutting import scatter_by
+from dpdemo.splitting.scatter import scatter_by
 
 Module = TypeVar("Module", bound=nn.Module)
 Device = int | torch.device
@@ -80,7 +80,7 @@ class WeightedDataParallel(nn.DataParallel[Module]):
             )
 
     def split(self, batch_size: int) -> Split:
-        """Say how a batch of so many rows is cut.
+        """Return the split of a batch of so many rows.
 
         Raises:
             ValueError: if it has more rows than `chunks` have.

@@ -11,8 +11,8 @@ from torch.nn.parallel.scatter_gather import scatter_kwargs
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.weights import split_by_weights
+from dpdemo.splitting.scatter import scatter_by
 from dpdemo.virtual import virtual_gpus
-from dpdemo.weighting.cutting import scatter_by
 
 OTHERS = (3, 2.5, "text", None, True, b"x", frozenset({1}))
 SHAPES = {"tensor": (), "wide": (2,), "deep": (2, 1)}

@@ -1,4 +1,4 @@
-"""What both predictions need: the names of the devices, and the shapes inside and outside the model."""
+"""Names of devices, and shapes inside and outside the model, for both predictions."""
 
 from itertools import groupby
 from typing import Any
@@ -12,7 +12,7 @@ from dpdemo.reports.split import Outside, ReplicaRun, Shapes, one
 
 
 def predicted_devices(config: Config) -> Devices:
-    """Name the devices of `gpus`: the CPU when there is none.
+    """Return the devices of `gpus`: the CPU if there are none.
 
     Raises:
         UsageError: if `gpus` is `all`, or left out although there is an `output_device`.
@@ -40,7 +40,7 @@ def predicted_devices(config: Config) -> Devices:
 
 
 def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
-    """Give the shapes that go into the wrapped module and come out of it, for a chunk of so many rows."""
+    """Return the shapes of the wrapped module's input and output for a chunk of `rows` rows."""
     if not config.is_builtin:
         return one(batched((config.input_size,), rows, config.dim)), ()
     model = MODELS[config.model]
@@ -50,7 +50,7 @@ def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
 
 
 def replica_runs(config: Config, devices: Devices, split: Split) -> tuple[ReplicaRun, ...]:
-    """Give what arrives in the replicas of a split: numbered without the devices that get no rows."""
+    """Return the input and output of each replica; devices without rows have none."""
     found: list[ReplicaRun] = []
     number = 0
     # idle devices may stand between equal ones
@@ -62,7 +62,7 @@ def replica_runs(config: Config, devices: Devices, split: Split) -> tuple[Replic
 
 
 def outside_of(config: Config, devices: Devices, rows: int) -> Outside:
-    """Give what the training loop sees of a batch of so many rows."""
+    """Return the devices and shapes that the training loop sees of a batch of `rows` rows."""
     first = devices.name(0)
     gathered = first
     # With one device DataParallel calls its module and gathers nothing (torch/nn/parallel/data_parallel.py)

@@ -1,4 +1,4 @@
-"""Predicting how an epoch is split, by arithmetic alone: no torch, no data, no devices.
+"""The predicted split of an epoch: pure arithmetic, without torch, data or devices.
 
 The cost depends neither on the number of samples nor on the number of GPUs: an epoch has at most two kinds
 of batch, and a batch at most two kinds of chunk; or, with weights, a run or two for each run of equal ones.
@@ -13,10 +13,10 @@ from dpdemo.config.keys import Keys, showing_keys
 from dpdemo.config.load import resolve
 from dpdemo.config.weights import split_of
 from dpdemo.errors import UsageError
-from dpdemo.prediction.shapes import outside_of, predicted_devices, replica_runs
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import BatchGroup, SplitReport
 from dpdemo.reports.tracing import trace_batches
+from dpdemo.splitting.shapes import outside_of, predicted_devices, replica_runs
 
 
 @showing_keys
@@ -51,7 +51,7 @@ def predict(config: Config) -> SplitReport:
             hint="`dpdemo run --trace-sample` tells, or leave shuffle out",
         )
     if config.strategy == "ddp":
-        from dpdemo.prediction.ddp import predict_ddp
+        from dpdemo.splitting.ddp import predict_ddp
 
         return predict_ddp(config)
     devices = predicted_devices(config)

@@ -222,9 +222,9 @@ def test_a_forward_that_fails_leaves_nothing_behind():
 
 IMPORT = """
 import sys
-from dpdemo.weighting import LossParts, WeightedDataParallel, loss_parts, mean_over_ranks
+from dpdemo import LossParts, WeightedDataParallel, loss_parts, mean_over_ranks
 ours = {name.partition(".")[2].partition(".")[0] for name in sys.modules if name.startswith("dpdemo.")}
-assert ours <= {"arithmetic", "weighting", "reports"}, ours
+assert ours <= {"arithmetic", "observation", "reports", "splitting"}, ours
 assert {name for name in sys.modules if name.startswith("dpdemo.reports.")} <= {"dpdemo.reports.drawing"}
 assert not {"rich", "typer", "pydantic", "ruamel", "click"} & set(sys.modules)
 """

@@ -1,4 +1,4 @@
-"""A loss inside forward that is one GPU's for any split: sums and counts instead of means.
+"""A loss inside forward that equals one GPU's for any split: sums and counts instead of means.
 
 A mean over a chunk forgets how many samples, or valid tokens, it is a mean of; so the mean of the replicas'
 means weighs those of a short chunk more. Sums and counts add up.
@@ -23,7 +23,7 @@ class LossParts(NamedTuple):
     number: torch.Tensor
 
     def mean(self) -> torch.Tensor:
-        """Give the mean over all replicas, of shape []: the loss of one GPU."""
+        """Return the mean over all replicas, of shape []: the loss of one GPU."""
         return self.total.sum() / self.number.sum()
 
 
@@ -53,7 +53,7 @@ def loss_parts(losses: torch.Tensor, where: torch.Tensor | None = None, dim: int
 
 
 def mean_over_ranks(parts: LossParts, group: dist.ProcessGroup | None = None) -> torch.Tensor:
-    """Give the loss whose gradients DistributedDataParallel averages to those of one GPU.
+    """Return the loss whose gradients DistributedDataParallel averages to those of one GPU.
 
     DDP divides the sum of the ranks' gradients by their number, which is right where all ranks have the same
     number of samples. This is local mean × ranks · nᵢ / n, with nᵢ samples or tokens here and n on all ranks

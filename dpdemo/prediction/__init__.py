@@ -1,1 +1,0 @@
-"""What will be split how, by arithmetic alone."""

@@ -1,0 +1,10 @@
+"""How a batch is split: predicted by arithmetic, and done with unequal chunks.
+
+    predict.py   the split of an epoch under DataParallel; ddp.py: under DistributedDataParallel;
+                 shapes.py: what both need
+    lesson.py    the cases of the offline page
+    weighted.py  WeightedDataParallel, for training scripts; scatter.py: its chunks
+    losses.py    losses inside forward that are right for any split
+
+predict.py, ddp.py, shapes.py and lesson.py import no torch.
+"""
