@@ -166,7 +166,8 @@ def _run_script(name: str, arguments: list[str], gpus: Gpus) -> None:
     hide_real_gpus()
     with loading_torch():
         from dpdemo.checking.program import CallCheck
-        from dpdemo.executing.execute import Hardware, execute
+        from dpdemo.executing.execute import execute
+        from dpdemo.executing.hardware import Hardware
 
     raise SystemExit(
         execute(found, Hardware(gpus.number, gpus.memory, card=gpus.card), shower(of_program), CallCheck())

@@ -83,7 +83,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     hide_real_gpus()
     with loading_torch():
         from dpdemo.checking.program import CallCheck
-        from dpdemo.executing.execute import Hardware, execute
+        from dpdemo.executing.execute import execute
+        from dpdemo.executing.hardware import Hardware
 
     hardware = Hardware(num_gpus, memory, random, card)
     raise SystemExit(execute(found, hardware, finish, CallCheck(*chosen) if check else None))

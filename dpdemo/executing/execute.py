@@ -2,36 +2,24 @@
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 
 from dpdemo.checking.program import CallCheck, is_rehearsing
 from dpdemo.errors import UsageError
+from dpdemo.executing.children import reaching_children
+from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, run_program
+from dpdemo.executing.startup.sitecustomize import VISIBLE
 from dpdemo.observation.calls import Watch, watching
 from dpdemo.reports.check import CheckReport
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import ExecReport, Traffic
-from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
+from dpdemo.virtual import VirtualGpuError, VirtualGpus
 
 Finish = Callable[[ExecReport, CheckReport | None], None]
 """Called once the program has ended, with what was seen, and the findings if a check was asked for."""
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """What the program finds: how many GPUs, what each holds, whose random numbers it draws, which card."""
-
-    num_gpus: int
-    memory: Sequence[int] | None = None
-    random: Literal["cuda", "cpu"] = "cuda"
-    card: str | None = None
-
-    def opened(self) -> AbstractContextManager[VirtualGpus]:
-        """Make the GPUs, for the length of a `with` block."""
-        return virtual_gpus(self.num_gpus, memory=self.memory, random=self.random, card=self.card)
 
 
 def execute(program: Program, hardware: Hardware, finish: Finish, check: CallCheck | None = None) -> object:
@@ -48,7 +36,10 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     """
     stack = ExitStack()
     try:
-        gpus = stack.enter_context(hardware.opened())
+        with ExitStack() as opening:
+            opening.enter_context(reaching_children(hardware))
+            gpus = opening.enter_context(hardware.opened())
+            stack = opening.pop_all()
     except VirtualGpuError as error:
         raise UsageError(
             f"expected to open {hardware.num_gpus} virtual GPUs, got an error: {error}"
@@ -79,13 +70,14 @@ def _report(
     watch: Watch,
     hardware: Hardware,
 ) -> ExecReport:
-    visible, memory = gpus.visible, hardware.memory
-    set_visible, read_visible = gpus.set_visible
+    is_started, memory = gpus.is_started, hardware.memory  # to ask for more would start it
+    visible = gpus.visible if is_started else range(hardware.num_gpus)
+    set_visible, read_visible = gpus.set_visible if is_started else (os.environ.get(VISIBLE), None)
     moved = gpus.bytes_moved
     return ExecReport(
         program=str(program),
         arguments=program.arguments,
-        devices=Devices.of("cuda", range(len(gpus))),
+        devices=Devices.of("cuda", range(len(visible))),
         uses=watch.uses(),
         traffic=Traffic(
             host_to_device_bytes=moved.host_to_device,
@@ -95,9 +87,10 @@ def _report(
             num_device_to_device=moved.num_device_to_device,
             num_device_to_host=moved.num_device_to_host,
         ),
-        peak_bytes=tuple(gpus.peak_bytes(index) for index in range(len(gpus))),
+        peak_bytes=tuple(gpus.peak_bytes(index) for index in range(len(visible))),
         set_visible=set_visible,
         num_hidden=hardware.num_gpus - len(visible),
-        is_set_late=set_visible is not None and set_visible != read_visible,
+        is_set_late=is_started and set_visible is not None and set_visible != read_visible,
+        is_started=is_started,
         capacity_bytes=None if memory is None else tuple(memory[index] for index in visible),
     )

@@ -57,6 +57,11 @@ def _draw(report: ExecReport, canvas: Canvas) -> Iterator[RenderableType]:
 
 
 def _visible(report: ExecReport) -> str:
+    if not report.is_started:
+        return (
+            f"The program set CUDA_VISIBLE_DEVICES to {report.set_visible!r} and used no GPU itself: "
+            "only the processes that it started can have read it."
+        )
     seen = len(report.devices)
     which = f"{seen} of {seen + report.num_hidden}" if report.num_hidden else f"all {seen}"
     late = " after CUDA had read it" if report.is_set_late else ""

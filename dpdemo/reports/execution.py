@@ -67,8 +67,9 @@ class ExecReport(Report):
     `peak_bytes` has one number per GPU, since the program's start or since its own last
     `torch.cuda.reset_peak_memory_stats`. `set_visible` is what the program set CUDA_VISIBLE_DEVICES to, if it
     did; `num_hidden` is how many GPUs it did not see for that, and `is_set_late` says that this came after
-    CUDA had read it, and so changed nothing. `capacity_bytes` has what each GPU could hold, where that was
-    limited.
+    CUDA had read it, and so changed nothing; where the program did not start CUDA at all (`is_started`), only
+    the processes that it started can have read it. `capacity_bytes` has what each GPU could hold, where that
+    was limited.
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.exec/1"
@@ -85,6 +86,7 @@ class ExecReport(Report):
     set_visible: Annotated[str | None, Field(serialization_alias="cuda_visible_devices")] = None
     num_hidden: Annotated[int, Field(serialization_alias="num_hidden_gpus")] = 0
     is_set_late: Annotated[bool, Field(serialization_alias="is_cuda_visible_devices_late")] = False
+    is_started: Annotated[bool, Field(serialization_alias="is_cuda_started")] = True
     capacity_bytes: Annotated[tuple[int, ...] | None, Hidden] = None
     check: CheckReport | None = None
     """What a check of its calls found, where one was asked for."""

@@ -54,6 +54,11 @@ class VirtualGpus:
         return tuple(start_driver().visible)
 
     @property
+    def is_started(self) -> bool:
+        """Whether the program has used CUDA; asking `torch.cuda.device_count()` alone does not."""
+        return state.the_session().started_in is not None
+
+    @property
     def set_visible(self) -> tuple[str | None, str | None]:
         """What the program set CUDA_VISIBLE_DEVICES to, and what it was when it was read; None if unset."""
         return os.environ.get(VARIABLE), start_driver().read_visible

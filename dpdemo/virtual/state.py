@@ -62,14 +62,13 @@ class Session:
     num_uncounted: int = 0  # how many threads make what takes no bytes (see `fused.py`)
     draws_as_cpu: bool = False  # whether random numbers are the CPU's, and not CUDA's
     current: CurrentDevice = field(default_factory=CurrentDevice)
-    pid: int = field(default_factory=os.getpid)
+    started_in: int | None = None  # the process that started CUDA's driver (see `visible.py`), if one has
     host_key: str = field(init=False)  # the same for storages of the host that are the user's
     settings: dict[str, Any] = field(default_factory=dict)  # settings of the program that change nothing here
     entered: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # what leaving takes back
     modules: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)  # those with parts on a GPU
     all_devices: list[torch.device] = field(init=False)  # with those that the program hid from itself
     visible: list[int] = field(init=False)  # which of them it sees, in its own order
-    has_driver: bool = False  # whether `CUDA_VISIBLE_DEVICES` has been read (see `visible.py`)
     is_initialised: bool = False  # whether PyTorch has initialised CUDA
     set_visible: str | None = None  # what the program set the variable to, while it is put aside
     read_visible: str | None = None  # what the variable was when it was read
@@ -84,6 +83,10 @@ class Session:
         self.devices, self.generators = self.devices[: self.num_gpus], self.generators[: self.num_gpus]
         self.capacities = [self.capacities[index] for index in visible]
         self.ledger.see_only(visible)
+
+    def is_in_bad_fork(self) -> bool:
+        """Return whether this process was forked from one that had started CUDA: it cannot use CUDA then."""
+        return self.started_in is not None and self.started_in != os.getpid()
 
     def total_bytes(self, index: int) -> int:
         """Return how much memory GPU `index` says it has."""
@@ -144,7 +147,7 @@ def gpu_index(device: torch.device) -> int | None:
     if device.type != "cuda":
         return None
     here = the_session()
-    if os.getpid() != here.pid:
+    if here.is_in_bad_fork():
         raise forked()
     check_thread(here)
     if not here.is_initialised:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -85,19 +85,58 @@ def test_cudnn_switches_do_no_harm() -> None:
         torch.backends.cudnn.benchmark = before
 
 
-def test_a_forked_child_cannot_use_cuda_as_on_real_gpus() -> None:
-    torch.zeros(1, device="cuda")
+def in_a_fork(work: Callable[[], object]) -> str:
+    """Run `work` in a forked child, and return its result or its error as text."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            torch.zeros(1, device="cuda")
+            text = repr(work())
         except RuntimeError as error:
-            os.write(writer, str(error).encode())
+            text = str(error)
         finally:
+            os.write(writer, text.encode())
             os._exit(0)
     os.close(writer)
     os.waitpid(child, 0)
     text = os.read(reader, 1000).decode()
     os.close(reader)
-    assert re.match("Cannot re-initialize CUDA in forked subprocess", text)
+    return text
+
+
+def use_cuda() -> list[float]:
+    torch.manual_seed(0)
+    return torch.ones(2, device="cuda:1").mul(2).tolist()
+
+
+BAD_FORK = "Cannot re-initialize CUDA in forked subprocess"
+
+
+def test_a_child_forked_before_cuda_was_used_may_use_it() -> None:
+    """As on real GPUs: `device_count` asks NVML, which does not start CUDA (PyTorch's notes on forks)."""
+    assert torch.cuda.device_count() == 4
+    torch.manual_seed(0)
+    assert in_a_fork(use_cuda) == "[2.0, 2.0]"
+    assert in_a_fork(lambda: in_a_fork(use_cuda)) == "'[2.0, 2.0]'"
+    assert use_cuda() == [2.0, 2.0]
+    assert in_a_fork(use_cuda).startswith(BAD_FORK)
+    assert in_a_fork(torch.cuda.is_initialized) == "False"
+
+
+def test_a_child_that_uses_cuda_cannot_hand_it_to_forks_of_its_own() -> None:
+    def use_and_fork() -> str:
+        use_cuda()
+        return in_a_fork(use_cuda)
+
+    assert BAD_FORK in in_a_fork(use_and_fork)
+    assert use_cuda() == [2.0, 2.0]
+
+
+def test_asking_whether_there_are_gpus_starts_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So PyTorch documents `is_available`: it "poisons" forks, unless it may ask NVML."""
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    assert torch.cuda.is_available()
+    assert in_a_fork(use_cuda) == "[2.0, 2.0]"
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
+    assert torch.cuda.is_available()
+    assert in_a_fork(use_cuda).startswith(BAD_FORK)

@@ -6,7 +6,6 @@ in `torch._C`, less its prefix.
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,8 +91,8 @@ def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
 
 
 def is_in_bad_fork() -> bool:
-    """Return whether this is a forked child of the block's process: CUDA cannot be used there."""
-    return os.getpid() != the_session().pid
+    """Return whether this process was forked from one that had started CUDA: it cannot use CUDA then."""
+    return the_session().is_in_bad_fork()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

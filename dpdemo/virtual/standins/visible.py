@@ -3,6 +3,10 @@
 CUDA's driver reads the variable once, when it is first asked for anything; `torch.cuda.device_count` reads it
 anew each time until PyTorch has initialised CUDA. Both read it here with PyTorch's own functions. A block has
 a variable of its own, which the program finds unset: what stood there before is about real GPUs.
+
+A process that was forked before the driver started may use CUDA and starts its own; one that was forked
+later cannot (`poison_fork`, torch/csrc/cuda/Module.cpp). `torch.cuda.is_available()` starts the driver, and
+`device_count()` does not.
 """
 
 from __future__ import annotations
@@ -29,13 +33,13 @@ _starting = threading.Lock()
 def start_driver() -> Session:
     """Let the program's choice of GPUs count, once and for all, and return the block's session."""
     session = the_session()
-    if session.has_driver:
+    if session.started_in is not None:
         return session
     with _starting:
-        if not session.has_driver:
+        if session.started_in is None:
             session.read_visible = os.environ.get(VARIABLE)
             session.see_only(_chosen(session.num_gpus))
-            session.has_driver = True
+            session.started_in = os.getpid()
     return session
 
 

@@ -1,0 +1,93 @@
+"""Python imports this when it starts; in a child of `dpdemo exec` virtual GPUs open when torch is imported.
+
+It knows the standard library alone, and costs nothing where torch is never imported.
+"""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+GPUS = "DPDEMO_CHILDREN_GPUS"
+"""The GPUs that children open, as `Hardware.to_text` writes them."""
+PATH = "PYTHONPATH"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+HIDDEN = "hidden-by-dpdemo"
+"""No GPU is called so: real GPUs are hidden from a process that has this in CUDA_VISIBLE_DEVICES."""
+
+_HERE = Path(__file__).parent
+
+
+class _TorchFinder(MetaPathFinder):
+    """Finds torch as Python does, and opens the GPUs once it is loaded."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return where torch is; programs ask that without importing it, too."""
+        if fullname != "torch":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: object) -> None:
+        load = loader.exec_module  # type: ignore[attr-defined]
+
+        def exec_module(module: ModuleType) -> None:
+            chosen = os.environ.get(VISIBLE)
+            os.environ[VISIBLE] = HIDDEN
+            load(module)
+            sys.meta_path.remove(self)
+            del loader.exec_module  # type: ignore[attr-defined]
+            _open_gpus(chosen)
+
+        loader.exec_module = exec_module  # type: ignore[attr-defined]
+
+
+def _open_gpus(chosen: str | None) -> None:
+    if importlib.util.find_spec("dpdemo") is None:  # as where the parent runs from a folder of sources
+        package = _HERE.parent.parent
+        spec = importlib.util.spec_from_file_location(
+            "dpdemo", package / "__init__.py", submodule_search_locations=[str(package)]
+        )
+        assert spec is not None and spec.loader is not None  # noqa: PT018, S101 - it has a loader for a .py file
+        sys.modules["dpdemo"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    from dpdemo.executing.hardware import Hardware
+
+    Hardware.from_text(os.environ[GPUS]).open_until_exit()
+    if chosen is not None:
+        os.environ[VISIBLE] = chosen
+
+
+def _import_next() -> None:
+    """Import the `sitecustomize` that this one hides, if there is one."""
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        sys.modules["sitecustomize"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+def _start() -> None:
+    sys.path[:] = [folder for folder in sys.path if folder != str(_HERE)]
+    if os.environ.get(VISIBLE) == HIDDEN:
+        del os.environ[VISIBLE]
+        os.putenv(VISIBLE, HIDDEN)  # children inherit it again
+    if GPUS in os.environ:
+        sys.meta_path.insert(0, _TorchFinder())
+    _import_next()
+
+
+if __name__ == "sitecustomize":
+    _start()
