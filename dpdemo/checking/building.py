@@ -71,13 +71,17 @@ def _is_dataparallels(error: BaseException) -> bool:
 def watching_loads(events: list[Event]) -> Iterator[None]:
     """Note loads of a state_dict that match nothing, which `strict=False` passes over in silence."""
 
+    def note(name: str, module: nn.Module, state_dict: Any) -> None:
+        wanted, given = set(module.state_dict()), set(state_dict)
+        if given and wanted and not wanted & given:
+            prefix = "module."
+            if {prefix + key for key in given} & wanted or {prefix + key for key in wanted} & given:
+                events.append(Event(name, 0, next(iter(sorted(given))), calling_place()))
+
     def make(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
         def load_state_dict(module: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> object:
-            wanted, given = set(module.state_dict()), set(state_dict)
-            if given and wanted and not wanted & given:
-                prefix = "module."
-                if {prefix + key for key in given} & wanted or {prefix + key for key in wanted} & given:
-                    events.append(Event(name, 0, next(iter(sorted(given))), calling_place()))
+            with contextlib.suppress(Exception):  # a state_dict of the user's may be anything
+                note(name, module, state_dict)
             return genuine(module, state_dict, *args, **kwargs)
 
         return load_state_dict

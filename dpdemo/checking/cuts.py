@@ -83,11 +83,12 @@ class Cuts:
 
 
 def is_in_chunks(value: object, num_gpus: int) -> bool:
-    """Return whether a value is a list of one part for each GPU, each of them on its own."""
+    """Return whether a value is a list of one part for each GPU, each of them on its own GPU."""
     if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= num_gpus:
         return False
     homes = [{leaf.device for leaf in tensors_in(part)} for part in value]
-    return all(len(home) == 1 for home in homes) and len(set.union(*homes)) == len(homes)
+    is_on_gpus = all(device.type == "cuda" for device in set.union(*homes))
+    return is_on_gpus and all(len(home) == 1 for home in homes) and len(set.union(*homes)) == len(homes)
 
 
 def _rows(delivered: Sequence[tuple[Any, Any]], dim: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,13 +30,25 @@ class Watch:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.warned: list[str] = []
+        self.mishaps: list[Exception] = []
         self._hooked: dict[int, tuple[object, int]] = {}
+
+    def safely(self, part: Callable[..., object], *args: Any) -> None:
+        """Run a part of the watching; what goes wrong there is kept, and the program goes on."""
+        try:
+            part(*args)
+        except Exception as error:  # noqa: BLE001 - objects of the user's may raise anything
+            self.mishaps.append(error)
 
     def note(self, kind: str, detail: str, own: str = "", hook: Place | None = None) -> None:
         """Add an event of the replica that this thread runs."""
         event = Event(kind, here.replica or 0, detail, calling_place(), own, hook)
         if event not in self.events:
             self.events.append(event)
+
+    def note_warning(self, message: object) -> None:
+        """Add the text of a warning."""
+        self.warned.append(str(message))
 
     def note_hook(self, module: nn.Module, registering: str, hook: object) -> None:
         """Add an event where another replica has put a hook into the same dict of hooks."""
@@ -115,7 +128,7 @@ def watched_by(watch: Watch) -> Iterator[None]:
 def _on_module(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
     def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
         if here.replica is not None and here.watch is not None and getattr(module, "_is_replica", False):
-            here.watch.note(name, type(module).__name__)
+            here.watch.safely(here.watch.note, name, type(module).__name__)
         return genuine(module, *args, **kwargs)
 
     return watched
@@ -125,7 +138,7 @@ def _on_hook(name: str, genuine: Callable[..., object]) -> Callable[..., object]
     def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
         is_theirs = is_users(sys._getframe(1).f_code.co_filename)
         if is_theirs and here.replica is not None and here.watch is not None:
-            here.watch.note_hook(module, name, (*args, kwargs.get("hook"))[0])
+            here.watch.safely(here.watch.note_hook, module, name, (*args, kwargs.get("hook"))[0])
         return genuine(module, *args, **kwargs)
 
     return watched
@@ -137,13 +150,16 @@ def _on_move(name: str, genuine: Callable[..., object]) -> Callable[..., object]
         frame = sys._getframe(1)
         if not is_users(frame.f_code.co_filename):
             return result  # moving tensors is what DataParallel and virtual GPUs do
-        if here.replica and here.watch is not None and isinstance(result, torch.Tensor) and result.is_cuda:
-            index = result.get_device()
-            if index != here.device and not (result is args[0] if args else False):
-                here.watch.note("moved", f"{name} to cuda:{index}", _own_tensor(frame.f_locals))
+        if here.replica and here.watch is not None and not (result is args[0] if args else False):
+            here.watch.safely(_note_move, here.watch, name, result, frame.f_locals)
         return result
 
     return watched
+
+
+def _note_move(watch: Watch, name: str, result: object, names: Mapping[str, object]) -> None:
+    if isinstance(result, torch.Tensor) and result.is_cuda and result.get_device() != here.device:
+        watch.note("moved", f"{name} to cuda:{result.get_device()}", _own_tensor(names))
 
 
 def _own_tensor(names: Mapping[str, object]) -> str:
@@ -159,7 +175,7 @@ def _own_tensor(names: Mapping[str, object]) -> str:
 def _on_backward(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
     def watched(*args: object, **kwargs: object) -> object:
         if here.replica is not None and here.watch is not None:
-            here.watch.note(name, "")
+            here.watch.safely(here.watch.note, name, "")
         return genuine(*args, **kwargs)
 
     return watched
@@ -173,7 +189,7 @@ class _NotedWarning:
 
     def __call__(self, message: object, *args: object, **kwargs: object) -> None:
         if here.watch is not None:
-            here.watch.warned.append(str(message))
+            here.watch.safely(here.watch.note_warning, message)
         self._genuine(message, *args, **kwargs)
 
 

@@ -7,7 +7,8 @@ one GPU and under DataParallel, so that what goes wrong silently is seen too (`r
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -124,7 +125,7 @@ class CallCheck:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch every DataParallel of this process, for the length of a `with` block."""
-        recorder = CallRecorder(self._before, self._after, self._after_gather)
+        recorder = CallRecorder(self._before, self._after, self._after_gather, self._mishap)
         with recorder.watching(), watching_loads(self._loads):
             yield
 
@@ -141,7 +142,7 @@ class CallCheck:
     def _after_gather(self, draft: Draft) -> None:
         if isinstance(draft.kind, _Kind):
             with self._unharmed():
-                _follow_losses(draft, draft.kind, self._subject(draft.wrapper))
+                _follow_losses(draft, draft.kind, self._subject(draft.wrapper), self._unharmed)
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -149,8 +150,15 @@ class CallCheck:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - arguments and results are the user's own, and may raise anything
-            what = f"{type(error).__name__}: {first_line(str(error))}"
-            self._mishaps[f"a DataParallel call could not be looked at ({what})"] = None
+            self._mishap(error)
+
+    def _mishap(self, error: Exception) -> None:
+        """Note that a call could not be looked at."""
+        try:
+            text = first_line(str(error))
+        except Exception:  # noqa: BLE001 - an exception of the user's may have no text
+            text = ""
+        self._mishaps[f"a DataParallel call could not be looked at ({type(error).__name__}: {text})"] = None
 
     def _rehearse(self, draft: Draft) -> None:
         subject = self._subject(draft.wrapper)
@@ -179,7 +187,7 @@ class CallCheck:
         subject = self._subject(draft.wrapper)
         kind = draft.kind
         assert isinstance(kind, _Kind)  # noqa: S101 - `_before` has set it
-        _follow_losses(draft, kind, subject)
+        _follow_losses(draft, kind, subject, self._unharmed)
         call = draft.freeze()
         key = (kind, _outcome(call))
         if key in subject.probes and not subject.has_news(kind):
@@ -273,7 +281,9 @@ def _without_number(leaf: Leaf) -> Leaf:
     return replace(leaf, text="") if leaf.type in ("int", "float", "complex") else leaf
 
 
-def _follow_losses(draft: Draft, kind: _Kind, subject: _Subject) -> None:
+def _follow_losses(
+    draft: Draft, kind: _Kind, subject: _Subject, unharmed: Callable[[], AbstractContextManager[None]]
+) -> None:
     """Note with what weights the program goes backward through its replicas' losses, such as mean()'s."""
     first = next(iter(subject.rehearsed.get(kind, Rehearsed()).probes), None)
     path = first.comparison.loss_path if first is not None else None
@@ -284,9 +294,10 @@ def _follow_losses(draft: Draft, kind: _Kind, subject: _Subject) -> None:
     if isinstance(losses, torch.Tensor) and losses.requires_grad and len(known) < MAX_ALIKE:
 
         def note(gradient: torch.Tensor) -> None:
-            place = calling_place()
-            weights = tuple(gradient.detach().double().flatten().cpu().tolist())
-            known.add(Reduction(weights, is_librarys=place is not None and is_installed(place.file)))
+            with unharmed():
+                place = calling_place()
+                weights = tuple(gradient.detach().double().flatten().cpu().tolist())
+                known.add(Reduction(weights, is_librarys=place is not None and is_installed(place.file)))
 
         losses.register_hook(note)  # type: ignore[no-untyped-call] # PyTorch's own
 

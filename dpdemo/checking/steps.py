@@ -33,8 +33,17 @@ _IN_CHUNKS = "its arguments are in chunks already"
 class _Watched:
     """Calls a replica for `parallel_apply`, and notes what became of it; a call of ours is no script's."""
 
-    def __init__(self, replica: Callable[..., object], index: int, draft: Draft, *, is_ours: bool) -> None:
+    def __init__(
+        self,
+        replica: Callable[..., object],
+        index: int,
+        draft: Draft,
+        safely: Callable[..., Any],
+        *,
+        is_ours: bool,
+    ) -> None:
         self.replica = replica
+        self._safely = safely
         self._is_ours = is_ours
         self._index = index
         self._draft = draft
@@ -42,17 +51,24 @@ class _Watched:
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         draft, index = self._draft, self._index
-        draft.states[index] = threads_state()
+        self._safely(self._note_state)
+        replica, return_ = self._safely(self._being_replica), self._safely(self._noting_return)
         try:
-            with self._being_replica(), self._noting_return():
+            with replica or contextlib.nullcontext(), return_ or contextlib.nullcontext():
                 output = self.replica(*args, **kwargs)
         except BaseException as error:
-            draft.failures[index] = raised("replica", error, index)
+            self._safely(self._note_failure, error)
             if self._is_ours and not isinstance(error, (Exception, KeyboardInterrupt)):
                 raise as_exception(error) from None  # else the replica's thread would show it
             raise
         draft.outputs[index] = output
         return output
+
+    def _note_state(self) -> None:
+        self._draft.states[self._index] = threads_state()
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._draft.failures[self._index] = raised("replica", error, self._index)
 
     def _noting_return(self) -> AbstractContextManager[None]:
         is_first = self._is_ours and self._index == 0
@@ -74,6 +90,27 @@ def _paired(inputs: Any, kwargs: Any) -> list[tuple[Any, Any]]:
 def _as_arguments(args: object) -> object:
     """Read one replica's arguments as parallel_apply does: a lone value need not stand in a tuple."""
     return () if args is None else args if isinstance(args, (list, tuple)) else (args,)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _draft_of_call(wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Draft:
+    num_gpus = len(getattr(wrapper, "device_ids", ()))
+    if any(is_in_chunks(one, num_gpus) for one in (*args, *kwargs.values())):
+        return Draft(wrapper, (), {}, callers_state=threads_state(), gap=_IN_CHUNKS)
+    return Draft(wrapper, args, kwargs, callers_state=threads_state())
+
+
+def _draft_of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_parallel`
+    module: Any, inputs: object, device_ids: Any, output_device: Any, dim: int, module_kwargs: Any
+) -> Draft:
+    chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
+    ids = [_index(device) for device in chosen]
+    last = (*ids, 0)[0] if output_device is None else _index(output_device)
+    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    return Draft(Splitter(module, ids, last, dim), args, module_kwargs or {}, callers_state=threads_state())
 
 
 def _index(device: Any) -> int:
@@ -120,6 +157,9 @@ class CallRecorder:
     With `before_call` and `after_call` each is handed over instead, and not kept: it holds live tensors. What
     `before_call` itself calls is set aside, and recorded by a recorder that it opens, if at all. Results of a
     call by hand may be gathered later: `after_gather` gets it then.
+
+    `on_mishap` gets what goes wrong in recording a call. It may raise, as it does if left out; else the call
+    goes on as if nobody recorded it.
     """
 
     def __init__(
@@ -127,14 +167,24 @@ class CallRecorder:
         before_call: Callable[[Draft], None] | None = None,
         after_call: Callable[[Draft], None] = lambda _: None,
         after_gather: Callable[[Draft], None] = lambda _: None,
+        on_mishap: Callable[[Exception], None] = _raise,
     ) -> None:
         self.drafts: list[Draft] = []
         self._before_call = before_call or self.drafts.append
         self._keeps = before_call is None
         self._after_call = after_call
         self._after_gather = after_gather
+        self._on_mishap = on_mishap
         self._is_aside = False
         self._local = _Local()
+
+    def _safely(self, part: Callable[..., Any], *args: Any) -> Any:
+        """Run a part of the recording; where it fails, note that, return None, and spare the program."""
+        try:
+            return part(*args)
+        except Exception as error:  # noqa: BLE001 - values are the user's own, and may raise anything
+            self._on_mishap(error)
+            return None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -158,10 +208,7 @@ class CallRecorder:
     def _call(self, proceed: Callable[..., Any], wrapper: Any, *args: object, **kwargs: object) -> object:
         if self._is_anothers():
             return proceed(wrapper, *args, **kwargs)
-        draft = Draft(wrapper, args, kwargs, callers_state=threads_state())
-        num_gpus = len(getattr(wrapper, "device_ids", ()))
-        if any(is_in_chunks(one, num_gpus) for one in (*args, *kwargs.values())):
-            draft = Draft(wrapper, (), {}, callers_state=draft.callers_state, gap=_IN_CHUNKS)
+        draft = self._safely(_draft_of_call, wrapper, args, kwargs)
         with self._recorded(draft):
             return proceed(wrapper, *args, **kwargs)
 
@@ -178,29 +225,33 @@ class CallRecorder:
         given = (module, inputs, device_ids, output_device, dim, module_kwargs)
         if self._is_anothers():
             return proceed(*given)
-        chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
-        ids = [_index(device) for device in chosen]
-        last = (*ids, 0)[0] if output_device is None else _index(output_device)
-        args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
-        splitter = Splitter(module, ids, last, dim)
-        with self._recorded(Draft(splitter, args, module_kwargs or {}, callers_state=threads_state())):
+        draft = self._safely(_draft_of_function, *given)
+        with self._recorded(draft):
             return proceed(*given)
 
     @contextlib.contextmanager
-    def _recorded(self, draft: Draft) -> Iterator[None]:
-        """Let the steps that follow in this thread find the call that they belong to."""
-        self._announce(draft)
+    def _recorded(self, draft: Draft | None) -> Iterator[None]:
+        """Let the steps that follow in this thread find the call that they belong to, if it has a draft."""
+        if draft is None:
+            yield
+            return
+        self._safely(self._announce, draft)
         outer, self._local.draft = self._local.draft, draft
         try:
             with watched_by(draft.watch):
                 yield
         except Exception as error:
-            _hide_us(error)
-            draft.error = self._first_failure(draft) or raised(draft.stage, error)
-            self._after_call(draft)
+            self._safely(self._failed, draft, error)
             raise
         finally:
             self._local.draft = outer
+            for mishap in draft.watch.mishaps:
+                self._on_mishap(mishap)
+        self._safely(self._after_call, draft)
+
+    def _failed(self, draft: Draft, error: Exception) -> None:
+        _hide_us(error)
+        draft.error = self._first_failure(draft) or raised(draft.stage, error)
         self._after_call(draft)
 
     def _announce(self, draft: Draft) -> None:
@@ -223,7 +274,7 @@ class CallRecorder:
         draft = self._enter("scatter")
         chunks = proceed(inputs, target_gpus, dim)
         if draft is None and not self._is_anothers():
-            self._remember(_Scattered(_as_arguments(inputs), {}, dim, chunks))
+            self._safely(self._remember, inputs, {}, dim, chunks)
         return chunks
 
     def _scatter_kwargs(
@@ -232,9 +283,9 @@ class CallRecorder:
         draft = self._enter("scatter")
         chunks, named_chunks = proceed(inputs, kwargs, target_gpus, dim)
         if draft is not None:
-            draft.delivered = _paired(chunks, named_chunks)
+            draft.delivered = self._safely(_paired, chunks, named_chunks) or []
         elif not self._is_anothers():
-            self._remember(_Scattered(tuple(inputs or ()), kwargs or {}, dim, chunks))
+            self._safely(self._remember, inputs, kwargs or {}, dim, chunks)
         return chunks, named_chunks
 
     def _cut(
@@ -248,10 +299,11 @@ class CallRecorder:
         chunks = proceed(target_gpus, chunk_sizes, dim, tensor)
         if self._local.draft is None and not self._is_anothers():
             self._local.cuts = self._local.cuts or Cuts()
-            self._local.cuts.note(tensor, chunks, dim)
+            self._safely(self._local.cuts.note, tensor, chunks, dim)
         return chunks
 
-    def _remember(self, scattered: _Scattered) -> None:
+    def _remember(self, inputs: object, kwargs: object, dim: int, chunks: object) -> None:
+        scattered = _Scattered(_as_arguments(inputs), kwargs, dim, chunks)
         self._local.scattered = (*self._local.scattered, scattered)[-2:]
 
     def _replicate(
@@ -260,7 +312,9 @@ class CallRecorder:
         draft = self._enter("replicate")
         replicas = proceed(network, devices, *args, **kwargs)
         if draft is None and not self._is_anothers():
-            self._local.replicated = (network, [_index(one) for one in devices], replicas)
+            self._local.replicated = self._safely(
+                lambda: (network, [_index(one) for one in devices], replicas)
+            )
         return replicas
 
     def _parallel_apply(
@@ -276,35 +330,48 @@ class CallRecorder:
         draft = self._enter("replica")
         if draft is not None:
             return self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
-        draft = self._by_hand(modules, inputs, kwargs_tup, devices)
+        draft = self._safely(self._by_hand, modules, inputs, kwargs_tup, devices)
         with self._recorded(draft):
             outputs = self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
-        if not self._keeps:
-            draft.let_go()
+        if draft is not None and not self._keeps:
+            self._safely(draft.let_go)
         self._local.applied = draft
         return outputs
 
     def _apply(  # noqa: PLR0913, PLR0917 - the step's own parameters
         self,
-        draft: Draft,
+        draft: Draft | None,
         proceed: Callable[..., object],
         modules: Any,
         inputs: Any,
         kwargs_tup: object,
         devices: Any,
     ) -> Any:
+        watched = None
+        if draft is not None:
+            watched = self._safely(self._watched, draft, modules, inputs, kwargs_tup, devices)
+        return proceed(watched or modules, inputs, kwargs_tup, devices)
+
+    def _watched(
+        self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: object, devices: Any
+    ) -> list[_Watched]:
         draft.stage = "replica"
         draft.callers_state = threads_state()  # a wrapper of the user's may have opened autocast by now
         draft.delivered = _paired(inputs, kwargs_tup)  # again: a user's own scatter is not watched
         if devices is not None:
             draft.devices = [_index(device) for device in devices]
-        watched = [
-            _Watched(replica, index, draft, is_ours=self._keeps) for index, replica in enumerate(modules)
+        return [
+            _Watched(replica, index, draft, self._safely, is_ours=self._keeps)
+            for index, replica in enumerate(modules)
         ]
-        return proceed(watched, inputs, kwargs_tup, devices)
 
-    def _by_hand(self, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any) -> Draft:
-        """Put a call together from what was scattered and replicated by hand in this thread."""
+    def _by_hand(self, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any) -> Draft | None:
+        """Put a call together from what was scattered and replicated by hand in this thread.
+
+        Of functions there is none: PyTorch only calls them, and they are no replicas of a module.
+        """
+        if not modules or not all(isinstance(one, nn.Module) for one in modules):
+            return None
         gap = ""
         known = self._local.replicated
         if known is not None and len(modules) and any(modules[0] is replica for replica in known[2]):
@@ -343,12 +410,15 @@ class CallRecorder:
             result = proceed(outputs, target_device, dim)
         except Exception as error:
             if done is not None:
-                done.stage, done.error = "gather", raised("gather", error)
-                self._after_call(done)
+                self._safely(self._gather_failed, done, error)
             raise
         if done is not None:
             done.gathered = (result,)
-            self._after_gather(done)
+            self._safely(self._after_gather, done)
             if done.frozen is not None:
-                done.let_go()
+                self._safely(done.let_go)
         return result
+
+    def _gather_failed(self, done: Draft, error: Exception) -> None:
+        done.stage, done.error = "gather", raised("gather", error)
+        self._after_call(done)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from types import BuiltinFunctionType, FunctionType
 
 import torch
 from torch import nn
@@ -194,12 +195,13 @@ class Watch:
         return record
 
     def _record_of_kind(self, name: str, module: nn.Module, split: _Split) -> _Record:
-        is_replica = getattr(module, "_is_replica", False)  # made anew at each call, as its class alone says
-        known = self._by_kind if is_replica else self._records_of(module)
-        key = (name, type(module), split.device_ids)
+        is_lasting = isinstance(module, nn.Module) and not getattr(module, "_is_replica", False)
+        known = self._records_of(module) if is_lasting else self._by_kind  # others are new at each call
+        called, code = _code(module)
+        key = (name, code, split.device_ids)
         if key not in known:
             number = len(self._records) + 1
-            known[key] = _Record(number, name, type(module).__name__, split.device_ids, is_function=True)
+            known[key] = _Record(number, name, called, split.device_ids, is_function=True)
             self._records.append(known[key])
         return known[key]
 
@@ -251,7 +253,7 @@ def _parallel_apply(  # noqa: PLR0913, PLR0917 - its own parameters
     outputs = proceed(modules, inputs, kwargs_tup, devices)
     replicas = tuple(map(see_output, before, outputs))
     if not watch.replicas_seen(replicas) and len(modules):
-        ids = tuple(int(str(seen.input_device).rpartition(":")[2]) for seen in replicas)
+        ids = tuple((seen.input_device and seen.input_device.index) or 0 for seen in replicas)
         replica = getattr(modules[0], "replica", modules[0])  # what watches a replica stands for it
         watch.note_function("parallel_apply", replica, _Split(ids, 0, replicas, _NOTHING))
     return outputs
@@ -284,9 +286,11 @@ def _see_inputs(
     found = []
     for index, given in enumerate(inputs):
         arguments = given if isinstance(given, (list, tuple)) else (given,)
-        seen = see_input(arguments, (kwargs_tup[index] if kwargs_tup else None) or {})
+        named = dict(enumerate(kwargs_tup or ())).get(index)  # parallel_apply refuses other numbers of them
+        seen = see_input(arguments, named or {})
         if seen.input_device is None or seen.input_device.type != "cuda":
-            seen = seen._replace(input_device=_device(devices[index] if devices else index))
+            device = dict(enumerate(devices or ())).get(index, index)
+            seen = seen._replace(input_device=_device(device))
         found.append(seen)
     return found
 
@@ -297,6 +301,16 @@ def _device(which: Device) -> torch.device:
 
 def _classes(wrapper: nn.Module) -> tuple[str, str]:
     return type(wrapper).__name__, type(getattr(wrapper, "module", None)).__name__
+
+
+def _code(called: object) -> tuple[str, object]:
+    """Return the name of what is called, and what all objects that run the same code have in common."""
+    while isinstance(called, partial):
+        called = called.func
+    called = getattr(called, "__func__", called)  # a bound method's own object does not matter
+    if isinstance(called, (FunctionType, BuiltinFunctionType)):
+        return called.__name__, getattr(called, "__code__", called)
+    return type(called).__name__, type(called)
 
 
 def _kind(wrapper: nn.Module) -> tuple[object, ...]:

@@ -4,8 +4,9 @@ Every way of splitting a batch goes through six functions of `torch.nn.parallel`
 calls `scatter_kwargs`, `replicate`, `parallel_apply` and `gather` (torch/nn/parallel/data_parallel.py); so do
 `data_parallel`, subclasses with a forward of their own, and programs that call the functions by hand. A
 program may have imported their names long before, so it is not the name that is replaced: the function itself
-gets other code, and later its own back. `DataParallel.__init__` and `.__call__` show when a wrapper is built
-and called, `Scatter.apply` each tensor that is cut, whoever asks for it.
+gets other code, and later its own back. `DataParallel.__init__` shows when a wrapper is built,
+`Scatter.apply` each tensor that is cut, whoever asks for it. A wrapper is called by `.__call__`, which runs
+its hooks and the forward of a subclass too, or by `.forward` itself: that is a call unless it is part of one.
 
     with around(replicate=look): ...     # def look(proceed, *args, **kwargs): return proceed(*args, **kwargs)
 """
@@ -39,6 +40,7 @@ _METHODS = {
     "call": (nn.DataParallel, "__call__"),
     "cut": (Scatter, "apply"),
 }
+_FORWARD = nn.DataParallel, "forward"
 STEPS = (*_METHODS, *_HOMES)
 """`build`, `call` and `cut` are methods; the others are functions of torch.nn.parallel."""
 
@@ -147,15 +149,39 @@ def _rerouted(step: str) -> Iterator[None]:
         function.__kwdefaults__ = keywords
 
 
-def _method(step: str) -> Patch:
-    owner, name = _METHODS[step]
+def _as_call(genuine: Around, wrapper: object, /, *args: object, **kwargs: object) -> object:
+    """Call a wrapper, and let the forward that it runs be no call of its own."""
+    outer = getattr(_local, "called", ())
+    _local.called = (*outer, wrapper)
+    try:
+        return genuine(wrapper, *args, **kwargs)
+    finally:
+        _local.called = outer
+
+
+def _forward() -> Patch:
+    owner, name = _FORWARD
     genuine: Around = getattr(owner, name)
 
     @wraps(genuine)
+    def forward(wrapper: object, /, *args: object, **kwargs: object) -> object:
+        if any(one is wrapper for one in getattr(_local, "called", ())):
+            return genuine(wrapper, *args, **kwargs)
+        return _through("call", partial(_as_call, genuine), wrapper, *args, **kwargs)
+
+    return Patch(owner, name, forward, "it is called in place of the wrapper")
+
+
+def _method(step: str) -> Patch:
+    owner, name = _METHODS[step]
+    original: Around = getattr(owner, name)
+    genuine = partial(_as_call, original) if step == "call" else original
+
+    @wraps(original)
     def method(*args: object, **kwargs: object) -> object:
         return _through(step, genuine, *args, **kwargs)
 
-    is_bound = hasattr(genuine, "__self__")  # a method of the class, which comes without it
+    is_bound = hasattr(original, "__self__")  # a method of the class, which comes without it
     return Patch(
         owner, name, staticmethod(method) if is_bound else method, "a wrapper is built, called, or cuts"
     )
@@ -171,7 +197,7 @@ def _open_functions() -> Iterator[None]:
 
 @contextmanager
 def _open_methods() -> Iterator[None]:
-    with applied([_method(step) for step in _METHODS]):
+    with applied([*map(_method, _METHODS), _forward()]):
         yield
 
 

@@ -7,10 +7,12 @@ import pickle
 import sys
 import threading
 import weakref
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import parallel_apply, scatter
 
 from dpdemo.observation import calls, steps
 from dpdemo.observation.calls import watching
@@ -328,3 +330,62 @@ def test_everything_is_put_back_also_after_an_exception():
             assert all(now is not then for now, then in zip(replaced(), before, strict=True))
             raise KeyError
         assert all(now is then for now, then in zip(replaced(), before, strict=True))
+
+
+class Doubled(nn.DataParallel):
+    """A subclass whose forward calls DataParallel's, as many do: that is no call of its own."""
+
+    def forward(self, *inputs, **kwargs):
+        return super().forward(*inputs, **kwargs) * 2
+
+
+@pytest.mark.parametrize("kind", [nn.DataParallel, Doubled])
+def test_forward_of_a_wrapper_is_a_call_of_it(kind):
+    with virtual_gpus(2), watching() as watch:
+        wrapper = kind(nn.Linear(3, 2)).cuda()
+        x = torch.ones(5, 3).cuda()
+        assert torch.equal(wrapper.forward(x), wrapper(x))
+        assert torch.equal(wrapper.forward(x), wrapper(x))
+    (use,) = watch.uses()
+    assert (use.wrapper, use.num_calls, use.is_function) == (kind.__name__, 4, False)
+    assert [rows_of(group) for group in use.splits] == [[3, 2]]
+    assert use.splits[0].outside.input == (("", (5, 3)),)
+
+
+def test_forward_of_a_wrapper_that_fails_is_counted():
+    with virtual_gpus(2), watching() as watch:
+        with pytest.raises(RuntimeError):
+            linear().forward(torch.ones(5, 4).cuda())
+        assert linear()(torch.ones(5, 3).cuda()).shape == (5, 2)
+    assert [(use.num_calls, use.num_failed) for use in watch.uses()] == [(0, 1), (1, 0)]
+
+
+class Called:
+    def __call__(self, x):
+        return x + 1
+
+    def method(self, x, k=1):
+        return x * k
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("<lambda>", lambda: [lambda x, k=k: x * k for k in range(2)]),
+        ("method", lambda: [Called().method, Called().method]),
+        ("method", lambda: [partial(partial(Called().method), k=k) for k in range(2)]),
+        ("Called", lambda: [Called(), Called()]),
+        ("relu", lambda: [torch.relu, torch.relu]),
+        ("forward", lambda: [nn.Linear(3, 2).cuda(index).forward for index in range(2)]),
+    ],
+)
+def test_functions_that_are_made_at_each_step_are_one_entry(name, make):
+    with virtual_gpus(2), watching() as watch:
+        for _ in range(3):
+            parallel_apply(make(), scatter(torch.ones(4, 3).cuda(), [0, 1]))
+            parallel_apply(
+                make(), scatter(torch.ones(4, 3).cuda(), [0, 1]), devices=[torch.device("cuda"), "cuda:1"]
+            )
+    (use,) = watch.uses()
+    assert (use.wrapper, use.module, use.num_calls) == ("parallel_apply", name, 6)
+    assert [rows_of(group) for group in use.splits] == [[2, 2]]
