@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 
-from dpdemo.virtual import UnsupportedOpError
+from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -42,3 +42,55 @@ def test_the_refusal_names_cudas_kernel_where_it_is_called_as_the_cpus() -> None
         torch.linalg.svd(torch.eye(2, dtype=torch.float16, device="cuda"))
     with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
         torch.softmax(torch.ones(2, dtype=torch.int64, device="cuda"), 0)
+
+
+CONVOLVED = {
+    "1d": (F.conv1d, (4, 32, 64), (64, 32, 5), {"stride": 2}),
+    "2d": (F.conv2d, (2, 64, 16, 16), (32, 64, 3, 3), {"padding": 1}),
+    "3d": (F.conv3d, (2, 32, 4, 8, 8), (16, 32, 3, 3, 3), {}),
+    "grouped": (F.conv2d, (2, 64, 16, 16), (64, 16, 3, 3), {"groups": 4}),
+    "dilated": (F.conv2d, (2, 64, 16, 16), (32, 64, 3, 3), {"dilation": 2}),
+    "transposed 1d": (F.conv_transpose1d, (4, 64, 32), (64, 32, 4), {}),
+    "transposed 2d": (F.conv_transpose2d, (2, 64, 8, 8), (64, 32, 3, 3), {"stride": 2}),
+    "transposed 3d": (F.conv_transpose3d, (2, 32, 4, 4, 4), (32, 16, 3, 3, 3), {}),
+}
+
+
+def convolved(name: str, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
+    """Return the result of a convolution and its gradients, from the same float16 numbers."""
+    function, shape, weight, options = CONVOLVED[name]
+    torch.manual_seed(0)
+    given = [torch.randn(size).half().to(device, dtype).requires_grad_() for size in (shape, weight)]
+    result = function(*given, **options)
+    return [result, *torch.autograd.grad(result.sum(), given)]
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_float16_convolutions_add_up_in_float32_and_round_once(name: str) -> None:
+    """So cuDNN computes them: each number is the nearest float16 of one that is exact to float32."""
+    found = convolved(name, torch.float16, "cuda")
+    exact = convolved(name, torch.float64, "cpu")
+    for narrow, true in zip(found, exact, strict=True):
+        assert narrow.dtype is torch.float16
+        assert narrow.is_cuda
+        error = (narrow.detach().cpu().double() - true.detach()).abs()
+        assert (error <= true.detach().abs() * 2.0**-11 + 1e-4).all()
+
+
+def test_float16_convolutions_take_no_wide_bytes_on_a_gpu(gpus: VirtualGpus) -> None:
+    layer = torch.nn.Conv2d(16, 16, 3, padding=1, bias=False).half().cuda()
+    x = torch.ones(4, 16, 8, 8, dtype=torch.float16, device="cuda")
+    before = gpus.live_bytes(0)
+    gpus.reset_peaks()
+    result = layer(x)
+    assert gpus.peak_bytes(0) - before == result.numel() * 2
+
+
+def test_autocast_convolves_in_float16() -> None:
+    layer = torch.nn.Conv2d(16, 16, 3).cuda()
+    with torch.autocast("cuda"):
+        result = layer(torch.ones(2, 16, 8, 8).cuda())
+    result.float().sum().backward()
+    assert result.dtype is torch.float16
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype is torch.float32

@@ -32,7 +32,7 @@ from dpdemo.virtual.ops.refusals import with_refusals
 from dpdemo.virtual.ops.registered import by_registration
 from dpdemo.virtual.ops.rules import RULES
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS, scratch_bytes
-from dpdemo.virtual.ops.widening import run_wider
+from dpdemo.virtual.ops.widening import is_slow_on_cpu, run_cast, run_wider
 from dpdemo.virtual.state import gpu_index
 from dpdemo.virtual.transfer import has_operators_of_its_own
 
@@ -196,6 +196,8 @@ def _execute(
             result = numberless.run(session, func, args, kwargs, index)
         elif is_random(func):
             result = run_random(session, func, args, kwargs, index)
+        elif index is not None and is_slow_on_cpu(func, args):
+            result = run_cast(func, args, kwargs, torch.float16, torch.float32)
         else:
             result = func(*args, **kwargs) if kwargs else func(*args)
     except RuntimeError as refusal:

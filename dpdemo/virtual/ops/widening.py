@@ -4,6 +4,8 @@ There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32),
 with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". What CUDA refuses too
 (`narrow.py`) stays refused.
 
+Convolutions of float16 the CPU has, and computes on a slow path: those are run wider at once.
+
 Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
 of what it is given.
 """
@@ -17,6 +19,7 @@ import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ops.narrow import REFUSED
+from dpdemo.virtual.ops.scratch import CONVOLUTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,11 +92,27 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
         raise NotImplementedError(str(refusal).replace("_cpu", "_cuda")) from None
     if name[1] not in _NAMES or func._schema.is_mutable:
         raise UnsupportedOpError(f"{func}: {refusal}") from refusal
-    narrow, wide = _NAMES[name[1]]
     try:
-        result = func(
-            *_cast(args, narrow, wide), **{key: _cast(item, narrow, wide) for key, item in kwargs.items()}
-        )
+        return run_cast(func, args, kwargs, *_NAMES[name[1]])
     except RuntimeError as again:
         raise UnsupportedOpError(f"{func}: {refusal}") from again
+
+
+def run_cast(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: torch.dtype, wide: torch.dtype
+) -> Any:
+    """Run `func` with what is of dtype `narrow` in dtype `wide`, and round its result."""
+    result = func(
+        *_cast(args, narrow, wide), **{key: _cast(item, narrow, wide) for key, item in kwargs.items()}
+    )
     return _cast(result, wide, narrow)
+
+
+def is_slow_on_cpu(func: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether this is a float16 convolution: most CPUs take a hundred times a float32 one's time.
+
+    cuDNN's kernels multiply float16 numbers, add up in float32 and round once; so does computing in float32.
+    """
+    return func in CONVOLUTIONS and all(
+        arg.dtype == torch.float16 for arg in args if isinstance(arg, torch.Tensor)
+    )
