@@ -131,7 +131,14 @@ class Watch:
         if self._is_aside():
             return
         with self._lock:
-            self._record_of_kind(name, module, split).add(split)
+            self._record_of_kind(name, module, split.device_ids).add(split)
+
+    def fail_function(self, name: str, module: object, device_ids: tuple[int, ...]) -> None:
+        """Count a call of a function that raised."""
+        if self._is_aside():
+            return
+        with self._lock:
+            self._record_of_kind(name, module, device_ids).num_failed += 1
 
     def fail(self, wrapper: nn.Module) -> None:
         """Count a call that raised."""
@@ -194,14 +201,16 @@ class Watch:
         self._records_of(getattr(wrapper, "module", None))[_kind(wrapper)] = record
         return record
 
-    def _record_of_kind(self, name: str, module: nn.Module, split: _Split) -> _Record:
-        is_lasting = isinstance(module, nn.Module) and not getattr(module, "_is_replica", False)
-        known = self._records_of(module) if is_lasting else self._by_kind  # others are new at each call
+    def _record_of_kind(self, name: str, module: object, device_ids: tuple[int, ...]) -> _Record:
+        if isinstance(module, nn.Module) and not getattr(module, "_is_replica", False):
+            known = self._records_of(module)
+        else:
+            known = self._by_kind  # what is called is new at each call
         called, code = _code(module)
-        key = (name, code, split.device_ids)
+        key = (name, code, device_ids)
         if key not in known:
             number = len(self._records) + 1
-            known[key] = _Record(number, name, called, split.device_ids, is_function=True)
+            known[key] = _Record(number, name, called, device_ids, is_function=True)
             self._records.append(known[key])
         return known[key]
 
@@ -270,13 +279,26 @@ def _data_parallel(  # noqa: PLR0913, PLR0917 - its own parameters
     module_kwargs: Mapping[str, object] | None = None,
 ) -> object:
     before = see_input(inputs if isinstance(inputs, tuple) else (inputs,), module_kwargs or {})
+    ids = _chosen(device_ids)
     with watch.call() as call:
-        output = proceed(module, inputs, device_ids, output_device, dim, module_kwargs)
+        try:
+            output = proceed(module, inputs, device_ids, output_device, dim, module_kwargs)
+        except BaseException:
+            watch.fail_function("data_parallel", module, ids)
+            raise
     outside = see_output(before, output)
-    chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
-    ids = tuple(device if isinstance(device, int) else torch.device(device).index for device in chosen)
     watch.note_function("data_parallel", module, _Split(ids, dim, _replicas(call, ids, outside), outside))
     return output
+
+
+def _chosen(device_ids: Sequence[Device] | None) -> tuple[int, ...]:
+    """Return the GPUs that `data_parallel` takes; none where what it was given names none."""
+    if device_ids is None:
+        return tuple(range(torch.cuda.device_count()))
+    try:
+        return tuple(_device(one).index or 0 for one in device_ids)
+    except (TypeError, ValueError, RuntimeError):  # PyTorch says so
+        return ()
 
 
 def _see_inputs(

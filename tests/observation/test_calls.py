@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import parallel_apply, scatter
+from torch.nn.parallel import data_parallel, parallel_apply, scatter
 
 from dpdemo.observation import calls, steps
 from dpdemo.observation.calls import watching
@@ -389,3 +389,27 @@ def test_functions_that_are_made_at_each_step_are_one_entry(name, make):
     (use,) = watch.uses()
     assert (use.wrapper, use.module, use.num_calls) == ("parallel_apply", name, 6)
     assert [rows_of(group) for group in use.splits] == [[2, 2]]
+
+
+@pytest.mark.parametrize("device_ids", [None, [0, 1], ["cuda:0", torch.device("cuda:1")]])
+def test_a_functional_call_that_fails_is_counted(device_ids):
+    with virtual_gpus(2), watching() as watch:
+        model = nn.Linear(3, 2).cuda()
+        with pytest.raises(RuntimeError):
+            data_parallel(model, torch.ones(5, 4).cuda(), device_ids)
+        assert data_parallel(model, torch.ones(5, 3).cuda(), device_ids).shape == (5, 2)
+    (use,) = watch.uses()
+    assert (use.wrapper, use.num_calls, use.num_failed) == ("data_parallel", 1, 1)
+
+
+@pytest.mark.parametrize("device_ids", [["nowhere"], 7])
+def test_a_functional_call_of_devices_that_are_none_fails_as_unwatched(device_ids):
+    errors = []
+    for watched in (False, True):
+        with virtual_gpus(2), watching() if watched else contextlib.nullcontext() as watch:
+            with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever PyTorch raises
+                data_parallel(nn.Linear(3, 2).cuda(), torch.ones(5, 3).cuda(), device_ids)
+            errors.append((caught.type, str(caught.value)[:30]))
+            if watch is not None:
+                assert [use.num_failed for use in watch.uses()] == [1]
+    assert errors[0] == errors[1]
