@@ -5,6 +5,7 @@ one GPU and under DataParallel, so that what goes wrong silently is seen too (`r
 """
 
 import contextlib
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ from dpdemo.models.frames import is_installed
 from dpdemo.observation.tree import flatten
 from dpdemo.reports.check import NOTHING_CALLED, CheckReport
 
+_WRAPPING = re.compile(r"(?:model = )?nn\.DataParallel\(model(?:, dim=\d+)?\)")
 MAX_ALIKE = 2
 """Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
 MAX_REHEARSALS = 16
@@ -63,6 +65,8 @@ class _Subject:
     """What is known of one kind of wrapped model."""
 
     scan: Scan
+    line: str = ""
+    """The program's line that splits, where it makes no DataParallel object."""
     rehearsed: dict[_Kind, Rehearsed] = field(default_factory=dict)
     told: set[_Kind] = field(default_factory=set)
     met_another: set[_Kind] = field(default_factory=set)
@@ -205,7 +209,8 @@ class CallCheck:
         if module not in self._by_wrapper:
             found = _scan(splitter)
             key = (found.model, found.module_types, found.device_ids, getattr(splitter, "dim", 0))
-            self._by_wrapper[module] = self._subjects.setdefault(key, _Subject(found))
+            line = splitter.line if isinstance(splitter, Splitter) else ""
+            self._by_wrapper[module] = self._subjects.setdefault((*key, line), _Subject(found, line))
         return self._by_wrapper[module]
 
     def report(self) -> CheckReport:
@@ -232,7 +237,31 @@ class CallCheck:
         sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes if probe.batch_size))
         used = tuple(found for one in subject.rehearsed.values() for found in one.meanwhile)
         evidence = Evidence(num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used)
-        return judge(evidence, self._rules, sizes)
+        found = judge(evidence, self._rules, sizes)
+        return _without_wrapping(found, subject.line) if subject.line else found
+
+
+def _without_wrapping(report: CheckReport, line: str) -> CheckReport:
+    """Write the program's own line where repairs have one that wraps the model: it has no such line."""
+
+    def written(text: str) -> str:
+        return _WRAPPING.sub(line, text)
+
+    return replace(
+        report,
+        findings=tuple(
+            replace(
+                finding,
+                own_before=written(finding.own_before),
+                own_after=written(finding.own_after),
+                also=tuple(
+                    replace(change, before=written(change.before), after=written(change.after))
+                    for change in finding.also
+                ),
+            )
+            for finding in report.findings
+        ),
+    )
 
 
 def _is_replica(draft: Draft) -> bool:
