@@ -1,11 +1,12 @@
 """`dpdemo check`: what DataParallel will do to a model, found out without real GPUs.
 
-evidence/     what the probes saw: torch-free data, and all that rules read
-recorder.py   DataParallel's calls step by step, also for a user's own script
-probes.py     one batch on one device and under DataParallel
-probing.py    which batches of the plan are run, and what is known without; modes.py: in which mode
-scan.py       what the model is made of
-registry.py   the rules, in rules/: a function each, its docstring is its page
+scan.py, steps.py, runs.py   what the model is made of, and what running copies of it shows (torch)
+source.py     the only reader of the user's code
+evidence/     what was seen: torch-free values, and all that rules read
+errors.py     PyTorch's messages, and the rules that they belong to
+rules/        a function each: evidence -> findings; its docstring is its page (registry.py)
+precedence.py which cause hides which consequence
+repairs.py    the user's own line, and what to write in its place; or an example
 engine.py     probes once, then every rule
 """
 

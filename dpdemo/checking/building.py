@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from dpdemo.checking.drafts import raised
+from dpdemo.checking.errors import find
 from dpdemo.checking.evidence import Event, Raised, Scan
-from dpdemo.checking.places import calling_place
+from dpdemo.checking.source import calling_place
 from dpdemo.errors import UsageError
 from dpdemo.models.user import make_model
 from dpdemo.observation.steps import replaced
@@ -61,10 +62,8 @@ def _is_dataparallels(error: BaseException) -> bool:
         if trace.tb_frame.f_code.co_filename.endswith("torch/nn/parallel/data_parallel.py"):
             return True
         trace = trace.tb_next
-    text = str(error)
-    return "'DataParallel' object has no attribute" in text or (
-        "state_dict" in text and ('"module.' in text or ("Missing key" in text and "module." in text))
-    )
+    text = f"{type(error).__name__}: {error}"
+    return find(text, "", "") in {"DP101", "DP102"}
 
 
 @contextlib.contextmanager

@@ -126,69 +126,10 @@ class Causes:
                 return tuple((path, dim) for (path, _), dim in zip(given, dims, strict=True))
         return ()
 
-    def columns(self) -> tuple[str, ...]:
-        """Name the lone numbers, of shape (1,), that forward wants as a column if each sample has its own."""
-        rows, alone = self._rows_alone()
-        numbers = (path for path, leaf in alone if leaf.dim() == 1)
-        return tuple(
-            path for path in numbers if self._is_single_with(path, lambda leaf: leaf.expand(rows, 1))
-        )
-
-    def lone_rows(self) -> tuple[str, ...]:
-        """Name the tensors of one row that forward does not take with a row for each sample."""
-        rows, alone = self._rows_alone()
-
-        def wide(leaf: torch.Tensor) -> torch.Tensor:
-            return leaf.expand(rows, *leaf.shape[1:])
-
-        return tuple(path for path, leaf in alone if leaf.dim() > 1 and not self._is_single_with(path, wide))
-
-    def _rows_alone(self) -> tuple[int, list[tuple[str, torch.Tensor]]]:
-        """Count the batch, and list the tensors of one row beside it."""
-        draft = self._draft
-        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
-        rows = self._rows([leaf for _, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()])
-        alone = [(path, leaf) for path, leaf in leaves if _is_row(leaf)]
-        return rows, alone if rows > 1 else []
-
     def _rows(self, tensors: Sequence[torch.Tensor]) -> int:
         """Count the batch: the rows that its arguments were made for, or else those of most tensors."""
         sizes = [one.size(0) for one in tensors]
         return self._draft.planned if self._draft.planned in sizes else likely_rows(sizes)
-
-    def scalars(self) -> tuple[tuple[str, str], ...]:
-        """Say how each tensor without dimensions can be given instead, with the results of one device."""
-        draft = self._draft
-        leaves = flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)
-        sized = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
-        rows = self._rows([leaf for _, leaf in sized])
-        batch = next((path for path, leaf in sized if leaf.size(0) == rows), "")
-        ways: dict[str, Callable[[torch.Tensor], object]] = {
-            "item()": lambda leaf: leaf.item(),
-            f"expand(len({batch}))": lambda leaf: leaf.expand(rows),
-            f"expand(len({batch}), 1)": lambda leaf: leaf.expand(rows, 1),
-        }
-        found = []
-        for path, leaf in leaves:
-            if isinstance(leaf, torch.Tensor) and not leaf.dim():
-                fits = (way for way, change in ways.items() if self._is_single_with(path, change))
-                found += [(path, way) for way in itertools.islice(fits, 1)]
-        return tuple(found)
-
-    def _is_single_with(self, path: str, change: Callable[[Any], object]) -> bool:
-        """Whether one device gives the same results with one argument changed."""
-        draft = self._draft
-        paths = iter(
-            [one for one, _ in flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs)]
-        )
-
-        def changed(leaf: Any) -> Any:
-            return change(leaf) if next(paths) == path else leaf
-
-        args = rebuild(draft.args, changed) if draft.args else ()
-        kwargs = rebuild(draft.kwargs, changed) if draft.kwargs else {}
-        result = self._runner.alone_on(self._mode, (args, kwargs))
-        return result is not None and bool(compare.first_difference(self._single, result)[0])
 
     def _is_right_expanded(self, given: list[torch.Tensor]) -> bool:
         """Return whether chunks have one device's results once tensors of one row have one per sample."""

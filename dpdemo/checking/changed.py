@@ -1,5 +1,6 @@
 """What two runs of a batch have changed: the model's state, the arguments, and what is outside of both."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,11 +11,11 @@ from torch import nn
 from dpdemo.checking import compare, state
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.drafts import Draft
-from dpdemo.checking.evidence import StateChange
-from dpdemo.checking.freezing import frozen, same, show
+from dpdemo.checking.evidence import Kind, StateChange, Value
+from dpdemo.checking.freezing import as_value, frozen, same
 from dpdemo.checking.leaves import flatten_arguments, named
-from dpdemo.checking.outer_state import grown_in_each
 from dpdemo.checking.runs import Ran, Runner
+from dpdemo.checking.source import writing_argument
 from dpdemo.observation.tree import flatten, rebuild
 
 
@@ -38,7 +39,7 @@ class Changed:
             went_backward: whether both runs went backward, too.
 
         """
-        changes = (*self.of_state(agrees=agrees), *self.of_arguments(), *self.of_outside())
+        changes = (*self.of_state(agrees=agrees), *self.of_arguments())
         known = {change.path for change in changes}
         backward = self.of_backward() if went_backward else ()
         return (*changes, *(one for one in backward if one.path not in known))
@@ -86,11 +87,6 @@ class Changed:
             state.buffers_in(parallel.after),
         )
         return tuple(replace(one, is_of_backward=True) for one in found)
-
-    def of_outside(self) -> Iterator[StateChange]:
-        """List the counts and lists outside of the model that each replica has written to."""
-        if self.draft is not None and self.single.error is None and self.parallel.error is None:
-            yield from grown_in_each(self.single.sizes, self.parallel.sizes, len(self.draft.delivered))
 
     def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
         """Mark state that nothing depends on: a second call keeps it, and gives what a fresh model does.
@@ -154,16 +150,18 @@ class Changed:
             changed = not same(copies[0], copies[1], of_one_model=False)
             changed_parallel = not same(copies[2], copies[3], of_one_model=False)
             if changed or changed_parallel:
-                yield StateChange(
-                    path,
-                    "input" if isinstance(was, torch.Tensor) else "argument",
-                    show(copies[0]),
-                    show(copies[1]),
-                    show(copies[3]),
-                    changed,
-                    changed_parallel,
-                    same(copies[1], copies[3], of_one_model=False),
-                )
+                kind: Kind = "input" if isinstance(was, torch.Tensor) else "argument"
+                values = as_value(copies[0]), as_value(copies[1]), as_value(copies[3])
+                is_same = same(copies[1], copies[3], of_one_model=False)
+                yield self._of_argument(path, kind, values, (changed, changed_parallel, is_same))
+
+    def _of_argument(
+        self, path: str, kind: Kind, values: tuple[Value, Value, Value], changed: tuple[bool, bool, bool]
+    ) -> StateChange:
+        name = re.split(r"[.\[]", path, maxsplit=1)[0]
+        written = writing_argument(self.single.model.forward, name)
+        text, place = (written.text, written.place) if written else ("", None)
+        return StateChange(path, kind, *values, *changed, written=text, written_at=place)
 
     def _grown_arguments(self) -> Iterator[StateChange]:
         """Find arguments whose structure forward changed, such as an empty list that was appended to."""
@@ -174,5 +172,5 @@ class Changed:
         for (path, was), (_, alone), (_, split) in zip(*rows, strict=True):
             copies = [frozen(value) for value in (was, alone, split)]
             if len(flatten(was)) != len(flatten(split)) or (isinstance(was, list) and len(was) != len(split)):
-                before, after, after_parallel = map(show, copies)
-                yield StateChange(path, "argument", before, after, after_parallel, True, True, same=False)
+                first, second, third = map(as_value, copies)
+                yield self._of_argument(path, "argument", (first, second, third), (True, True, False))

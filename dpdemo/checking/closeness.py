@@ -44,6 +44,15 @@ def same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
         return _are_same(one.detach(), other.detach())
 
 
+def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors hold the same numbers, bit by bit; NaN equals NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
+        return False
+    with unseen([one, other]):
+        left, right = one.detach(), other.detach()
+        return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 - NaN
+
+
 def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     if torch.equal(one, other):  # nearly always, and much faster than looking at tolerances
         return True

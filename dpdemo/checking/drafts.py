@@ -7,22 +7,30 @@ from torch import nn
 
 from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Call, Raised, Replica, Stage
+from dpdemo.checking.hooks import Reach
 from dpdemo.checking.inside import Watch
 from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
-from dpdemo.checking.places import functions_in, places_in
+from dpdemo.checking.source import class_at, functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped
 from dpdemo.models.inputs import pictures_in
 from dpdemo.observation.tree import flatten
-from dpdemo.reports.check import Place
 from dpdemo.splitting.weighted import WeightedDataParallel
 
 
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:
     """Take an exception apart."""
     trace = error.__traceback__
-    leaves = isinstance(error, Stopped)
+    places = places_in(trace)
     return Raised(
-        stage, type(error).__name__, str(error), replica, places_in(trace), functions_in(trace)[-8:], leaves
+        stage,
+        type(error).__name__,
+        str(error),
+        replica,
+        places,
+        functions_in(trace)[-8:],
+        isinstance(error, Stopped),
+        text_around(places),
+        class_at(places[-1] if places else None),
     )
 
 
@@ -80,8 +88,8 @@ class Draft:
     """What `before_call` tells calls apart by, where it does: forward may change its arguments."""
     planned: int = 0
     """The rows that its arguments were made for; 0 where that is not known."""
-    ends: list[Place] = field(default_factory=list)
-    """Where replica 0 returned, if forward has several places for it."""
+    reaches: dict[tuple[str, str], Reach] = field(default_factory=dict)
+    """What the user's hooks can write to, where that is looked at."""
     frozen: Call | None = None
     gap: str = ""
 
@@ -100,7 +108,7 @@ class Draft:
             structure="" if self.gathered is None else structure(self.gathered[0]),
             raised=self.error,
             warnings=tuple(self.watch.warned),
-            events=tuple(self.watch.events),
+            events=self.watch.all_events(),
             callers_state=self.callers_state,
             module=type(self.wrapper.module).__name__,
             argument_structures=tuple(
@@ -109,7 +117,6 @@ class Draft:
             pictures=max((pictures_in(one) for one in (*self.args, *self.kwargs.values())), default=0),
             shares=_shares(self.wrapper),
             planned=self.planned,
-            returned_at=next(iter(self.ends), None),
         )
 
     def let_go(self) -> None:

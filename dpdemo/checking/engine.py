@@ -13,13 +13,14 @@ from torch.nn.parameter import is_lazy
 from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking import building, randomness
 from dpdemo.checking.batches import plan
+from dpdemo.checking.caches import caches_of
 from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.entering import entered_functions
 from dpdemo.checking.evidence import Evidence, Probe, Scan
+from dpdemo.checking.hookprobes import kept_by_hooks
 from dpdemo.checking.inside import ready_to_watch
 from dpdemo.checking.left_behind import left_behind, with_moves
 from dpdemo.checking.meanwhile import used_meanwhile
-from dpdemo.checking.merging import as_given, merge, with_an_error
+from dpdemo.checking.precedence import findings_of
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.probing import probe_all
 from dpdemo.checking.registry import Rule, choose
@@ -30,7 +31,7 @@ from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
 from dpdemo.models.guessing import guess_input
 from dpdemo.models.inputs import Batches, InputSpec, drawing
-from dpdemo.reports.check import CheckReport, Finding
+from dpdemo.reports.check import CheckReport
 from dpdemo.virtual import VirtualGpuError, is_active, virtual_gpus
 
 _BATCH_SIZE = 32
@@ -168,8 +169,13 @@ def _gather_evidence(
                 evidence = _with_all_on_gpu(evidence, scan(source.fresh_on(runner.first), None), paths)
             probes = tuple(probe_all(prober, planned, found.model, request.say))
             used = used_meanwhile(runner, *first)
-            entered = entered_functions(runner, *first) if used or any(map(_differs, probes)) else ()
-        evidence = replace(evidence, probes=tuple(_agreeing(probes)), meanwhile=used, entered=entered)
+        evidence = replace(
+            evidence,
+            probes=tuple(_agreeing(probes)),
+            meanwhile=used,
+            kept=kept_by_hooks(runner, *first),
+            caches=caches_of(built.model),
+        )
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
 
 
@@ -182,12 +188,6 @@ def _with_all_on_gpu(evidence: Evidence, moved: Scan, paths: Sequence[str]) -> E
     )
     found = replace(evidence.scan, held=moved.held)
     return replace(evidence, scan=found, assumed=(*evidence.assumed, told))
-
-
-def _differs(probe: Probe) -> bool:
-    """Whether there may be something to repair."""
-    failed = probe.raised is not None or any(one.raised is not None for one in probe.calls)
-    return failed or bool(probe.changes) or probe.comparison.values_equal is not True
 
 
 def _gpus_of(model: nn.Module) -> set[torch.device]:
@@ -259,16 +259,7 @@ def _agreeing(probes: tuple[Probe, ...]) -> Iterator[Probe]:
 
 def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] = ()) -> CheckReport:
     """Let rules look at evidence; a rule that others explain keeps silent."""
-    found: list[Finding] = []
-    for rule in chosen:
-        if not rule.unless:
-            found += rule.findings(evidence)
-    for rule in chosen:
-        if rule.unless and not any(
-            one.code.startswith(rule.unless) and one.severity != "info" for one in found
-        ):
-            found += rule.findings(evidence)
-    merged = as_given(merge(with_an_error(found, evidence, chosen)), evidence)
+    merged = findings_of(evidence, chosen)
     kept = tuple(finding for finding in merged if not is_silenced(finding))
     notes = tuple(dict.fromkeys(_notes(evidence)))
     silenced, assumed = len(merged) - len(kept), evidence.assumed

@@ -3,13 +3,15 @@
 import array
 import collections
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from dpdemo.checking.closeness import copy_of, same_numbers
+from dpdemo.checking import evidence
+from dpdemo.checking.closeness import copy_of, identical, same_numbers
+from dpdemo.checking.evidence import Value
 from dpdemo.checking.holders import attributes, is_array, is_code, is_of_users
 
 _CONTAINERS = (list, dict, set, tuple, collections.deque, bytearray, array.array)
@@ -33,7 +35,10 @@ def is_shared(value: object) -> bool:
 def frozen(value: Any, depth: int = 0) -> Any:
     """Copy a value as far as a change in it could matter."""
     if isinstance(value, torch.Tensor):
-        return copy_of(value)
+        twin = copy_of(value)
+        if value.grad_fn is not None:
+            vars(twin)["was_followed"] = True
+        return twin
     if isinstance(value, (nn.Module, type)) or is_code(value):
         return Identity(value)
     if isinstance(value, _CONTAINERS):
@@ -98,9 +103,13 @@ class _Object(NamedTuple):
 
 
 def same(one: object, other: object, *, of_one_model: bool) -> bool:
-    """Compare two frozen values; things known only by identity are not compared between two models."""
+    """Compare two frozen values.
+
+    Of one model before and after a run they are the same bit by bit; of two models but for rounding, and
+    things known only by identity are not compared.
+    """
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return same_numbers(one, other)
+        return identical(one, other) if of_one_model else same_numbers(one, other)
     if isinstance(one, Identity) and isinstance(other, Identity):
         return one.id == other.id or (not of_one_model and one.type == other.type)
     if isinstance(one, _Object) and isinstance(other, _Object) and one.parts and other.parts:
@@ -126,38 +135,43 @@ def length_of(value: Any) -> int | None:
     return value[1] if is_container else None
 
 
-def show(value: object) -> str:
-    """Write a frozen value in a few words."""
+def as_value(value: Any, only: Sequence[str] = ()) -> Value:  # noqa: PLR0911 - a kind each
+    """Write a frozen value down as data.
+
+    Args:
+        value: what `frozen` has made.
+        only: of an object, the attributes to be named; by default its plain ones.
+
+    """
+    if value is ABSENT:
+        return evidence.ABSENT
     if isinstance(value, torch.Tensor):
-        return f"{value.item():.4g}" if value.numel() == 1 else f"a tensor of shape {tuple(value.shape)}"
+        number = float(value.item()) if value.numel() == 1 and not value.is_complex() else None
+        shape = None if number is not None else tuple(value.shape)
+        return Value(
+            "tensor", shape=shape, number=number, requires_grad=getattr(value, "was_followed", False)
+        )
     if isinstance(value, Identity):
-        return value.type
+        return Value(value.type, text=value.type)
     if isinstance(value, _Array):
-        return f"an array of shape {value.shape}"
+        return Value("array", shape=value.shape)
     if isinstance(value, _Counter):
-        return value.text
+        return Value("count", text=value.text)
+    if isinstance(value, _Object):
+        held = dict(value.parts)
+        plain = [name for name, part in value.parts if isinstance(part, (int, float, str))]
+        parts = tuple((name, as_value(_at(held, name))) for name in (only or plain)[:2])
+        return Value(value.type, parts=parts)
     if isinstance(value, tuple):
-        return _show_parts(value)
-    return repr(value)[:40] if value != ABSENT else "absent"
+        return Value(value[0], length=value[1])
+    return Value(type(value).__name__, text=repr(value)[:40])
 
 
-def show_apart(was: object, alone: object, shared: object) -> tuple[str, str, str]:
-    """Write three frozen values, of objects what is not the same in them."""
-    three = (was, alone, shared)
-    opened = [parts_of(one) for one in three]
+def values_apart(was: object, alone: object, shared: object) -> tuple[Value, Value, Value]:
+    """Write three frozen values down, of objects the attributes that are not the same in them."""
+    opened = [parts_of(one) for one in (was, alone, shared)]
     names = list(dict.fromkeys(_apart(*(one or {} for one in opened)))) if all(opened) else []
-    if not names:
-        return show(was), show(alone), show(shared)
-    texts = [", ".join(f"{name}={show(_at(one, name))}" for name in names[:2]) for one in three]
-    types = [one[0] if isinstance(one, tuple) else "" for one in three]
-    first, second, third = (
-        f"{_with_article(kind)} ({text})" for kind, text in zip(types, texts, strict=True)
-    )
-    return first, second, third
-
-
-def _with_article(kind: str) -> str:
-    return f"an {kind}" if kind.lower().startswith(("a", "e", "i", "o", "u")) else f"a {kind}"
+    return as_value(was, names), as_value(alone, names), as_value(shared, names)
 
 
 def _apart(was: dict[str, Any], alone: dict[str, Any], shared: dict[str, Any]) -> Iterator[str]:
@@ -171,19 +185,7 @@ def _apart(was: dict[str, Any], alone: dict[str, Any], shared: dict[str, Any]) -
         yield from (f"{name}.{one}" for one in inner) if inner else [name]
 
 
-def _at(value: object, path: str) -> object:
-    for name in path.split("."):
-        value = (parts_of(value) or {}).get(name, ABSENT)
-    return value
-
-
-def _show_parts(value: tuple[Any, ...]) -> str:
-    """Write a container with its length, and an object with some of its numbers."""
-    if (length := length_of(value)) is not None:
-        return f"{_with_article(value[0])} of {length}"
-    inside = [
-        f"{name}={part!r}"
-        for name, part in (value[2] if len(value) == 3 else ())
-        if isinstance(part, (int, float, str))
-    ]
-    return _with_article(value[0]) + (f" ({', '.join(inside[:2])})"[:60] if inside else "")
+def _at(held: dict[str, Any], path: str) -> object:
+    name, _, rest = path.partition(".")
+    part = held.get(name, ABSENT)
+    return _at(parts_of(part) or {}, rest) if rest else part

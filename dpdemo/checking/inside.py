@@ -4,17 +4,18 @@ import contextlib
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from dpdemo.checking.evidence import HOOKS_OF, Event
-from dpdemo.checking.places import calling_place, place_of_function
+from dpdemo.checking.hooks import Reach, returns_nothing
+from dpdemo.checking.source import calling_place
 from dpdemo.models.frames import is_users
 from dpdemo.observation.steps import WhileAny, around, replaced
-from dpdemo.reports.check import Place
 
 _FACTORIES = (
     "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
@@ -32,6 +33,7 @@ class Watch:
         self.warned: list[str] = []
         self.mishaps: list[Exception] = []
         self._hooked: dict[int, tuple[object, int]] = {}
+        self._reaches: dict[Event, tuple[Reach, bool]] = {}
 
     def safely(self, part: Callable[..., object], *args: Any) -> None:
         """Run a part of the watching; what goes wrong there is kept, and the program goes on."""
@@ -40,11 +42,21 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - objects of the user's may raise anything
             self.mishaps.append(error)
 
-    def note(self, kind: str, detail: str, own: str = "", hook: Place | None = None) -> None:
+    def note(self, kind: str, detail: str) -> Event:
         """Add an event of the replica that this thread runs."""
-        event = Event(kind, here.replica or 0, detail, calling_place(), own, hook)
+        event = Event(kind, here.replica or 0, detail, calling_place())
         if event not in self.events:
             self.events.append(event)
+        return event
+
+    def all_events(self) -> tuple[Event, ...]:
+        """List the events, each hook with whether it has kept and returned nothing."""
+        for reach, _ in self._reaches.values():
+            reach.look()
+        quiet = {
+            event for event, (reach, is_silent) in self._reaches.items() if is_silent and not reach.changed
+        }
+        return tuple(replace(event, is_quiet=True) if event in quiet else event for event in self.events)
 
     def note_warning(self, message: object) -> None:
         """Add the text of a warning."""
@@ -55,7 +67,8 @@ class Watch:
         hooks = getattr(module, HOOKS_OF[registering])
         _, first = self._hooked.setdefault(id(hooks), (hooks, here.replica or 0))
         if first != here.replica:
-            self.note("hook", type(module).__name__, HOOKS_OF[registering], place_of_function(hook))
+            event = self.note("hook", type(module).__name__)
+            self._reaches.setdefault(event, (Reach(hook), returns_nothing(hook)))
 
 
 class _Here(threading.local):
@@ -151,25 +164,15 @@ def _on_move(name: str, genuine: Callable[..., object]) -> Callable[..., object]
         if not is_users(frame.f_code.co_filename):
             return result  # moving tensors is what DataParallel and virtual GPUs do
         if here.replica and here.watch is not None and not (result is args[0] if args else False):
-            here.watch.safely(_note_move, here.watch, name, result, frame.f_locals)
+            here.watch.safely(_note_move, here.watch, name, result)
         return result
 
     return watched
 
 
-def _note_move(watch: Watch, name: str, result: object, names: Mapping[str, object]) -> None:
+def _note_move(watch: Watch, name: str, result: object) -> None:
     if isinstance(result, torch.Tensor) and result.is_cuda and result.get_device() != here.device:
-        watch.note("moved", f"{name} to cuda:{result.get_device()}", _own_tensor(names))
-
-
-def _own_tensor(names: Mapping[str, object]) -> str:
-    """Name a tensor of a function that is on the GPU of this thread's replica: of a list the first."""
-    for name, value in names.items():
-        is_list = isinstance(value, (list, tuple)) and len(value) > 0
-        first = value[0] if is_list else value  # type: ignore[index] # so it is
-        if isinstance(first, torch.Tensor) and first.is_cuda and first.get_device() == here.device:
-            return f"{name}[0]" if is_list else name
-    return ""
+        watch.note("moved", f"{name} to cuda:{result.get_device()}")
 
 
 def _on_backward(name: str, genuine: Callable[..., object]) -> Callable[..., object]:

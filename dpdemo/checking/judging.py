@@ -8,17 +8,15 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpdemo.checking import compare
-from dpdemo.checking.bare_thread import in_a_bare_thread, kept_for_this_thread
 from dpdemo.checking.batches import Planned
 from dpdemo.checking.causes import Causes, are_gradients_rounding
 from dpdemo.checking.changed import Changed
 from dpdemo.checking.compare import means_of_parts
-from dpdemo.checking.counting import counted_by
 from dpdemo.checking.drafts import Draft, raised
-from dpdemo.checking.evidence import UNEQUAL, Comparison, OfThread, Probe, Raised, Single
+from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single
 from dpdemo.checking.freezing import same
 from dpdemo.checking.leaves import describe_all, structure
-from dpdemo.checking.padded import fillings, without_padding
+from dpdemo.checking.padded import without_padding
 from dpdemo.checking.runs import Ran, Runner
 from dpdemo.checking.weights import weigh
 from dpdemo.models.failure import users_code
@@ -50,7 +48,7 @@ class Judge:
         planned, single, parallel = self.planned, self.single, self.parallel
         if self.draft is not None and self.draft.failures:
             self._rehearse_gather()
-        comparison = self.comparison = self._with_repairs(self._compare())
+        comparison = self.comparison = self._compare()
         went_backward = comparison.gradients_equal is not None or comparison.loss is not None
         changed = Changed(self.runner, planned, single, parallel, self.draft)
         changes = changed.all(agrees=self._agrees(), went_backward=went_backward)
@@ -109,7 +107,7 @@ class Judge:
                     parameter.add_(0.01 * (index % 7 + 1))
         ran = self.runner.run(model, (self.single.untouched[0], self.single.untouched[1]))
         return ran.writes_parameters or any(
-            held.kind == "parameter" and not same(held.value, ran.after[path].value, of_one_model=False)
+            held.kind == "parameter" and not same(held.value, ran.after[path].value, of_one_model=True)
             for path, held in ran.before.items()
             if path in ran.after
         )
@@ -131,22 +129,7 @@ class Judge:
             dims = causes.batch_dims() if dim is None else ()
             needed = () if dims else causes.needed_whole()
             return replace(self._compare_results(), needed_whole=needed, better_dim=dim, batch_dims=dims)
-        if (
-            draft is not None
-            and self.parallel.result is None
-            and len(draft.outputs) == len(draft.delivered) > 0
-        ):
-            outputs = [draft.outputs[index] for index in sorted(draft.outputs)]
-            return Comparison(fillings=tuple(fillings(single.result[0], outputs, draft.wrapper.dim)))
         return self._compare_results()
-
-    def _with_repairs(self, comparison: Comparison) -> Comparison:
-        """Try how else arguments could be given that scatter cannot cut as they are."""
-        if self.single.result is None or self.draft is None:
-            return comparison
-        causes = self._causes(self.draft)
-        columns, lone_rows = ((), ()) if self.single.used_random else (causes.columns(), causes.lone_rows())
-        return replace(comparison, columns=columns, lone_rows=lone_rows, scalars=causes.scalars())
 
     def _crosses_devices(self) -> bool:
         assert self.draft is not None  # noqa: S101 - asked by `_compare`
@@ -198,8 +181,7 @@ class Judge:
         opened = compare.opened(gathered)
         tensors = {path: leaf for path, leaf in flatten(opened) if isinstance(leaf, torch.Tensor)}
         equal, _, _ = compare.first_difference(joined, tensors)
-        lacking = () if equal else self._lacking(draft, tensors)
-        comparison = replace(comparison, equals_chunkwise=equal, lacking=lacking)
+        comparison = replace(comparison, equals_chunkwise=equal)
         if not equal or compare.scalar_path(self.single.result[0], gathered) is not None:
             return comparison
         causes = self._causes(draft)
@@ -219,16 +201,6 @@ class Judge:
             batch_dims=dims,
             mixing=causes.mixing() if is_mixed else None,
         )
-
-    def _lacking(self, draft: Draft, gathered: dict[str, torch.Tensor]) -> tuple[OfThread, ...]:
-        """List what this thread has and another does not, if chunks have the replicas' results there."""
-        kept = tuple(kept_for_this_thread())
-        if not kept:
-            return ()
-        chunks = in_a_bare_thread(lambda: self.runner.chunk_results(draft.delivered, self.planned.mode))
-        joined = compare.joined(chunks, draft.wrapper.dim) if chunks is not None else None
-        is_it = joined is not None and compare.first_difference(joined, gathered)[0] is True
-        return kept if is_it else ()
 
     def _is_loss(self) -> bool:
         single, parallel = self.single.result, self.parallel.result
@@ -254,8 +226,7 @@ class Judge:
         loss = compare.loss_gradients(single.model, core, parallel.result[0], path) if is_known else None
         is_unequal = loss is not None and loss.error(loss.mean) > UNEQUAL
         if is_unequal and self.draft is not None and self.draft.delivered and self.draft.wrapper.dim == 0:
-            counted = counted_by(single.model.forward, self.draft.delivered, loss) if loss else None
-            comparison = replace(comparison, mixing=self._causes(self.draft).mixing(), counted=counted)
+            comparison = replace(comparison, mixing=self._causes(self.draft).mixing())
         return replace(
             comparison,
             gradients_equal=gradients.equal,

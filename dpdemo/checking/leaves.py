@@ -1,8 +1,7 @@
 """Naming and describing the leaves of arguments and results."""
 
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -56,31 +55,53 @@ def describe(path: str, value: object) -> Leaf:
     kind = type(value).__name__
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        return Leaf(path, kind, tuple(value.shape), str(value.device), dtype, repeated=is_repeated(value))
+        sums = _adds_up_to(value)
+        return Leaf(
+            path,
+            kind,
+            tuple(value.shape),
+            str(value.device),
+            dtype,
+            adds_up_to=sums,
+            repeated=is_repeated(value),
+        )
     if isinstance(value, _PLAIN):
         return Leaf(path, kind, text=str(value)[:80], length=len(value) if isinstance(value, str) else None)
     return Leaf(
         path,
         kind,
         dtype=_numpys(value),
-        home=_home(type(value)),
         length=length_of(value),
         tensors_inside=_tensors_inside(value),
-        numbers_inside=tuple(_numbers_inside(value)),
-        is_mapping=isinstance(value, Mapping),
     )
+
+
+_MOST_COUNTS = 4096
+
+
+def _adds_up_to(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return what whole numbers climb to, and their sum; of rows of sizes the sum of their products."""
+    is_whole = tensor.dtype in {torch.int32, torch.int64} and tensor.layout == torch.strided
+    if (
+        not is_whole
+        or tensor.dim() not in {1, 2}
+        or not 2 <= tensor.numel() <= _MOST_COUNTS
+        or tensor.is_meta
+    ):
+        return ()
+    numbers = tensor.detach().cpu()
+    if bool((numbers < 0).any()):
+        return ()
+    if numbers.dim() == 2:
+        return (int(numbers.prod(1).sum()),) if numbers.size(1) in {2, 3} else ()
+    climbs = bool((numbers.diff() >= 0).all()) and numbers[-1] > numbers[0]
+    return (int(numbers.sum()), *((int(numbers[-1]),) if climbs else ()))
 
 
 def _numpys(value: object) -> str:
     """Name the type of an array's elements: "object" and "str" are none that a tensor can have."""
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     return {"O": "object", "U": "str", "S": "str"}.get(kind, str(getattr(value, "dtype", "")))
-
-
-def _home(kind: type) -> str:
-    """Name the module that a class can be imported from by its name; "" where there is none."""
-    is_there = vars(sys.modules.get(kind.__module__, object)).get(kind.__name__) is kind
-    return kind.__module__ if is_there else ""
 
 
 def describe_all(pairs: list[tuple[str, object]]) -> tuple[Leaf, ...]:
@@ -98,23 +119,6 @@ def _tensors_inside(value: object) -> tuple[str, ...]:
             if isinstance(leaf, torch.Tensor):
                 found.append(f"{path} on {leaf.device}")
     return tuple(found)
-
-
-def _numbers_inside(value: object) -> Iterator[tuple[str, int]]:
-    """List the attributes of an object that a tensor can be made of, with their lengths."""
-    for name, part in attributes(value).items() if not isinstance(value, nn.Module) else ():
-        is_list = isinstance(part, list) and len(part) > 1
-        kinds = {_kind_of_number(one) for one in part} if is_list else set()
-        if len(kinds) == 1 and None not in kinds:
-            yield name, len(part)
-
-
-def _kind_of_number(value: object) -> str | None:
-    """Say what number it is, or how many it holds; None of all else."""
-    if isinstance(value, (list, tuple)):
-        kinds = {_kind_of_number(one) for one in value}
-        return f"{len(value)} of {kinds.pop()}" if len(kinds) == 1 and None not in kinds else None
-    return type(value).__name__ if isinstance(value, (int, float)) else None
 
 
 def structure(value: object) -> str:

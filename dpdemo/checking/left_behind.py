@@ -6,7 +6,7 @@ could not be checked: they are put there too, as its author will do next. Replic
 
 from dataclasses import replace
 
-from dpdemo.checking.evidence import MOVED_ALONG, Held, Scan
+from dpdemo.checking.evidence import Held, Scan
 from dpdemo.checking.runs import Runner
 from dpdemo.checking.scan import scan
 from dpdemo.models.inputs import Arguments
@@ -18,7 +18,7 @@ def with_moves(found: Scan, runner: Runner) -> Scan:
         return found
     moved = {one.path: one for one in scan(runner.source.fresh_on(runner.first), None).of_kind("tensor")}
     held = tuple(
-        replace(one, detail=f"{one.detail}{MOVED_ALONG}")
+        replace(one, moved_along=True)
         if _is_on_cpu(one) and one.path in moved and not _is_on_cpu(moved[one.path])
         else one
         for one in found.held
@@ -28,7 +28,7 @@ def with_moves(found: Scan, runner: Runner) -> Scan:
 
 def left_behind(found: Scan, runner: Runner, mode: str, given: Arguments) -> tuple[str, ...]:
     """List by path what must be on the GPU for a plain call to run; nothing where it does, or never will."""
-    held = tuple(one.path for one in found.held if _is_on_cpu(one) and MOVED_ALONG not in one.detail)
+    held = tuple(one.path for one in found.held if _is_on_cpu(one) and not one.moved_along)
     if not held or runner.run_alone(mode, given)[0].error is None:
         return ()
     runner.source.bring_along(held)
@@ -39,4 +39,4 @@ def left_behind(found: Scan, runner: Runner, mode: str, given: Arguments) -> tup
 
 
 def _is_on_cpu(held: Held) -> bool:
-    return held.kind == "tensor" and " on cpu" in held.detail
+    return held.kind == "tensor" and held.device == "cpu"

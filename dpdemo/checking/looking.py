@@ -1,11 +1,22 @@
-"""What several rules ask of the evidence."""
+"""Questions that several rules ask of the evidence, and the words that they have in common."""
 
-import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Call, Entered, Evidence, Leaf, Probe, Raised
-from dpdemo.checking.source import Function, attribute_of, class_at, function_at, numbers_of
+from dpdemo.arithmetic.chunk import split_batch
+from dpdemo.checking.errors import NOTHING_THERE, is_of_devices, tells
+from dpdemo.checking.evidence import (
+    Call,
+    Event,
+    Evidence,
+    Held,
+    Kept,
+    Leaf,
+    Probe,
+    Raised,
+    StateChange,
+    Value,
+)
 from dpdemo.reports.check import Place
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
@@ -58,85 +69,6 @@ def result_at(path: str) -> str:
     return f"the result's `{path}`" if path else "the result"
 
 
-def forward_place(evidence: Evidence) -> Place | None:
-    """Find the definition of the model's forward."""
-    return evidence.scan.forward
-
-
-def result_place(evidence: Evidence, call: Call | None = None) -> Place | None:
-    """Find where forward returns its result: where a call did, or all did, if there are several places.
-
-    Else where forward is defined.
-    """
-    calls = [call] if call is not None else [one for _, one in evidence.calls]
-    places = {one.returned_at for one in calls}
-    place = places.pop() if len(places) == 1 else None
-    return place or forward_place(evidence)
-
-
-def parameters_at(place: Place | None, evidence: Evidence) -> list[str]:
-    """List the parameters of the module whose method a line stands in, as that module names them."""
-    owner = class_at(place)
-    path = next((path for path, kind in evidence.scan.module_types if kind == owner), "")
-    prefix = f"{path}." if path else ""
-    return [name.removeprefix(prefix) for name in evidence.scan.parameters if name.startswith(prefix)]
-
-
-def device_at(place: Place | None, evidence: Evidence) -> str:
-    """Write what names a replica's own GPU in a function: that of a tensor it has, as a plain call shows."""
-    function = function_at(place)
-    name = _likely_tensor(place, function, evidence)
-    seen = entered_at(function, evidence)
-    if seen is None or name in seen.tensors:
-        return f"{name}.device"
-    return f"{seen.tensors[0]}.device" if seen.tensors else _OF_THREAD
-
-
-_OF_THREAD = 'torch.device("cuda", torch.cuda.current_device())'
-"""The GPU of a replica's thread, where a function has no tensor to ask."""
-
-
-def is_entered(function: Function, evidence: Evidence) -> bool:
-    """Whether forward goes into a function, as far as is known."""
-    return not evidence.entered or entered_at(function, evidence) is not None
-
-
-def entered_at(function: Function | None, evidence: Evidence) -> Entered | None:
-    """Find what a plain call had in a function; None where it did not go there, or is not known."""
-    if function is None:
-        return None
-    first = min(one.lineno for one in (function.node, *function.node.decorator_list))
-    return next((one for one in evidence.entered if (one.file, one.line) == (function.file, first)), None)
-
-
-def _likely_tensor(place: Place | None, function: Function | None, evidence: Evidence) -> str:
-    """Write what is a tensor in a function by what the code says: an input, or else a parameter."""
-    given = (*evidence.scan.inputs, "x")[0]
-    known = parameters_at(place, evidence)
-    if function is None or given in function.arguments():
-        return given
-    if not class_at(place):
-        return _tensor_of(function, 0, given)
-    return attribute_of(known[0]) if known else _tensor_of(function, 1, given)
-
-
-def _tensor_of(function: Function, first: int, given: str) -> str:
-    """Write what is a tensor among a function's arguments.
-
-    One that it asks for a device or a shape, or else the first; of a list its first.
-    """
-    names = [one.arg for one in function.node.args.args[first:]]
-    code, every = ast.unparse(function.node), "|".join(map(re.escape, names))
-    for asked in ("device", "shape|size|dtype|dim|new_zeros|to"):
-        found = re.findall(rf"\b({every})\.(?:{asked})\b", code)
-        if names and found:
-            return str(found[0])
-    name = (*names, given)[0]
-    looped = rf"\b(enumerate\({name}\)|zip\([^()]*\b{name}\b|in {name}\b|len\({name}\))|\b{name}\[\w+\]"
-    is_list = re.search(looped, code)
-    return f"{name}[0]" if is_list else name
-
-
 def short_arguments(call: Call) -> list[Leaf]:
     """List the tensors that give fewer chunks than the batch does."""
     found = []
@@ -158,10 +90,49 @@ def must_stay_whole(evidence: Evidence) -> set[str]:
     return found
 
 
+def batch_of(call: Call) -> str:
+    """Name the first tensor that has the rows of the batch."""
+    return next((one.path for one in call.tensor_arguments if one.size(0) == call.rows), "")
+
+
+def packed_arguments(call: Call) -> tuple[list[str], list[str]]:
+    """Name the tensors that are samples one after another, and those that say how long each sample is.
+
+    The latter are whole numbers that climb to, or add up to, the rows of the former: offsets, cumulative
+    lengths, lengths, grids of patches.
+    """
+    joined, by = dict[str, None](), dict[str, None]()
+    for counts in call.tensor_arguments:
+        for leaf in call.tensor_arguments:
+            rows = leaf.size(0)
+            if leaf is not counts and rows in counts.adds_up_to and rows != counts.size(0):
+                joined[leaf.path] = by[counts.path] = None
+    return [path for path in joined if path not in by], list(by)
+
+
+def lists_of(call: Call) -> dict[str, dict[str, list[Leaf]]]:
+    """Group the leaves of each list among the arguments by their place in it."""
+    groups: dict[str, dict[str, list[Leaf]]] = {}
+    for leaf in call.arguments:
+        step = re.match(r"([^\[]*)\[(\d+)\]", leaf.path) or re.match(r"(.*?)\[(\d+)\]", leaf.path)
+        if step:
+            groups.setdefault(step[1], {}).setdefault(step[2], []).append(leaf)
+    return groups
+
+
+def lists_of_samples(call: Call) -> list[str]:
+    """Name the lists with tensors that have an element for each sample: targets, pictures, graphs."""
+    found = []
+    for path, parts in lists_of(call).items():
+        tensors = [leaf for part in parts.values() for leaf in part if leaf.is_tensor]
+        is_batched = all(leaf.size(call.dim) == call.rows for leaf in tensors)
+        if tensors and len(parts) == call.rows > 1 and (call.pictures or not is_batched):
+            found.append(path)
+    return found
+
+
 def chunks_of(size: int, num_gpus: int) -> int:
     """Count the chunks that torch.chunk makes."""
-    from dpdemo.arithmetic.chunk import split_batch
-
     return split_batch(size, num_gpus).num_chunks
 
 
@@ -201,41 +172,15 @@ def hidden_states(evidence: Evidence) -> set[str]:
     return set.intersection(*alike) if alike else set()
 
 
-def reads_state(error: Raised) -> bool:
-    """Whether a replica looked a parameter up in a state_dict, which has none there."""
-    code = error.place.code if error.place else ""
-    return error.type == "KeyError" and ".state_dict()" in code
-
-
-def for_any_rows(code: str, probe: Probe, evidence: Evidence, file: str = "") -> str:
-    """Write a line that counts on the whole batch for any number of rows; "" where that is not seen."""
-    size = probe.batch_size
-    constants = [rf"(?<![\w.]){name}\b" for name in numbers_of(file, size)]
-    names = [rf"self\.{name}\b" for name, value in evidence.scan.numbers if value == size]
-    given = probe.call.arguments if probe.call else ()
-    alike = [leaf.path for leaf in given if leaf.type == "int" and leaf.text == str(size)]
-    names += [rf"(?<![\w.]){path}\b" for path in alike if path.isidentifier()]
-    for written in (*names, *constants, rf"(?<![\w.\[]){size}(?![\w.\]])"):
-        after, number = re.subn(written, f"{(*evidence.scan.inputs, 'x')[0]}.size(0)", code)
-        if number == 1:
-            return after
-    return ""
-
-
-def two_devices(error: Raised) -> bool:
-    """Return whether an exception is about operands on two devices."""
-    return "same device" in error.message or "Expected all tensors to be on" in error.message
-
-
 def may_be_of_sizes(error: Raised) -> bool:
     """Return whether an exception can come of a tensor that was cut: not one of devices or missing names."""
-    return not two_devices(error) and error.type not in _OF_OTHER_THINGS
+    return not is_of_devices(error.message) and error.type not in _OF_OTHER_THINGS
 
 
 def crossed_devices(evidence: Evidence) -> Iterator[tuple[Probe, Raised]]:
     """List the two-device errors of replicas; a plain call on one GPU had none."""
     for probe, error in failures(evidence):
-        if error.stage == "replica" and error.replica is not None and two_devices(error):
+        if error.stage == "replica" and error.replica is not None and is_of_devices(error.message):
             yield probe, error
 
 
@@ -250,37 +195,6 @@ def listed(names: list[str]) -> str:
 def sizes_text(sizes: list[int]) -> str:
     """Write the rows of chunks: `2+2+2+1`."""
     return "+".join(map(str, sizes))
-
-
-def call_of(call: Call, **changed: str) -> str:
-    """Write a call with its arguments' own names: `model(x, mask=mask.expand(8, -1))`."""
-    given, by_keyword = [], False
-    for name, _ in call.argument_structures:
-        by_keyword = by_keyword or name in changed  # and from there on: none may stand behind by position
-        given.append(f"{name}={changed.get(name, name)}" if by_keyword else name)
-    known = {name for name, _ in call.argument_structures}
-    given += [f"{name}={code}" for name, code in changed.items() if name not in known]
-    return f"model({', '.join(given)})"
-
-
-def call_by_keyword(call: Call, **changed: str) -> str:
-    """Write a call with all of its arguments by keyword, so that they make one list of chunks."""
-    names = dict.fromkeys([*(name for name, _ in call.argument_structures), *changed])
-    return f"model({', '.join(f'{name}={changed.get(name, name)}' for name in names)})"
-
-
-def call_with(call: Call, path: str, code: str) -> str:
-    """Write a call in which one value is another: in the call, or before it where it lies in a dict."""
-    return call_of(call, **{path: code}) if top_name(path) == path else f"{path} = {code}   # before the call"
-
-
-def expanded(leaf: Leaf, call: Call, *, is_column: bool = False) -> str:
-    """Write how a tensor of one row is given one for each sample; a lone number perhaps as a column."""
-    shape = (leaf.shape or ()) + (1,) * is_column
-    sizes = ["-1"] * (len(shape) - is_column) + ["1"] * is_column
-    batch = next((one.path for one in call.tensor_arguments if one.size(0) == call.rows), "")
-    sizes[call.dim] = f"len({batch})" if batch and call.dim == 0 else str(call.rows)
-    return f"{leaf.path}.expand({', '.join(sizes)})"
 
 
 def top_name(path: str) -> str:
@@ -371,3 +285,139 @@ def vectors(probe: Probe, call: Call) -> list[str]:
         and leaf.shape in ((len(call.replicas),), (len(call.replicas), 1))
         and not (of_samples is not None and leaf.path.startswith(f"{of_samples}["))
     ]
+
+
+# state that forward changes
+
+
+def changes_of(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateChange]]:
+    """List what forward changed of these kinds of state, in each probe in which a replica ran."""
+    for probe in evidence.probes:
+        replicas = probe.call.replicas if probe.call else ()
+        if any(replica.output is not None or replica.raised for replica in replicas):
+            yield from ((probe, change) for change in probe.changes if change.kind in kinds)
+
+
+def gets_other_data(change: StateChange) -> bool:
+    """Whether forward gives the same parameter other numbers, as `self.w.data = ...` does, in vain."""
+    is_assigned = re.match(rf"[\w.\[\]]+\.{change.name}\s*=(?!=)", change.written) is not None
+    return change.is_lost and not is_assigned and change.before == change.single
+
+
+def place_of(change: StateChange) -> Place | None:
+    """Return the line that changes a piece of state, or the one that sets it first."""
+    return change.written_at or change.place
+
+
+def attribute_at(path: str, me: str = "self") -> str:
+    """Write what is at a path of a model: `self.layers[0].weight`."""
+    return me + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))
+
+
+def words(value: Value) -> str:
+    """Write a value in a few words: `a list of 2`, `a tensor of shape (3,)`, `0.5`."""
+    if value.text:
+        return value.text
+    if value.number is not None:
+        return f"{value.number:.4g}"
+    if value.shape is not None:
+        return f"{_article(value.type if value.type == 'array' else 'tensor')} of shape {value.shape}"
+    if value.is_absent:
+        return "absent"
+    if value.length is not None:
+        return f"{_article(value.type)} of {value.length}"
+    inside = ", ".join(f"{name}={words(part)}" for name, part in value.parts)
+    return f"{_article(value.type)} ({inside})" if inside else _article(value.type)
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind.lower().startswith(("a", "e", "i", "o", "u")) else f"a {kind}"
+
+
+# questions for parameters, of which a replica has none
+
+_ASKED = ("named_parameters", "requires_grad_", "state_dict")
+BY_NAME = re.compile(r"parameters\(|state_dict\(")
+"""A line of the user's that asks for parameters itself."""
+
+
+def questions_for_parameters(call: Call) -> list[Event]:
+    """List where replicas asked for parameters, or to freeze them; `zero_grad()` does so for DP311."""
+    asked = (event for event in call.events if event.kind in _ASKED)
+    return [event for event in asked if not (event.place and "zero_grad(" in event.place.code)]
+
+
+def comes_of_no_parameters(error: Raised, call: Call | None) -> bool:
+    """Return whether an error is what becomes of no parameters, in a function that has asked for them."""
+    if tells("DP308", error):
+        return True
+    if call is None or not re.search(NOTHING_THERE, f"{error.type}: {error.message}"):
+        return False
+    # a package that the line calls may have asked, and knows what to do
+    asked = [
+        one.place for one in questions_for_parameters(call) if one.place and BY_NAME.search(one.place.code)
+    ]
+    is_name = error.type == "KeyError" and re.search(_NAME_OF_ONE, error.message)
+    if asked and (re.search(r"empty|got 0\)", error.message) or is_name):
+        return True  # wherever the list, or the dict, has been handed on to
+    through = {(place.file, place.function) for place in error.places}
+    return any(
+        (place.file, place.function) in through or f".{place.function}(" in error.source for place in asked
+    )
+
+
+_NAME_OF_ONE = r"'[\w.]*(weight|bias)[\w.]*'|'\w+(\.\w+)+'"
+"""A key that is a parameter's name."""
+
+
+def reads_state(error: Raised) -> bool:
+    """Whether a replica looked a parameter up in a state_dict, which has none there."""
+    return error.type == "KeyError" and error.place is not None and ".state_dict()" in error.place.code
+
+
+def numbers_for_tensors(probe: Probe, call: Call) -> Iterator[str]:
+    """List the parts of a result that are a tensor on one GPU, and the number 0 where none was summed."""
+    if questions_for_parameters(call):
+        alone = {leaf.path for leaf in probe.single.output if leaf.is_tensor}
+        parts = (leaf for replica in call.replicas for leaf in replica.output or ())
+        odd = (leaf.path for leaf in parts if leaf.path in alone and leaf.type in {"int", "float"})
+        yield from dict.fromkeys(odd)
+
+
+# what a replica that raised stumbled over
+
+
+def names(error: Raised, name: str) -> bool:
+    """Whether the user's functions that an exception went through name an attribute.
+
+    Not the lines alone: what was at fault may have got another name a line before, as in a loop over it.
+    """
+    return re.search(rf"\.{re.escape(name)}\b|['\"]{re.escape(name)}['\"]", error.source) is not None
+
+
+def failed_through(evidence: Evidence) -> list[tuple[Held, Probe, Raised]]:
+    """List what ties a part of the model to the original around it, and a replica that failed through it.
+
+    The original is on GPU 0, and has nothing of what the replica around the part has set on itself.
+    """
+    return [
+        (held, probe, error)
+        for held in evidence.scan.of_kind("ancestor")
+        for probe, error in failures(evidence)
+        if error.stage == "replica" and not is_of_devices(error.message) and names(error, held.name)
+    ][:1]
+
+
+def reads_in_vain(error: Raised, kept: Kept) -> bool:
+    """Whether a replica failed over what a hook keeps: on the original, and no replica has it."""
+    is_of_names = error.type in {"AttributeError", "KeyError", "IndexError", "TypeError"}
+    return error.stage == "replica" and is_of_names and any(names(error, name) for name in kept.names)
+
+
+def placed_in_forward(evidence: Evidence) -> set[str]:
+    """Name the objects on `self` with tensors on the CPU, which forward changes, and a replica fails over."""
+    if not any(crossed_devices(evidence)):
+        return set()
+    changed = {one.path for probe in evidence.probes for one in probe.changes if one.parallel_changed}
+    held = evidence.scan.of_kind("tensor")
+    return {one.path for one in held if one.within and one.device == "cpu" and one.path in changed}

@@ -18,9 +18,9 @@ from torch import nn
 
 from dpdemo.checking.closeness import same_numbers
 from dpdemo.checking.evidence import Mixing
+from dpdemo.checking.source import line_of
 from dpdemo.models.frames import is_users
 from dpdemo.observation.tree import flatten, tensors_in
-from dpdemo.reports.check import Place
 
 _MOST_STEPS = 2000
 """A forward that goes through a loop may take many."""
@@ -117,7 +117,7 @@ def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Mixing:
     mixing = tuple(path for path, mixes in modules.items() if mixes)
     alone = tuple(path for path, mixes in modules.items() if not mixes)
     line = _first_line(whole.steps, chunk.steps)
-    place = Place(code.co_filename, line, code.co_name) if code is not None and line else None
+    place = line_of(code.co_filename, line, code.co_name) if code is not None and line else None
     return Mixing(place, mixing, alone)
 
 

@@ -1,7 +1,6 @@
 """Results longer in one replica than in another: what is padded, and what one GPU has there."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -46,38 +45,9 @@ def without_padding(
     return cut(single), cut(gathered)
 
 
-def fillings(single: object, outputs: list[object], dim: int) -> Iterator[tuple[str, str]]:
-    """List what one device has where replicas' tensors are too short to be joined, as code, by path.
-
-    Returns:
-        For each such tensor its one value there; "" where it has several.
-
-    """
-    columns = [dict(flatten(output)) for output in outputs]
-    for path, leaf in flatten(single):
-        parts = [column.get(path) for column in columns]
-        shapes = [part.shape for part in parts if isinstance(part, torch.Tensor)]
-        if not _is_dense(leaf) or len(shapes) < len(parts) or not _fit(leaf, shapes, dim):
-            continue
-        rest = leaf.detach().cpu()[~_filled(leaf, shapes, dim)]
-        if rest.numel():
-            first = rest[0].item()
-            text = repr(first) if math.isfinite(first) else f'float("{first}")'
-            yield path, text if bool((rest == first).all()) else ""
-
-
 def _is_dense(value: object) -> TypeGuard[torch.Tensor]:
     """Whether it is a tensor with a number at each of its places."""
     return isinstance(value, torch.Tensor) and value.layout == torch.strided
-
-
-def _fit(leaf: torch.Tensor, shapes: Sequence[torch.Size], dim: int) -> bool:
-    """Whether tensors of these shapes, joined along the batch, are parts of one."""
-    is_within = all(
-        len(shape) == leaf.dim() > dim and all(a <= b for a, b in zip(shape, leaf.shape, strict=True))
-        for shape in shapes
-    )
-    return is_within and not leaf.is_complex() and sum(shape[dim] for shape in shapes) == leaf.shape[dim]
 
 
 def _filled(leaf: torch.Tensor, shapes: Sequence[torch.Size], dim: int) -> torch.Tensor:

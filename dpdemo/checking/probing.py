@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdemo.checking.batches import Planned
+from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Mode, Probe, Raised, first_line
 from dpdemo.checking.modes import may_differ
 from dpdemo.checking.probes import Prober
@@ -34,7 +35,7 @@ def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) 
             if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
                 probe = prober.probe(batch)  # the copy may be to blame
             if probe.single.raised is not None:
-                if "'DataParallel' object has no attribute" in probe.single.raised.message:
+                if tells("DP101", probe.single.raised):
                     yield probe  # the one exception without DataParallel that is about it
                 elif batch is planned[0]:
                     is_copy = prober.runner.source.copies

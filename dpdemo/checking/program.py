@@ -23,6 +23,7 @@ from dpdemo.checking.evidence import (
     Call,
     Event,
     Evidence,
+    Kept,
     Leaf,
     Probe,
     Reduction,
@@ -30,13 +31,14 @@ from dpdemo.checking.evidence import (
     Single,
     first_line,
 )
+from dpdemo.checking.hookprobes import changed, reaches_of
 from dpdemo.checking.inside import here
 from dpdemo.checking.leaves import describe_all, flatten_arguments
-from dpdemo.checking.merging import in_order
-from dpdemo.checking.places import calling_place
+from dpdemo.checking.precedence import in_order
 from dpdemo.checking.registry import choose
 from dpdemo.checking.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.checking.scan import scan
+from dpdemo.checking.source import calling_place
 from dpdemo.checking.steps import CallRecorder
 from dpdemo.models.frames import is_installed
 from dpdemo.observation.tree import flatten
@@ -70,10 +72,12 @@ class _Subject:
     rehearsed: dict[_Kind, Rehearsed] = field(default_factory=dict)
     told: set[_Kind] = field(default_factory=set)
     met_another: set[_Kind] = field(default_factory=set)
+    seen: set[_Kind] = field(default_factory=set)
     probes: dict[tuple[_Kind, object], tuple[Probe, ...]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     unchecked: dict[str, int] = field(default_factory=dict)
     reductions: dict[_Kind, set[Reduction]] = field(default_factory=dict)
+    kept: dict[Kept, None] = field(default_factory=dict)
 
     def take_rehearsal(self, kind: _Kind) -> Rehearsed:
         """Hand out what the rehearsal of a kind saw, once: it is reported with one call."""
@@ -137,6 +141,8 @@ class CallCheck:
         if not _is_replica(draft):
             with self._unharmed():
                 self._rehearse(draft)
+                if draft.kind not in self._subject(draft.wrapper).seen:
+                    draft.reaches = reaches_of(draft.wrapper.module)
 
     def _after(self, draft: Draft) -> None:
         if draft.kind is not None:  # else `_before` could not tell
@@ -192,6 +198,8 @@ class CallCheck:
         kind = draft.kind
         assert isinstance(kind, _Kind)  # noqa: S101 - `_before` has set it
         _follow_losses(draft, kind, subject, self._unharmed)
+        subject.kept |= dict.fromkeys(changed(draft.reaches))
+        subject.seen.add(kind)
         call = draft.freeze()
         key = (kind, _outcome(call))
         if key in subject.probes and not subject.has_news(kind):
@@ -236,7 +244,9 @@ class CallCheck:
         loads = tuple(self._loads) if is_first else ()  # they belong to no model
         sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes if probe.batch_size))
         used = tuple(found for one in subject.rehearsed.values() for found in one.meanwhile)
-        evidence = Evidence(num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used)
+        evidence = Evidence(
+            num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used, kept=tuple(subject.kept)
+        )
         found = judge(evidence, self._rules, sizes)
         return _without_wrapping(found, subject.line) if subject.line else found
 

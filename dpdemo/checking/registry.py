@@ -9,83 +9,64 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from dpdemo.checking.evidence import Evidence, Probe, StateChange
-from dpdemo.checking.looking import listed
-from dpdemo.checking.repair import Repair
+from dpdemo.checking.evidence import Evidence
+from dpdemo.checking.repairs import Found, repair_of
 from dpdemo.errors import UsageError
-from dpdemo.reports.check import SECTIONS, Finding, Place, RulePage, Severity
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a rule hands over; the engine adds the rule's code.
-
-    `before` and `after` are what is told where there is no `repair` in the user's own lines.
-    """
-
-    subject: str
-    message: str
-    place: Place | None = None
-    probe: Probe | None = None
-    severity: Severity | None = None
-    before: str = ""
-    after: str = ""
-    set_at: Place | None = None
-    repair: Repair | None = None
-
-
-def note_of_all(harmless: Mapping[str, tuple[Probe, StateChange]], what: str) -> Found:
-    """Make one note of all state that nothing depends on: its paths, and what is to be said of them."""
-    probe, first = next(iter(harmless.values()))
-    names = list(harmless)
-    text = f"{listed(names)} {'is' if len(names) == 1 else 'are'} {what}"
-    return Found("harmless", text, first.place, probe, "info")
-
+from dpdemo.reports.check import SECTIONS, Finding, RulePage, Severity
 
 Look = Callable[[Evidence], Iterable[Found]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(RulePage):
-    """One rule; `unless` names codes or prefixes whose findings explain what this one would only repeat."""
+    """One rule: its page, and the function that looks at the evidence."""
 
     look: Look
-    unless: tuple[str, ...]
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Look at the evidence."""
         for found in self.look(evidence):
-            seen_in = (str(found.probe),) if found.probe else ()
-            severity = found.severity or self.severity
-            repair = found.repair or Repair(None, found.before, found.after)
+            repair = repair_of(found)
             yield Finding(
                 self,
-                severity,
+                found.severity or self.severity,
                 found.subject,
                 found.message,
-                repair.place or found.place,
-                seen_in,
+                found.place,
+                (str(found.probe),) if found.probe else (),
                 repair.before,
                 repair.after,
-                repair.also,
-                found.set_at,
+                repair.is_example,
+                set_at=found.set_at,
             )
+
+
+ALIASES = {
+    "DP109": "DP390", "new-with-arguments": "DP390",
+    "DP202": "DP203", "starved-default": "DP203",
+    "DP204": "DP203", "chunk-counts": "DP203",
+    "DP209": "DP208", "unbuildable-container": "DP208",
+    "DP392": "DP390", "backward-raised": "DP390",
+    "DP404": "DP405", "none-output": "DP405",
+    "DP490": "DP590", "gather-failed": "DP590",
+}  # fmt: skip
+"""Codes and names of earlier versions, which comments and options may still use."""
 
 
 _RULES: dict[str, Rule] = {}
 
 
-def rule(code: str, name: str, severity: Severity, *, unless: tuple[str, ...] = ()) -> Callable[[Look], Look]:
+def rule(code: str, name: str, severity: Severity) -> Callable[[Look], Look]:
     """Register a function as the rule `code`."""
 
     def register(look: Look) -> Look:
         assert code not in _RULES, f"two rules are called {code}"  # noqa: S101 - our own mistake
         title, page = _read_page(inspect.getdoc(look) or "")
-        _RULES[code] = Rule(code, name, severity, title, page, look, unless)
+        _RULES[code] = Rule(code, name, severity, title, page, look)
         return look
 
     return register
@@ -125,6 +106,7 @@ def find_rule(code: str) -> Rule:
         UsageError: if there is none.
 
     """
+    code = ALIASES.get(code, ALIASES.get(code.upper(), code))
     for known in rules():
         if code.upper() == known.code or code == known.name:
             return known
@@ -153,6 +135,7 @@ def choose(select: Iterable[str], ignore: Iterable[str], *, where: tuple[str, st
 
 def is_named(known: RulePage, prefix: str) -> bool:
     """Return whether a name or the beginning of a code means this rule."""
+    prefix = ALIASES.get(prefix, ALIASES.get(prefix.upper(), prefix))
     return prefix == known.name or (prefix.upper().startswith("DP") and known.code.startswith(prefix.upper()))
 
 

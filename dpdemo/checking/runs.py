@@ -20,7 +20,6 @@ from dpdemo.checking.evidence import Mixing, Raised
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.checking.mixing import Trace, first_mixing, forward_code
 from dpdemo.checking.modes import ModeWatch
-from dpdemo.checking.outer_state import Sizes, put_back, sizes_outside
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
 from dpdemo.observation.tree import rebuild
@@ -44,8 +43,6 @@ class Ran:
     untouched: Arguments = ((), {})
     warned: tuple[str, ...] = ()
     writes_parameters: bool = False
-    sizes: tuple[Sizes, Sizes] = field(default_factory=lambda: ({}, {}))
-    """Of what the model's classes and their files hold, before and after."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,6 @@ class Runner:
     def called_aside(self, model: nn.Module, given: Arguments, trace: Trace | None = None) -> object:
         """Return what a model on the first GPU gives, of which nothing else is noted; None where it fails."""
         args, kwargs = on_device(given[0], self.first), on_device(given[1], self.first)
-        sizes = sizes_outside(model)
         randomness.seed_all()
         try:
             with warnings.catch_warnings(), self._context(), users_code():
@@ -115,8 +111,6 @@ class Runner:
                     return model(*args, **kwargs)
         except Exception:  # noqa: BLE001 - the user's model may raise anything
             return None
-        finally:
-            put_back(model, sizes)
 
     def mixing(self, mode: str, batch: Arguments, chunk: Arguments) -> Mixing:
         """Find where forward mixes the samples of a batch, by plain calls of it and of its first chunk."""
@@ -163,7 +157,6 @@ class Runner:
         ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
         core = model.module if isinstance(model, nn.DataParallel) else model
         ran.before = state.snapshot(core)
-        sizes = sizes_outside(core)
         randomness.seed_all()
         versions = [parameter._version for parameter in core.parameters()]
         with warnings.catch_warnings(record=True) as caught, self._context():
@@ -177,8 +170,6 @@ class Runner:
         ran.writes_parameters = versions != [parameter._version for parameter in core.parameters()]
         ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)
-        ran.sizes = sizes, sizes_outside(core)
-        put_back(core, sizes)
         return ran
 
     @contextlib.contextmanager

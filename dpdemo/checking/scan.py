@@ -1,23 +1,25 @@
 """Reading what a model is made of, without running it."""
 
-import functools
-import sys
+import inspect
 import types
 import weakref
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.copying import held_by
-from dpdemo.checking.evidence import Held, Scan
-from dpdemo.checking.holders import attributes, is_looked_into, layout, nesting, tensors_around, tensors_of
+from dpdemo.checking.evidence import Held, Norm, Scan
+from dpdemo.checking.holders import attributes, is_looked_into, tensors_around
+from dpdemo.checking.hooks import unwrapped
 from dpdemo.checking.leaves import argument_names
-from dpdemo.checking.places import place_of_attribute, place_of_function
+from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
 from dpdemo.checking.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
-from dpdemo.models.frames import is_users
+from dpdemo.models.frames import is_installed, is_users
 from dpdemo.observation.tree import flatten
+from dpdemo.reports.check import Place
 
 
 def scan(model: nn.Module, first: torch.device | None) -> Scan:
@@ -26,41 +28,60 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
     modules = list(core.named_modules())
     tree = {id(module): path for path, module in modules}
     registered = {id(tensor) for tensor in (*core.parameters(), *core.buffers())}
-    held = [found for path, module in modules for found in _held_by(path, module, tree, registered)]
+    around = _Around(tree, registered)
+    held = [found for path, module in modules for found in _held_by(path, module, around)]
+    forward = place_of_function(core.forward)
     return Scan(
         model=type(core).__name__,
         held=tuple(held),
         module_types=tuple((path, _type_of(module)) for path, module in modules),
         flattens_parameters=_mentions(core, "flatten_parameters"),
-        forward=place_of_function(core.forward),
+        forward=forward,
+        result=place_of_return(core.forward) or forward,
         wrappers=tuple(path for path, module in model.named_modules() if isinstance(module, nn.DataParallel)),
         frozen=tuple(_frozen_wrappers(model)),
         device_ids=tuple(model.device_ids) if isinstance(model, nn.DataParallel) else (),
         strays=_strays(model, first),
-        norms=tuple(
-            (path, type(module).__name__, module.num_features)
-            for path, module in modules
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
-        ),
-        buffers=tuple((name, len(one)) for name, one in core.named_buffers() if one.dim()),
-        parameters=tuple(name for name, _ in core.named_parameters()),
-        classes=tuple(dict.fromkeys(_home(type(module)) for _, module in modules)),
-        inputs=tuple(argument_names(core.forward, 8)),
-        numbers=tuple(
-            (name, value)
-            for _, module in modules
-            for name, value in vars(module).items()
-            if type(value) is int and value > 1
-        ),
-        together=tuple(_held_together(core)),
+        is_installed=forward is not None and is_installed(forward.file),
+        is_spread=len({one.device for one in core.parameters() if one.device.type == "cuda"}) > 1,
+        pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
         shortened=tuple(
-            (path, module.max_norm, module.norm_type)
+            (path, _made_at(core, path))
             for path, module in modules
             if isinstance(module, nn.Embedding) and module.max_norm is not None
         ),
         is_training=core.training,
-        pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
+        norms=tuple(
+            Norm(path, type(module).__name__, module.num_features, _made_at(core, path))
+            for path, module in modules
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
+        ),
+        parameters=tuple(name for name, _ in core.named_parameters()),
+        inputs=tuple(argument_names(core.forward, 8)),
+        required=tuple(_required(core)),
+        together=tuple(_held_together(core)),
     )
+
+
+def _made_at(core: nn.Module, path: str) -> Place | None:
+    """Find the line of the user's that makes the module at a path, or the one around it."""
+    while path:
+        owner, _, name = path.rpartition(".")
+        place = place_of_attribute(type(core.get_submodule(owner)), name)
+        if place is not None:
+            return place
+        path = owner
+    return None
+
+
+def _required(core: nn.Module) -> Iterator[str]:
+    """Name the arguments without which forward cannot be called."""
+    try:
+        known = inspect.signature(core.forward).parameters.values()
+    except (TypeError, ValueError):
+        return
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    yield from (one.name for one in known if one.kind in plain and one.default is one.empty)
 
 
 def _held_together(model: nn.Module) -> Iterator[tuple[str, ...]]:
@@ -80,12 +101,6 @@ def _frozen_wrappers(model: nn.Module) -> Iterator[str]:
                 yield path
 
 
-def _home(kind: type) -> tuple[str, str]:
-    """Name a class, and the file that defines it; "" where that is none of the user's."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return kind.__qualname__, file if is_users(file) else ""
-
-
 def _type_of(module: nn.Module) -> str:
     """Name a module by the family that a rule may know it by."""
     families = (
@@ -97,78 +112,79 @@ def _type_of(module: nn.Module) -> str:
     return next((name for kind, name in families if isinstance(module, kind)), type(module).__name__)
 
 
-def _held_by(path: str, module: nn.Module, tree: dict[int, str], registered: set[int]) -> Iterator[Held]:
+class _Around(NamedTuple):
+    """What belongs to the model: its modules by identity, with their paths, and its tensors."""
+
+    tree: dict[int, str]
+    registered: set[int]
+
+
+class _Kind(NamedTuple):
+    """How a part of an attribute ties a replica to the original; the fields are those of `Held`."""
+
+    kind: str
+    type: str = ""
+    shape: tuple[int, ...] = ()
+    device: str = ""
+    holder: str = ""
+    within: str = ""
+    leads_to: str = ""
+
+
+def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
     dot = f"{path}." if path else ""
     for name, value in vars(module).items():
         if name not in INTERNAL and not is_pytorchs(name, module):
             place = place_of_attribute(type(module), name)
-            for kind, found in _kinds(name, value, tree, registered, module):
-                parts = tensors_of(value, registered), nesting(value, tree)
-                yield Held(dot + name, kind, found, place, layout(value), *parts)
-    for hooks in HOOKS:
-        for hook in getattr(module, hooks, {}).values():
-            if is_users_hook(hook):
-                function = _unwrapped(hook)
-                name = getattr(function, "__qualname__", type(function).__name__)
-                yield Held(path or type(module).__name__, "hook", name, place_of_function(function))
+            is_pure = all(isinstance(part, nn.Module) for _, part in flatten(value))
+            for kind in _kinds(name, value, model, module):
+                yield Held(dot + name, *kind, is_pure=is_pure, place=place)
+    for hook in users_hooks(module):
+        function = unwrapped(hook)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        yield Held(path or type(module).__name__, "hook", name, place=place_of_function(function))
     for name, parameter in module._parameters.items():
         if parameter is not None and is_lazy(parameter):
             yield Held(dot + name, "lazy", type(module).__name__)
         elif parameter is not None and (type(parameter) is not nn.Parameter or vars(parameter)):
-            extra = ", ".join(vars(parameter))
-            detail = f"attribute {extra}" if extra else f"type {type(parameter).__name__}"
-            yield Held(dot + name, "parameter", detail, place_of_attribute(type(module), name))
+            place = place_of_attribute(type(module), name)
+            yield Held(
+                dot + name, "parameter", type(parameter).__name__, names=tuple(vars(parameter)), place=place
+            )
 
 
-def _kinds(
-    name: str, value: object, tree: dict[int, str], registered: set[int], module: nn.Module
-) -> Iterator[tuple[str, str]]:
+def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Iterator[_Kind]:
     if name == "_compiled_call_impl":
         if value is not None:
-            yield "compiled", ""
+            yield _Kind("compiled")
         return
     for step, kept in flatten(value):
         leaf = kept() if isinstance(kept, weakref.ReferenceType) else kept
-        found = _kind_of(name, leaf, tree, registered, module, is_alone=not step)
+        found = _kind_of(leaf, model, module, is_alone=not step)
         if found is not None:
             yield found
             break
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        yield "container", f"{type(value).__name__} of {len(value)}"
+        yield _Kind("container", type(value).__name__)
 
 
-def _kind_of(  # noqa: PLR0913 - what it is, and where
-    name: str,
-    leaf: object,
-    tree: dict[int, str],
-    registered: set[int],
-    module: nn.Module,
-    *,
-    is_alone: bool,
-) -> tuple[str, str] | None:
-    """Say how a part of an attribute ties a replica to the original; None where it does not."""
+def _kind_of(leaf: object, model: _Around, module: nn.Module, *, is_alone: bool) -> _Kind | None:
+    """Tell how a part of an attribute ties a replica to the original; None where it does not."""
     if isinstance(leaf, torch.Tensor):
-        is_own = is_alone and id(leaf) in registered
-        return None if is_own else _tensor(leaf, is_models=id(leaf) in registered)
+        is_models = id(leaf) in model.registered
+        return None if is_models and is_alone else _tensor("shared" if is_models else "tensor", leaf)
     if isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
-        return "ancestor" if _is_around(leaf, module, tree) else "module", type(leaf).__name__
-    if callable(leaf) and not isinstance(leaf, type) and (holder := _closes_over(leaf, tree, registered)):
-        shadows = name in ("forward", "__call__")
-        return "callable", f"{'a forward' if shadows else _callable_name(leaf)} that holds {holder}"
-    for _, around in tensors_around(leaf, registered):
-        return "tensor", f"{_callable_name(leaf)} that holds {_described(around)}"
-    return next(_inside(leaf, tree, registered), None)
+        kind = "ancestor" if _is_around(leaf, module, model.tree) else "module"
+        return _Kind(kind, type(leaf).__name__)
+    if callable(leaf) and not isinstance(leaf, type) and (found := _closes_over(leaf, model)):
+        return _Kind(*found[:1], holder=_callable_name(leaf), leads_to=found[1])
+    for _, tensor in tensors_around(leaf, model.registered):
+        return _tensor("tensor", tensor)._replace(holder=_callable_name(leaf))
+    return next(_inside(leaf, model), None)
 
 
-def _tensor(leaf: torch.Tensor, *, is_models: bool) -> tuple[str, str]:
-    """Describe a tensor that is held beside the registered ones, or one of these in a list."""
-    if is_models:
-        return "shared", _shape(leaf).removeprefix("a tensor ")
-    return "tensor", _described(leaf)
-
-
-def _described(tensor: torch.Tensor) -> str:
-    return f"{_shape(tensor)} on {tensor.device}"
+def _tensor(kind: str, tensor: torch.Tensor) -> _Kind:
+    return _Kind(kind, "Tensor", tuple(tensor.shape), str(tensor.device))
 
 
 def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bool:
@@ -178,28 +194,23 @@ def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bo
     return around != path and (not around or path.startswith(f"{around}."))
 
 
-def _inside(
-    holder: object, tree: dict[int, str], registered: set[int], depth: int = 0
-) -> Iterator[tuple[str, str]]:
+def _inside(holder: object, model: _Around, depth: int = 0) -> Iterator[_Kind]:
     """List the tensors and the model's modules that an object has, and what it holds."""
     if not is_looked_into(holder) or depth > _DEEPEST:
         return
+    kind = type(holder).__name__
     for name, held in attributes(holder).items():
         for _, part in flatten(held):
-            if isinstance(part, torch.Tensor) and id(part) not in registered:
-                yield "tensor", f"{_described(part)}, as `{name}` of a {type(holder).__name__}"
-            elif isinstance(part, nn.Module) and id(part) in tree:
-                yield "holder", f"{type(part).__name__}, as `{name}` of a {type(holder).__name__}"
+            if isinstance(part, torch.Tensor) and id(part) not in model.registered:
+                yield _tensor("tensor", part)._replace(holder=kind, within=name)
+            elif isinstance(part, nn.Module) and id(part) in model.tree:
+                yield _Kind("holder", type(part).__name__, holder=kind, within=name)
             elif not isinstance(part, (torch.Tensor, nn.Module)):
-                yield from _inside(part, tree, registered, depth + 1)
+                yield from _inside(part, model, depth + 1)
 
 
 _DEEPEST = 3
 """So many objects are looked into, one in the other."""
-
-
-def _shape(tensor: torch.Tensor) -> str:
-    return f"a tensor of shape {tuple(tensor.shape)}"
 
 
 def _callable_name(value: object) -> str:
@@ -208,31 +219,31 @@ def _callable_name(value: object) -> str:
     return "a lambda" if getattr(value, "__name__", "") == "<lambda>" else "a function"
 
 
-def _closes_over(function: object, tree: dict[int, str], registered: set[int], depth: int = 0) -> str:
-    """Say which module of the model, or what parameter or buffer, a function holds on to, or nothing."""
+def _closes_over(function: object, model: _Around, depth: int = 0) -> tuple[str, str] | None:
+    """Find what a function holds: a module or tensor of the model, or a module outside of it."""
     held = held_by(function) or [getattr(function, "__self__", None)]
     for value in held:
-        if isinstance(value, nn.Module) and id(value) in tree:
-            return f"`{tree[id(value)] or type(value).__name__}`"
-        if isinstance(value, torch.Tensor) and id(value) in registered:
-            return f"the model's own tensor of shape {tuple(value.shape)}"
-        if depth < 3 and callable(value) and not isinstance(value, (nn.Module, type)):
-            found = _closes_over(value, tree, registered, depth + 1)
+        if isinstance(value, nn.Module) and id(value) in model.tree:
+            return "callable", f"`{model.tree[id(value)] or type(value).__name__}`"
+        if isinstance(value, nn.Module) and any(True for _ in (*value.parameters(), *value.buffers())):
+            return "outer", f"a {type(value).__name__} outside of the model"
+        if isinstance(value, torch.Tensor) and id(value) in model.registered:
+            return "callable", f"the model's own tensor of shape {tuple(value.shape)}"
+        if depth < _DEEPEST and callable(value) and not isinstance(value, (nn.Module, type)):
+            found = _closes_over(value, model, depth + 1)
             if found:
                 return found
-    return ""
+    return None
 
 
-def _unwrapped(hook: object) -> object:
-    """Take a function out of `functools.partial`."""
-    while isinstance(hook, functools.partial):
-        hook = hook.func
-    return hook
+def users_hooks(module: nn.Module) -> list[object]:
+    """List the hooks of a module that are neither PyTorch's own, as of weight norm, nor ours."""
+    return [hook for name in HOOKS for hook in getattr(module, name, {}).values() if is_users_hook(hook)]
 
 
 def is_users_hook(hook: object) -> bool:
-    """Return whether a hook is neither PyTorch's own, as of weight norm, nor ours."""
-    hook = _unwrapped(hook)
+    """Return whether a hook is of the user's code."""
+    hook = unwrapped(hook)
     function = getattr(hook, "__func__", hook)
     code = getattr(function, "__code__", None) or getattr(type(hook).__call__, "__code__", None)
     return code is not None and is_users(code.co_filename)

@@ -1,9 +1,7 @@
 """A comment in the user's code that silences rules on its line: `# dpdemo: ignore[DP302]`."""
 
-import linecache
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from dpdemo.checking.registry import is_named
 from dpdemo.reports.check import Finding, Place
@@ -21,19 +19,11 @@ def is_silenced(finding: Finding) -> bool:
 
 
 def _places(finding: Finding) -> Iterator[Place]:
-    """List the lines that may ask: of a repair of several lines those that name the attribute."""
-    if finding.set_at is not None:
-        yield finding.set_at
-    if finding.place is None:
-        return
-    name, lines = re.escape(finding.subject.rpartition(".")[2]), finding.own_before.splitlines()
-    naming = [offset for offset, line in enumerate(lines) if name and re.search(rf"\.{name}\b", line)]
-    for offset in naming or [0]:
-        yield replace(finding.place, line=finding.place.line + offset)
+    yield from (place for place in (finding.set_at, finding.place) if place is not None)
 
 
 def _silences(place: Place, finding: Finding) -> bool:
-    comment = _COMMENT.search(linecache.getline(place.file, place.line))
+    comment = _COMMENT.search(place.code)
     if comment is None:
         return False
     if comment["list"] is None:

@@ -1,207 +1,358 @@
-"""The user's code as it is written: its functions and statements, where they stand, and their text."""
+"""The user's code as it is written: the only file of `checking/` that opens it.
+
+It is read while evidence is collected, when the class object is known: rules get lines and texts.
+"""
 
 import ast
+import inspect
 import linecache
-import re
-import textwrap
-from collections.abc import Iterator
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import CodeType, TracebackType
+from typing import Any
 
-from dpdemo.checking.repair import Repair
-from dpdemo.models.frames import is_users
+from dpdemo.models.frames import is_users, users_frames
 from dpdemo.reports.check import Place
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-"""What `ast` knows of functions, in a class or out of it."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_MUTATORS = frozenset(
+    (
+        "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft", "push",
+        "put", "remove", "setdefault", "update",
+    )
+)  # fmt: skip
+"""Methods that change a list, a set, a dict or a queue; those of tensors end in `_`."""
 
 
-@dataclass(frozen=True)
-class Function:
-    """A function of the user's, as it is written."""
-
-    file: str
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-
-    def statements(self) -> Iterator[ast.stmt]:
-        """List its statements in order: those in loops and branches too, not those of functions in it."""
-        yield from _within(self.node.body)
-
-    def arguments(self) -> set[str]:
-        """List the names of its arguments."""
-        given = self.node.args
-        return {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
-
-    def contexts(self) -> Iterator[ast.expr]:
-        """List what it stands under as decorators, and what it opens in `with`."""
-        yield from self.node.decorator_list
-        for statement in self.statements():
-            if isinstance(statement, (ast.With, ast.AsyncWith)):
-                yield from (item.context_expr for item in statement.items)
-
-    def text(self, node: ast.AST) -> str:
-        """Return the source of a part of it."""
-        start, end = span_of(self.file, node)
-        return source_of(self.file)[start:end]
-
-    def own(self, statement: ast.stmt, *parts: tuple[ast.AST, str]) -> Repair:
-        """Write a statement with parts of it replaced."""
-        source = source_of(self.file)
-        first, last = span_of(self.file, statement)
-        changed, at = "", first
-        for (start, end), text in sorted((span_of(self.file, part), text) for part, text in parts):
-            changed, at = changed + source[at:start] + text, end
-        lines = [source[first:last], changed + source[at:last]]
-        before, after = (to_the_left(one, statement.col_offset) for one in lines)
-        code = linecache.getline(self.file, statement.lineno).strip()
-        return Repair(Place(self.file, statement.lineno, self.node.name, code), before, after)
-
-    def block(self, body: list[ast.stmt], around: ast.stmt) -> str:
-        """Return the source of a block as it is written in the place of the statement around it."""
-        (start, _), (_, end) = span_of(self.file, body[0]), span_of(self.file, body[-1])
-        deeper = body[0].col_offset - around.col_offset
-        is_below = body[0].lineno > around.lineno
-        text = source_of(self.file)[start:end]
-        return re.sub(rf"\n {{{deeper}}}", "\n", text) if is_below else text
-
-    def rewritten(self, first: ast.stmt, last: ast.stmt, text: str) -> Repair:
-        """Write statements that follow each other anew; with `def`, where they stand in its line."""
-        (start, _), (_, end) = span_of(self.file, first), span_of(self.file, last)
-        source, after = source_of(self.file), text
-        is_beside = first.lineno == self.node.body[0].lineno == self.node.lineno
-        outer: ast.stmt = self.node if is_beside else first
-        if is_beside:
-            start, _ = span_of(self.file, outer)
-            head = source[start : span_of(self.file, first)[0]].rstrip()
-            after = f"{head}\n{textwrap.indent(text, '    ')}"
-        before = to_the_left(source[start:end], outer.col_offset)
-        code = linecache.getline(self.file, first.lineno).strip()
-        return Repair(Place(self.file, first.lineno, self.node.name, code), before, after)
-
-    def whole(self, statement: ast.stmt, text: str) -> Repair:
-        """Write another statement in the place of one."""
-        return self.own(statement, (statement, text))
+# lines and texts
 
 
-def _within(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for one in body:
-        if isinstance(one, (*FUNCTIONS, ast.ClassDef)):
-            continue
-        yield one
-        for name in ("body", "orelse", "finalbody"):
-            yield from _within(getattr(one, name, []))
-        for handler in getattr(one, "handlers", []):
-            yield from _within(handler.body)
+def line_of(file: str, line: int, function: str = "") -> Place:
+    """Return a line of a file, with its code."""
+    return Place(file, line, function, linecache.getline(file, line).strip())
 
 
-def to_the_left(text: str, columns: int) -> str:
-    """Take as much indentation off all lines but the first, or what there is of it."""
-    return re.sub(rf"\n {{0,{columns}}}", "\n", text)
+def places_in(trace: TracebackType | None) -> tuple[Place, ...]:
+    """List the user's lines of a traceback, innermost last."""
+    return tuple(
+        Place(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+        for frame in users_frames(trace)
+    )
 
 
-@cache
-def source_of(file: str) -> str:
-    """Read a file as it is written."""
-    return "".join(linecache.getlines(file))
+def functions_in(trace: TracebackType | None) -> tuple[str, ...]:
+    """List the names of all functions of a traceback, innermost last."""
+    return tuple(frame.name for frame in traceback.extract_tb(trace))
 
 
-@cache
-def tree_of(file: str) -> ast.Module:
-    """Read a file of Python; an empty module where there is none to read."""
-    try:
-        return ast.parse(source_of(file))
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
-
-
-@cache
-def _line_starts(file: str) -> list[int]:
-    starts, at = [], 0
-    for line in linecache.getlines(file):
-        starts.append(at)
-        at += len(line)
-    return starts
-
-
-def lines_of(file: str) -> list[str]:
-    """Return the lines of a file as they stand."""
-    return linecache.getlines(file)
-
-
-def span_of(file: str, node: ast.AST) -> tuple[int, int]:
-    """Say where a part of a file begins and ends, in characters; ast counts bytes in a line."""
-    ends = []
-    for row, column in (
-        (getattr(node, "lineno", 1), getattr(node, "col_offset", 0)),
-        (getattr(node, "end_lineno", 1), getattr(node, "end_col_offset", 0)),
-    ):
-        line = linecache.getline(file, row).encode()[:column].decode(errors="ignore")
-        ends.append(_line_starts(file)[row - 1] + len(line))
-    return ends[0], ends[1]
-
-
-def function_at(place: Place | None) -> Function | None:
-    """Find the innermost function that a line stands in, by its decorators too; None where there is none."""
-    if place is None or not is_users(place.file):
-        return None
-    around = [
-        node
-        for node in ast.walk(tree_of(place.file))
-        if isinstance(node, FUNCTIONS)
-        and min(part.lineno for part in (node, *node.decorator_list)) <= place.line <= (node.end_lineno or 0)
-    ]
-    return Function(place.file, max(around, key=lambda node: node.lineno)) if around else None
+def text_around(places: Iterable[Place]) -> str:
+    """Return the source of the functions that some lines are in; a line alone where there is no file."""
+    found = {}
+    for place in places:
+        node = _function_at(place)
+        found[place.file, node.lineno if node else place.line] = (
+            ast.get_source_segment(_text(place.file), node) if node else place.code
+        )
+    return "\n".join(text or "" for text in found.values())
 
 
 def class_at(place: Place | None) -> str:
-    """Name the innermost class that a line stands in; "" where there is none."""
+    """Name the innermost class that a line is in; "" where there is none."""
     around = [
         node
-        for node in ast.walk(tree_of(place.file) if place else ast.Module([], []))
-        if isinstance(node, ast.ClassDef)
-        and place is not None
-        and node.lineno <= place.line <= (node.end_lineno or 0)
+        for node in ast.walk(_tree(place.file) if place else ast.Module([], []))
+        if isinstance(node, ast.ClassDef) and place and node.lineno <= place.line <= (node.end_lineno or 0)
     ]
     return max(around, key=lambda node: node.lineno).name if around else ""
 
 
-def attribute_of(path: str, me: str = "self") -> str:
-    """Write what stands at a path of a model: `self.layers[0].weight`."""
+def calling_place() -> Place | None:
+    """Find the user's line that this thread executes."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return line_of(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back  # type: ignore[assignment] # ends with None
+    return None
+
+
+# functions
+
+
+def code_of(function: Any) -> CodeType | None:
+    """Return the code of a function of the user's, of a method, or of an object's `__call__`."""
+    of_class = None if inspect.isroutine(function) else vars(type(function)).get("__call__")
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    code = code or getattr(of_class, "__code__", None)
+    return code if isinstance(code, CodeType) and is_users(code.co_filename) else None
+
+
+def place_of_function(function: Any) -> Place | None:
+    """Find the line that defines a function of the user's."""
+    code = code_of(function)
+    node = _defined_by(code)
+    if code is None:
+        return None
+    return line_of(code.co_filename, node.lineno if node else code.co_firstlineno, code.co_name)
+
+
+def place_of_return(function: Any) -> Place | None:
+    """Find the only `return` of a function of the user's; None where it has several, or more than a line."""
+    code = code_of(function)
+    node = _defined_by(code)
+    ends = [one for one in _statements(node.body) if isinstance(one, ast.Return)] if node else []
+    if code is None or len(ends) != 1:
+        return None
+    return line_of(code.co_filename, ends[0].lineno, code.co_name)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A statement that writes to something."""
+
+    text: str
+    place: Place
+    stands_alone: bool
+    """Whether it is a line of forward that reads nothing but `self`, and nothing else there reads it."""
+
+
+def writing_argument(function: Any, name: str) -> Written | None:
+    """Find the statement of a function that changes one of its arguments in place."""
+    code = code_of(function)
+    node = _defined_by(code)
+    for statement in _statements(node.body) if node else ():
+        rebinds = isinstance(statement, ast.Assign)
+        for one in _written_in(statement):
+            if isinstance(one, ast.Name) and one.id == name and not (rebinds and one in _targets(statement)):
+                return _written(code.co_filename if code else "", node, statement)
+    return None
+
+
+# classes
+
+
+def place_of_attribute(owner: type, name: str) -> Place | None:
+    """Find the first line of a class, or of what it inherits from, that sets `self.<name>`."""
+    for cls in owner.__mro__:
+        for attribute, file, line, method in _assignments(cls):
+            if attribute == name:
+                return line_of(file, line, method)
+    return None
+
+
+def writing(owner: type, path: str) -> Written | None:
+    """Find the statement that forward leads to and that writes to `self.<path>`, or to a part of it."""
+    for file, method in _without_setup(owner):
+        if method.name == "__init__" or not method.args.args:
+            continue
+        target = _attribute(method.args.args[0].arg, path)
+        for statement in _statements(method.body):
+            is_it = any(isinstance(one, ast.Attribute) and ast.unparse(one) == target
+                        for one in _written_in(statement))  # fmt: skip
+            if is_it:
+                return _written(file, method, statement, target)
+    return None
+
+
+def reads_in_forward(owners: Iterable[type], name: str) -> bool:
+    """Whether a forward of these classes, or a method that it leads to, reads an attribute of this name."""
+    return any(
+        isinstance(part, ast.Attribute) and part.attr == name and isinstance(part.ctx, ast.Load)
+        for owner in owners
+        for _, method in _run_by_forward(owner)
+        for part in ast.walk(method)
+    )
+
+
+def _run_by_forward(owner: type) -> list[tuple[str, _Function]]:
+    methods = [pair for cls in owner.__mro__ for pair in _methods(cls)]
+    ran = _reached([node for _, node in methods], "forward")
+    return [(file, node) for file, node in methods if node.name in ran]
+
+
+def _written(file: str, function: _Function | None, statement: ast.stmt, target: str = "?") -> Written:
+    text = ast.get_source_segment(_text(file), statement) or ast.unparse(statement)
+    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name)}
+    body = function.body if function is not None and function.name == "forward" else []
+    others = [one for one in body if one is not statement]
+    is_read = any(target in ast.unparse(one) for one in others)
+    place = line_of(file, statement.lineno, function.name if function else "")
+    return Written(text, place, statement in body and names <= {"self"} and not is_read)
+
+
+def _attribute(me: str, path: str) -> str:
+    """Write what is at a path of a model: `self.layers[0].weight`."""
     return me + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))
 
 
-def numbers_of(file: str, value: int) -> Iterator[str]:
-    """List the names that a file gives to a number."""
-    for node in tree_of(file).body if file else ():
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(known))) if (
-                known == value
-            ):
-                yield name
+def _without_setup(owner: type) -> list[tuple[str, _Function]]:
+    """List a class's methods, but for those that `__init__` leads to and forward does not."""
+    methods = [pair for cls in owner.__mro__ for pair in _methods(cls)]
+    nodes = [node for _, node in methods]
+    ran, setup = _reached(nodes, "forward"), _reached(nodes, "__init__") - {"__init__"}
+    return [(file, node) for file, node in methods if node.name in ran or node.name not in setup]
 
 
-def name_of_nn(file: str) -> str:
-    """Say by what name a file knows `torch.nn`."""
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.ImportFrom) and node.module == "torch":
-            for one in node.names:
-                if one.name == "nn":
-                    return one.asname or "nn"
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                if one.name == "torch.nn" and one.asname:
-                    return one.asname
-    return "torch.nn"
+def _reached(methods: list[_Function], first: str) -> set[str]:
+    """Name a method, and the methods and properties that it leads to."""
+    found, todo = set[str](), [first]
+    while todo:
+        name = todo.pop()
+        called = [one for one in methods if one.name == name and name not in found]
+        found |= {name} if called else set()
+        todo += [part.attr for node in called for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+    return found
 
 
-def in_brackets(code: str) -> str:
-    """Write an expression so that a method can be called on it."""
-    is_whole = isinstance(
-        ast.parse(code.strip(), mode="eval").body, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)
-    )
-    return code if is_whole else f"({code})"
+@cache
+def _methods(cls: type) -> tuple[tuple[str, _Function], ...]:
+    file, node = _class(cls)
+    return tuple((file, part) for part in node.body if isinstance(part, _FUNCTIONS)) if node else ()
 
 
-def names_in(node: ast.AST) -> set[str]:
-    """List the names that an expression reads."""
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+@cache
+def _assignments(cls: type) -> tuple[tuple[str, str, int, str], ...]:
+    """List the attributes that methods of a class set on `self`, each with its line and method."""
+    file, node = _class(cls)
+    found = []
+    for method in ast.walk(node) if node else ():
+        if not isinstance(method, ast.FunctionDef) or not method.args.args:
+            continue
+        me = method.args.args[0].arg
+        for one in ast.walk(method):
+            found += [
+                (name, file, part.lineno, method.name)
+                for part in _targets(one)
+                if (name := _set_by(part, me))
+            ]
+            match one:
+                case ast.Call(func=ast.Attribute(attr=attr), args=[ast.Constant(value=str(name)), *_]):
+                    found += [(name, file, one.lineno, method.name)] * attr.startswith("register_")
+    return tuple(sorted(found, key=lambda each: each[2]))
+
+
+def _set_by(target: ast.expr, me: str) -> str:
+    """Read the name in `self.name` or `self.__dict__["name"]`."""
+    match target:
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return name if owner == me else ""
+        case ast.Subscript(value=value, slice=ast.Constant(value=str(name))):
+            return name if ast.unparse(value) == f"{me}.__dict__" else ""
+    return ""
+
+
+@cache
+def _class(cls: type) -> tuple[str, ast.ClassDef | None]:
+    """Find a class of the user's in its file."""
+    try:
+        file = inspect.getsourcefile(cls) or ""
+        first = inspect.getsourcelines(cls)[1] if is_users(file) else 0
+    except (OSError, TypeError):
+        return "", None
+    for node in ast.walk(_tree(file)) if first else ():
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__ and _begins_at(node) == first:
+            return file, node
+    return file, None
+
+
+# statements
+
+
+def _targets(statement: ast.AST) -> list[ast.expr]:
+    match statement:
+        case ast.Assign(targets=targets):
+            return [part for one in targets for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            return [target]
+    return []
+
+
+def _written_in(statement: ast.stmt) -> Iterator[ast.expr]:
+    """List what a statement writes to: its targets and their parts, and what a method changes in place."""
+    for target in _targets(statement):
+        yield from _roots(target)
+    if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) and statement.value is not None:
+        for node in ast.walk(statement.value):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                name = node.func.attr
+                changes = name in _MUTATORS or (name.endswith("_") and not name.startswith("_"))
+                if changes or (isinstance(statement, ast.Expr) and node is statement.value):
+                    yield from _roots(node.func.value)
+            match node:
+                case ast.Call(func=ast.Name(id="setattr"), args=[owner, ast.Constant(value=str(name)), _]):
+                    yield ast.Attribute(owner, name, ast.Store())
+
+
+def _roots(value: ast.expr) -> Iterator[ast.expr]:
+    """List an expression and what it is a part of: `self.a[0].b`, `self.a[0]`, `self.a` and `self`."""
+    inner: ast.expr | None = value
+    while inner is not None:
+        yield inner
+        match inner:
+            case ast.Call(func=part) | ast.Attribute(value=part) | ast.Subscript(value=part):
+                inner = part
+            case _:
+                inner = None
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """List statements in order: those in loops and branches too, not those of functions in them."""
+    for one in body:
+        if isinstance(one, (*_FUNCTIONS, ast.ClassDef)):
+            continue
+        yield one
+        for name in ("body", "orelse", "finalbody"):
+            yield from _statements(getattr(one, name, []))
+        for handler in getattr(one, "handlers", []):
+            yield from _statements(handler.body)
+
+
+# files
+
+
+@cache
+def _text(file: str) -> str:
+    return "".join(linecache.getlines(file))
+
+
+@cache
+def _tree(file: str) -> ast.Module:
+    """Parse a file of Python; an empty module where there is none."""
+    try:
+        return ast.parse(_text(file))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def _begins_at(node: ast.ClassDef | _Function) -> int:
+    """Return the line of a definition, or that of its first decorator."""
+    return min(part.lineno for part in (node, *node.decorator_list))
+
+
+def _defined_by(code: CodeType | None) -> _Function | None:
+    if code is None:
+        return None
+    for node in ast.walk(_tree(code.co_filename)):
+        if (
+            isinstance(node, _FUNCTIONS)
+            and node.name == code.co_name
+            and _begins_at(node) == code.co_firstlineno
+        ):
+            return node
+    return None
+
+
+def _function_at(place: Place) -> _Function | None:
+    """Find the innermost function of the user's that a line is in."""
+    if not is_users(place.file):
+        return None
+    around = [
+        node
+        for node in ast.walk(_tree(place.file))
+        if isinstance(node, _FUNCTIONS) and node.lineno <= place.line <= (node.end_lineno or 0)
+    ]
+    return max(around, key=lambda node: node.lineno) if around else None

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
-import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Kind, StateChange
@@ -16,12 +15,10 @@ from dpdemo.checking.freezing import (
     length_of,
     parts_of,
     same,
-    show_apart,
+    values_apart,
 )
 from dpdemo.checking.holders import is_changeable
-from dpdemo.checking.places import place_of_attribute
-from dpdemo.checking.source import names_in
-from dpdemo.checking.writes import writing
+from dpdemo.checking.source import Written, place_of_attribute, reads_in_forward, writing
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -150,6 +147,7 @@ def changes(
 ) -> tuple[StateChange, ...]:
     """List what one device's forward changed, or DataParallel's."""
     found: list[StateChange] = []
+    owners = {held.owner for held in before.values()}
     for path in dict.fromkeys((*before, *(single or {}), *parallel)):
         known = [shot[path] for shot in (before, single or {}, parallel) if path in shot]
         absent = Held(known[0].kind, ABSENT, known[0].owner)
@@ -158,25 +156,22 @@ def changes(
         single_changed = not same(was.value, alone.value, of_one_model=True)
         parallel_changed = not same(was_parallel.value, split.value, of_one_model=True)
         if (single_changed or parallel_changed) and not _is_inside_new(path, found):
-            told = show_apart(was.value, alone.value, split.value)
+            values = values_apart(was.value, alone.value, split.value)
             name = path.rpartition(".")[2] if known[-1].kind != "gradient" else path.split(".")[-2]
+            is_same = same(alone.value, split.value, of_one_model=False)
+            owner, written = _statement(
+                known[-1], path if known[-1].kind == "parameter" else name, path, before
+            )
             found.append(
                 StateChange(
-                    path, _kind_of_all(known), *told,
-                    single_changed, parallel_changed, same(alone.value, split.value, of_one_model=False),
-                    place_of_attribute(known[-1].owner, name), known[-1].owner.__name__,
-                    **_statement(known[-1], path if known[-1].kind == "parameter" else name, path, before),
-                    rows=_rows(alone.value),
+                    path, _kind_of_all(known), *values, single_changed, parallel_changed, is_same,
+                    place_of_attribute(known[-1].owner, name), known[-1].owner.__name__, owner=owner,
+                    written=written.text if written else "", written_at=written.place if written else None,
+                    stands_alone=written is not None and written.stands_alone,
+                    is_left=values[1].requires_grad and not reads_in_forward(owners, name),
                 )
             )  # fmt: skip
     return tuple(found)
-
-
-def _rows(value: object) -> int:
-    """Return the first size of a frozen tensor, or of all those in a list; 0 where there is not just one."""
-    parts = value[2] if length_of(value) is not None and isinstance(value, tuple) else (value,)
-    sizes = {one.shape[0] if isinstance(one, torch.Tensor) and one.dim() else 0 for one in parts}
-    return sizes.pop() if len(sizes) == 1 else 0
 
 
 def _kind_of_all(known: list[Held]) -> Kind:
@@ -189,20 +184,14 @@ def _is_inside_new(path: str, found: list[StateChange]) -> bool:
     return any(one.kind == "module" and path.startswith(f"{one.path}.") for one in found)
 
 
-class _Statement(TypedDict):
-    written: str
-    needs_self_only: bool
-    owner: str
-
-
-def _statement(held: Held, name: str, path: str, shot: Snapshot) -> _Statement:
-    """Say which statement of a class writes to an attribute, and whether it can stand outside of forward.
+def _statement(held: Held, name: str, path: str, shot: Snapshot) -> tuple[str, Written | None]:
+    """Find the statement of a class that writes to an attribute, and the module whose method that is.
 
     What a layer has, such as a parameter or a dropout's `p`, a module around the layer may write to.
     """
     prefix = path.rpartition(".")[0]
     around = [(prefix, held.owner, name.rpartition(".")[2])]
-    while held.kind in ("parameter", "attribute", "buffer") and prefix:
+    while held.kind in {"parameter", "attribute", "buffer"} and prefix:
         prefix = prefix.rpartition(".")[0]
         dot = f"{prefix}." if prefix else ""
         if f"{dot}training" in shot:
@@ -210,7 +199,5 @@ def _statement(held: Held, name: str, path: str, shot: Snapshot) -> _Statement:
     for owner, kind, inner in around:
         found = writing(kind, inner)
         if found is not None:
-            method, statement = found
-            alone = names_in(statement) <= {"self"}
-            return {"written": method.text(statement), "needs_self_only": alone, "owner": owner}
-    return {"written": "", "needs_self_only": False, "owner": path.rpartition(".")[0]}
+            return owner, found
+    return path.rpartition(".")[0], None

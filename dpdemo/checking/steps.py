@@ -19,7 +19,6 @@ from torch import nn
 
 from dpdemo.checking.cuts import Cuts, is_in_chunks
 from dpdemo.checking.drafts import Draft, Splitter, raised
-from dpdemo.checking.ending import noting_return
 from dpdemo.checking.evidence import Raised, Stage
 from dpdemo.checking.inside import being, here, threads_state, watched_by
 from dpdemo.models.failure import as_exception
@@ -52,9 +51,9 @@ class _Watched:
     def __call__(self, *args: object, **kwargs: object) -> object:
         draft, index = self._draft, self._index
         self._safely(self._note_state)
-        replica, return_ = self._safely(self._being_replica), self._safely(self._noting_return)
+        replica = self._safely(self._being_replica)
         try:
-            with replica or contextlib.nullcontext(), return_ or contextlib.nullcontext():
+            with replica or contextlib.nullcontext():
                 output = self.replica(*args, **kwargs)
         except BaseException as error:
             self._safely(self._note_failure, error)
@@ -69,11 +68,6 @@ class _Watched:
 
     def _note_failure(self, error: BaseException) -> None:
         self._draft.failures[self._index] = raised("replica", error, self._index)
-
-    def _noting_return(self) -> AbstractContextManager[None]:
-        is_first = self._is_ours and self._index == 0
-        forward = getattr(self.replica, "forward", None)
-        return noting_return(forward, self._draft.ends) if is_first else contextlib.nullcontext()
 
     def _being_replica(self) -> AbstractContextManager[None]:
         draft, index = self._draft, self._index

@@ -136,6 +136,8 @@ class Finding(_Placed):
     seen_in: tuple[str, ...] = ()
     own_before: Annotated[str, Hidden] = ""
     own_after: Annotated[str, Hidden] = ""
+    example: Annotated[bool, Hidden] = False
+    """Whether `own_after` is a worked example in the user's names, and not their line written anew."""
     also: tuple[Change, ...] = ()
     set_at: Annotated[Place | None, Hidden] = None
     """Where the attribute that it is about is set, if that is another line."""
@@ -167,8 +169,8 @@ class Finding(_Placed):
 
     @computed
     def is_example(self) -> bool:
-        """Whether `before` and `after` are the page's example, in other names than the user's."""
-        return not self.own_after
+        """Whether `before` and `after` are an example, and not the user's own line written anew."""
+        return self.example or not self.own_after
 
     @computed
     def references(self) -> list[str]:

@@ -18,7 +18,6 @@ import cases_patched
 import cases_places
 import cases_programs
 import cases_repairs
-import cases_results
 import cases_scatter
 import cases_seen
 import cases_state
@@ -29,7 +28,7 @@ from casetable import TRIGGERS, TWINS
 
 FAMILIES = (
     cases_wrapper, cases_scatter, cases_state, cases_links, cases_gather, cases_loss, cases_outside,
-    cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_results, cases_patched,
+    cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_patched,
     cases_libraries, cases_seen, cases_repairs, cases_programs, cases_kept,
 )  # fmt: skip
 ALL_CASES = bool(os.environ.get("ALL_CASES"))

@@ -1,6 +1,5 @@
 """Rules of gather: DP4."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -16,20 +15,6 @@ def a_mean_comes_back_as_a_vector():
 @trigger("DP401", "`[0]` is one number")
 def a_mean_of_shape_1_comes_back_as_a_vector():
     return returning(lambda y, _: (y.detach().square().mean()[None], y)), x()
-
-
-@trigger("DP401", "`[1]` is one number", also=["DP501"])
-def beside_a_loss_an_accuracy_comes_back_as_a_vector():
-    return returning(lambda y, _: (y.square().mean(), (y > 0).float().mean())), x()
-
-
-@trigger("DP401", "cannot be gathered along dimension 1")
-def a_mean_is_gathered_along_columns():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x.t()).mean()
-
-    return nn.DataParallel(Model(), dim=1), torch.ones(4, 8)
 
 
 @twin("DP401")
@@ -72,29 +57,19 @@ def names_stay_outside():
     return returning(lambda y, _: {"y": y}), x()
 
 
-@trigger("DP404", "`[1]` is None in replica 0", "dropped")
+@trigger("DP405", "`[1]` is None in replica 0", "dropped")
 def an_auxiliary_result_is_dropped():
     return returning(lambda y, x: (y, None if x.device.index == 0 else y)), x()
 
 
-@trigger("DP404", "`[1]` is None in replica 2")
+@trigger("DP405", "`[1]` is None in replica 2")
 def an_auxiliary_result_is_missing():
     return returning(lambda y, x: (y, None if x.device.index == 2 else y)), x()
 
 
-@twin("DP404")
+@twin("DP405")
 def none_is_returned_by_all():
     return returning(lambda y, _: (y, None)), x()
-
-
-@trigger("DP405", "replica 0 returns {y: Tensor(2d)}, replica 1 {y: Tensor(2d), aux: Tensor(2d)}")
-def a_key_is_there_in_some_replicas():
-    return returning(lambda y, x: {"y": y} if x.device.index == 0 else {"y": y, "aux": y}), x()
-
-
-@trigger("DP405", "Tensor(3d)")
-def a_dimension_is_there_in_some_replicas():
-    return returning(lambda y, x: y if x.device.index == 0 else y[None]), x()
 
 
 @twin("DP405")
@@ -172,12 +147,12 @@ def the_last_state_is_returned_batch_first():
     return Model(), steps()
 
 
-@trigger("DP490", "the results cannot be gathered")
+@trigger("DP590", "the results cannot be gathered")
 def sparse_results_cannot_be_joined():
     return returning(lambda y, _: y.to_sparse()), x()
 
 
-@twin("DP490")
+@twin("DP590")
 def columns_along_the_dimension_that_is_cut():
     class Model(Net):
         def forward(self, x):
@@ -216,56 +191,7 @@ class Kept:
         self.value = value
 
 
-@trigger("DP408", "is a list of 8, one for each sample")
-def boxes_scores_and_labels_of_images():
-    def detect(y, _):
-        return [
-            {"boxes": row[None], "score": row.mean(), "label": row.argmax(), "area": row.sum()} for row in y
-        ]
-
-    return returning(detect), x()
-
-
 # ---- results that are written out in forward, whose own line is repaired ----
-
-
-@trigger("DP402", "the result's `[1]` is of type int")
-def a_count_of_channels_is_returned():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            return y, y.size(1)
-
-    return Model(), x()
-
-
-@trigger("DP402", "of type Both")
-def an_object_is_returned_over_several_lines():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            out = Both(
-                logits=y,
-                hidden=y.relu(),
-            )
-            return out  # noqa: RET504 - as users write it
-
-    return Model(), x()
-
-
-@dataclass
-class Both:
-    logits: torch.Tensor
-    hidden: torch.Tensor
-
-
-@trigger("DP402", "of type ndarray")
-def an_array_is_returned():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x).detach().cpu().numpy()
-
-    return Model(), x()
 
 
 @trigger("DP407", "`['classes']` is on the CPU")
@@ -276,28 +202,6 @@ def classes_are_brought_to_the_cpu():
             return {"y": y, "classes": y.argmax(1).cpu()}
 
     return Model(), x()
-
-
-@trigger("DP403", "`['name']` is the text 'linear'")
-def a_name_is_returned_beside_the_result():
-    class Model(Net):
-        def forward(self, x):
-            return {"y": self.fc(x), "name": "linear"}
-
-    return Model(), x()
-
-
-@trigger("DP404", "`[1]` is None in replica 1")
-def a_part_is_none_where_a_chunk_is_negative():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            extra = y.sum(1) if bool(x.mean() > 0) else None
-            return y, extra
-
-    rows = x().abs()
-    rows[2:] *= -1
-    return Model(), rows
 
 
 @trigger("DP409", "`['state']` of shape (1, 8, 5)")
@@ -330,34 +234,12 @@ def nothing_is_selected_in_any_chunk():
     return Model(), x(3)
 
 
-@trigger("DP409", "flattened with the batch second", "6 groups of all samples", "in another order")
-def rows_are_flattened_time_first():
-    class Model(Recurrent):
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            out = self.rnn(x)[0].transpose(0, 1)
-            return out.reshape(-1, 5)
-
-    return Model(), steps()
-
-
 @twin("DP409")
 def rows_are_flattened_batch_first():
     class Model(Recurrent):
         def forward(self, x):
             self.rnn.flatten_parameters()
             return self.rnn(x)[0].reshape(-1, 5)
-
-    return Model(), steps()
-
-
-@trigger("DP409", "`[1][0]` of shape (1, 8, 5) has the batch on dimension 1", also=["DP590"])
-def both_states_are_joined_along_their_layers():
-    class Model(Recurrent):
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            y, state = self.rnn(x)
-            return y, state
 
     return Model(), steps()
 
@@ -373,43 +255,10 @@ def both_states_are_returned_batch_first():
     return Model(), steps()
 
 
-@trigger("DP401", "`[1]` is one number")
-def right_answers_are_counted():
-    class Model(Net):
-        def forward(self, x, labels):
-            y = self.fc(x)
-            return y, (y.argmax(1) == labels).sum()
-
-    return Model(), (x(), torch.arange(8) % 3)
-
-
 class Detector(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(4, 12)
-
-
-@trigger("DP408", "the result is a list of 8, one for each sample")
-def boxes_of_images_are_of_unequal_number():
-    class Model(Detector):
-        def forward(self, x):
-            results = []
-            for boxes in self.fc(x).view(-1, 3, 4):
-                keep = boxes[:, 0] > 0
-                results.append({"boxes": boxes[keep], "scores": boxes[keep, 0], "best": boxes.max()})
-            return results
-
-    return Model(), x()
-
-
-@trigger("DP408", "`[1]` is a list of 8, one for each sample")
-def masks_of_images_are_in_a_list():
-    class Model(Detector):
-        def forward(self, x):
-            y = self.fc(x)
-            return y, [row.view(3, 4) for row in y]
-
-    return Model(), x()
 
 
 @twin("DP408")
@@ -423,84 +272,9 @@ def boxes_of_images_are_joined_and_counted():
     return Model(), x()
 
 
-@trigger("DP403", "`[1]` is the text")
-def decoded_texts_are_returned():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            return y, ["abc"[index] for index in y.argmax(1).tolist()]
-
-    return Model(), x()
-
-
 class Result(NamedTuple):
     logits: torch.Tensor
     extra: object
-
-
-@trigger("DP402", "`.extra` is of type int")
-def a_field_of_a_result_is_a_number():
-    class Model(Net):
-        def forward(self, x):
-            return Result(self.fc(x), len(x))
-
-    return Model(), x()
-
-
-@trigger("DP402", "`['loss']` and the result's `['right']` are of type float")
-def numbers_are_taken_out_for_a_log():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            return {"y": y, "loss": y.square().mean().item(), "right": y.mean().item()}
-
-    return Model(), x()
-
-
-@trigger("DP402", "`['size'][0]` and the result's `['size'][1]` are of type int")
-def a_size_is_returned_as_a_tuple():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            return {"y": y, "size": tuple(y.shape)}
-
-    return Model(), x()
-
-
-class Headed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc, self.head = nn.Linear(4, 3), nn.Linear(3, 2)
-
-
-@trigger("DP405", "replica 1 {main: Tensor(2d)}")
-def an_auxiliary_head_is_used_where_a_chunk_is_positive():
-    class Model(Headed):
-        def forward(self, x):
-            h = self.fc(x)
-            out = {"main": h}
-            if bool(x.mean() > 0):
-                out["aux"] = self.head(h)
-            return out
-
-    rows = x().abs()
-    rows[2:] *= -1
-    return Model(), rows
-
-
-@trigger("DP404", "`[1]` is None in replica 1")
-def a_loss_is_none_where_a_chunk_is_negative():
-    class Model(Headed):
-        def forward(self, x):
-            h = self.fc(x)
-            extra = None
-            if bool(x.mean() > 0):
-                extra = self.head(h)
-            return h, extra
-
-    rows = x().abs()
-    rows[2:] *= -1
-    return Model(), rows
 
 
 @trigger("DP406", "on dimension 1")
@@ -515,60 +289,3 @@ def words_are_cut_off_behind_the_longest():
             return self.words(ids[:, :longest])
 
     return Model(), (torch.arange(6)[None] < torch.tensor([6, 5, 4, 4, 3, 2, 2, 1])[:, None]).long()
-
-
-@trigger("DP409", "`[1][0]` of shape (1, 8, 5) has the batch on dimension 1", also=["DP590"])
-def what_a_layer_returns_is_returned_as_it_is():
-    class Model(Recurrent):
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            return self.rnn(x)
-
-    return Model(), steps()
-
-
-class Deep(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
-
-
-@trigger("DP405", "replica 0 returns [Tensor(2d)]")
-def a_loop_is_left_where_a_chunk_is_sure():
-    class Model(Deep):
-        def forward(self, x):
-            found = []
-            for layer in self.layers:
-                x = layer(x)
-                found.append(x.relu())
-                if x.abs().max() < 9:
-                    break
-            return found
-
-    return Model(), torch.cat([x(4), 1000 * x(4)])
-
-
-@trigger("DP405", "replica 0 returns Tensor(2d)")
-def forward_returns_early_where_a_chunk_is_sure():
-    class Model(Deep):
-        def forward(self, x):
-            found = []
-            for layer in self.layers:
-                x = layer(x)
-                found.append(x.relu())
-                if x.abs().max() < 9:
-                    return x
-            return found
-
-    return Model(), torch.cat([x(4), 1000 * x(4)])
-
-
-@trigger("DP402", "`[1]` is of type float")
-def the_share_of_right_answers_is_a_number():
-    class Model(Net):
-        def forward(self, x, labels):
-            logits = self.fc(x)
-            accuracy = (logits.argmax(-1) == labels).float().mean().item()
-            return logits, accuracy
-
-    return Model(), (x(), torch.arange(8) % 3)

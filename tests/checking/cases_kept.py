@@ -10,7 +10,6 @@ from casetable import Net, trigger, twin, x
 from torch import nn
 from torch.distributions import MultivariateNormal, Normal
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 
 @trigger("DP302", "`noise` is a tensor of shape ()", "as `loc` of a Normal")
@@ -257,7 +256,7 @@ class WithSides(Net):
         return sum(functional.mse_loss(one, target) for one in self.sides)
 
 
-@trigger("DP301", "`sides` goes from None to a list of 2", "where `side_loss` reads it")
+@trigger("DP301", "`sides` is set in forward and lost")
 def a_base_class_reads_a_list_that_forward_leaves():
     class Model(WithSides):
         def forward(self, x):
@@ -358,49 +357,6 @@ def scaled(y):
 scaled.calls = 0
 
 
-@trigger("DP309", "`scaled.calls` grows by 1 in a call on one GPU, by 4 here")
-def a_function_counts_its_calls():
-    class Model(Net):
-        def forward(self, x):
-            return scaled(self.fc(x))
-
-    return Model(), x()
-
-
-def as_often(y, seen=[]):  # noqa: B006 - what this is about
-    seen.append(len(y))
-    return y * len(seen)
-
-
-@trigger("DP309", "`as_often.seen` grows by 1")
-def a_default_of_a_function_is_a_list():
-    class Model(Net):
-        def forward(self, x):
-            return as_often(self.fc(x))
-
-    return Model(), x()
-
-
-@trigger("DP309", "`count.calls` grows by 1")
-def a_function_counts_in_a_name_around_it():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            calls = 0
-
-            def count():
-                nonlocal calls
-                calls += 1
-                return calls
-
-            self.count = count
-
-        def forward(self, x):
-            return self.fc(x) * (1 + 0.1 * self.count())
-
-    return Model(), x()
-
-
 @functools.lru_cache
 def triangle_on(size, device):
     return torch.ones(size, size, device=device).triu()
@@ -413,22 +369,6 @@ def a_function_keeps_its_results_by_gpu():
             return self.fc(x @ triangle_on(4, x.device))
 
     triangle_on.cache_clear()  # of what an earlier block of virtual GPUs has left there
-    return Model(), x()
-
-
-@trigger("DP304", "`places` is a function that holds")
-def a_method_is_kept_with_its_results():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.places = functools.lru_cache(self.made)
-
-        def made(self, size):
-            return torch.arange(size, device=self.fc.weight.device).float()
-
-        def forward(self, x):
-            return self.fc(x * self.places(4))
-
     return Model(), x()
 
 
@@ -452,7 +392,7 @@ class Running(nn.Module):
         return x - self.mean
 
 
-@trigger("DP305", "the buffers `running.mean` and `running.count`")
+@trigger("DP305", "the buffers `running.count` and `running.mean`")
 def the_model_tells_a_part_of_its_batch():
     class Model(Net):
         def __init__(self):
@@ -589,18 +529,6 @@ def a_loss_over_all_rows_is_a_module_beside_the_model():
 class Trimmed(Net):
     def forward(self, rows, lengths):
         return self.fc(rows[:, : int(lengths.max())])
-
-
-@trigger("DP406", "the result's `['chosen']` has size")
-def rows_are_filled_up_to_the_longest_of_their_chunk():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            chosen = [row[row > 0] for row in y.detach()]
-            return {"y": y, "chosen": pad_sequence(chosen, batch_first=True, padding_value=-1)}
-
-    torch.manual_seed(2)
-    return Model(), x()
 
 
 class PaddedWithZeros(nn.DataParallel):

@@ -21,7 +21,7 @@ class SampleOutput(BaseOutput):
     middle: torch.Tensor
 
 
-@trigger("DP209", "is or holds a SampleOutput, which gather cannot build anew")
+@trigger("DP402", "is or holds a SampleOutput, which gather cannot build anew")
 def a_dict_that_is_a_dataclass_is_returned():
     class Model(Net):
         def forward(self, x):
@@ -191,27 +191,3 @@ def a_hook_hands_what_it_gets_to_a_store_by_gpu():
             return self.store.parts.pop(x.device)["y"]
 
     return Model(), x()
-
-
-class Tags(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(3))
-
-    def decode(self, scores, mask):
-        best = (scores + self.bias).argmax(-1)
-        return [[int(one) for one in row[: int(count)]] for row, count in zip(best, mask.sum(1), strict=True)]
-
-
-@trigger("DP402", "and more are of type int, which gather cannot join", also=["DP408"])
-def paths_of_tags_are_lists_of_numbers():
-    class Tagger(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words, self.tags = nn.Embedding(9, 3), Tags()
-
-        def forward(self, ids):
-            scores = self.words(ids)
-            return self.tags.decode(scores, ids > 0)
-
-    return Tagger(), lambda rows: (torch.randint(1, 9, (rows, 5)),)

@@ -3,9 +3,6 @@
 import copy
 import functools
 import threading
-import types
-import warnings
-import weakref
 
 import torch
 from casetable import Linear, Net, trigger, twin, x
@@ -21,19 +18,6 @@ def a_plain_tensor_stays_on_gpu_0():
 
         def forward(self, x):
             return self.fc(x) * self.scale
-
-    return Model(), x()
-
-
-@trigger("DP302", "`scales`")
-def tensors_in_a_list_stay_on_gpu_0():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scales = [torch.ones(3, device="cuda:0")]
-
-        def forward(self, x):
-            return self.fc(x) * self.scales[0]
 
     return Model(), x()
 
@@ -104,73 +88,6 @@ def a_tensor_is_made_where_the_input_is():
     return Model(), x()
 
 
-@trigger("DP304", "`layers` is a list or attribute with a Linear")
-def layers_in_a_plain_list():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.layers = [nn.Linear(3, 3).to("cuda:0")]
-
-        def forward(self, x):
-            return self.layers[0](self.fc(x))
-
-    return Model(), x()
-
-
-@trigger("DP304", "`f` is the bound method _impl", "`Model`")
-def a_bound_method_on_self():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.f = self._impl
-
-        def _impl(self, x):
-            return self.fc(x)
-
-        def forward(self, x):
-            return self.f(x)
-
-    return Model(), x()
-
-
-@trigger("DP304", "`f` is a lambda")
-def a_lambda_on_self():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.f = lambda x: self.fc(x)  # noqa: PLW0108 - the pitfall
-
-        def forward(self, x):
-            return self.f(x)
-
-    return Model(), x()
-
-
-@trigger("DP304", "`forward` is a forward that holds `Model`")
-def a_patched_forward():
-    class Model(Linear):
-        pass
-
-    model = Model()
-    model.forward = types.MethodType(lambda self, x: self.fc(x) * 2, model)
-    return model, x()
-
-
-@trigger("DP304", "`0` is compiled")
-def a_layer_is_compiled():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # virtual GPUs compile nothing
-        layer = torch.compile(nn.Linear(4, 4), backend="eager")
-    return nn.Sequential(layer, nn.Linear(4, 3)), x()
-
-
-@trigger("DP304", "a compiled forward")
-def a_forward_is_compiled_in_place():
-    model = Linear()
-    model._compiled_call_impl = functools.partial(Linear._call_impl, model)  # what .compile() stores
-    return model, x()
-
-
 @twin("DP304")
 def layers_in_a_module_list():
     class Model(Net):
@@ -212,31 +129,6 @@ def a_penalty_over_parameters_is_zero():
     class Model(Net):
         def forward(self, x):
             return self.fc(x) + sum(p.square().sum() for p in self.parameters())
-
-    return Model(), x()
-
-
-@trigger("DP308", "`Model.parameters()` is empty in replicas")
-def gradients_for_no_parameters():
-    class Model(Net):
-        def forward(self, x):
-            with torch.enable_grad():
-                y = self.fc(x)
-                slopes = torch.autograd.grad(y.mean(0).sum(), list(self.parameters()), create_graph=True)
-            return y + slopes[1].sum()
-
-    return Model(), x()
-
-
-@trigger("DP308", "`ParameterList.parameters()` is empty")
-def a_parameter_list_is_empty_too():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scales = nn.ParameterList([torch.ones(3), torch.ones(3)])
-
-        def forward(self, x):
-            return self.fc(x) * (1 + sum(self.scales.parameters()))
 
     return Model(), x()
 
@@ -355,19 +247,6 @@ def a_parameter_has_an_attribute():
     return Model(), x()
 
 
-@trigger("DP314", "`self.fc.weight` has no `gain` in replicas")
-def a_parameter_is_asked_for_an_attribute_with_a_default():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.fc.weight.gain = 3.0
-
-        def forward(self, x):
-            return self.fc(x) * getattr(self.fc.weight, "gain", 1.0)
-
-    return Model(), x()
-
-
 @twin("DP314")
 def a_module_has_the_attribute():
     class Model(Net):
@@ -459,81 +338,17 @@ class Scaled(Net):
         return self.function.apply(self.fc(x), self.scale)
 
 
-@trigger("DP392", "backward raises RuntimeError", "two devices", "not on one GPU")
+@trigger("DP390", "backward raises RuntimeError", "two devices", "not on one GPU")
 def a_function_keeps_what_backward_needs_on_its_class():
     return Scaled(ScaleOfAll), x()
 
 
-@twin("DP392")
+@twin("DP390")
 def a_function_keeps_what_backward_needs_in_its_context():
     return Scaled(ScaleOfOne), x()
 
 
 # ---- what failed has another name in the line that failed ----
-
-
-@trigger("DP304", "`layers` is a list or attribute with a Linear")
-def layers_in_a_plain_list_are_looped_over():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.layers = [nn.Linear(3, 3).to("cuda:0")]
-
-        def forward(self, x):
-            x = self.fc(x)
-            for layer in self.layers:
-                x = layer(x)
-            return x
-
-    return Model(), x()
-
-
-@trigger("DP302", "`masks`")
-def masks_in_a_plain_list_are_looped_over():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.masks = [torch.ones(3, device="cuda:0"), torch.ones(3, device="cuda:0")]
-
-        def forward(self, x):
-            x = self.fc(x)
-            for m in self.masks:
-                x = x * m
-            return x
-
-    return Model(), x()
-
-
-@trigger("DP302", "`mask`")
-def a_plain_mask_gets_another_name_first():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.mask = torch.ones(3, device="cuda:0")
-
-        def forward(self, x):
-            mask = self.mask
-            x = self.fc(x)
-            x = x * mask
-            return x  # noqa: RET504 - a line of its own, as users write
-
-    return Model(), x()
-
-
-@trigger("DP302", "`mask`")
-def a_plain_mask_is_handed_to_a_function():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.mask = torch.ones(3, device="cuda:0")
-
-        def _times(self, x, factor):
-            return x * factor
-
-        def forward(self, x):
-            return self._times(self.fc(x), self.mask)
-
-    return Model(), x()
 
 
 @trigger("DP310", "the hook `keep` on `fc` runs 4 times")
@@ -634,50 +449,6 @@ def hooks_are_put_in_before_wrapping():
     return model, x()
 
 
-@trigger("DP308", "`LSTM.parameters()` is empty in replicas")
-def a_state_is_made_like_the_first_parameter():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = nn.LSTM(4, 5, batch_first=True)
-
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            weight = next(self.rnn.parameters())
-            state = weight.new_zeros(1, len(x), 5)
-            return self.rnn(x, (state, state))[0]
-
-    return Model(), torch.randn(8, 6, 4, generator=torch.Generator().manual_seed(1))
-
-
-@trigger("DP308", "`Model.parameters()` is empty", "grad")
-def gradients_of_all_parameters_are_taken_in_forward():
-    class Model(Net):
-        def forward(self, x):
-            with torch.enable_grad():
-                value = self.fc(x).square().mean(1).sum()
-                slopes = torch.autograd.grad(value, self.parameters())
-            return self.fc(x) + 0 * slopes[0].sum()
-
-    return Model(), x()
-
-
-@trigger("DP304", "`tasks` is the bound method left")
-def methods_are_kept_in_a_dict():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.tasks = {"left": self.left}
-
-        def left(self, x):
-            return self.fc(x)
-
-        def forward(self, x):
-            return {name: task(x) for name, task in self.tasks.items()}
-
-    return Model(), x()
-
-
 @trigger("DP390", "cannot be multiplied", data_size=64)
 def a_batch_size_is_kept_on_self():
     class Model(Net):
@@ -692,33 +463,6 @@ def a_batch_size_is_kept_on_self():
     return Model(), x()
 
 
-@trigger("DP308", "`Model.parameters()` is empty", "StopIteration")
-def a_property_gives_the_device_of_the_first_parameter():
-    class Model(Net):
-        @property
-        def device(self):
-            return next(self.parameters()).device
-
-        def forward(self, x):
-            return self.fc(x.to(self.device))
-
-    return Model(), x()
-
-
-@trigger("DP308", "`Sequential.parameters()` is empty", "StopIteration")
-def the_type_of_a_body_is_asked_for():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
-
-        def forward(self, x):
-            dtype = next(self.body.parameters()).dtype
-            return self.body(x.to(dtype))
-
-    return Model(), x().double()
-
-
 @twin("DP103")
 def a_part_was_moved_and_no_wrapper_is_there_yet():
     class Model(Linear):
@@ -728,27 +472,6 @@ def a_part_was_moved_and_no_wrapper_is_there_yet():
 
         def forward(self, x):
             return self.head[0](super().forward(x))
-
-    return Model(), x()
-
-
-@trigger("DP304", "`child.around` is a list or attribute with a Model")
-def a_child_holds_the_module_around_it():
-    class Child(nn.Module):
-        def __init__(self, around):
-            super().__init__()
-            self.around = [around]
-
-        def forward(self, x):
-            return self.around[0].fc(x)
-
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.child = Child(self)
-
-        def forward(self, x):
-            return self.child(x)
 
     return Model(), x()
 
@@ -765,123 +488,9 @@ def a_table_is_moved_to_the_device_of_the_file():
     return Model(), x()
 
 
-@trigger("DP303", "ones to cuda:0")
-def a_helper_makes_its_tensor_on_the_device_of_self():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.device = "cuda:0"
-
-        def scale(self):
-            return torch.ones(3, device=self.device)
-
-        def forward(self, x):
-            return self.fc(x) * self.scale()
-
-    return Model(), x()
-
-
-@trigger("DP308", "`Linear.parameters()` is empty", "it writes to none here")
-def a_teacher_that_equals_its_student_follows_it():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.student = nn.Linear(4, 3)
-            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-
-        @torch.no_grad()
-        def follow(self):
-            for mine, old in zip(self.student.parameters(), self.teacher.parameters(), strict=True):
-                old.mul_(0.5).add_(mine, alpha=0.5)
-
-        def forward(self, x):
-            self.follow()
-            return self.student(x), self.teacher(x)
-
-    return Model(), x()
-
-
-@trigger("DP308", "`state_dict()` has no parameters in replicas")
-def a_weight_is_looked_up_in_the_state():
-    class Model(Net):
-        def forward(self, x):
-            weight = self.state_dict()["fc.weight"]
-            return x @ weight.t()
-
-    return Model(), x()
-
-
-@trigger("DP308", "`Linear.parameters()` is empty")
-def parameters_are_named_for_a_functional_call():
-    class Model(Net):
-        def forward(self, x):
-            weights = dict(self.fc.named_parameters())
-            doubled = {name: value * 2 for name, value in weights.items()}
-            return torch.func.functional_call(self.fc, doubled, (x,))
-
-    return Model(), x()
-
-
 class Scaler:
     def __init__(self):
         self.mean = torch.zeros(4, device="cuda:0")
-
-
-@trigger("DP302", "`scaler` is a tensor of shape (4,) on cuda:0, as `mean` of a Scaler")
-def a_tensor_in_an_object_stays_on_gpu_0():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scaler = Scaler()
-
-        def forward(self, x):
-            return self.fc(x - self.scaler.mean)
-
-    return Model(), x()
-
-
-@trigger("DP302", "`pair`")
-def a_tuple_of_tensors_stays_on_gpu_0():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.pair = (torch.ones(3, device="cuda:0"), torch.zeros(3, device="cuda:0"))
-
-        def forward(self, x):
-            scale, shift = self.pair
-            return self.fc(x) * scale + shift
-
-    return Model(), x()
-
-
-class Strategy:
-    def __init__(self, net):
-        self.net = net
-
-    def __call__(self, x):
-        return self.net.fc(x)
-
-
-@trigger("DP304", "`strategy`", "as `net` of a Strategy")
-def an_object_on_self_holds_the_model():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.strategy = Strategy(self)
-
-        def forward(self, x):
-            return self.strategy(x)
-
-    return Model(), x()
-
-
-@trigger("DP303", "full to cuda:0")
-def a_device_is_made_of_a_number():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) + torch.full((3,), 2.0, device=torch.device("cuda", 0))
-
-    return Model(), x()
 
 
 @trigger("DP390", "is invalid for input")
@@ -891,69 +500,6 @@ def a_batch_size_is_an_argument():
             return self.fc(x).view(rows, 3, 1)
 
     return Model(), (x(), 8)
-
-
-@trigger("DP304", "`act` is a function that holds `Model`")
-def a_part_of_a_method_is_kept():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.act = functools.partial(self.scaled, by=2.0)
-
-        def scaled(self, x, by):
-            return self.fc(x) * by
-
-        def forward(self, x):
-            return self.act(x)
-
-    return Model(), x()
-
-
-@trigger("DP310", "the hook `_keep` on `fc` runs 4 times")
-def what_a_hook_keeps_is_returned():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(3, 2)
-            self.kept = None
-            self.fc.register_forward_hook(self._keep)
-
-        def _keep(self, module, args, output):
-            self.kept = output
-
-        def forward(self, x):
-            y = self.head(self.fc(x))
-            return y, self.kept
-
-    return Model(), x()
-
-
-def grid_of(height, width):
-    device = torch.device("cuda:0")
-    rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
-    return rows[:, None] * 0.5 + columns
-
-
-@trigger("DP303", "arange to cuda:0")
-def a_helper_without_tensors_makes_some_on_gpu_0():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) + grid_of(1, 3)
-
-    return Model(), x()
-
-
-def first_device():
-    return torch.device("cuda:0")
-
-
-@trigger("DP303", "zeros to cuda:0")
-def a_function_names_the_device():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) + torch.zeros(x.size(0), 3, device=first_device())
-
-    return Model(), x()
 
 
 class Tap:
@@ -1008,19 +554,5 @@ def a_hook_puts_a_scaled_weight_on_its_module():
 
         def forward(self, x):
             return self.fc(x)
-
-    return Model(), x()
-
-
-@trigger("DP304", "`fc.around` is a list or attribute with a Model")
-def a_layer_has_a_weak_reference_to_the_model():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(3))
-            self.fc.around = weakref.ref(self)
-
-        def forward(self, x):
-            return self.fc(x) * self.fc.around().scale
 
     return Model(), x()

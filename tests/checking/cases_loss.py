@@ -23,13 +23,6 @@ def a_loss_is_averaged_in_each_replica_over_uneven_chunks():
     return Classifier(), (x(), torch.arange(8) % 3)
 
 
-@trigger("DP501", "NaN in a replica")
-def a_chunk_without_labels_makes_the_loss_nan():
-    labels = torch.arange(8) % 3
-    labels[:2] = -100
-    return Classifier(), (x(), labels)
-
-
 @twin("DP501")
 def losses_are_returned_for_each_sample():
     model = Classifier()
@@ -57,21 +50,6 @@ def samples_are_centred_by_themselves():
     return Model(), x()
 
 
-CALLS = []
-
-
-@trigger("DP309", "`CALLS` grows by 1 in a call on one GPU, by 4 here")
-def a_global_counter_scales_the_result():
-    CALLS.clear()
-
-    class Model(Net):
-        def forward(self, x):
-            CALLS.append(1)
-            return self.fc(x) * len(CALLS)
-
-    return Model(), x()
-
-
 @trigger("DP410", "the result of shape", "has no batch dimension")
 def a_mean_over_the_batch_is_one_for_each_gpu():
     return returning(lambda y, _: y.mean(0, keepdim=True)), x()
@@ -84,11 +62,6 @@ def a_sum_over_the_batch_behind_dropout_is_one_for_each_gpu():
             return nn.functional.dropout(self.fc(x), 0.1, self.training).sum(0)
 
     return Model(), x()
-
-
-@trigger("DP410", "the result of shape", "has no batch dimension", also=["DP306", "DP316"])
-def a_sum_over_the_batch_behind_batchnorm_is_one_for_each_gpu():
-    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), Summed()), x()
 
 
 class Summed(nn.Module):
@@ -137,21 +110,6 @@ def tokens(rows=8, unequal=True):
         for row in range(rows):
             labels[row, 1 + row * 5 // rows :] = -100
     return torch.randn(rows, 6, 4, generator=torch.Generator().manual_seed(1)), labels
-
-
-@trigger("DP501", "gradients of loss.mean() are", "stands for another count")
-def tokens_of_unequal_counts_are_averaged_in_each_replica():
-    return PerToken(), tokens()
-
-
-@trigger("DP501", "gradients of loss.mean() are", "choice, of what it averages")
-def the_hardest_examples_are_mined_in_each_replica():
-    class Model(Net):
-        def forward(self, x, y):
-            losses = functional.cross_entropy(self.fc(x), y, reduction="none")
-            return losses.topk(max(1, len(losses) // 2)).values.mean()
-
-    return Model(), (3 * x(16), torch.arange(16) % 3)
 
 
 @twin("DP501")
@@ -209,34 +167,9 @@ def complex_parameters_are_compared():
     return Model(), x()
 
 
-@trigger("DP410", "`[1]` of shape (3, 4) has no batch dimension", "(12, 4)")
-def a_weight_is_returned():
-    return returning_weight(lambda y, weight: (y, weight * 1)), x()
-
-
-@trigger("DP410", "`['table']` of shape (5, 3)")
-def a_table_is_returned():
-    return returning_weight(lambda y, weight: {"y": y, "table": torch.ones(5, 3, device=y.device)}), x()
-
-
-def returning_weight(make):
-    class Model(Net):
-        def forward(self, x):
-            return make(self.fc(x), self.fc.weight)
-
-    return Model()
-
-
 @twin("DP410")
 def a_weight_is_read_outside():
     return Linear(), x()
-
-
-@trigger("DP501", "loss.sum() gives them right")
-def a_loss_is_summed_in_each_replica():
-    model = Classifier()
-    model.reduction = "sum"
-    return model, (x(), torch.arange(8) % 3)
 
 
 @twin("DP501")
@@ -263,17 +196,3 @@ def two_ways_to_read_the_same_pairs():
             return logits, logits.t()
 
     return Model(), (x(), x().flip(0))
-
-
-@trigger("DP590", "has another shape")
-def a_batch_size_is_written_out_in_a_view():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x):
-            y = self.fc(x)
-            return y.view(8, -1)
-
-    return Model(), x()

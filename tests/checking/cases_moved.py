@@ -1,7 +1,5 @@
 """State and results that move around the call: where they are written, read and kept, in many ways."""
 
-from collections import defaultdict
-
 import torch
 from casetable import Net, trigger, twin, x
 from torch import nn
@@ -152,40 +150,6 @@ def what_a_codebook_follows_is_kept_by_gpu():
     return Model(), x()
 
 
-@trigger("DP305", "`hits` and `seen`", "chunk 0 alone")
-def a_histogram_counts_in_two_buffers():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("hits", torch.zeros(3))
-            self.register_buffer("seen", torch.zeros((), dtype=torch.long))
-
-        def forward(self, x):
-            y = self.fc(x)
-            self.hits += torch.bincount(y.argmax(1), minlength=3).float()
-            y = y.relu()
-            self.seen += x.size(0)
-            return y
-
-    return Model(), x()
-
-
-@trigger("DP305", "`protos`", "chunk 0 alone", also=["DP502"])
-def distances_are_taken_to_prototypes_that_have_just_moved():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("protos", torch.zeros(2, 3))
-
-        def forward(self, x, y):
-            z = self.fc(x)
-            for k in range(2):
-                self.protos[k] = 0.9 * self.protos[k] + 0.1 * z[y == k].sum(0).detach()
-            return -torch.cdist(z, self.protos)
-
-    return Model(), (x(), torch.arange(8) % 2)
-
-
 class Leaving(nn.Module):
     def __init__(self):
         super().__init__()
@@ -196,28 +160,6 @@ class Leaving(nn.Module):
         y = self.fc(x).tanh()
         self.outs.append(y)
         return y
-
-
-@trigger("DP309", "`0.outs`", "1 more like it")
-def two_blocks_leave_their_outputs_in_lists():
-    return nn.Sequential(Leaving(), Leaving()), x()
-
-
-@trigger("DP309", "`logs`", "a defaultdict of 2")
-def two_numbers_are_logged_in_a_defaultdict():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.logs = defaultdict(list)
-
-        def forward(self, x, y):
-            logits = self.fc(x)
-            losses = functional.cross_entropy(logits, y, reduction="none")
-            self.logs["loss"].append(losses.mean().item())
-            self.logs["right"].append((logits.argmax(1) == y).float().mean().item())
-            return losses
-
-    return Model(), (x(), torch.arange(8) % 3)
 
 
 @trigger("DP309", "`acts`", also=["DP310"])
@@ -263,69 +205,6 @@ def two_entries_are_written_to_a_dict():
     return Model(), (x(), {})
 
 
-STEPS = 0
-
-
-@trigger("DP309", "`STEPS` grows by 1 in a call on one GPU, by 4 here")
-def a_global_number_scales_the_result():
-    class Model(Net):
-        def forward(self, x):
-            global STEPS  # noqa: PLW0603 - as people write it
-            STEPS += 1
-            return self.fc(x) * 0.9**STEPS
-
-    global STEPS  # noqa: PLW0603 - it begins anew
-    STEPS = 0
-    return Model(), x()
-
-
-class Numbered(Net):
-    total = 0
-
-    def forward(self, x):
-        Numbered.total += 1
-        return self.fc(x) + 0.1 * Numbered.total
-
-
-@trigger("DP309", "`Numbered.total` grows by 1 in a call on one GPU, by 4 here")
-def a_class_counts_its_calls():
-    Numbered.total = 0
-    return Numbered(), x()
-
-
-class Clock:
-    ticks = 0
-
-    @classmethod
-    def tick(cls):
-        cls.ticks += 1
-
-    @classmethod
-    def sharpness(cls):
-        return 1.0 + 0.1 * cls.ticks
-
-
-class Sharpened(Net):
-    def forward(self, x):
-        return self.fc(x) * Clock.sharpness()
-
-
-@trigger("DP309", "`Clock.ticks` grows by 1 in a call on one GPU, by 4 here")
-def a_layer_reads_a_clock_that_forward_turns():
-    class Ticking(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gate = Sharpened()
-
-        def forward(self, x):
-            if self.training:
-                Clock.tick()
-            return self.gate(x)
-
-    Clock.ticks = 0
-    return Ticking(), x()
-
-
 @twin("DP590")
 def a_class_has_a_number_that_is_only_read():
     class Model(Net):
@@ -333,27 +212,6 @@ def a_class_has_a_number_that_is_only_read():
 
         def forward(self, x):
             return self.fc(x) + 0.1 * self.total
-
-    return Model(), x()
-
-
-@trigger("DP402", "of type int")
-def right_answers_are_returned_as_a_number():
-    class Model(Net):
-        def forward(self, x, y):
-            logits = self.fc(x)
-            right = (logits.argmax(-1) == y).sum().item()
-            return logits, right
-
-    return Model(), (x(), torch.arange(8) % 3)
-
-
-@trigger("DP402", "of type int and float", also=["DP403"])
-def numbers_and_a_text_stand_beside_the_logits():
-    class Model(Net):
-        def forward(self, x):
-            logits = self.fc(x)
-            return {"logits": logits, "rows": x.shape[0], "task": "classes", "temperature": 0.5}
 
     return Model(), x()
 
@@ -383,53 +241,6 @@ def a_target_is_loaded_with_an_average():
                 mine, its = self.fc.state_dict(), self.target.state_dict()
                 self.target.load_state_dict({name: 0.9 * its[name] + 0.1 * mine[name] for name in its})
             return self.fc(x) + self.target(x)
-
-    return Model(), x()
-
-
-@trigger("DP301", "`fc.weight`, a tensor of shape (3, 4), gets other numbers on one GPU")
-def a_weight_is_made_anew_of_itself():
-    class Model(Net):
-        def forward(self, x):
-            w = self.fc.weight
-            self.fc.weight = nn.Parameter(w / w.norm(dim=1, keepdim=True))
-            return self.fc(x)
-
-    return Model(), x()
-
-
-@trigger("DP305", "the buffer `mask` changes on one GPU and not under DataParallel")
-def a_buffer_is_registered_at_the_first_call():
-    class Model(Net):
-        def forward(self, x):
-            if not hasattr(self, "mask"):
-                self.register_buffer("mask", torch.ones(3, device=x.device))
-            return self.fc(x) * self.mask
-
-    return Model(), x()
-
-
-@trigger("DP301", "`drop.p` goes from 0.0 to 0.1 on one GPU")
-def forward_raises_the_rate_of_a_dropout():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.drop = nn.Dropout(0.0)
-
-        def forward(self, x):
-            self.drop.p = min(self.drop.p + 0.1, 0.5)
-            return self.fc(x)
-
-    return Model(), x()
-
-
-@trigger("DP301", "`middle` goes from absent to a tensor of shape (8, 3)")
-def rows_are_left_on_the_model_for_whoever_wants_them():
-    class Model(Net):
-        def forward(self, x):
-            h = self.fc(x)
-            self.middle = h
-            return h.relu()
 
     return Model(), x()
 

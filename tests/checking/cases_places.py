@@ -19,7 +19,7 @@ class Weighing(Net):
         return y if weights is None else y * weights
 
 
-@trigger("DP205", "`weights` is cut into chunks", also=["DP204"])
+@trigger("DP205", "`weights` is cut into chunks", also=["DP203"])
 def weights_of_classes_may_be_left_out():
     return Weighing(), ((x(),), {"weights": torch.tensor([1.0, 2.0, 3.0])})
 
@@ -130,7 +130,7 @@ class Named(dict):
         self.name = name
 
 
-@trigger("DP209", "`batch` is a Named, which scatter builds anew without what is in it")
+@trigger("DP208", "`batch` is a Named, which scatter builds anew without what is in it")
 def a_dict_of_another_class_comes_empty():
     class Model(Net):
         def forward(self, batch):
@@ -191,69 +191,6 @@ def tensors_in_a_dict_stay_on_gpu_0():
     return Model(), x()
 
 
-@trigger("DP302", "`tables`")
-def numbers_of_columns_are_collected_in_a_loop():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.tables = []
-            for shift in range(3):
-                self.tables.append((torch.arange(3, device="cuda:0") + shift) % 3)
-
-        def forward(self, x):
-            y = self.fc(x)
-            return sum(y[:, table] for table in self.tables)
-
-    return Model(), x()
-
-
-@trigger("DP302", "`grids`")
-def pairs_of_tensors_stay_on_gpu_0():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.grids = [(torch.ones(3, device="cuda:0"), torch.zeros(3, device="cuda:0")) for _ in "ab"]
-
-        def forward(self, x):
-            y = self.fc(x)
-            for scale, shift in self.grids:
-                y = y * scale + shift
-            return y
-
-    return Model(), x()
-
-
-@trigger("DP302", "`frequencies`")
-def a_method_makes_a_tensor_in_several_lines():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.build(3)
-
-        def build(self, size):
-            self.frequencies = torch.exp(
-                torch.arange(size).float(),
-            ).cuda()
-
-        def forward(self, x):
-            return self.fc(x) * self.frequencies
-
-    return Model(), x()
-
-
-@trigger("DP302", "`shift`")
-def two_tensors_are_set_in_one_line():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.factor, self.shift = 2.0, torch.ones(3, device="cuda:0")
-
-        def forward(self, x):
-            return self.fc(x) * self.factor + self.shift
-
-    return Model(), x()
-
-
 @trigger("DP304", "`heads` is a list or attribute with a Linear")
 def heads_have_numbers_in_a_dict():
     class Model(Net):
@@ -267,100 +204,6 @@ def heads_have_numbers_in_a_dict():
     return Model(), x()
 
 
-@trigger("DP304", "`pairs` is a list or attribute with a Linear")
-def pairs_of_layers_are_kept_in_a_list():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.pairs = [(nn.Linear(3, 3).cuda(), nn.LayerNorm(3).cuda()) for _ in "ab"]
-
-        def forward(self, x):
-            y = self.fc(x)
-            for layer, norm in self.pairs:
-                y = norm(layer(y))
-            return y
-
-    return Model(), x()
-
-
-@trigger("DP304", "`pool` is the bound method average")
-def a_method_is_chosen_by_an_argument():
-    class Model(Net):
-        def __init__(self, mode="average"):
-            super().__init__()
-            self.pool = self.average if mode == "average" else self.largest
-
-        def average(self, x):
-            return self.fc(x).mean(1)
-
-        def largest(self, x):
-            return self.fc(x).amax(1)
-
-        def forward(self, x):
-            return self.pool(x)
-
-    return Model(), x()
-
-
-@trigger("DP304", "`run` is the bound method twice")
-def a_method_is_chosen_in_branches():
-    class Model(Net):
-        def __init__(self, often=True):
-            super().__init__()
-            if often:
-                self.run = self.twice
-            else:
-                self.run = self.once
-
-        def once(self, x):
-            return self.fc(x)
-
-        def twice(self, x):
-            return self.fc(x) * 2
-
-        def forward(self, x):
-            return self.run(x)
-
-    return Model(), x()
-
-
-@trigger("DP304", "`scaled` is a function that holds `Model`")
-def a_closure_reads_an_argument():
-    class Model(Net):
-        def __init__(self, factor=0.5):
-            super().__init__()
-
-            def scaled(h):
-                own = self.fc(h)
-                return factor * own
-
-            self.scaled = scaled
-
-        def forward(self, x):
-            return self.scaled(x)
-
-    return Model(), x()
-
-
-@trigger("DP304", "`steps` is a lambda that holds `layers.0`")
-def functions_of_layers_are_collected_in_a_loop():
-    class Model(Net):
-        def __init__(self, bend=torch.relu):
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(3, 3) for _ in "ab"])
-            self.steps = []
-            for layer in self.layers:
-                self.steps.append(lambda y, layer=layer: bend(layer(y)))
-
-        def forward(self, x):
-            y = self.fc(x)
-            for step in self.steps:
-                y = step(y)
-            return y
-
-    return Model(), x()
-
-
 class Layer(nn.Module):
     def __init__(self, net):
         super().__init__()
@@ -368,22 +211,6 @@ class Layer(nn.Module):
 
     def forward(self, x):
         return x * self.net().fc.bias
-
-
-@trigger("DP304", "`layers.0.net` is a list or attribute with a Model", "1 more like it")
-def layers_point_to_the_model_weakly():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([Layer(self) for _ in "ab"])
-
-        def forward(self, x):
-            y = self.fc(x)
-            for layer in self.layers:
-                y = layer(y)
-            return y
-
-    return Model(), x()
 
 
 @twin("DP302")
@@ -474,18 +301,5 @@ def a_batch_size_is_a_constant_of_the_file():
         def forward(self, x):
             flat = x.reshape(ROWS, -1)
             return self.fc(flat)
-
-    return Model(), x()
-
-
-@trigger("DP308", "`Model.parameters()` is empty")
-def a_penalty_is_taken_over_many_parameters():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)])
-
-        def forward(self, x):
-            return self.body(x) + sum(weight.square().sum() for weight in self.parameters())
 
     return Model(), x()

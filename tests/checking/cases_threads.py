@@ -11,7 +11,7 @@ class Half(Head):
             return self.net(x)
 
 
-@trigger("DP601", "autocast('cuda') is bfloat16 around the call and float16 in replica 0")
+@trigger("DP601", "autocast('cuda') is bfloat16 around the call and float16 in replicas")
 def bfloat16_around_the_call_is_float16_inside():
     return Half(), x()
 
@@ -19,16 +19,6 @@ def bfloat16_around_the_call_is_float16_inside():
 @trigger("DP601", "bfloat16 around the call and float16", autocast="bfloat16")
 def bfloat16_around_a_model_is_float16_inside():
     return Linear(), x()
-
-
-@trigger("DP601", "autocast('cpu') is bfloat16 around the call and off in replica 0")
-def autocast_of_the_cpu_is_dropped():
-    class Model(Head):
-        def forward(self, x):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                return self.net(x)
-
-    return Model(), x()
 
 
 @twin("DP601")
@@ -130,16 +120,6 @@ def forward_sets_autocast_itself():
         @torch.autocast("cuda", dtype=torch.bfloat16)
         def forward(self, x):
             return self.fc(x)
-
-    return Model(), x()
-
-
-@trigger("DP602", "inference_mode is true around the call and false in replicas")
-def inference_mode_stands_above_forward():
-    class Model(Head):
-        @torch.inference_mode()
-        def forward(self, x):
-            return self.net(x)
 
     return Model(), x()
 

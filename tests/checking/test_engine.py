@@ -18,7 +18,7 @@ import dpdemo
 from dpdemo.checking import check
 from dpdemo.checking.batches import plan
 from dpdemo.checking.copying import deep_copy
-from dpdemo.checking.merging import merge
+from dpdemo.checking.precedence import merge
 from dpdemo.checking.registry import choose, rules
 from dpdemo.errors import UsageError
 from dpdemo.reports.check import Finding, Place

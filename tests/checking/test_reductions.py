@@ -13,6 +13,7 @@ from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, 
 from dpdemo.checking.building import no_scan
 from dpdemo.checking.cuts import Cuts
 from dpdemo.checking.evidence import Comparison, Evidence, LossGradients, Probe, Reduction, Single
+from dpdemo.checking.repairs import repair_of
 from dpdemo.checking.rules.loss import loss_scale
 
 LABELS = torch.arange(8) % 3
@@ -254,5 +255,4 @@ def test_losses_that_a_library_reduces_wrongly_at_the_last_batch_are_repaired_at
     (found,) = loss_scale(Evidence(3, no_scan(), (whole, last)))
     assert found.severity == "warning"
     assert "1.50 times those of one GPU at batch 4, 50% off" in found.message
-    assert found.repair is not None
-    assert found.repair.after.startswith("DataLoader(data, batch_size=9, drop_last=True)")
+    assert repair_of(found).after.startswith("DataLoader(data, batch_size=9, drop_last=True)")

@@ -1,134 +1,142 @@
-"""What is printed as a repair, where more than one could be thought of."""
+"""Repairs: the user's own line where its form is known; else a short example, labelled as one."""
 
-from pathlib import Path
+import ast
 
-import cases
 import pytest
-from test_rules import report_on
+import torch
+from casetable import Net, x
+from torch import nn
 
-REPAIRS = {
-    "right_answers_are_counted": "model(x, labels)[1].sum()",
-    "a_step_without_dimensions_is_needed_as_a_tensor": "model(x, step=step.expand(len(x)))",
-    "lengths_have_no_second_dimension": "model(x, lengths=lengths.unsqueeze(0))",
-    "a_property_gives_the_device_of_the_first_parameter": "return self.fc.weight.device",
-    "what_a_layer_returns_is_returned_as_it_is": (
-        "result = self.rnn(x)\nreturn result[0], tuple(part.transpose(0, 1) for part in result[1])"
-    ),
-    "two_ways_to_read_the_same_pairs": "return image, text",
-    "inference_mode_stands_above_forward": "torch.no_grad()",
-    "a_critic_is_clipped_in_forward": "return self.critic(x)",
-    "a_child_holds_the_module_around_it": "self.child.around = [self]\nreturn self.child(x)",
-    "a_helper_makes_its_tensor_on_the_device_of_self": ("return torch.ones(3, device=self.fc.weight.device)"),
-    "a_part_of_a_method_is_kept": "# act is a property",
-    "a_patched_forward": (
-        'model.__class__ = type("Patched", (type(model),), {"forward": lambda self, x: self.fc(x) * 2})'
-    ),
-    "features_are_collected_in_a_loop": (
-        "features = []   # of each call\nfor stage in self.stages:\n    x = stage(x).relu()\n"
-        "    features.append(x)\nreturn x, features"
-    ),
-    "each_layer_is_clipped_in_a_loop": "return self.head(self.fc(x))",
-    "a_loop_is_left_where_a_chunk_is_sure": (
-        "pass   # every replica goes on to the end; choose among them outside"
-    ),
-    "forward_returns_early_where_a_chunk_is_sure": (
-        "pass   # every replica goes on to the end; choose among them outside"
-    ),
-    "a_cache_of_masks_knows_lengths_and_no_gpus": (
-        "if (length, device) not in self.masks:\n"
-        "    self.masks[(length, device)] = torch.ones(length, device=device)\n"
-        "return self.masks[(length, device)]"
-    ),
-    "an_attribute_is_wrapped_within": "self.encoder = nn.Linear(4, 3)",
-    "a_method_of_what_is_wrapped_is_called": 'return self.net(x=x, mode="predict")',
-    "forward_makes_a_tensor_of_an_array_in_a_type_of_its_own": (
-        "model(rows=torch.as_tensor(rows, dtype=torch.float32))"
-    ),
-    "forward_takes_an_array_from_numpy": "model(rows=torch.from_numpy(rows).float())",
-    "heads_are_collected_in_a_defaultdict": "return dict(found)",
-    "an_image_is_normalised_in_place": "image = image.clone()\nimage -= 0.5",
-    "a_temperature_is_a_tensor_without_dimensions": "model(x=x, temperature=temperature.item())",
-    "the_share_of_right_answers_is_a_number": "return labels, logits",
-    "an_object_on_self_holds_the_model": "# strategy is a property",
-    "a_wrapper_of_the_users_opens_autocast": (
-        '@torch.autocast("cuda", dtype=torch.bfloat16)\ndef forward(self, x):'
-    ),
-    "the_type_of_a_body_is_asked_for": "dtype = self.body[0].weight.dtype",
-}
+from dpdemo.checking import check
+from dpdemo.checking.evidence import Call, Leaf, Probe, Single
+from dpdemo.checking.repairs import Found, advise, change_call, repair_of
+from dpdemo.checking.templates import TEMPLATES
+from dpdemo.reports.check import Place
+
+CALL = Call(
+    2, 0, (Leaf("x", "Tensor", (8, 4)),), argument_structures=(("x", "Tensor(2d)"), ("mask", "Tensor(2d)"))
+)
+PROBE = Probe(8, "train", is_real=True, single=Single(), calls=(CALL,))
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", REPAIRS)
-def test_the_repair_fits_what_was_found(name):
-    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == name)
-    found = [one.own_after for one in report_on(case).findings if one.code == case.code]
-    assert found == [REPAIRS[name]]
+def repaired(name, line, function="forward", /, **names):
+    """The repair of a line of this function."""
+    place = Place("net.py", 3, function, line)
+    return repair_of(Found("", "", place, PROBE, advice=advise(name, **names)))
 
 
-AROUND = {
-    "two_ways_to_read_the_same_pairs": (
-        "image, text = model(a, b)\nlogits = image @ text.t()\nresult = logits, logits.t()"
-    ),
-    "a_critic_is_clipped_in_forward": (
-        "model.module.critic[0].weight.data.clamp_(-0.01, 0.01)\nresult = model(x)"
-    ),
-    "each_layer_is_clipped_in_a_loop": (
-        "for layer in (model.module.fc, model.module.head):\n    layer.weight.data.clamp_(-0.05, 0.05)\n"
-        "result = model(x)"
-    ),
-    "distances_are_taken_to_prototypes_that_have_just_moved": (
-        "z, y = model(x, y)\nfor k in range(2):\n"
-        "    model.module.protos[k] = 0.9 * model.module.protos[k] + 0.1 * z[y == k].sum(0).detach()\n"
-        "result = -torch.cdist(z, model.module.protos)"
-    ),
-    "the_share_of_right_answers_is_a_number": (
-        "labels, logits = model(x, labels)\n"
-        "accuracy = (logits.argmax(-1) == labels).float().mean().item()\nresult = logits, accuracy"
-    ),
-}
+KEYS = "   # state_dict() has its keys from now on"
+FILLED = [
+    ("buffer", "__init__", {"name": "scale"},
+     'self.scale = torch.ones(3, device="cuda:0")',
+     'self.register_buffer("scale", torch.ones(3), persistent=False)'),
+    ("buffer", "__init__", {"name": "scale"},
+     "self.scale = torch.ones(3).cuda() * 2",
+     'self.register_buffer("scale", torch.ones(3) * 2, persistent=False)'),
+    ("modules", "__init__", {"is_pure": "yes"},
+     "self.layers = [nn.Linear(4, 4) for _ in range(3)]",
+     "self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])" + KEYS),
+    ("modules", "__init__", {"is_pure": "yes"},
+     'self.heads = {"a": nn.Linear(4, 4)}',
+     'self.heads = nn.ModuleDict({"a": nn.Linear(4, 4)})' + KEYS),
+    ("device", "forward", {},
+     'mask = torch.zeros(n, device="cuda:0")', "mask = torch.zeros(n, device=x.device)"),
+    ("device", "forward", {}, "y = y.cuda(0)", "y = y.to(x.device)"),
+    ("device", "forward", {}, "mask = mask.to(self.device)", "mask = mask.to(x.device)"),
+    ("outside", "forward", {"stands_alone": "yes", "path": "steps"},
+     "self.steps += 1", "y = model(x, mask)\nmodel.module.steps += 1   # after the call, not in forward"),
+    ("number", "forward", {"result": "[1]", "value": "3"},
+     "return y, 3", "return y, torch.full((len(x),), 3, device=x.device)"),
+    ("number", "forward", {"result": "['n']", "value": "3"},
+     'return {"y": y, "n": 3}', 'return {"y": y, "n": torch.full((len(x),), 3, device=x.device)}'),
+    ("on its gpu", "forward", {}, "return (a + b).cpu()", "return (a + b)"),
+    ("turned", "forward", {"result": "[1]", "turn": ".transpose(0, 1)"},
+     "return out, h + c", "return out, (h + c).transpose(0, 1)"),
+    ("in all", "forward", {"result": "[1]"}, "return y, (aux if aux.any() else None)", "return y, (aux)"),
+    ("lengths", "forward", {},
+     "p = pack_padded_sequence(x, lengths)", "p = pack_padded_sequence(x, lengths.cpu())"),
+    ("group norm", "__init__", {"type": "BatchNorm2d", "channels": "64", "groups": "8"},
+     "self.bn = nn.BatchNorm2d(64)", "self.bn = nn.GroupNorm(8, 64)"),
+    ("of a parameter", "forward", {"parameter": "self.fc.weight"},
+     "device = next(self.parameters()).device", "device = self.fc.weight.device"),
+    ("clone", "forward", {"name": "x"}, "x.mul_(2)", "x = x.clone()\nx.mul_(2)"),
+    ("module", "train", {"name": "fc"}, "print(dp.fc.weight)", "print(dp.module.fc.weight)"),
+]  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", AROUND)
-def test_the_lines_around_the_call_fit_too(name):
-    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == name)
-    (found,) = (one for one in report_on(case).findings if one.code == case.code)
-    assert [one.after for one in found.also] == [AROUND[name]]
+@pytest.mark.parametrize(
+    ("name", "function", "names", "line", "after"), FILLED, ids=[f"{one[0]}-{one[3]}" for one in FILLED]
+)
+def test_a_line_of_a_known_form_is_written_anew(name, function, names, line, after):
+    assert repaired(name, line, function, **names) == (line, after, False)
+    ast.parse(after.replace("return", "yield"))
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_norm_is_shown_where_it_is_made():
-    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == "a_class_makes_its_norm")
-    (found,) = (one for one in report_on(case).findings if one.code == "DP306")
-    line = Path(found.place.file).read_text().splitlines()[found.place.line - 1]
-    assert line.strip() == found.own_before
+OTHER_FORMS = [
+    ("buffer", "forward", {"name": "scale"}, "self.scale = torch.ones(3)"),  # made in forward
+    ("buffer", "__init__", {"name": "scale"}, "self.scale, self.shift = make()"),
+    ("buffer", "__init__", {"name": "scale"}, "self.scale = torch.ones("),  # the first of several lines
+    ("modules", "__init__", {"is_pure": ""}, "self.layers = [nn.Linear(4, 4), torch.relu]"),
+    ("device", "helper", {}, 'mask = torch.zeros(n, device="cuda:0")'),  # has no x
+    ("device", "forward", {}, "y = x + self.table"),
+    ("outside", "forward", {"stands_alone": "", "path": "steps"}, "self.steps += len(x)"),
+    ("number", "forward", {"result": "[2]", "value": "3"}, "return y, 3"),
+    ("number", "forward", {"result": "[1]", "value": "3"}, "return out"),
+    ("in all", "forward", {"result": "[1]"}, "return y, aux"),
+]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_group_norm_keeps_what_it_has_in_common_and_takes_any_number_of_channels():
-    name = "norms_have_arguments_and_a_single_channel"
-    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == name)
-    (found,) = (one for one in report_on(case).findings if one.code == "DP306")
-    assert found.own_after == "self.norm = nn.GroupNorm(1, 3, affine=False)"
-    assert [one.after for one in found.also] == ["self.last, self.end = nn.Linear(3, 1), nn.GroupNorm(1, 1)"]
+@pytest.mark.parametrize(("name", "function", "names", "line"), OTHER_FORMS)
+def test_a_line_of_another_form_gets_an_example_that_is_labelled_as_one(name, function, names, line):
+    before, after, is_example = repaired(name, line, function, **names)
+    assert is_example
+    assert before == line
+    assert after not in {line, ""}
 
 
-FURTHER = {
-    "lengths_have_no_second_dimension": ["lengths = lengths[0]\nreturn self.fc(x) * lengths.view(1, -1, 1)"],
-    "forward_takes_an_array_from_numpy": ["return self.fc(rows.float().to(self.fc.weight.device))"],
-    "a_part_of_a_method_is_kept": [
-        (
-            "@property\ndef act(self):\n    return functools.partial(self.scaled, by=2.0)\n\n"
-            "def forward(self, x):"
-        )
-    ],
-}
+def test_a_call_is_written_with_the_users_own_names():
+    advice = change_call(CALL, mask="mask.expand(len(x), -1)")
+    repair = repair_of(Found("", "", None, PROBE, advice=advice))
+    assert repair == ("model(x, mask)", "model(x, mask=mask.expand(len(x), -1))", False)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", FURTHER)
-def test_a_repair_in_two_places_has_both(name):
-    case = next(case for case in cases.TRIGGERS if case.factory.__name__ == name)
-    (found,) = (one for one in report_on(case).findings if one.code == case.code)
-    assert [one.after for one in found.also] == FURTHER[name]
-    assert all(one.place is not None for one in found.also)
+def test_no_repair_has_more_than_eight_lines():
+    assert all(max(one.after.count("\n"), one.before.count("\n")) < 8 for one in TEMPLATES.values())
+
+
+class Counting(Net):
+    """A counter, a list of layers, and a tensor on `self`: each has a repair in its own line."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+        self.scale = torch.ones(3, device="cuda:0")
+        self.layers = [nn.Linear(3, 3, device="cuda:0")]
+
+    def forward(self, x):
+        self.steps += 1
+        return self.layers[0](self.fc(x) * self.scale)
+
+
+class Repaired(Net):
+    """The same with these repairs as they are printed."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+        self.register_buffer("scale", torch.ones(3), persistent=False)
+        self.layers = nn.ModuleList([nn.Linear(3, 3)])
+
+    def forward(self, x):
+        return self.layers[0](self.fc(x) * self.scale)
+
+
+def test_lines_that_are_printed_as_they_stand_can_be_put_in():
+    report = check(lambda: (Counting(), x()))
+    after = {one.code: one.after for one in report.findings if not one.is_example}
+    assert after == {
+        "DP301": "y = model(x)\nmodel.module.steps += 1   # after the call, not in forward",
+        "DP302": 'self.register_buffer("scale", torch.ones(3), persistent=False)',
+        "DP304": f'self.layers = nn.ModuleList([nn.Linear(3, 3, device="cuda:0")]){KEYS}',
+    }
+    assert check(lambda: (Repaired(), x())).findings == ()

@@ -66,7 +66,7 @@ def silent(cases):
 def script_of(case):
     """Do what a script would: wrap the model unless it is, and call it with two batches in both modes."""
     model, inputs = case.factory()
-    dim = case.options.get("dim", 0)
+    dim = getattr(model, "dim", case.options.get("dim", 0))
     batches = (
         Batches.from_function(inputs, 8)
         if callable(inputs) and not isinstance(inputs, torch.Tensor)

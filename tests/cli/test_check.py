@@ -75,7 +75,7 @@ def test_a_finding_is_printed_with_its_place_cause_and_fix(dpdemo):
     assert done.code == 1
     assert "error DP301 lost-state  zoo_of_models.py:13" in done.out
     assert "`steps` goes from 0 to 1 on one GPU, and stays 0" in done.out
-    assert "before self.steps += 1" in " ".join(done.out.split())
+    assert "13 | self.steps += 1\n" in done.out
     assert done.out.endswith("Counting on 4 virtual GPUs, batch sizes 8, 5, 3: 1 error\n")
     assert "\na print of the users" not in done.out  # a user's prints are kept out of the report
 
@@ -101,10 +101,12 @@ def test_json_holds_every_finding(dpdemo):
     assert document["ok"] is False
     (finding,) = document["findings"]
     assert (finding["code"], finding["file"], finding["line"]) == ("DP301", "zoo_of_models.py", 13)
-    assert finding["before"].splitlines()[0] == "self.steps += 1"
-    (around,) = finding["also"]
-    assert (around["file"], around["line"], around["before"]) == (None, None, "result = model(x)")
-    assert around["after"] == "result = model(x)\nmodel.module.steps += 1"
+    assert finding["before"] == "self.steps += 1"
+    assert finding["after"].splitlines()[:2] == [
+        "y = model(x)",
+        "model.module.steps += 1   # after the call, not in forward",
+    ]
+    assert finding["also"] == []
     assert finding["is_example"] is False
 
 
@@ -113,7 +115,7 @@ def test_github_gets_an_annotation_a_finding(dpdemo):
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "-f", "github")
     first, last = done.out.splitlines()
     assert first.startswith("::error file=zoo_of_models.py,line=13,title=DP301 lost-state::`steps` goes")
-    assert "%0AInstead of:%0Aself.steps += 1%0A" in first
+    assert "%0AInstead of: self.steps += 1%0Awrite:%0Ay = model(x)%0A" in first
     assert last.endswith("1 error")
 
 

@@ -15,28 +15,28 @@ from dpdemo.checking.evidence.calls import (
     Stage,
     first_line,
 )
-from dpdemo.checking.evidence.comparison import UNEQUAL, Comparison, Counted, LossGradients, Mixing, OfThread
-from dpdemo.checking.evidence.probes import Evidence, Kind, Mode, Probe, Reduction, StateChange
-from dpdemo.checking.evidence.scan import MIXED, MOVED_ALONG, Entered, Held, Scan
+from dpdemo.checking.evidence.comparison import UNEQUAL, Comparison, LossGradients, Mixing
+from dpdemo.checking.evidence.probes import Cache, Evidence, Kept, Kind, Mode, Probe, Reduction, StateChange
+from dpdemo.checking.evidence.scan import Held, Norm, Scan
+from dpdemo.checking.evidence.values import ABSENT, Value
 
 __all__ = [
+    "ABSENT",
     "HOOKS_OF",
-    "MIXED",
-    "MOVED_ALONG",
     "UNEQUAL",
+    "Cache",
     "Call",
     "Comparison",
-    "Counted",
-    "Entered",
     "Event",
     "Evidence",
     "Held",
+    "Kept",
     "Kind",
     "Leaf",
     "LossGradients",
     "Mixing",
     "Mode",
-    "OfThread",
+    "Norm",
     "Probe",
     "Raised",
     "Reduction",
@@ -45,5 +45,6 @@ __all__ = [
     "Single",
     "Stage",
     "StateChange",
+    "Value",
     "first_line",
 ]

@@ -24,11 +24,8 @@ class Leaf:
     length: int | None = None
     text: str = ""
     tensors_inside: tuple[str, ...] = ()
-    numbers_inside: tuple[tuple[str, int], ...] = ()
-    """Of an object: its lists of numbers, or of as many numbers each, and how long they are."""
-    is_mapping: bool = False
-    home: str = ""
-    """The module that the class of an object is defined in, where it is there by its name."""
+    adds_up_to: tuple[int, ...] = ()
+    """Of whole numbers: what they climb to, and their sum; of rows of sizes the sum of their products."""
     repeated: bool = False
     """Whether it is one number, over and over: what a program makes that means one for each GPU."""
 
@@ -56,6 +53,10 @@ class Raised:
     functions: tuple[str, ...] = ()
     leaves: bool = False
     """Whether it is no Exception, but sys.exit() or its like."""
+    source: str = ""
+    """The text of the user's functions that it went through."""
+    owner: str = ""
+    """The class whose method the innermost user's line is in."""
 
     @property
     def place(self) -> Place | None:
@@ -88,10 +89,8 @@ class Event:
     replica: int
     detail: str = ""
     place: Place | None = None
-    own: str = ""
-    """What the function there calls a tensor on the replica's own GPU; of a hook: the dict that it is in."""
-    hook: Place | None = None
-    """Of a hook that is put in: where it is."""
+    is_quiet: bool = False
+    """Of a hook that forward puts in: whether it keeps and returns nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +126,6 @@ class Call:
     """How many pictures a list among the arguments holds, which is then the batch."""
     shares: tuple[Weight, ...] = ()
     """The weights, or chunks, of a WeightedDataParallel."""
-    returned_at: Place | None = None
-    """Where forward returned, if it has several places for it."""
     planned: int = 0
     """The rows that the arguments were made for; 0 where that is not known."""
 

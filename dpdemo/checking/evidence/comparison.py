@@ -50,23 +50,6 @@ class LossGradients:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """What a replica's loss is the mean of: an argument, and code that counts in a chunk of it, `{}`."""
-
-    argument: str
-    code: str
-
-
-@dataclass(frozen=True, slots=True)
-class OfThread:
-    """A ContextVar or a `threading.local()` of a user's module: what it is, its name there, and its value."""
-
-    kind: str
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class Mixing:
     """Where samples of a batch are first mixed, as two plain calls have shown, of a batch and of a chunk."""
 
@@ -96,8 +79,6 @@ class Comparison:
     single_finite: bool = True
     loss: LossGradients | None = None
     loss_path: str | None = None
-    counted: Counted | None = None
-    """By what count the losses of replicas must be weighed, if that gives the gradients of one GPU."""
     single_backward_raised: Raised | None = None
     """What going backward raised where DataParallel is not to blame, so that no gradients were compared."""
     backward_raised: Raised | None = None
@@ -108,12 +89,6 @@ class Comparison:
     """Another dimension along which the batch can be cut with one GPU's results."""
     batch_dims: tuple[tuple[str, int], ...] = ()
     """The dimension on which each argument has the batch, where it is not the same one for all."""
-    columns: tuple[str, ...] = ()
-    """Arguments of shape (1,) that forward wants as a column once each sample has its own."""
-    lone_rows: tuple[str, ...] = ()
-    """Arguments of one row that forward does not take with a row for each sample."""
-    scalars: tuple[tuple[str, str], ...] = ()
-    """Arguments without dimensions, each with the call that makes of it what forward takes as well."""
     reordered: tuple[tuple[str, int], ...] = ()
     """Results whose rows are in another order, each with the number of steps that it was flattened from."""
     summed: tuple[str, ...] = ()
@@ -122,14 +97,10 @@ class Comparison:
     """Numbers that are neither the sum nor the mean of the replicas': where chunks are unequal, means too."""
     joined: tuple[str, ...] = ()
     """Objects in the result that gather has made anew, as it does a cache that iterates over tensors."""
-    fillings: tuple[tuple[str, str], ...] = ()
-    """What one GPU has where a replica's tensor is too short to be joined, as code; "" for several values."""
     needed_whole: tuple[str, ...] = ()
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
     mixing: Mixing | None = None
     """Where forward mixes samples, if that is why results differ."""
-    lacking: tuple[OfThread, ...] = ()
-    """What the caller's thread has and replicas do not, if that is why they have other results."""
 
     @property
     def is_along_another(self) -> bool:
@@ -140,5 +111,5 @@ class Comparison:
         """Leave out what going backward showed."""
         return replace(
             self, gradients_equal=None, loss_not_finite=False, single_finite=True, loss=None, loss_path=None,
-            counted=None, single_backward_raised=None, backward_raised=None, heaviest="",
+            single_backward_raised=None, backward_raised=None, heaviest="",
         )  # fmt: skip

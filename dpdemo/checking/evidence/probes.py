@@ -6,7 +6,8 @@ from typing import Literal
 from dpdemo.arithmetic.chunk import Split
 from dpdemo.checking.evidence.calls import Call, Event, Raised, Single
 from dpdemo.checking.evidence.comparison import Comparison
-from dpdemo.checking.evidence.scan import Entered, Scan
+from dpdemo.checking.evidence.scan import Scan
+from dpdemo.checking.evidence.values import Value
 from dpdemo.reports.check import Place
 
 Mode = Literal["train", "eval"]
@@ -22,7 +23,6 @@ Kind = Literal[
     "mode",
     "input",
     "argument",
-    "outer",
 ]
 
 
@@ -32,27 +32,39 @@ class StateChange:
 
     path: str
     kind: Kind
-    before: str
-    single: str
-    parallel: str
+    before: Value
+    single: Value
+    parallel: Value
     single_changed: bool
     parallel_changed: bool
     same: bool
     place: Place | None = None
+    """Where the attribute is set first."""
     module_type: str = ""
     like_first_chunk: bool = False
     written: str = ""
-    """The statement that writes to it, where one does."""
+    """The statement that writes to it outside of `__init__`, where one is found."""
+    written_at: Place | None = None
     owner: str = ""
-    """The module whose method that is."""
-    needs_self_only: bool = False
-    """Whether that statement reads nothing but `self`, and so can stand anywhere."""
+    """The path of the module whose method that is."""
+    stands_alone: bool = False
+    """Whether that statement can stand behind the call: it reads nothing but `self`, and nothing reads it."""
+    is_left: bool = False
+    """Whether forward leaves a result there that autograd follows, and no forward reads it."""
     harmless: bool = False
     """Whether nothing depends on it: a second call leaves it as it is, and has the same results."""
     is_of_backward: bool = False
     """Whether going backward has changed it, and not forward."""
-    rows: int = 0
-    """The first size of it on one GPU, or of each tensor in a list; 0 where there is none, or several."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path: the attribute's own name."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether one GPU keeps the change and DataParallel does not."""
+        return self.single_changed and not self.parallel_changed
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,6 +120,26 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A hook that keeps something of a call, other than an entry for each GPU."""
+
+    path: str
+    """The module that it is on."""
+    function: str
+    names: frozenset[str]
+    """The names under which it keeps what it keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A dict, or a cached function, outside of the model in which forward keeps tensors."""
+
+    name: str
+    kind: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that one check saw."""
 
@@ -123,8 +155,10 @@ class Evidence:
     """Whether a program ran, and did with the model's results what it does."""
     meanwhile: tuple[tuple[str, ...], ...] = ()
     """What forward changes and leaves as it was, each by the paths of modules that hold it."""
-    entered: tuple[Entered, ...] = ()
-    """The user's functions that a plain call went into; none where there is nothing to repair."""
+    caches: tuple[Cache, ...] = ()
+    """What forward keeps tensors in, outside of the model, by keys that do not name a GPU."""
+    kept: tuple[Kept, ...] = ()
+    """Hooks that keep something of a call."""
 
     @property
     def calls(self) -> tuple[tuple[Probe, Call], ...]:

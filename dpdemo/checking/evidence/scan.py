@@ -4,12 +4,6 @@ from dataclasses import dataclass
 
 from dpdemo.reports.check import Place
 
-MIXED = "mixed"
-"""The beginning of a nesting whose levels are not alike: the names of all its classes follow."""
-
-MOVED_ALONG = ", moved with the model"
-"""Said of a tensor that the model's own `_apply`, `to` or `cuda` takes along, and that no replica gets."""
-
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -17,16 +11,42 @@ class Held:
 
     path: str
     kind: str
-    detail: str = ""
+    """tensor, shared, module, ancestor, holder, callable, container, hook, lazy, parameter or compiled."""
+    type: str = ""
+    """The class of what is held; of a hook or another function its name."""
+    shape: tuple[int, ...] = ()
+    """Of a tensor."""
+    device: str = ""
+    """Of a tensor."""
+    holder: str = ""
+    """What stands between the attribute and a tensor or module: the class of an object, or "a function"."""
+    within: str = ""
+    """The attribute of that object."""
+    leads_to: str = ""
+    """Of a function: the module of the model, or the model's tensor, that it holds."""
+    is_pure: bool = False
+    """Of a list or dict with a module: whether it holds nothing else."""
+    names: tuple[str, ...] = ()
+    """Of a parameter: the attributes that it has of its own."""
+    moved_along: bool = False
+    """Whether the model's own `_apply`, `to` or `cuda` moves it, which no replica gets."""
     place: Place | None = None
-    layout: str = ""
-    """Of a list, tuple or dict that holds nothing else: "list of tensors", "dict of modules"; or "names of
-    modules" where keys can be names of modules."""
-    tensors: tuple[str, ...] = ()
-    """Of an object: its attributes that are tensors; of a function: the names that it has from around it."""
-    nesting: tuple[str, ...] = ()
-    """What stands around tensors, or modules of the model, the outermost first: "list", "dict", "tuple",
-    "namedtuple" or "object"."""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path: the attribute's own name."""
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A BatchNorm layer."""
+
+    path: str
+    type: str
+    channels: int
+    place: Place | None = None
+    """The line that makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,49 +58,38 @@ class Scan:
     module_types: tuple[tuple[str, str], ...] = ()
     flattens_parameters: bool = True
     forward: Place | None = None
+    result: Place | None = None
+    """The only `return` of forward; else where it is defined."""
     wrappers: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     """Those wrappers whose parameters are not trained, where others are."""
     device_ids: tuple[int, ...] = ()
     strays: tuple[tuple[str, str], ...] = ()
+    is_installed: bool = False
+    """Whether its forward is an installed package's, and not the user's to change."""
+    is_spread: bool = False
+    """Whether parameters are on several GPUs."""
     pads_alone: bool = False
-    shortened: tuple[tuple[str, float, float], ...] = ()
-    """Embeddings that shorten their rows in forward: path, longest norm and its type."""
+    """Whether it unpacks padded sequences without their whole length."""
+    shortened: tuple[tuple[str, Place | None], ...] = ()
+    """Embeddings that shorten their rows in forward, and where they are made."""
     is_training: bool = True
     """Whether the model, as it is given, is to be trained."""
-    norms: tuple[tuple[str, str, int], ...] = ()
-    """BatchNorm layers: path, class and number of channels."""
-    buffers: tuple[tuple[str, int], ...] = ()
-    """The paths of its buffers, with the rows of each."""
+    norms: tuple[Norm, ...] = ()
     parameters: tuple[str, ...] = ()
     """The paths of its parameters, which replicas have as attributes."""
-    classes: tuple[tuple[str, str], ...] = ()
-    """The user's classes of its modules, with the files that define them."""
     inputs: tuple[str, ...] = ()
     """The names of forward's arguments."""
-    numbers: tuple[tuple[str, int], ...] = ()
-    """Whole numbers on its modules, by attribute: one of them may be a batch size."""
+    required: tuple[str, ...] = ()
+    """Those without a default."""
     together: tuple[tuple[str, ...], ...] = ()
     """The paths by which several modules hold one container, or one object of the user's."""
 
-    def of_kind(self, kind: str) -> tuple[Held, ...]:
-        """List what is held of one kind."""
-        return tuple(held for held in self.held if held.kind == kind)
+    def of_kind(self, *kinds: str) -> tuple[Held, ...]:
+        """List what is held of some kinds."""
+        return tuple(held for held in self.held if held.kind in kinds)
 
     @property
     def can_be_copied(self) -> bool:
         """Whether copies of it can run: those of lazy and TorchScript modules cannot."""
         return not self.of_kind("lazy") and all(name != "ScriptModule" for _, name in self.module_types)
-
-
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """A function of the user's that a plain call went into, and what tensors on the GPU it had there."""
-
-    file: str
-    line: int
-    """Where it begins: its first decorator, if it has any."""
-    tensors: tuple[str, ...]
-    """As code that asks for one: of its arguments, and then of the module that it is a method of."""
-    numbers: tuple[str, ...] = ()
-    """Its arguments that are whole numbers."""

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
+from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Raised
-from dpdemo.checking.looking import (
-    failures,
-    sizes_text,
-)
-from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.looking import failures, sizes_text
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Found, advise
 
 
 @rule("DP315", "flatten-parameters", "info")
@@ -45,10 +44,7 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#18563
     """
     for probe, error in failures(evidence):
-        if (
-            "more than 1 value per channel" not in error.message
-            and "more than 1 spatial element" not in error.message
-        ):
+        if not tells("DP316", error):
             continue
         if probe.call is None or probe.split is None or error.replica is None:
             continue
@@ -63,8 +59,12 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
             None,
             probe,
             None if probe.is_real else "warning",
-            f"DataLoader(data, batch_size={largest})",
-            f"DataLoader(data, batch_size={_even(largest, evidence.num_gpus)}, drop_last=True)",
+            advise(
+                "full batches",
+                size=f"{largest}",
+                full=f"{_even(largest, evidence.num_gpus)}",
+                drop=", drop_last=True",
+            ),
         )
 
 
@@ -100,7 +100,7 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
         if probe.is_real and split is not None and split.num_idle > wanted:
             size = max((one for one in _full_batches(evidence) if one > split.batch_size), default=0)
             is_last = size > 0
-            after = f"{size}, drop_last=True" if is_last else f"{_full(split.batch_size, call)}"
+            full = size or _full(split.batch_size, call)
             yield Found(
                 str(split.batch_size),
                 f"a batch of {split.batch_size} on {split.num_devices} GPUs is cut into "
@@ -108,8 +108,12 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
                 None,
                 probe,
                 "info" if is_last and evidence.is_program else None,
-                f"DataLoader(data, batch_size={size or split.batch_size})",
-                f"DataLoader(data, batch_size={after})",
+                advise(
+                    "full batches",
+                    size=f"{size or split.batch_size}",
+                    full=f"{full}",
+                    drop=", drop_last=True" * is_last,
+                ),
             )
 
 

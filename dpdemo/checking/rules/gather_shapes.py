@@ -1,34 +1,112 @@
-"""Shapes that gather joins wrongly, or cannot join: DP408 to DP410, DP490."""
+"""Results that gather joins wrongly, or cannot join: DP405, DP406, DP408 to DP410."""
 
-import ast
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import (
     all_pairs,
     counts_of,
-    forward_place,
     from_the_start,
-    gather_failures,
     gathered_calls,
+    is_batch,
     listed,
     per_sample,
     result_at,
-    result_place,
     shapes_of,
     sizes_text,
 )
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.calling import around_call
-from dpdemo.checking.rewriting.lists import joined_lists
-from dpdemo.checking.rewriting.outside import after_layers
-from dpdemo.checking.rewriting.results import left_out, returned
-from dpdemo.checking.rewriting.turned import pair_of_states, turned_results
-from dpdemo.checking.source import function_at, in_brackets
-from dpdemo.checking.unregistered import numbers_for_tensors
-from dpdemo.reports.check import Place
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Found, advise
+
+
+@rule("DP405", "structure-differs", "error")
+def structure_differs(evidence: Evidence) -> Iterator[Found]:
+    """Replicas return results of different structure, or a part that is None in some only.
+
+    What happens: `All dicts must have the same number of keys`, KeyError, `zip() argument 2 is longer`, or
+        `Expected all input tensors to have the same number of dimensions`. None in replica 0 drops the other
+        replicas' data without a word; None in another one: `'NoneType' object has no attribute 'device'`.
+    Why: gather joins part by part, and looks at replica 0's result to decide what it has before it.
+    Before: return {"y": y, **({"aux": aux} if found else {})}
+    After: return {"y": y, "aux": aux}
+    Seen by: the structure of each replica's result, before gather.
+    References: open-mmlab/mmdetection#2303, torch/nn/parallel/scatter_gather.py, gather_map
+    """
+    for probe, call in gathered_calls(evidence):
+        yield from _missing_parts(probe, call, evidence)
+        first = call.replicas[0].structure
+        for replica in call.replicas[1:]:
+            is_it = replica.structure != first and per_sample(probe, call) is None
+            if is_it and "None" not in replica.structure + first:
+                what = f"replica 0 returns {first}, replica {replica.index} {replica.structure}"
+                yield Found("structure", what, evidence.scan.result, probe, advice=advise("in all"))
+                break
+
+
+def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
+    """Tell of parts of a result that are None in some replicas."""
+    nones = [
+        {leaf.path for leaf in replica.output or () if leaf.type == "NoneType"} for replica in call.replicas
+    ]
+    for path in sorted(set().union(*nones)):
+        where = [index for index, paths in enumerate(nones) if path in paths]
+        if len(where) < len(nones):
+            lost = ": what the others give is dropped" if where[0] == 0 else ""
+            what = f"{result_at(path)} is None in replica {where[0]} and not in all{lost}"
+            yield Found(path, what, evidence.scan.result, probe, advice=advise("in all", result=path))
+
+
+@rule("DP406", "shape-differs", "error")
+def shape_differs(evidence: Evidence) -> Iterator[Found]:
+    """Replicas return tensors that differ in more than their rows.
+
+    What happens: `Input tensor at index 1 has invalid shape [1, 230], but expected [1, 231]`.
+    Why: gather joins along the batch dimension and wants all others equal; sizes that depend on the data,
+        such as padding to the longest of a chunk, differ.
+    Before: return y[:, : lengths.max()]
+    After: return y   # padded to the size of the input
+    Seen by: the shapes of each replica's result, before gather.
+    References: pytorch/pytorch#44141, huggingface/transformers#1220
+    """
+    if evidence.scan.pads_alone:
+        return
+    for probe, call in gathered_calls(evidence):
+        ragged = {path: found for path, *found in _ragged(probe, call, evidence)}
+        if not ragged or probe.comparison.values_equal:  # a wrapper of the user's own has padded them
+            continue
+        (path, (dim, sizes)), *others = ragged.items()
+        also = f"; sizes of {listed([other for other, _ in others])} differ too" if others else ""
+        what = f"{result_at(path)} has size {sizes} on dimension {dim}{also}"
+        yield Found(",".join(ragged), what, evidence.scan.result, probe, advice=advise("padded"))
+
+
+def _ragged(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, int, str]]:
+    """List the parts of a result whose sizes differ from replica to replica: path, dimension and sizes."""
+    alone = {leaf.path: leaf.shape or () for leaf in probe.single.output}
+    for path, shapes in shapes_of(call).items():
+        ranks = {len(shape) for shape in shapes}
+        if len(shapes) < 2 or len(ranks) > 1:
+            continue
+        for dim in range(max(ranks)):
+            sizes = [shape[dim] for shape in shapes]
+            if dim == from_the_start(call.dim, max(ranks)) or len(set(sizes)) == 1:
+                continue
+            if not (is_batch(alone.get(path, ()), dim, call.rows) and _follows(path, dim, evidence)):
+                yield path, dim, f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
+
+
+def _follows(path: str, dim: int, evidence: Evidence) -> bool:
+    """Return whether a size of the result is that of the batch for any batch: then it is of pairs."""
+    shapes = [
+        (leaf.shape or (), probe.call.rows)
+        for probe in evidence.probes
+        if probe.call is not None
+        for leaf in probe.single.output
+        if leaf.path == path
+    ]
+    return all(is_batch(shape, dim, rows) for shape, rows in shapes)
 
 
 @rule("DP408", "merged-list", "error")
@@ -50,16 +128,10 @@ def merged_list(evidence: Evidence) -> Iterator[Found]:
             after = counts_of(call.gathered or ()).get(path)
             ending = f"comes back with {after}" if after else "cannot be joined"
             sizes = sizes_text(list(probe.split.sizes())) if probe.split else ""
-            own = joined_lists(probe, evidence)
-            yield Found(
-                path,
-                f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}",
-                forward_place(evidence),
-                probe,
-                before="return [...]   # one element for each sample",
-                after="return torch.cat(rows), counts   # tensors with a row for each sample, or each box",
-                repair=own,
+            what = (
+                f"{result_at(path)} is a list of {call.rows}, one for each sample; from {sizes} it {ending}"
             )
+            yield Found(path, what, evidence.scan.result, probe, advice=advise("rows and counts"))
 
 
 def _is_of_texts(path: str, probe: Probe) -> bool:
@@ -81,27 +153,43 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#7890
     """
     for probe, call in gathered_calls(evidence):
-        yield from _in_another_order(probe, evidence)
-        alone = {leaf.path: leaf.shape for leaf in probe.single.output}
-        pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
+        for path, length in probe.comparison.reordered:
+            what = (
+                f"{result_at(path)} is flattened with the batch second: on one GPU its rows are "
+                f"{length} groups of all "
+                "samples, and gathered they come GPU by GPU, in another order"
+            )
+            yield Found(path or "order", what, evidence.scan.result, probe, advice=advise("batch first"))
         found: dict[int, dict[str, str]] = {}
-        for path, shapes in shapes_of(call).items():
-            whole = alone.get(path)
-            if whole is None or {len(shape) for shape in shapes} != {len(whole)} or call.rows < 2:
-                continue
-            for dim in range(len(whole)):
-                chunks = [shape[dim] for shape in shapes]
-                if (
-                    dim != from_the_start(call.dim, len(whole))
-                    and path not in pairs
-                    and not probe.comparison.is_along_another
-                    and whole[dim] == call.rows
-                    and sum(chunks) == call.rows
-                    and len(chunks) > 1
-                ):
-                    found.setdefault(dim, {})[path] = pair_of_states(path, alone, dim, call.rows)
+        for path, dim in _along_others(probe, call):
+            alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+            found.setdefault(dim, {})[path] = _pair_of_states(path, alone, dim, call.rows)
         for dim, subjects in found.items():
             yield _along_another(subjects, dim, probe, call, evidence)
+
+
+def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
+    """List the parts of a result with the batch on another dimension than the one that is joined."""
+    alone = {leaf.path: leaf.shape for leaf in probe.single.output}
+    pairs = {path for path, _ in all_pairs(probe)}  # that is DP502
+    for path, shapes in shapes_of(call).items():
+        whole = alone.get(path)
+        is_like = whole is not None and {len(shape) for shape in shapes} == {len(whole)} and call.rows > 1
+        if not is_like or whole is None or path in pairs or probe.comparison.is_along_another:
+            continue
+        for dim in range(len(whole)):
+            chunks = [shape[dim] for shape in shapes]
+            is_batchs = whole[dim] == call.rows == sum(chunks) and len(chunks) > 1
+            if is_batchs and dim != from_the_start(call.dim, len(whole)):
+                yield path, dim
+
+
+def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim: int, rows: int) -> str:
+    """Name the tuple that a state is in, as an LSTM's, where all in it have the batch on that dimension."""
+    found = re.fullmatch(r"(.*)(\[|\.)(\w+|'\w+')\]?", path)
+    parent, opening = (found[1], found[2]) if found else ("", "[")
+    inside = [shape or () for name, shape in alone.items() if name.startswith(f"{parent}{opening}")]
+    return parent if parent and all(is_batch(shape, dim, rows) for shape in inside) else path
 
 
 def _along_another(subjects: dict[str, str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Found:
@@ -111,71 +199,15 @@ def _along_another(subjects: dict[str, str], dim: int, probe: Probe, call: Call,
     whole = alone[path] or ()
     turn = f".transpose({call.dim}, {dim})" if len(whole) > 1 else ".unsqueeze(0)"
     others = [name for name in dict.fromkeys(subjects.values()) if name != subject]
-    more = f"; so is {listed(others)}" if len(others) == 1 else f"; so are {listed(others)}" if others else ""
-    place = forward_place(evidence)
-    end = result_place(evidence, probe.call)
-    turned = turned_results(end, subjects.values(), alone, turn) if len(whole) > 1 else None
-    if turned is not None:
-        first, *rest = turned.changes
-        around = around_call(call, turned.names, then=turned.then)
-        own: Repair | None = Repair(first.place, first.before, first.after, (*rest, around))
-    else:
-        own = returned(end, path, lambda _, text: f"{in_brackets(text)}{turn}")
-        own = own and own._replace(after=f"{own.after}   # and back outside")
-    return Found(
-        subject,
-        f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined "
-        f"along dimension {call.dim}{more}",
-        place,
-        probe,
-        before=f"return ...   # {result_at(path)}: {whole}",
-        after=f"return ...   # {turn} of it, and back outside",
-        repair=own,
+    more = f"; so {'is' if len(others) == 1 else 'are'} {listed(others)}" if others else ""
+    what = (
+        f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined along "
+        f"dimension {call.dim}{more}"
     )
+    return Found(subject, what, evidence.scan.result, probe, advice=advise("turned", result=path, turn=turn))
 
 
-_FLATTENING = (("view", "-1"), ("reshape", "-1"), ("flatten", "0"))
-"""Methods, and their first argument, that make one dimension of a result's first two."""
-
-
-def _in_another_order(probe: Probe, evidence: Evidence) -> Iterator[Found]:
-    """Tell of results that were flattened while the batch was their second dimension."""
-    for path, length in probe.comparison.reordered:
-        own = _flattened_batch_first(forward_place(evidence))
-        yield Found(
-            path or "order",
-            f"{result_at(path)} is flattened with the batch second: on one GPU its rows are {length} groups "
-            "of all samples, and gathered they come GPU by GPU, in another order",
-            forward_place(evidence),
-            probe,
-            repair=own,
-        )
-
-
-def _flattened_batch_first(forward: Place | None) -> Repair | None:
-    """Write forward's only line that flattens, and the same with the batch first; None if it has several."""
-    function = function_at(forward)
-    found = [
-        (statement, node)
-        for statement in (function.statements() if function else ())
-        for node in ast.walk(statement)
-        if isinstance(statement, (ast.Assign, ast.Return))
-        and isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and (node.func.attr, *map(ast.unparse, node.args[:1])) in _FLATTENING
-    ]
-    if function is None or len(found) != 1:
-        return None
-    statement, node = found[0]
-    assert isinstance(node.func, ast.Attribute)  # noqa: S101 - looked for above
-    given = ", ".join(map(function.text, node.args))
-    name = node.func.attr.replace("view", "reshape")
-    turned = f"{function.text(node.func.value)}.transpose(0, 1).{name}({given})"
-    own = function.own(statement, (node, turned))
-    return own._replace(after=f"{own.after}   # and what it is compared with likewise")
-
-
-@rule("DP410", "no-batch-dimension", "error", unless=("DP201", "DP205", "DP207", "DP208", "DP216"))
+@rule("DP410", "no-batch-dimension", "error")
 def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
     """A result that has no batch dimension comes back once for each GPU.
 
@@ -199,29 +231,19 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
             if dim >= len(whole) or whole[dim] == call.rows or len(_sizes_at(path, dim, evidence)) > 1:
                 continue  # what is chosen of a batch ends where a short one ends
             after = (*whole[:dim], whole[dim] * len(shapes), *whole[dim + 1 :])
-            own = left_out(result_place(evidence, call), path)
-            if own is not None:
-                own = own._replace(after=f"{own.after}   # {_WITHOUT_IT}")
-            own = own or after_layers(evidence, call)
-            yield Found(
-                path,
-                f"{result_at(path)} of shape {whole} has no batch dimension: each of the {len(shapes)} "
-                f"replicas returns it, and together they come back as {after}",
-                forward_place(evidence),
-                probe,
-                before=f"return ...   # {result_at(path)}: {whole}",
-                after=f"return ...   # {_WITHOUT_IT}",
-                repair=own,
+            what = (
+                f"{result_at(path)} of shape {whole} has no batch dimension: each of the "
+                f"{len(shapes)} replicas "
+                f"returns it, and together they come back as {after}"
             )
+            advice = advise("without", what="it: take means over the batch outside; a weight or table")
+            yield Found(path, what, evidence.scan.result, probe, advice=advice)
 
 
 def _sizes_at(path: str, dim: int, evidence: Evidence) -> set[int]:
     """List the sizes that a part of one GPU's result has in batches of any size."""
     parts = (leaf for probe in evidence.probes for leaf in probe.single.output if leaf.path == path)
     return {leaf.shape[dim] for leaf in parts if leaf.shape is not None and len(leaf.shape) > dim}
-
-
-_WITHOUT_IT = "without it: read parameters from model.module, take means outside"
 
 
 def _growing_lists(probe: Probe, call: Call) -> set[str]:
@@ -233,20 +255,3 @@ def _growing_lists(probe: Probe, call: Call) -> set[str]:
         for path, n in counts_of(one.output or ()).items()
         if alone.get(path) != n
     }
-
-
-@rule("DP490", "gather-failed", "error", unless=("DP205", "DP209", "DP214", "DP317", "DP4"))
-def gather_failed(evidence: Evidence) -> Iterator[Found]:
-    """Results cannot be gathered, for a reason that no other rule knows.
-
-    What happens: all replicas are through, and joining their results raises.
-    Why: gather joins tensors, inside tuples, lists and dicts that all replicas return alike.
-    Before: return OwnList([y])
-    After: return [y]
-    Seen by: an exception while results are gathered.
-    References: torch/nn/parallel/scatter_gather.py, gather_map
-    """
-    for probe, call, error in gather_failures(evidence):
-        if any(all_pairs(probe)) or any(numbers_for_tensors(probe, call)):
-            continue  # that is DP502, or DP308
-        yield Found(error.message, f"the results cannot be gathered: {error}", forward_place(evidence), probe)

@@ -1,38 +1,26 @@
 """Losses and other results over the whole batch: DP501, DP502, DP590."""
 
-import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpdemo.checking.evidence import UNEQUAL, Counted, Evidence, LossGradients, Probe
+from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
 from dpdemo.checking.looking import (
     all_pairs,
-    call_of,
     delivered_rows,
-    for_any_rows,
-    forward_place,
+    gather_failures,
     is_meant_as_part,
     is_off,
-    result_place,
+    numbers_for_tensors,
     sizes_text,
     vectors,
 )
-from dpdemo.checking.methods import seeds_itself
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.aftercall import change_outside
-from dpdemo.checking.rewriting.before import before_layers, head_before
-from dpdemo.checking.rewriting.outside import after_layers, from_mixing
-from dpdemo.checking.rewriting.reductions import sum_and_count
-from dpdemo.checking.rewriting.results import part_at
-from dpdemo.checking.rewriting.shared import globals_outside
-from dpdemo.checking.source import function_at
-from dpdemo.checking.statechanges import lost_in
-from dpdemo.reports.check import SEVERITIES, Place, Severity
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.reports.check import SEVERITIES, Severity
 
 
-@rule("DP501", "loss-scale", "error", unless=("DP408",))
+@rule("DP501", "loss-scale", "error")
 def loss_scale(evidence: Evidence) -> Iterator[Found]:
     """A loss taken inside forward is taken once for each GPU.
 
@@ -56,8 +44,8 @@ def loss_scale(evidence: Evidence) -> Iterator[Found]:
     for probe, problem in real[:1]:
         others = [f"batch {one.batch_size}" for one, _ in real if one.batch_size != probe.batch_size]
         more = f" (so at {', '.join(dict.fromkeys(others))})" if others else ""
-        repair = _loss_repair(evidence, probe, problem)
-        yield Found("loss", problem.what + more, repair.place, probe, problem.severity, repair=repair)
+        advice = _loss_advice(evidence, probe, problem)
+        yield Found("loss", problem.what + more, evidence.scan.result, probe, problem.severity, advice)
 
 
 @dataclass(frozen=True)
@@ -75,9 +63,8 @@ class _Problem:
 def _loss_problem(probe: Probe) -> _Problem | None:
     comparison = probe.comparison
     sizes = list(probe.split.sizes()) if probe.split else []
-    chunks = f"chunks of {sizes_text(sizes)}"
     if comparison.loss_not_finite and comparison.single_finite:
-        return _Problem(f"the loss is NaN in a replica, and finite on one GPU: {chunks}")
+        return _Problem(f"the loss is NaN in a replica, and finite on one GPU: chunks of {sizes_text(sizes)}")
     loss = comparison.loss
     if loss is None or len(loss.dots) < 2 or not _is_faithful(probe):
         return None
@@ -158,83 +145,23 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
 
 
-def _loss_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair:
-    """Write the line that reduces the losses, or forward's end with the loss in two sums or outside."""
-    given = call_of(probe.call) if probe.call else "model(x, y)"
-    part, forward = probe.comparison.loss_path or "", forward_place(evidence)
-    if problem.is_librarys and (own := _trainers_repair(evidence, probe, problem)):
-        return own  # neither line is the user's
-    before = f"loss = {given}{part}.mean()"
-    if problem.is_right_summed:
-        return Repair(forward, before, f"loss = {given}{part}.sum()")
-    is_sum = probe.comparison.loss is None or probe.comparison.loss.is_sum
-    own = sum_and_count(result_place(evidence, probe.call), part, given) if is_sum else None
-    own = own or after_layers(evidence, probe.call, "result" if part else "loss")
-    if own is not None:
-        return own
-    if (counted := _counted(evidence, probe)) is not None:
-        chunks = f"{counted.argument}.chunk(len(model.device_ids))"
-        lines = [
-            f"losses = {given}{part}",
-            f"counts = torch.stack([{counted.code.format('part')} for part in {chunks}]).to(losses)",
-            "loss = (losses * counts)[counts > 0].sum() / counts.sum()",
-        ]
-        return Repair(None, before, "\n".join(lines))
-    if not is_sum:
-        features = f"features = {given}; loss = criterion(features)"
-        return Repair(forward, before, f"{features}   # forward returns what the loss is computed from")
-    after = f"total, count = {given}; loss = total.sum() / count.sum()   # forward returns both"
-    return Repair(forward, before, f"{after}, of shape (1,) each")
-
-
-def _counted(evidence: Evidence, probe: Probe) -> Counted | None:
-    """Find the count that weighs losses: at this batch, or of uneven chunks where even ones are right."""
-    loss = probe.comparison.loss
-    if probe.comparison.counted is not None or loss is None or loss.error(loss.mean) > UNEQUAL:
-        return probe.comparison.counted
-    alike = (
-        one.comparison for one in evidence.probes if one.comparison.loss_path == probe.comparison.loss_path
-    )
-    return next((one.counted for one in alike if one.counted is not None), None)
-
-
-_TOTAL_LOSS = """\
-def total_loss(outputs, labels, num_items_in_batch):
-    logits = outputs.logits.flatten(0, -2)
-    total = torch.nn.functional.cross_entropy(logits, labels.flatten(), reduction="sum")
-    return total / num_items_in_batch.sum()
-
-Trainer(model, args, {collator}compute_loss_func=total_loss)   # each valid label counts alike"""
-_SHIFTS = "data_collator=DataCollatorForSeq2Seq(tokenizer, model=model), "
-"""What makes a decoder's inputs of the labels, which a model is not given where the loss is taken outside."""
-
-
-def _trainers_repair(evidence: Evidence, probe: Probe, problem: _Problem) -> Repair | None:
-    """Write what a user can say to a loop that is not theirs; None where nothing is known to help.
-
-    transformers' Trainer takes losses times the number of GPUs, for models that divide by the labels of all
-    GPUs; with `average_tokens_across_devices=False` it does not (transformers 5, `Trainer.compute_loss`).
-    """
+def _loss_advice(evidence: Evidence, probe: Probe, problem: _Problem) -> Advice:
+    """Advise what a program can make of its losses; or an option of the package that goes backward."""
+    path = probe.comparison.loss_path or ""
     right = [one.batch_size for one in evidence.probes if one.comparison.loss and not _loss_problem(one)]
-    if probe.batch_size < (fullest := max(right, default=0)):
-        loader = f"DataLoader(data, batch_size={fullest}"
-        after = f"{loader}, drop_last=True)   # of a Trainer: dataloader_drop_last=True"
-        return Repair(None, f"{loader})", after)
+    if problem.is_librarys and probe.batch_size < max(right, default=0):
+        size = str(max(right))
+        return advise("full batches", size=size, full=size, drop=", drop_last=True")
     forward = evidence.scan.forward
-    if forward is None or "/transformers/" not in forward.file or probe.call is None:
-        return None
-    if problem.is_scaled:
-        arguments = "TrainingArguments(folder"
-        return Repair(None, f"{arguments})", f"{arguments}, average_tokens_across_devices=False)")
-    given = {leaf.path: leaf.shape for leaf in probe.call.arguments}
-    logits = next((leaf.shape for leaf in probe.single.output if leaf.path == "['logits']"), None)
-    if logits is None or len(logits) < 3 or given.get("labels") != logits[:-1]:
-        return None
-    needs_shifted = "decoder_input_ids" in evidence.scan.inputs and "decoder_input_ids" not in given
-    return Repair(None, "Trainer(model, args)", _TOTAL_LOSS.format(collator=_SHIFTS if needs_shifted else ""))
+    if problem.is_librarys and forward is not None and "/transformers/" in forward.file:
+        return advise("trainer" if problem.is_scaled else "trainer's loss")
+    if problem.is_right_summed:
+        return advise("sum", result=path)
+    is_sum = probe.comparison.loss is None or probe.comparison.loss.is_sum
+    return advise("sum and count" if is_sum else "loss outside", result=path)
 
 
-@rule("DP502", "cross-sample", "error", unless=("DP201", "DP205", "DP207", "DP216"))
+@rule("DP502", "cross-sample", "error")
 def cross_sample(evidence: Evidence) -> Iterator[Found]:
     """Forward mixes samples of a batch, and under DataParallel sees a chunk only.
 
@@ -251,69 +178,80 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if probe.call and delivered_rows(probe.call) < probe.call.rows:
             continue
         for path, shape in all_pairs(probe):
-            given = evidence, probe.call
-            own = after_layers(*given) or from_mixing(*given) or _features(result_place(*given))
-            yield Found(
-                "pairs",
-                f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
-                "replica compares those of its chunk",
-                forward_place(evidence),
-                probe,
-                before="return a @ b.T                # in forward, the features of a chunk",
-                after="a, b = model(...); a @ b.T    # forward returns the features; compare them outside",
-                repair=own,
+            what = (
+                f"{_result(path)} of shape {shape} compares each sample with every other of its "
+                "batch: a replica "
+                "compares those of its chunk"
             )
+            yield Found("pairs", what, evidence.scan.result, probe, advice=advise("features"))
         comparison = probe.comparison
-        if comparison.values_equal is not False or not comparison.equals_chunkwise or comparison.blamed:
+        is_it = comparison.values_equal is False and comparison.equals_chunkwise
+        if not is_it or comparison.blamed or comparison.reordered:
+            continue  # that is DP205, or DP409
+        if (probe.mode == "train" and probe.norms_batches) or _reads_state(probe):
             continue
-        if comparison.reordered or seeds_itself(evidence):
-            continue  # that is DP409, or DP603
-        if probe.mode == "train" and probe.norms_batches:
-            continue
-        ways = (after_layers, before_layers, head_before, from_mixing)
-        own = next((own for way in ways if (own := way(evidence, probe.call)) is not None), None)
-        lost = lost_in(probe) if own is None else []  # forward may read what it has just written of the batch
-        own = own or next(
-            (its for one in lost if (its := change_outside(one, evidence, probe.call, lost))), None
+        what = (
+            f"{_result(comparison.differing)} of a sample depends on the others of its batch: it "
+            "differs from one "
+            f"GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone"
         )
-        yield Found(
-            comparison.differing or "result",
-            f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
-            "from one "
-            f"GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone",
-            comparison.mixing.place if comparison.mixing else forward_place(evidence),
-            probe,
-            repair=own,
-        )
+        place = comparison.mixing.place if comparison.mixing else evidence.scan.forward
+        subject = comparison.differing or "result"
+        yield Found(subject, what, place, probe, advice=advise("features"))
 
 
-def _features(forward: Place | None) -> Repair | None:
-    """Write forward's return with the factors of its only product in place of what is made of it."""
-    whole = part_at(forward, "")
-    function = function_at(forward)
-    products = [
-        (statement, node)
-        for statement in (function.statements() if function else ())
-        for node in ast.walk(statement)
-        if isinstance(statement, (ast.Assign, ast.Return))
-        and isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.MatMult)
-    ]
-    if whole is None or function is None or len(products) != 1:
-        return None
-    statement, product = products[0]
-    turned = re.fullmatch(r"(.+?)\.(?:[Tt](?:\(\))?|transpose\(.*\))", function.text(product.right))
-    if turned is None:
-        return None
-    outside = function.own(statement, (product, "a @ b.T")).after.removeprefix("return ")
-    if not isinstance(whole.statement, ast.Return):
-        return None
-    own = whole.own(f"{function.text(product.left)}, {turned[1]}")
-    return own._replace(after=f"{own.after}   # and outside: a, b = model(...); {outside}")
+def _reads_state(probe: Probe) -> bool:
+    """Whether what first mixes samples is state that forward has changed: that is DP301 or DP305.
+
+    A module that mixes them has it; or the line that does reads it.
+    """
+    mixing = probe.comparison.mixing
+    lost = [one for one in probe.changes if not one.harmless and not one.same]
+    if mixing is None or not lost:
+        return False
+    inner = [path for path in mixing.modules if not any(one.startswith(f"{path}.") for one in mixing.modules)]
+    if inner:
+        return all(any(one.path.startswith(f"{path}.") for one in lost) for path in inner)
+    code = mixing.place.code if mixing.place is not None else ""
+    return any(re.search(rf"\.{re.escape(one.name)}\b", code) for one in lost)
 
 
 def _result(path: str | None) -> str:
     return f"the result `{path}`" if path else "the result"
+
+
+@rule("DP590", "unexplained-difference", "error")
+def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
+    """Results or gradients differ from one GPU's, or cannot be joined, for a reason that no other rule knows.
+
+    What happens: numbers, shapes or gradients are not those of one GPU, in eval mode and without random
+        numbers; or all replicas are through, and joining their results raises.
+    Why: unknown; what forward makes of its GPU's number, of a dict or a count of the file, or of what its
+        thread has for itself (a ContextVar, a `threading.local()`), is a candidate.
+    Before: return y * (1 + x.device.index)
+    After: return y
+    Seen by: results and gradients against those of one GPU; an exception of gather.
+    References: pytorch/pytorch#5778, torch/nn/parallel/scatter_gather.py, gather_map
+    """
+    forward = evidence.scan.result
+    for probe, call, error in gather_failures(evidence):
+        if not any(all_pairs(probe)) and not any(numbers_for_tensors(probe, call)):  # DP502, DP308
+            yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
+    for probe in evidence.probes:
+        comparison = probe.comparison
+        if probe.raised is not None or probe.single.used_random:
+            continue
+        if is_off(probe) and comparison.values_equal is False:
+            gap = comparison.largest_difference
+            what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
+            yield Found("values", what, forward, probe)
+        elif is_off(probe):
+            yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
+        elif comparison.values_equal is None and _has_another_shape(probe):
+            what = f"{_result(comparison.differing)} has another shape than on one GPU"
+            rows = str(probe.batch_size)
+            advice = advise("any rows", size=rows) if forward and rows in forward.code else Advice()
+            yield Found("shape", what, forward, probe, advice=advice)
 
 
 def _has_another_shape(probe: Probe) -> bool:
@@ -322,66 +260,3 @@ def _has_another_shape(probe: Probe) -> bool:
     if comparison.differing is None or comparison.loss_path is not None:
         return False
     return call is None or comparison.differing not in vectors(probe, call)
-
-
-# all that come before, but for what changes no shape of a result and leaves it that of its chunk: idle GPUs,
-# BatchNorm, where an RNN's weights lie, random numbers
-_EXPLANATIONS = (
-    *("DP1", "DP20", "DP210", "DP211", "DP212", "DP214", "DP216"),
-    *(
-        "DP301",
-        "DP302",
-        "DP303",
-        "DP304",
-        "DP305",
-        "DP308",
-        "DP309",
-        "DP310",
-        "DP311",
-        "DP312",
-        "DP313",
-        "DP314",
-        "DP317",
-    ),
-    *("DP39", "DP4", "DP5", "DP601", "DP602"),
-)
-
-
-@rule("DP590", "unexplained-difference", "error", unless=_EXPLANATIONS)
-def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
-    """Results or gradients differ from one GPU's, for a reason that no other rule knows.
-
-    What happens: numbers, shapes or gradients are not those of one GPU, in eval mode and without random
-        numbers.
-    Why: unknown; what forward makes of its GPU's number, or of a dict of the file, is a candidate.
-    Before: return y * (1 + x.device.index)
-    After: return y
-    Seen by: results and gradients against those of one GPU.
-    References: pytorch/pytorch#5778
-    """
-    for probe in evidence.probes:
-        comparison = probe.comparison
-        if probe.raised is not None or probe.single.used_random:
-            continue
-        if is_off(probe) and comparison.values_equal is False:
-            gap = comparison.largest_difference
-            what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"
-            own = globals_outside(evidence, probe.call)
-            yield Found("values", what, forward_place(evidence), probe, repair=own)
-        elif is_off(probe):
-            yield Found("gradients", "gradients differ from one GPU's, results do not", None, probe)
-        elif comparison.values_equal is None and _has_another_shape(probe):
-            what = f"{_result(comparison.differing)} has another shape than on one GPU"
-            repair = _without_a_number(probe, evidence)
-            yield Found("shape", what, forward_place(evidence), probe, repair=repair)
-
-
-def _without_a_number(probe: Probe, evidence: Evidence) -> Repair | None:
-    """Write forward's line that names the size of the batch, and the same for any size."""
-    function = function_at(forward_place(evidence))
-    for statement in function.statements() if function else ():
-        code = function.text(statement) if function else ""
-        after = for_any_rows(code, probe, evidence)
-        if function and after and "\n" not in code:
-            return function.whole(statement, after)
-    return None

@@ -1,51 +1,38 @@
 """What ties a replica to the original model or to one GPU: DP302 to DP304, DP310, DP317."""
 
-import re
 from collections.abc import Iterator, Sequence
 
-from dpdemo.checking.evidence import MOVED_ALONG, Evidence, Held, Probe, Raised
-from dpdemo.checking.failing import failed_through, is_named_in, placed_in_forward
-from dpdemo.checking.looking import call_of, crossed_devices, forward_place, is_off, listed
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import repair_of
-from dpdemo.checking.rewriting.devices import device_repair
-from dpdemo.checking.rewriting.harmless import is_harmless, only_looks
-from dpdemo.checking.rewriting.hooking import kept_by_gpu, keys_read_in_vain
-from dpdemo.checking.rewriting.own_hooks import hooks_of_its_own
-from dpdemo.checking.rewriting.patched import forward_repair
-from dpdemo.checking.rewriting.ties import (
-    buffer_repair,
-    module_repair,
-    moved_where_used,
+from dpdemo.checking.evidence import Evidence, Held, Probe
+from dpdemo.checking.looking import (
+    attribute_at,
+    crossed_devices,
+    failed_through,
+    failures,
+    is_off,
+    listed,
+    names,
+    placed_in_forward,
+    reads_in_vain,
 )
-from dpdemo.checking.source import attribute_of, class_at
-from dpdemo.reports.check import Change, Place
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.reports.check import Place, Severity
 
 _Suspect = tuple[Held, Place | None, Probe, bool]
 """What is held, a place, a probe that failed, and whether the functions that failed name it."""
 
 
-def _suspects(evidence: Evidence, held: tuple[Held, ...]) -> Iterator[_Suspect]:
+def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
     """List what is held and could have crossed devices, and whether the functions that failed name it."""
     crossings = list(crossed_devices(evidence))
     for one in held:
-        name = one.path.rpartition(".")[2]
         for probe, error in crossings:
-            if is_named_in(name, error) or _is_in_its_object(one, error):
+            if names(error, one.name) or (one.within and error.owner == one.holder):
                 yield one, error.place, probe, True
                 break
         else:
             if crossings:
                 yield one, one.place, crossings[0][0], False
-
-
-def _is_in_its_object(held: Held, error: Raised) -> bool:
-    """Whether a method of the object that holds a tensor failed."""
-    inner = re.search(r", as `\w+` of a (\w+)", held.detail)
-    return inner is not None and class_at(error.place) == inner[1]
-
-
-_PLACED = ", moved by the first replica"
 
 
 @rule("DP302", "plain-tensor", "error")
@@ -62,57 +49,53 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#2864, htqin/IR-Net#19
     """
     placed = placed_in_forward(evidence)
-    held = tuple(
+    held = [
         one
         for one in evidence.scan.of_kind("tensor")
-        if "on cuda" in one.detail or MOVED_ALONG in one.detail or one.path in placed
-    )
-    repaired: dict[str | tuple[Change, ...], list[_Suspect]] = {}
+        if one.device.startswith("cuda") or one.moved_along or one.path in placed
+    ]
+    by_line: dict[object, list[_Suspect]] = {}
     for suspect in _suspects(evidence, held):
-        one, place, _, _ = suspect
-        beside = [other.path.rpartition(".")[2] for other in held if _is_beside(other, one)]
-        changes = moved_where_used(one, place, evidence) or buffer_repair(one, evidence, beside)
-        repaired.setdefault(changes or one.path, []).append(suspect)
-    for key, suspects in repaired.items():
+        one = suspect[0]
+        by_line.setdefault((one.place, one.path.rpartition(".")[0]) if one.place else one.path, []).append(
+            suspect
+        )
+    for suspects in by_line.values():
         one, place, probe, is_named = next((each for each in suspects if each[-1]), suspects[0])
-        is_used = moved_where_used(one, place, evidence) is not None
         tensors = [each for each, *_ in suspects]
         yield Found(
             ",".join(each.path for each in tensors),
             _told(tensors, placed) + ("" if is_named else " too"),
-            probe=probe,
-            severity=None if is_named else "warning",
-            place=place if is_used else one.place or place,
-            repair=repair_of(key) if isinstance(key, tuple) else None,
+            one.place or place,
+            probe,
+            None if is_named else "warning",
+            advise("to its device") if one.holder else advise("buffer", name=one.name),
         )
     for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
-        yield Found(
-            one.path,
-            f"`{one.path}` holds a parameter or buffer of the model, {one.detail}: in every replica it is "
-            "the original's, on GPU 0",
-            probe=probe,
-            severity=None if is_named else "warning",
-            place=one.place or place,
-            repair=repair_of(buffer_repair(one, evidence)),
+        what = (
+            f"`{one.path}` holds a parameter or buffer of the model, of shape {one.shape}: in every "
+            "replica it is the original's, on GPU 0"
         )
-
-
-def _is_beside(other: Held, one: Held) -> bool:
-    """Whether one statement gives two attributes of a module their values."""
-    is_same = other is not one and other.place is not None and other.place == one.place
-    return is_same and other.path.rpartition(".")[0] == one.path.rpartition(".")[0]
+        advice = advise("looked up", name=one.name)
+        yield Found(one.path, what, one.place or place, probe, None if is_named else "warning", advice)
 
 
 def _told(tensors: Sequence[Held], placed: set[str]) -> str:
-    """Say what tensors are, that one statement sets."""
+    """Tell what tensors are that one statement sets."""
     one = tensors[0]
     if len(tensors) > 1:
         return (
             f"{listed([other.path for other in tensors])} are tensors, and neither parameters nor buffers: "
             "replicas on other GPUs use those very tensors"
         )
+    within = f", as `{one.within}` of a {one.holder}" if one.within else ""
+    moved = (
+        ", moved by the first replica" if one.path in placed else ", moved with the model" * one.moved_along
+    )
+    by = f"{one.holder} that holds " if one.holder and not one.within else ""
     return (
-        f"`{one.path}` is {one.detail}{_PLACED if one.path in placed else ''}, and neither parameter nor "
+        f"`{one.path}` is {by}a tensor of shape {one.shape} on {one.device}{within}{moved}, and "
+        "neither parameter nor "
         "buffer: replicas on other GPUs use that very tensor"
     )
 
@@ -129,25 +112,22 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
     Seen by: what factories, `.to` and `.cuda` return inside replicas.
     References: Lightning-AI/pytorch-lightning#6414, kornia/kornia#130
     """
-    crossed = any(crossed_devices(evidence))
+    if len(evidence.scan.wrappers) > 1:
+        return  # DP106: the inner one scatters from replicas
+    severity: Severity | None = None if any(crossed_devices(evidence)) else "warning"
     for probe, call in evidence.calls:
-        if len(evidence.scan.wrappers) > 1:
-            return  # DP106: the inner one scatters from replicas
         for event in call.events:
             if event.kind == "moved":
-                yield Found(
-                    str(event.place or event.detail),
-                    f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be on "
-                    "another GPU: "
-                    f"{event.detail}",
-                    event.place,
-                    probe,
-                    None if crossed else "warning",
-                    repair=device_repair(event, evidence),
+                what = (
+                    f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be "
+                    "on another GPU: "
+                    f"{event.detail}"
                 )
+                subject = str(event.place or event.detail)
+                yield Found(subject, what, event.place, probe, severity, advise("device"))
 
 
-_TIES = ("callable", "module", "ancestor", "holder")
+_TIES = ("callable", "module", "ancestor", "holder", "outer")
 """Kinds of what is held that lead back to the original."""
 
 
@@ -156,39 +136,64 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     """A list of modules, a bound method or a closure on `self` leads back to the original model.
 
     What happens: all replicas compute with the original's weights, on GPU 0: a two-device error in replica 1.
+        A module outside of the model that a function on `self` swaps weights of is one for all threads.
     Why: only registered submodules are replaced in a replica; other attributes still hold the original.
     Before: self.layers = [nn.Linear(4, 4)]; self.act = self._impl
     After: self.layers = nn.ModuleList([nn.Linear(4, 4)]); self.act_name = "_impl"   # and getattr in forward
-    Seen by: modules and functions on `self` that hold modules of the model, and a two-device error in a
-        replica.
+    Seen by: modules and functions on `self` that hold modules, and an error in a replica.
     References: pytorch/pytorch#8637, pytorch/pytorch#3174, huggingface/transformers#22326
     """
+    yield from _compiled(evidence)
+    through = [(one, error.place, probe, True) for one, probe, error in failed_through(evidence)]
+    for one, place, probe, is_named in through or _suspects(evidence, evidence.scan.of_kind(*_TIES)):
+        is_forward = one.name in {"forward", "__call__"}
+        severity: Severity | None = None if is_named or is_forward else "warning"
+        what = (
+            f"`{one.path}` is {_tie(one, is_forward=is_forward)}: in every replica it is the "
+            "original's, on GPU 0"
+        )
+        yield Found(one.path, what, one.place or place, probe, severity, _looked_up(one))
+    yield from _swapped(evidence)
+
+
+def _looked_up(one: Held) -> Advice:
+    """Advise a container that registers modules; a name to look up; or a part that is registered."""
+    if one.kind in {"callable", "outer"}:
+        return advise("function", name=one.name)
+    return advise("modules", is_pure="yes" if one.is_pure else "")
+
+
+def _tie(one: Held, *, is_forward: bool) -> str:
+    """Write what leads back to the original."""
+    if one.kind in {"callable", "outer"}:
+        return f"{'a forward' if is_forward else one.holder} that holds {one.leads_to}"
+    within = f", as `{one.within}` of a {one.holder}" if one.within else ""
+    return f"a list or attribute with a {one.type}{within}"
+
+
+def _compiled(evidence: Evidence) -> Iterator[Found]:
     for path, kind in evidence.scan.module_types:
         if kind == "OptimizedModule":
+            part = attribute_at(path, "model") if path else "model"
             what = f"`{path or evidence.scan.model}` is compiled: every replica calls the original's code"
-            part = attribute_of(path, "model") if path else "model"
-            plain = f"{part} = {part}._orig_mod   # before nn.DataParallel(model)"
-            yield Found(path, what, before=f"{part}   # as torch.compile made it", after=plain)
+            yield Found(path, what, advice=advise("uncompile", part=part, plain=f"{part} = {part}._orig_mod"))
     for one in evidence.scan.of_kind("compiled"):
-        part = attribute_of(one.path, "model").rpartition(".")[0]
+        part = attribute_at(one.path, "model").rpartition(".")[0]
         what = f"`{one.path}`: a compiled forward is the original's in every replica"
-        plain = f"{part}._compiled_call_impl = None   # before nn.DataParallel(model)"
-        yield Found(one.path, what, before=f"{part}.compile()", after=plain)
-    held = tuple(one for kind in _TIES for one in evidence.scan.of_kind(kind))
-    through = [(one, error.place, probe, True) for one, probe, error in failed_through(evidence)]
-    for one, place, probe, is_named in through or _suspects(evidence, held):
-        what = one.detail if one.kind == "callable" else f"a list or attribute with a {one.detail}"
-        shadows = one.path.rpartition(".")[2] == "forward"
-        use = next((error.place for _, error in crossed_devices(evidence) if error.place), None)
-        own = forward_repair(use) if shadows else None
         yield Found(
-            one.path,
-            f"`{one.path}` is {what}: in every replica it is the original's, on GPU 0",
-            probe=probe,
-            severity=None if is_named or shadows else "warning",
-            place=one.place or place,
-            repair=own or repair_of(module_repair(one, evidence)),
+            one.path, what, advice=advise("uncompile", part=part, plain=f"{part}._compiled_call_impl = None")
         )
+
+
+def _swapped(evidence: Evidence) -> Iterator[Found]:
+    """Tell of modules outside of the model whose weights forward swaps, though no device was crossed."""
+    if any(crossed_devices(evidence)):
+        return
+    ran = [probe for probe, call in evidence.calls if len(call.replicas) > 1]
+    for one in evidence.scan.of_kind("outer") if ran else ():
+        if any(map(is_off, ran)) or any(failures(evidence)):
+            what = f"`{one.path}` is {_tie(one, is_forward=False)}: all replicas share that module at once"
+            yield Found(one.path, what, one.place, ran[0], None, advise("function", name=one.name))
 
 
 @rule("DP310", "hooks", "warning")
@@ -200,24 +205,22 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     Why: replicas share the dict of hooks of their original.
     Before: features["fc"] = output
     After: features[output.device.index] = output   # join in this order; or return them from forward
-    Seen by: hooks on modules of the model, other than PyTorch's own. A note where a hook keeps nothing, or
-        each GPU's in an entry of its own.
+    Seen by: hooks on modules of the model, other than PyTorch's own. A note where what a hook reaches is as
+        before after a call, or has an entry of each GPU's own.
     References: pytorch/pytorch#42478, antoinebrl/torchextractor#1
     """
     is_wrong = any(is_off(probe) for probe in evidence.probes)  # what the hook keeps is part of the result
-    in_vain = {(place.file, place.line) for place in keys_read_in_vain(evidence)}
+    kept = {(one.path, one.function): one for one in evidence.kept}
     for held in evidence.scan.of_kind("hook"):
-        changes = kept_by_gpu(held.place, evidence)
-        places = [one.place for one in changes if one.place is not None]
-        is_read = any((place.file, place.line) in in_vain for place in places)
-        yield Found(
-            held.path + held.detail,
-            f"the hook `{held.detail.rpartition('.')[2]}` on `{held.path}` runs {evidence.num_gpus} times "
-            "a call, with a chunk each time",
-            severity="error" if is_wrong or is_read else "info" if is_harmless(held.place) else None,
-            place=held.place,
-            repair=repair_of(changes),
+        function = held.type.rpartition(".")[2]
+        what = (
+            f"the hook `{function}` on `{held.path}` runs {evidence.num_gpus} times a call, with a "
+            "chunk each time"
         )
+        found = kept.get((held.path, held.type))
+        is_read = found is not None and any(reads_in_vain(error, found) for _, error in failures(evidence))
+        severity: Severity | None = "error" if is_read or is_wrong else "info" if found is None else None
+        yield Found(held.path + held.type, what, held.place, None, severity)
 
 
 @rule("DP317", "hooks-in-forward", "error")
@@ -226,10 +229,9 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
 
     What happens: a hook that a plain call registers once is there once for each GPU, so that outputs are
         kept several times: `zip() argument 2 is longer than argument 1` when hidden states are gathered, or
-        a replica raises. Models of transformers 5 do so at their first call. A note where results are right
-        all the same. A hook that is taken out again before forward returns runs in whatever replicas are
-        there meanwhile, and keeps chunks of theirs: how many depends on their timing. A note where it neither
-        keeps nor returns anything.
+        a replica raises. Models of transformers 5 do so at their first call. A note where results are right.
+        A hook that is taken out again before forward returns runs in whatever replicas are there meanwhile,
+        and keeps chunks of theirs: how many depends on their timing. A note where it keeps nothing.
     Why: replicas are shallow copies that share the original's dicts of hooks, and none sees that another one
         has been there.
     Before: dp = nn.DataParallel(model); dp(x)
@@ -238,42 +240,27 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
         put into one dict.
     References: pytorch/pytorch#128272
     """
-    yield from _taken_out_again(evidence)
+    stays = False
     for probe in evidence.probes:
         changed = [one for one in probe.changes if one.kind == "hooks" and one.parallel_changed]
         if not changed:
             continue
-        first, comparison = changed[0], probe.comparison
+        stays, first, comparison = True, changed[0], probe.comparison
         is_wrong = probe.raised is not None or comparison.values_equal is False or bool(comparison.differing)
-        given = call_of(probe.call) if probe.call else "model(...)"
-        path = first.path.rpartition(".")[0]
+        path = first.path.rpartition(".")[0] or evidence.scan.model
         more = f", and those of {len(changed) - 1} other modules" if len(changed) > 1 else ""
-        yield Found(
-            "hooks",
-            f"forward puts hooks into `{path or evidence.scan.model}`{more}: it has {first.single} after a "
-            f"call on one GPU, {first.parallel} under DataParallel",
-            forward_place(evidence),
-            probe,
-            None if is_wrong else "info",
-            "model = nn.DataParallel(model)",
-            f"{given}   # one plain call first\nmodel = nn.DataParallel(model)",
+        what = (
+            f"forward puts hooks into `{path}`{more}: it has {first.single.text} after a call on one GPU, "
+            f"{first.parallel.text} under DataParallel"
         )
-
-
-def _taken_out_again(evidence: Evidence) -> Iterator[Found]:
-    """Tell of hooks that replicas put into the dict that they share, and that are gone after forward."""
-    stays = any(
-        one.kind == "hooks" and one.parallel_changed for probe in evidence.probes for one in probe.changes
-    )
-    for probe, call in evidence.calls if not stays else ():
+        severity: Severity | None = None if is_wrong else "info"
+        yield Found("hooks", what, evidence.scan.forward, probe, severity, advise("first call"))
+    for probe, call in () if stays else evidence.calls:
         for event in call.events:
             if event.kind == "hook":
-                yield Found(
-                    str(event.place),
-                    f"forward puts a hook into a {event.detail}, and replicas share that module's dict of "
-                    "hooks: it runs in the others too while it is there",
-                    event.place,
-                    probe,
-                    "info" if only_looks(event.hook) else None,
-                    repair=repair_of(hooks_of_its_own(event)),
+                what = (
+                    f"forward puts a hook into a {event.detail}, and replicas share that module's "
+                    "dict of hooks: it "
+                    "runs in the others too while it is there"
                 )
+                yield Found(str(event.place), what, event.place, probe, "info" if event.is_quiet else None)

@@ -1,15 +1,11 @@
 """BatchNorm's statistics, taken a chunk at a time: DP306, DP307."""
 
-import ast
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Evidence, Probe
-from dpdemo.checking.looking import STATISTICS, forward_place
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.rewriting.norms import groups_of, with_group_norms
-from dpdemo.checking.source import tree_of
-from dpdemo.checking.statechanges import changes_of
-from dpdemo.reports.check import Place
+from dpdemo.checking.evidence import Evidence, Norm
+from dpdemo.checking.looking import STATISTICS, changes_of
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Advice, Found, advise
 
 
 @rule("DP306", "batchnorm-statistics", "warning")
@@ -26,51 +22,30 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391
     """
     kinds = dict(evidence.scan.module_types)
+    norms = {norm.path: norm for norm in evidence.scan.norms}
     for probe, change in changes_of(evidence, "buffer"):
-        path, _, name = change.path.rpartition(".")
-        if name in STATISTICS and not change.same and kinds.get(path) != "SyncBatchNorm":
-            first = (
-                f"`{path}` and others"
-                if _count(evidence, "BatchNorm") > 1
-                else f"`{path or change.module_type}`"
+        path = change.path.rpartition(".")[0]
+        if change.name in STATISTICS and not change.same and kinds.get(path) != "SyncBatchNorm":
+            are_several = sum(kind == "BatchNorm" for kind in kinds.values()) > 1
+            first = f"`{path}` and others" if are_several else f"`{path or change.module_type}`"
+            largest = probe.split.largest if probe.split else probe.batch_size
+            what = (
+                f"{first}: statistics are taken over chunks of {largest} instead of "
+                f"{probe.batch_size} samples, and "
+                "the running ones are those of chunk 0"
             )
-            yield Found(
-                "BatchNorm",
-                f"{first}: statistics are taken over chunks of {_largest(probe)} instead of "
-                f"{probe.batch_size} samples, "
-                "and the running ones are those of chunk 0",
-                _place_of(norm := _norm_of(evidence, path), evidence),
-                probe,
-                before=norm[0],
-                after=norm[1],
-                repair=with_group_norms(evidence),
-            )
+            norm = norms.get(path)
+            yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=_group_norm(norm))
 
 
-def _norm_of(evidence: Evidence, path: str) -> tuple[str, str]:
-    """Write a normalising layer as it stands in the model, and one of its size that knows no batch."""
-    for found, name, channels in evidence.scan.norms:
-        if found == path:
-            return f"nn.{name}({channels})", f"nn.GroupNorm({groups_of(channels)}, {channels})"
-    return "", ""
-
-
-def _place_of(norm: tuple[str, str], evidence: Evidence) -> Place | None:
-    """Find the first line, in the file of forward, that makes such a layer."""
-    forward = forward_place(evidence)
-    for node in ast.walk(tree_of(forward.file)) if forward else ():
-        if isinstance(node, ast.Call) and ast.unparse(node) == norm[0]:
-            assert forward is not None  # noqa: S101 - its file was read
-            return Place(forward.file, node.lineno, "", norm[0])
-    return None
-
-
-def _count(evidence: Evidence, kind: str) -> int:
-    return sum(name == kind for _, name in evidence.scan.module_types)
-
-
-def _largest(probe: Probe) -> int:
-    return probe.split.largest if probe.split else probe.batch_size
+def _group_norm(norm: Norm | None) -> Advice:
+    """Advise a normalisation of each sample, with about eight channels in a group or more."""
+    if norm is None:
+        return Advice()
+    groups = next(
+        one for one in (8, 4, 2, 1) if (norm.channels % one == 0 and norm.channels > one) or one == 1
+    )
+    return advise("group norm", type=norm.type, channels=f"{norm.channels}", groups=f"{groups}")
 
 
 @rule("DP307", "sync-batchnorm", "warning")
@@ -84,10 +59,9 @@ def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
     Seen by: a SyncBatchNorm in the model.
     References: PatrickHua/SimSiam#24
     """
+    norms = {norm.path: norm for norm in evidence.scan.norms}
     for path, kind in evidence.scan.module_types:
         if kind == "SyncBatchNorm":
-            before, after = _norm_of(evidence, path)
             what = f"`{path}` is a SyncBatchNorm: here it works as plain BatchNorm"
-            yield Found(
-                "SyncBatchNorm", what, _place_of((before, after), evidence), None, None, before, after
-            )
+            norm = norms.get(path)
+            yield Found("SyncBatchNorm", what, norm.place if norm else None, advice=_group_norm(norm))

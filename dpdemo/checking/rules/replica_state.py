@@ -1,23 +1,21 @@
 """State that replicas change and the model never sees: DP301, DP305."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, StateChange
-from dpdemo.checking.failing import failed_through
-from dpdemo.checking.looking import forward_place, listed
-from dpdemo.checking.readers import is_for_outside, is_read_by_none, reader_outside
-from dpdemo.checking.registry import Found, note_of_all, rule
-from dpdemo.checking.rewriting.aftercall import (
-    change_outside,
-    kept_outside,
-    made_before,
-    mode_outside,
-    reads_of,
-    statement_outside,
+from dpdemo.checking.looking import (
+    STATISTICS,
+    changes_of,
+    failed_through,
+    gets_other_data,
+    listed,
+    place_of,
+    questions_for_parameters,
+    words,
 )
-from dpdemo.checking.rewriting.inplace import buffer_in_place
-from dpdemo.checking.statechanges import changes_of, is_of_data, is_off, lost_in
-from dpdemo.checking.unregistered import questions_for_parameters
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Advice, Found, advise
+from dpdemo.reports.check import Severity
 
 
 @rule("DP301", "lost-state", "error")
@@ -29,61 +27,59 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
     Why: forward runs in replicas, made anew for each call and thrown away after it.
     Before: self.steps += 1                 # in forward
     After: return y, features               # return it, or change it outside, on `dp.module`
-    Seen by: an attribute that a forward on one GPU changes and one under DataParallel does not.
+    Seen by: an attribute that a forward on one GPU changes and one under DataParallel does not. A note where
+        nothing that forward computes depends on it; a warning where autograd follows it, as a loss.
     References: pytorch/pytorch#2864, pytorch/pytorch#5958
     """
-    shared = {change.path for _, change in changes_of(evidence, "container") if change.parallel_changed}
-    harmless: dict[str, tuple[Probe, StateChange]] = {}
     if failed_through(evidence):
         return  # what a replica sets is there for its own parts: that is DP304
+    shared = {change.path for _, change in changes_of(evidence, "container") if change.parallel_changed}
+    harmless: dict[str, tuple[Probe, StateChange]] = {}
     for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):
-        if change.path in shared or not change.single_changed or change.parallel_changed:
+        if change.path in shared or not change.is_lost or _is_told_elsewhere(change, probe):
             continue  # DP309 tells of what is shared
-        if _is_told_elsewhere(change, probe):
-            continue
-        reader = reader_outside(change, evidence) if change.harmless else ""
-        is_left = change.harmless and is_read_by_none(change, evidence, probe.batch_size)
-        is_wanted = bool(reader) or is_left or is_for_outside(change, forward_place(evidence))
+        is_wanted = change.is_left and change.kind == "attribute"
         if change.harmless and not is_wanted:
             harmless.setdefault(change.path, (probe, change))
             continue
-        is_short = change.kind in ("mode", "module")
-        own = None if is_short else change_outside(change, evidence, probe.call, lost_in(probe))
-        if own is None and change.kind == "attribute":
-            own = kept_outside(change, evidence, probe.call, probe.changes)
-        if change.kind == "module" and probe.call is not None:
-            own = made_before(change, evidence, probe.call)
-        if change.kind == "mode":
-            own = mode_outside(change, evidence, probe.call)
-        before, after = _state_repair(change, evidence)
-        yield Found(
-            change.path,
-            _told(change) + (f", where `{reader}` reads it" if reader else _ALONE * is_left),
-            change.place,
-            probe,
-            "warning" if change.kind == "mode" or change.harmless else None,
-            before,
-            after,
-            change.place,
-            own,
-        )
-    if harmless:
-        yield note_of_all(
-            harmless, "set in forward and lost with the replicas: nothing that forward computes needs it"
-        )
+        severity: Severity | None = "warning" if change.kind == "mode" or change.harmless else None
+        what = _told(change) + _FOLLOWED * change.harmless
+        yield Found(change.path, what, place_of(change), probe, severity, _outside(change), change.place)
+    yield from note_of_all(
+        harmless, "set in forward and lost with the replicas: nothing that forward computes needs it"
+    )
 
 
-_ALONE = "; nothing here reads it, and what does so elsewhere finds nothing"
+_FOLLOWED = "; autograd follows it, as a loss that is read after the call"
+
+
+def note_of_all(harmless: dict[str, tuple[Probe, StateChange]], what: str) -> Iterator[Found]:
+    """Make one note of all state that nothing depends on."""
+    for probe, first in list(harmless.values())[:1]:
+        paths = list(harmless)
+        told = f"{listed(paths)} {'is' if len(paths) == 1 else 'are'} {what}"
+        yield Found("harmless", told, first.place, probe, "info")
 
 
 def _told(change: StateChange) -> str:
-    """Say what becomes of an attribute here and there; two tensors of one shape differ in their numbers."""
+    """Tell what becomes of an attribute here and there; two tensors of one shape differ in their numbers."""
     if change.before == change.single:
-        return f"`{change.path}`, {change.before}, gets other numbers on one GPU, and none under DataParallel"
+        return (
+            f"`{change.path}`, {words(change.before)}, gets other numbers on one GPU, and none under "
+            "DataParallel"
+        )
     return (
-        f"`{change.path}` goes from {change.before} to {change.single} on one GPU, and stays "
-        f"{change.parallel} under DataParallel"
+        f"`{change.path}` goes from {words(change.before)} to {words(change.single)} on one GPU, and stays "
+        f"{words(change.parallel)} under DataParallel"
     )
+
+
+def _outside(change: StateChange) -> Advice:
+    """Advise the statement behind the call, where it reads nothing but `self`; else its value returned."""
+    if change.kind == "mode":
+        return advise("mode", module=f"model.module.{change.path}".removesuffix(".training"))
+    alone = "yes" if change.stands_alone and not change.owner else ""
+    return advise("outside", path=change.path, stands_alone=alone)
 
 
 def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
@@ -92,10 +88,10 @@ def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
         case "mode":
             return _is_below(change, probe)
         case "parameter":  # that is DP308, or DP313
-            return any(map(questions_for_parameters, probe.calls)) or is_of_data(change)
-    if change.single == "True" and any(one.kind == "hooks" for one in probe.changes):
+            return any(map(questions_for_parameters, probe.calls)) or gets_other_data(change)
+    if change.single.text == "True" and any(one.kind == "hooks" for one in probe.changes):
         return True  # it says that the hooks are there: that is DP317
-    return change.before == "absent" and _is_made_of_parameters(change, probe)
+    return change.before.is_absent and _is_made_of_parameters(change, probe)
 
 
 def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
@@ -103,11 +99,11 @@ def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
     changed = {
         one.path.rpartition(".")[0]
         for one in probe.changes
-        if one.kind == "parameter" and (is_of_data(one) or one.parallel_changed)
+        if one.kind == "parameter" and (gets_other_data(one) or one.parallel_changed)
     }
-    made = {one.path.rpartition(".") for one in probe.changes if one.before == "absent"}
+    made = {one.path.rpartition(".") for one in probe.changes if one.before.is_absent}
     names = {name for module, _, name in made if module in changed}
-    return change.kind == "attribute" and change.path.rpartition(".")[2] in names
+    return change.kind == "attribute" and change.name in names
 
 
 def _is_below(change: StateChange, probe: Probe) -> bool:
@@ -115,20 +111,6 @@ def _is_below(change: StateChange, probe: Probe) -> bool:
     path = change.path.rpartition(".")[0]
     others = [one.path.rpartition(".")[0] for one in probe.changes if one.kind == "mode"]
     return any(path != other and (not other or path.startswith(f"{other}.")) for other in others)
-
-
-def _state_repair(change: StateChange, evidence: Evidence) -> tuple[str, str]:
-    name, last = change.path, change.path.rpartition(".")[2]
-    if change.kind == "mode":
-        module = f"model.module.{name}".removesuffix(".training")
-        return f"{module.removeprefix('model.')} changes its mode in forward", f"{module}.eval()   # outside"
-    before = change.written or f"self.{last} = value   # in forward"
-    if change.kind == "attribute" and reads_of(forward_place(evidence), last):
-        return (
-            before,
-            f"return ..., {last}   # by hand: a row for each sample; forward({last}=...) takes it next time",
-        )
-    return before, f"return ..., {last}   # by hand; and outside: model.module.{name} = {last}"
 
 
 @rule("DP305", "buffer", "error")
@@ -144,27 +126,26 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     Seen by: the buffer differs from that of a run on one GPU, and equals that of a run on chunk 0 alone.
     References: pytorch/pytorch#1051, pytorch/pytorch#11476
     """
-    told: set[tuple[int, str]] = set()
+    by_module: dict[object, list[tuple[Probe, StateChange]]] = {}
     for probe, change in changes_of(evidence, "buffer"):
-        if not is_off(change) or probe.single.used_random or (id(probe), change.path) in told:
-            continue
-        if not change.parallel_changed and _has_raised(probe):
-            continue  # replica 0 may not have come to it
-        others = lost_in(probe)
-        own = change_outside(change, evidence, probe.call, others)
-        if change.before == "absent" and probe.call is not None:
-            own = made_before(change, evidence, probe.call)
-        own = own or buffer_in_place(change, evidence, probe.call)
-        alike = [change]
-        for one in others:
-            its = change_outside(one, evidence, probe.call, others) if one.kind == "buffer" else None
-            if its is not None and one is not change and its == own:
-                alike.append(one)
-        told |= {(id(probe), one.path) for one in alike}
-        subject = ",".join(sorted(one.path for one in alike))
-        what = _told_of(alike)
-        before, after = _buffer_repair(change)
-        yield Found(subject, what, change.place, probe, None, before, after, change.place, own)
+        is_off = not change.same and change.name not in STATISTICS
+        if not is_off or probe.single.used_random or (not change.parallel_changed and _has_raised(probe)):
+            continue  # where one has raised, replica 0 may not have come to it
+        key = (change.path.rpartition(".")[0], change.parallel_changed, str(probe))
+        by_module.setdefault(key, []).append((probe, change))
+    for found in by_module.values():
+        probe, change = found[0]
+        subject = ",".join(sorted(one.path for _, one in found))
+        what = _told_of([one for _, one in found])
+        yield Found(subject, what, place_of(change), probe, None, _of_buffer(change, evidence), change.place)
+
+
+def _of_buffer(change: StateChange, evidence: Evidence) -> Advice:
+    """Advise a call of the module itself for an observer of a library; else the statement behind the call."""
+    kinds = dict(evidence.scan.module_types)
+    if kinds.get(change.path.rpartition(".")[0], "").endswith(("Observer", "FakeQuantize")):
+        return advise("calibrate")
+    return _outside(change)
 
 
 def _has_raised(probe: Probe) -> bool:
@@ -172,25 +153,19 @@ def _has_raised(probe: Probe) -> bool:
     return probe.call is not None and any(one.raised is not None for one in probe.call.replicas)
 
 
-def _told_of(alike: list[StateChange]) -> str:
-    """Say what becomes of buffers that one line updates."""
-    change, names = alike[0], listed([one.path for one in alike])
+def _told_of(alike: Iterable[StateChange]) -> str:
+    """Tell what becomes of buffers that one line updates."""
+    changes = sorted(alike, key=lambda one: one.path)
+    change, names = changes[0], listed([one.path for one in changes])
     if not change.parallel_changed:
-        what = f"buffer {names} changes" if len(alike) == 1 else f"buffers {names} change"
+        what = f"buffer {names} changes" if len(changes) == 1 else f"buffers {names} change"
+        it = "it" if len(changes) == 1 else "them"
         return (
-            f"the {what} on one GPU and not under DataParallel: forward assigns "
-            f"{'it' if len(alike) == 1 else 'them'} anew, and what the replicas hold is thrown away"
+            f"the {what} on one GPU and not under DataParallel: forward assigns {it} anew, and "
+            "what the replicas "
+            "hold is thrown away"
         )
     why = "what chunk 0 alone gives" if change.like_first_chunk else "what replica 0 alone writes"
-    if len(alike) > 1:
+    if len(changes) > 1:
         return f"the buffers {names} end otherwise than on one GPU: they are {why}"
-    return f"the buffer {names} ends as {change.parallel} where one GPU has other numbers: it is {why}"
-
-
-def _buffer_repair(change: StateChange) -> tuple[str, str]:
-    last = change.path.rpartition(".")[2]
-    if not change.written:
-        before, after = f"self.{last} is updated in forward", f"model.module.{change.path}.copy_(...)"
-        return before, f"{after}   # by hand: outside, of the rows that forward then returns for it"
-    after = f"{statement_outside(change)}   # by hand: outside, of the rows that forward then returns for it"
-    return change.written, after
+    return f"the buffer {names} ends as {words(change.parallel)} where one GPU has other numbers: it is {why}"

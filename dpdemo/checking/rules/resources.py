@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.registry import Found, rule
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Found
 
 _MIB = 2**20
 

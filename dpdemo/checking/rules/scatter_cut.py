@@ -1,30 +1,24 @@
 """Tensors that scatter cuts, or should not: DP201 to DP206."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
 from dpdemo.checking.looking import (
-    call_by_keyword,
-    call_of,
-    call_with,
-    chunks_of,
+    batch_of,
     delivered_rows,
-    expanded,
     failures,
-    forward_place,
     hidden_states,
     listed,
+    lists_of_samples,
     may_be_of_sizes,
     must_stay_whole,
     short_arguments,
     top_name,
 )
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.before import reader_before
-from dpdemo.checking.rewriting.handing import Given, handed_over, whole
-from dpdemo.checking.rewriting.states import state_repair
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Advice, Found, advise, change_call
+from dpdemo.reports.check import Severity
 
 
 @rule("DP201", "truncated-batch", "error")
@@ -45,20 +39,22 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
         if not call.replicas or rows >= call.rows or call.pictures or probe.comparison.is_along_another:
             continue
         states = _refused_states(call, evidence)
-        short = [leaf.path for leaf in short_arguments(call)]
-        names = [path for path in short if path not in {*states, *must_stay_whole(evidence)}]
-        if not names:
+        others = {*states, *must_stay_whole(evidence)}
+        samples = tuple(f"{path}[" for path in lists_of_samples(call))  # that is DP207
+        short = [leaf for leaf in short_arguments(call) if leaf.path not in others]
+        short = [leaf for leaf in short if not leaf.path.startswith(samples)]
+        if not short:
             continue
-        leaves = {leaf.path: leaf for leaf in call.tensor_arguments}
-        sizes = {path: leaf.size(call.dim) for path, leaf in leaves.items()}
+        names = [leaf.path for leaf in short]
         yield Found(
             ",".join(names),
-            f"{listed(names)} {'has' if len(names) == 1 else 'have'} {sizes[names[0]]} of {call.rows} "
-            "rows, so only "
-            f"{rows} of {call.rows} samples are computed, on {len(call.replicas)} of {call.num_gpus} GPUs",
-            forward_place(evidence),
+            f"{listed(names)} {'has' if len(names) == 1 else 'have'} {short[0].size(call.dim)} of "
+            f"{call.rows} rows, "
+            f"so only {rows} of {call.rows} samples are computed, on {len(call.replicas)} of "
+            f"{call.num_gpus} GPUs",
+            evidence.scan.forward,
             probe,
-            repair=_whole_repair([leaves[name] for name in names], call, probe, evidence),
+            advice=_kept_whole(short, call, evidence),
         )
 
 
@@ -68,52 +64,82 @@ def _refused_states(call: Call, evidence: Evidence) -> set[str]:
     return hidden_states(evidence) if raises else set()
 
 
-def _whole_repair(
-    leaves: list[Leaf], call: Call, probe: Probe, evidence: Evidence, *, is_graph: bool = False
-) -> Repair:
-    """Write the call, and one in which tensors are not cut: expanded, and taken back where need be."""
-    note = f"   # {leaves[0].path}: {leaves[0].shape}"
-    if (names := {leaf.path for leaf in leaves}) <= hidden_states(evidence):
-        own = state_repair(sorted(names), call, forward_place(evidence), evidence)
-        if own is not None:
-            return own
-    is_row = all(leaf.size(call.dim) == 1 for leaf in leaves)
-    if is_row and not {leaf.path for leaf in leaves} & _lone_rows(evidence):
-        wide = [expanded(leaf, call, is_column=leaf.path in probe.comparison.columns) for leaf in leaves]
-        given = [Given(leaf.path, code) for leaf, code in zip(leaves, wide, strict=True)]
-        repair = handed_over(given, call, evidence)
-        plain = Repair(None, call_of(call), call_with(call, leaves[0].path, wide[0]))
-        return (repair or plain)._replace(before=call_of(call) + note)
-    is_known = {leaf.path for leaf in leaves} <= must_stay_whole(evidence)
-    if is_graph or (_is_graph(leaves[0]) and not is_known):
-        return Repair(
-            None,
-            call_of(call) + note,
-            f"{call_of(call).replace('model(', 'model.module(', 1)}   # one graph cannot be split; a list of "
-            "graphs can: torch_geometric.nn.DataParallel",
-        )
-    one_row = is_row and call.dim == 0
-    given = [Given(leaf.path, _row_of_each(leaf, call), "{}[:1]") if one_row else whole(leaf, call)
-             for leaf in leaves]  # fmt: skip
-    stays = "; ".join(
-        f'self.register_buffer("{name}", {name})' for name in (top_name(leaf.path) for leaf in leaves)
-    )
-    plain = Repair(None, "", f"{stays}   # in __init__, and forward reads it there: no one line can do it")
-    return (handed_over(given, call, evidence) or plain)._replace(before=call_of(call) + note)
+def _kept_whole(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> Advice:
+    """Advise how replicas get all of some tensors: a row for each sample, or a buffer of the model."""
+    are_rows = all(leaf.size(call.dim) == 1 and top_name(leaf.path) == leaf.path for leaf in leaves)
+    if are_rows and _runs_with_rows(leaves, call, evidence):
+        return change_call(call, **{leaf.path: _expanded(leaf, call) for leaf in leaves})
+    if _is_graph(leaves[0]):
+        return advise("pad", what="one graph")
+    return advise("constant", name=top_name(leaves[0].path))
 
 
-def _row_of_each(leaf: Leaf, call: Call) -> str:
-    return "{}" + expanded(leaf, call).removeprefix(leaf.path)
+def _runs_with_rows(leaves: Sequence[Leaf], call: Call, evidence: Evidence) -> bool:
+    """Whether the call was made once more with a row for each sample, and had results of the same shapes."""
+    shapes = {}
+    for probe, other in evidence.calls:
+        given = {leaf.path: leaf.size(other.dim) for leaf in other.tensor_arguments}
+        sizes = {given.get(leaf.path) for leaf in leaves}
+        is_again = sizes == {other.rows}
+        if other.rows == call.rows and (is_again or sizes == {1}):
+            right = None if is_again and other.raised is not None else True
+            shapes[is_again] = right and [(leaf.path, leaf.shape) for leaf in probe.single.output]
+    return True in shapes and shapes[True] is not None and shapes[True] == shapes.get(False)
 
 
-def _lone_rows(evidence: Evidence) -> set[str]:
-    """Name the tensors of one row that forward does not take with more."""
-    return {path for probe in evidence.probes for path in probe.comparison.lone_rows}
+def _expanded(leaf: Leaf, call: Call) -> str:
+    """Write how a tensor of one row is given one for each sample."""
+    sizes = ["-1"] * len(leaf.shape or ())
+    batch = batch_of(call)
+    sizes[call.dim] = f"len({batch})" if batch and call.dim == 0 else str(call.rows)
+    return f"{leaf.path}.expand({', '.join(sizes)})"
 
 
 def _is_graph(leaf: Leaf) -> bool:
     """Return whether a tensor looks like the edges of a graph: two rows of node numbers."""
     return leaf.shape is not None and len(leaf.shape) == 2 and leaf.shape[0] == 2 and leaf.dtype == "int64"
+
+
+@rule("DP203", "missing-argument", "error")
+def missing_argument(evidence: Evidence) -> Iterator[Found]:
+    """A replica is called without an argument that was passed.
+
+    What happens: `forward() missing 1 required positional argument` in a replica that got no chunk, at the
+        first batch that gives fewer chunks than there are GPUs, such as the last one of an epoch; where the
+        argument has a default the replica runs on that, without a word. `The number of modules 4 is not
+        equal to the number of kwargs_tup 3` is another form of it.
+    Why: numbers and flags are copied to every GPU, tensors give only ceil(B / ceil(B / n)) chunks, and
+        scatter_kwargs pads the shorter side with nothing.
+    Before: model(x, scale=2.0)
+    After: model(x, 2.0)   # or model(x=x, scale=2.0), or drop_last=True
+    Seen by: a replica that received fewer arguments than replica 0; or this exception. A warning where no
+        batch of the epoch is known to have such a size.
+    References: pytorch/pytorch#52260, pytorch/pytorch#31460, pytorch/pytorch#16432, pytorch/pytorch#11793
+    """
+    for probe, call in evidence.calls:
+        if call.raised is not None and "number of kwargs_tup" in call.raised.message:
+            yield from _unlike_counts(probe, call, evidence)
+        for index, path in _starved(call):
+            replica = call.replicas[index]
+            runs = replica.raised is None and replica.output is not None
+            is_missing = replica.raised is not None and re.search(
+                r"missing \d+ required", replica.raised.message
+            )
+            if is_missing and (must_stay_whole(evidence) or _has_scalars(evidence)):
+                break  # what has more chunks is none of the batch's: that is DP205, or DP206
+            if runs or is_missing:
+                told = "and runs on its default" if runs else f"({replica.raised})"
+                number = sum(any(leaf.path == path for leaf in one.inputs) for one in call.replicas)
+                what = (
+                    f"replica {index} is called without `{path}` {told}: a batch of {call.rows} "
+                    f"gives {number} "
+                    f"chunks of it for {len(call.replicas)} replicas"
+                )
+                severity: Severity | None = None if probe.is_real else "warning"
+                yield Found(
+                    path, what, evidence.scan.forward, probe, severity, _by_keyword(path, call, evidence)
+                )
+                break
 
 
 def _starved(call: Call) -> Iterator[tuple[int, str]]:
@@ -128,116 +154,28 @@ def _starved(call: Call) -> Iterator[tuple[int, str]]:
             yield replica.index, missing[0]
 
 
-@rule("DP202", "starved-default", "error")
-def starved_default(evidence: Evidence) -> Iterator[Found]:
-    """A replica runs on the default of an argument that was passed.
-
-    What happens: the batch gives fewer chunks than there are GPUs, but numbers and flags are copied to
-        each. The replicas beyond the last chunk are called without the tensor, and its default value lets
-        them run.
-    Why: scatter_kwargs pads the shorter of the positional and the keyword chunks with empty ones.
-    Before: def forward(self, x=None, scale=1.0): ...   # model(x, scale=2.0)
-    After: model(x=x, scale=2.0)                        # all by keyword, or all by position
-    Seen by: a replica received fewer arguments than replica 0, and ran. A warning as for DP203.
-    References: pytorch/pytorch#52260
-    """
-    for probe, call in evidence.calls:
-        for index, path in _starved(call):
-            if call.replicas[index].raised is None and call.replicas[index].output is not None:
-                yield Found(
-                    path,
-                    f"replica {index} is called without `{path}` and runs on its default: a batch of "
-                    f"{call.rows} gives "
-                    f"{_chunks_for(call, path)} chunks of it for {len(call.replicas)} replicas",
-                    forward_place(evidence),
-                    probe,
-                    None if probe.is_real else "warning",
-                    repair=_keyword_repair(path, call, probe, evidence),
-                )
-                break
+def _by_keyword(path: str, call: Call, evidence: Evidence) -> Advice:
+    """Advise all arguments by keyword, which makes one list of chunks; or a tensor as long as the batch."""
+    short = [one for one in short_arguments(call) if one.path == path]
+    if short:
+        return _kept_whole(short, call, evidence)
+    return change_call(call, **{name: name for name, _ in call.argument_structures})
 
 
-def _keyword_repair(path: str, call: Call, probe: Probe, evidence: Evidence) -> Repair:
-    """Write the call, and the same with all arguments by keyword: then there is one list of chunks.
-
-    An argument that is shorter than the batch goes to every sample, as for DP204.
-    """
-    leaf = next((one for one in short_arguments(call) if one.path == path), None)
-    if leaf is not None:
-        return _whole_repair([leaf], call, probe, evidence)
-    return Repair(None, call_of(call), call_by_keyword(call))
-
-
-def _chunks_for(call: Call, path: str) -> int:
-    return sum(any(leaf.path == path for leaf in replica.inputs) for replica in call.replicas)
+def _unlike_counts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
+    """Tell of positional and keyword arguments that give different numbers of chunks."""
+    short = short_arguments(call)
+    fewest = min(short, key=lambda leaf: leaf.size(call.dim) or 0, default=None)
+    if fewest is not None and fewest.path in hidden_states(evidence):
+        return  # that is DP212
+    name = fewest.path if fewest else "the keyword arguments"
+    what = f"`{name}` gives fewer than {call.num_gpus} chunks, the other side more: {call.raised}"
+    yield Found(name, what, evidence.scan.forward, probe, advice=_by_keyword(name, call, evidence))
 
 
-@rule("DP203", "missing-argument", "error")
-def missing_argument(evidence: Evidence) -> Iterator[Found]:
-    """A replica is called without an argument that was passed.
-
-    What happens: `forward() missing 1 required positional argument` in a replica that got no chunk, at the
-        first batch that gives fewer chunks than there are GPUs, such as the last one of an epoch.
-    Why: numbers and flags are copied to every GPU, tensors give only ceil(B / ceil(B / n)) chunks, and
-        scatter_kwargs pads the shorter side with nothing.
-    Before: model(x, scale=2.0)
-    After: model(x, 2.0)   # or model(x=x, scale=2.0), or drop_last=True
-    Seen by: a replica with fewer arguments than replica 0 raised TypeError. A warning where no batch of the
-        epoch is known to have such a size.
-    References: pytorch/pytorch#52260, pytorch/pytorch#31460, pytorch/pytorch#16432
-    """
-    for probe, call in evidence.calls:
-        for index, path in _starved(call):
-            error = call.replicas[index].raised
-            if must_stay_whole(evidence) or _has_scalars(evidence):
-                break  # what has more chunks is none of the batch's: that is DP205, or DP206
-            if error is not None and re.search(r"missing \d+ required", error.message):
-                yield Found(
-                    path,
-                    f"a batch of {call.rows} gives {_chunks_for(call, path)} chunks for {call.num_gpus} "
-                    "GPUs, and "
-                    f"replica {index} is called without `{path}`: {error.message}",
-                    forward_place(evidence),
-                    probe,
-                    None if probe.is_real else "warning",
-                    repair=_keyword_repair(path, call, probe, evidence),
-                )
-                break
-
-
-@rule("DP204", "chunk-counts", "error")
-def chunk_counts(evidence: Evidence) -> Iterator[Found]:
-    """Positional and keyword arguments give different numbers of chunks.
-
-    What happens: `AssertionError: The number of modules 4 is not equal to the number of kwargs_tup 3`.
-    Why: scatter_kwargs pads the shorter side only if it is shorter than the number of positional arguments.
-    Before: model(x, mask=torch.ones(1, 5))
-    After: model(x, mask=torch.ones(1, 5).expand(len(x), -1))
-    Seen by: this exception; the argument with fewer chunks is named.
-    References: pytorch/pytorch#11793
-    """
-    for probe, call in evidence.calls:
-        error = call.raised
-        if error is None or "is not equal to the number of kwargs_tup" not in error.message:
-            continue
-        fewest = min(
-            [leaf for leaf in call.tensor_arguments if not call.is_for_each_gpu(leaf)],
-            key=lambda leaf: chunks_of(leaf.size(call.dim) or 1, call.num_gpus),
-            default=None,
-        )
-        if fewest is not None and fewest.path in hidden_states(evidence):
-            continue  # that is DP212
-        name = fewest.path if fewest else "the keyword arguments"
-        count = chunks_of((fewest.size(call.dim) if fewest else None) or 1, call.num_gpus)
-        yield Found(
-            name,
-            f"`{name}` gives {count} of {call.num_gpus} chunks, the other side more: {error.message}",
-            forward_place(evidence),
-            probe,
-            repair=_whole_repair([fewest], call, probe, evidence) if fewest else None,
-            before=call_of(call),
-            after=call_by_keyword(call),
-        )
+def _has_scalars(evidence: Evidence) -> bool:
+    """Whether a call could not be cut for a tensor without dimensions, whose repair is by keyword."""
+    return any(leaf.shape == () for _, call in evidence.calls for leaf in call.tensor_arguments)
 
 
 @rule("DP205", "split-constant", "error")
@@ -258,24 +196,37 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
     if any(probe.comparison.batch_dims for probe in evidence.probes):
         return  # that is DP216
     for probe, call in evidence.calls:
-        names = [leaf.path for leaf in call.tensor_arguments if leaf.path in whole]
-        if _refused_states(call, evidence).intersection(names):
+        leaves = [leaf for leaf in call.tensor_arguments if leaf.path in whole]
+        if _refused_states(call, evidence).intersection(leaf.path for leaf in leaves):
             continue  # that is DP212; with its other arguments whole a chunk of one row may run by chance
-        if names and (probe.comparison.blamed or probe.comparison.needed_whole):
-            yield _cut_constants(names, probe, call, evidence)
-        relating = _relating_rows(call) if probe.is_real and not names else []
-        for leaf, what in () if names else relating or _of_other_sizes(probe, call, evidence):
-            ending = f" ({call.raised})" if call.raised else ""
+        if leaves and (probe.comparison.blamed or probe.comparison.needed_whole):
+            yield _cut_constants(leaves, probe, call, evidence)
+        related = [] if leaves else _relating_rows(probe, call)
+        for leaf in related:
+            what = (
+                f"`{leaf.path}` of shape {leaf.shape} relates each row of the batch to every "
+                "other, and is cut "
+                f"with it: no replica sees it whole ({call.raised})"
+            )
+            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advise("pad", what="one graph"))
+        for leaf in () if leaves or related else _of_other_sizes(probe, call, evidence):
             yield Found(
                 leaf.path,
-                f"`{leaf.path}` {what}: it is cut into chunks all the same, and no replica sees it "
-                f"whole{ending}",
-                forward_place(evidence),
+                f"`{leaf.path}` has {leaf.size(call.dim)} rows and the batch {call.rows}: it is "
+                "cut into chunks, "
+                "and no replica sees it whole" + (f" ({call.raised})" if call.raised else ""),
+                evidence.scan.forward,
                 probe,
-                repair=reader_before(leaf.path, evidence, call)
-                if _is_refuted(call) and not relating
-                else _whole_repair([leaf], call, probe, evidence, is_graph=bool(relating)),
+                advice=Advice() if _is_refuted(call) else _kept_whole([leaf], call, evidence),
             )
+
+
+def _relating_rows(probe: Probe, call: Call) -> list[Leaf]:
+    """List what relates the rows of a batch to each other, as a graph's matrix, where a replica raises."""
+    error = call.raised
+    if error is None or error.stage != "replica" or not may_be_of_sizes(error) or not probe.is_real:
+        return []
+    return [leaf for leaf in call.tensor_arguments[1:] if leaf.shape == (call.rows, call.rows) != (1, 1)]
 
 
 def _is_refuted(call: Call) -> bool:
@@ -283,63 +234,46 @@ def _is_refuted(call: Call) -> bool:
     return call.raised is not None and call.raised.stage == "replica"
 
 
-def _relating_rows(call: Call) -> list[tuple[Leaf, str]]:
-    """List what relates the rows of a batch to each other, as a graph's matrix, where a replica raises."""
-    rows = call.rows
-    error = call.raised
-    if error is None or error.stage != "replica" or not may_be_of_sizes(error) or rows < 2:
-        return []
-    found = [leaf for leaf in call.tensor_arguments[1:] if leaf.shape == (rows, rows)]
-    return [
-        (leaf, f"of shape ({rows}, {rows}) relates each row of the batch to every other") for leaf in found
-    ]
-
-
-def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[Leaf, str]]:
+def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Leaf]:
     """List the tensors that have another number of rows than the batch, where that does harm."""
     states = _refused_states(call, evidence)
     graph = next((leaf for leaf in call.tensor_arguments if _is_graph(leaf)), None)
+    error = call.raised
     if any("PackedSequence(" in text for _, text in call.argument_structures):
         return  # that is DP214
-    if call.raised is not None and "kwargs_tup" in call.raised.message:
-        return  # and DP204 that one
-    if call.raised is not None and not may_be_of_sizes(call.raised):
-        return
+    if error is not None and ("kwargs_tup" in error.message or not may_be_of_sizes(error)):
+        return  # DP203, or another one
     if call.pictures or probe.comparison.is_along_another:
         return
+    samples = tuple(f"{path}[" for path in lists_of_samples(call))
     for leaf in call.tensor_arguments:
         size = leaf.size(call.dim)
-        if size is None or size == call.rows or not _is_harmful(call, probe.comparison.values_equal):
+        if leaf.path.startswith(samples):
+            continue  # that is DP207
+        is_harmful = probe.comparison.values_equal is not True or error is not None
+        if size is None or size == call.rows or not is_harmful or leaf.path in states:
             continue
-        if leaf.path in states:
-            continue  # that is DP212
         if call.replicas and leaf in short_arguments(call) and delivered_rows(call) < call.rows:
             continue  # that is DP201
         if call.is_for_each_gpu(leaf) or (graph is not None and leaf is not graph):
             continue  # what belongs to a graph's edges is told with them
-        yield leaf, f"has {size} rows and the batch {call.rows}"
+        yield leaf
 
 
-def _cut_constants(names: list[str], probe: Probe, call: Call, evidence: Evidence) -> Found:
+def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: Evidence) -> Found:
     """Tell of arguments that were found to be meant whole, by giving them whole to each replica."""
-    leaves = {leaf.path: leaf for leaf in call.tensor_arguments}
+    names = [leaf.path for leaf in leaves]
     it, is_cut = ("it", "is cut") if len(names) == 1 else ("them", "are cut")
+    error = next((one.raised for one in call.replicas if one.raised is not None), call.raised)
     ending = (
         f"the results are wrong; they are those of one GPU when each replica gets {it} whole"
         if probe.comparison.blamed
-        else f"replicas raise ({_first_error(call)}); they run when each gets {it} whole"
+        else f"replicas raise ({error}); they run when each gets {it} whole"
     )
     what = f"{listed(names)} {is_cut} into chunks with the batch, and {ending}"
-    repair = _whole_repair([leaves[name] for name in names], call, probe, evidence)
-    return Found(",".join(names), what, forward_place(evidence), probe, repair=repair)
-
-
-def _first_error(call: Call) -> str:
-    return next((str(one.raised) for one in call.replicas if one.raised is not None), str(call.raised))
-
-
-def _is_harmful(call: Call, values_equal: bool | None) -> bool:
-    return values_equal is not True or call.raised is not None
+    return Found(
+        ",".join(names), what, evidence.scan.forward, probe, advice=_kept_whole(leaves, call, evidence)
+    )
 
 
 @rule("DP206", "scalar-argument", "error")
@@ -359,29 +293,16 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
             continue
         for leaf in call.tensor_arguments:
             if leaf.size(call.dim) is None:
+                number = f"{leaf.path}.item()" if not leaf.shape else f"{leaf.path}.unsqueeze(0)"
+                by_keyword = {name: name for name, _ in call.argument_structures}
                 yield Found(
                     leaf.path,
                     f"`{leaf.path}` is a tensor of shape {leaf.shape}: it has no dimension {call.dim} to cut "
                     f"({error.message})",
-                    forward_place(evidence),
+                    evidence.scan.forward,
                     probe,
-                    repair=_scalar_repair(leaf, call, probe, evidence),
+                    advice=change_call(call, _OR_EXPANDED, **{**by_keyword, top_name(leaf.path): number}),
                 )
 
 
-def _has_scalars(evidence: Evidence) -> bool:
-    """Whether a call could not be cut for a tensor without dimensions, whose repair is by keyword."""
-    return any(leaf.shape == () for _, call in evidence.calls for leaf in call.tensor_arguments)
-
-
-def _scalar_repair(leaf: Leaf, call: Call, probe: Probe, evidence: Evidence) -> Repair:
-    """Write the call with a number, or one for each sample, or a dimension more, in a tensor's place."""
-    if leaf.shape:
-        one = Given(leaf.path, "{}.unsqueeze(0)", "{}[0]")
-        given = call_with(call, leaf.path, f"{leaf.path}.unsqueeze(0)")
-        return handed_over([one], call, evidence) or Repair(None, call_of(call), given)
-    way = dict(probe.comparison.scalars).get(leaf.path, "item()")
-    if way == "item()" and top_name(leaf.path) == leaf.path:
-        after = call_by_keyword(call, **{leaf.path: f"{leaf.path}.item()"})
-        return Repair(None, call_of(call), after)  # a number beside positions: DP203
-    return Repair(None, call_of(call), call_with(call, leaf.path, f"{leaf.path}.{way}"))
+_OR_EXPANDED = "or .expand(...) to a row for each sample, if forward wants a tensor"

@@ -1,28 +1,12 @@
 """Arguments that scatter does not cut, or not as meant: DP207 to DP211."""
 
-import ast
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
-from dpdemo.checking.looking import (
-    call_of,
-    call_with,
-    failures,
-    forward_place,
-    reaches_all,
-    result_place,
-    top_name,
-)
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import Repair
-from dpdemo.checking.rewriting.handing import Given, handed_over, made_by_forward, numbered
-from dpdemo.checking.rewriting.opening import opened
-from dpdemo.checking.rewriting.ragged import called_for, padded
-from dpdemo.checking.rewriting.results import whole_return
-from dpdemo.checking.rewriting.shared import argument_outside
-from dpdemo.checking.source import names_in
-from dpdemo.checking.writes import writing_argument
+from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, StateChange
+from dpdemo.checking.looking import failures, lists_of, lists_of_samples, reaches_all, top_name, words
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Advice, Found, advise, change_call
 
 
 @rule("DP207", "replicated-batch", "error")
@@ -37,100 +21,67 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
     Seen by: an argument as long as the batch that every replica received whole.
     References: pytorch/pytorch#75442, pyg-team/pytorch_geometric#101, Lightning-AI/pytorch-lightning#1508
     """
+    forward = evidence.scan.forward
     for probe, call in evidence.calls:
-        if len(call.replicas) < 2 or not call.arguments or _is_harmless(probe, call):
+        is_right = probe.comparison.values_equal is True and call.raised is None
+        if len(call.replicas) < 2 or not call.arguments or is_right:
             continue
-        for name, what, repair in _whole_batches(probe, call, evidence):
-            yield Found(
-                name,
-                f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it",
-                forward_place(evidence),
-                probe,
-                repair=repair,
+        for name, what, advice in _whole_batches(probe, call, evidence):
+            told = f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it"
+            yield Found(name, told, forward, probe, advice=advice)
+        for name in lists_of_samples(call):
+            told = (
+                f"`{name}` is a list of {call.rows} tensors: scatter opens it and cuts each along its "
+                "first dimension"
             )
-        for name in _picture_lists(call):
-            yield Found(
-                name,
-                f"`{name}` is a list of {call.rows} tensors: scatter opens it and cuts each along its first "
-                "dimension, the channels",
-                forward_place(evidence),
-                probe,
-                repair=_stacked(name, call, evidence),
-            )
+            yield Found(name, told, forward, probe, advice=_stacked(name, call))
         if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):
-            yield Found(
-                "no tensor",
-                f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them",
-                forward_place(evidence),
-                probe,
-                before=call_of(call),
-                after=f"{call_of(call).replace('model(', 'model.module(', 1)}   # there is nothing to split",
-            )
+            told = f"no argument is a tensor: each of the {len(call.replicas)} replicas runs on all of them"
+            yield Found("no tensor", told, forward, probe)
 
 
-def _is_harmless(probe: Probe, call: Call) -> bool:
-    return probe.comparison.values_equal is True and call.raised is None
+def _stacked(name: str, call: Call) -> Advice:
+    """Advise a tensor in the place of a list of tensors; of all else the numbers of its rows."""
+    inside = [leaf.path for leaf in call.tensor_arguments if leaf.path.startswith(f"{name}[")]
+    if not all(re.fullmatch(r"\w+\[\d+\]", path) for path in inside):
+        return advise("pad", what=name)
+    note = f"and {name} = list({name}) in forward; tensors of unequal sizes are padded before"
+    return change_call(call, note, **{name: f"torch.stack({name})"})
 
 
-def _picture_lists(call: Call) -> list[str]:
-    """Name the arguments that are lists of pictures."""
-    if not call.pictures:
-        return []
-    found = {step[1] for leaf in call.tensor_arguments if (step := re.fullmatch(r"(\w+)\[\d+\]", leaf.path))}
-    return sorted(found)
-
-
-def _stacked(name: str, call: Call, evidence: Evidence) -> Repair:
-    """Write a call that is given pictures as one tensor, of which forward makes a list again."""
-    shapes = {leaf.shape for leaf in call.tensor_arguments if leaf.path.startswith(f"{name}[")}
-    is_even = len(shapes) == 1
-    stacked = Given(name, "torch.stack({})", "list({})")
-    targets = [path for path, leaves in _lists(call).items() if path != name and _are_dicts(path, leaves)]
-    own = called_for(name, targets, call, evidence) if targets else None
-    if own is not None:
-        return own
-    repair = handed_over([stacked], call, evidence) if is_even else padded(name, call, evidence)
-    if repair is not None:
-        return repair
-    one_size = "" if is_even else "padded to one size before: "
-    after = call_of(call, **{name: f"torch.stack({name})"})
-    return Repair(None, call_of(call), f"{after}   # {one_size}and in forward: {name} = list({name})")
-
-
-def _are_dicts(path: str, leaves: dict[str, list[Leaf]]) -> bool:
-    """Whether a list holds dicts of tensors, such as the targets of pictures."""
-    every = [leaf for part in leaves.values() for leaf in part]
-    return all(
-        re.fullmatch(rf"{re.escape(path)}\[\d+\]\['\w+'\]", leaf.path) and leaf.is_tensor for leaf in every
-    )
-
-
-_ROWS = "[{}[row] for row in rows.tolist()]"
-"""Of a list that every replica gets whole, the rows that are its own."""
-
-
-def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, str, Repair]]:
+def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, str, Advice]]:
     """List what is as long as the batch and no tensor: its path, what it is, and what to pass instead."""
     rows = call.rows or probe.batch_size
     if rows < 2:
         return
     fixed = _of_one_length(evidence)
     for leaf in call.arguments:
-        if not reaches_all(leaf.path, call) or leaf.path in fixed:
+        is_odd = leaf.is_tensor or leaf.tensors_inside  # an object with tensors is DP208
+        if is_odd or leaf.path in fixed or not reaches_all(leaf.path, call):
             continue
-        if leaf.is_tensor or leaf.tensors_inside:
-            continue  # an object with tensors is DP208
-        if leaf.length == rows and leaf.type not in ("str", "bytes"):
-            yield leaf.path, f"{leaf.type} of {rows}", _array_repair(leaf, call, evidence)
-    for path, leaves in _lists(call).items():
+        if leaf.length == rows and leaf.type not in {"str", "bytes"}:
+            yield leaf.path, f"{leaf.type} of {rows}", _as_tensor(leaf.path, [leaf], call)
+    for path, leaves in lists_of(call).items():
         is_of_tensors = any(leaf.is_tensor for part in leaves.values() for leaf in part)
-        if path in fixed:
+        if path in fixed or len(leaves) != rows or is_of_tensors:
             continue
-        if len(leaves) == rows and not is_of_tensors and reaches_all(f"{path}[{rows - 1}]", call):
+        if reaches_all(f"{path}[{rows - 1}]", call):
             first = next(iter(leaves.values()))
             step = first[0].path[len(path) :].partition("]")[2]
-            what = first[0].type if not step else "dict" if step.startswith("['") else "lists"
-            yield path, f"a list of {rows} {what}", _list_repair(path, leaves, call, evidence)
+            kind = first[0].type if not step else "dict" if step.startswith("['") else "lists"
+            every = [leaf for part in leaves.values() for leaf in part]
+            yield path, f"a list of {rows} {kind}", _as_tensor(path, every, call)
+
+
+def _as_tensor(path: str, leaves: list[Leaf], call: Call) -> Advice:
+    """Advise a tensor in the place of numbers, and the numbers of its rows in the place of all else."""
+    is_array = len(leaves) == 1 and leaves[0].type == "ndarray" and leaves[0].dtype not in {"object", "str"}
+    if top_name(path) != path:
+        return Advice()
+    if is_array or all(leaf.type in {"int", "float", "bool"} for leaf in leaves):
+        return change_call(call, **{path: f"torch.as_tensor({path})"})
+    note = f"forward looks up by number what it stands for; or {path} is made a tensor before"
+    return change_call(call, note, **{path: f"torch.arange(len({path}))"})
 
 
 def _of_one_length(evidence: Evidence) -> set[str]:
@@ -139,7 +90,7 @@ def _of_one_length(evidence: Evidence) -> set[str]:
     for probe, call in evidence.calls:
         rows = call.rows or probe.batch_size
         known = [(leaf.path, leaf.length) for leaf in call.arguments if leaf.length is not None]
-        for path, length in [*known, *((path, len(one)) for path, one in _lists(call).items())]:
+        for path, length in [*known, *((path, len(one)) for path, one in lists_of(call).items())]:
             lengths.setdefault(path, set()).add((rows, length))
     return {
         path
@@ -148,120 +99,62 @@ def _of_one_length(evidence: Evidence) -> set[str]:
     }
 
 
-def _array_repair(leaf: Leaf, call: Call, evidence: Evidence) -> Repair:
-    """Write a call that is given an array, or what is like one, as a tensor; rows by number of all else."""
-    made = made_by_forward(leaf.path, call, evidence)
-    if made is not None:
-        return made
-    plain = Repair(None, call_of(call), call_with(call, leaf.path, f"torch.as_tensor({leaf.path})"))
-    if leaf.type != "ndarray":
-        taken = _ROWS if leaf.type in ("list", "tuple", "deque", "UserList") else ""
-        return (numbered(leaf.path, taken, call, evidence) if taken else None) or plain
-    if leaf.dtype in ("object", "str"):
-        return numbered(leaf.path, "{}[rows.cpu().numpy()]", call, evidence) or plain
-    back = Given(leaf.path, "torch.as_tensor({})", "{}.cpu().numpy()")
-    return handed_over([back], call, evidence) or plain
-
-
-def _list_repair(path: str, leaves: dict[str, list[Leaf]], call: Call, evidence: Evidence) -> Repair:
-    """Write a call that is given a list of numbers as a tensor; of all else the numbers of its rows."""
-    every = [leaf for part in leaves.values() for leaf in part]
-    are_numbers = all(leaf.type in ("int", "float", "bool") for leaf in every)
-    steps = {leaf.path[len(path) :].partition("]")[2] for leaf in every}
-    is_even = len({len(part) for part in leaves.values()}) == 1 and not any("'" in step for step in steps)
-    if are_numbers and is_even and len({leaf.type for leaf in every}) == 1:
-        kind = ", dtype=torch.float64" if every[0].type == "float" else ""
-        there = Given(path, f"torch.tensor({{}}{kind})", "{}.tolist()")
-        repair = made_by_forward(path, call, evidence) or handed_over([there], call, evidence)
-    else:
-        repair = numbered(path, _ROWS, call, evidence)
-    after = call_with(call, path, f"torch.arange(len({path}))")
-    return repair or Repair(
-        None, call_of(call), f"{after}   # and forward looks up by number what it stands for"
-    )
-
-
-def _lists(call: Call) -> dict[str, dict[str, list[Leaf]]]:
-    """Group the leaves of each list among the arguments by their place in it."""
-    groups: dict[str, dict[str, list[Leaf]]] = {}
-    for leaf in call.arguments:
-        step = re.match(r"([^\[]*)\[(\d+)\]", leaf.path) or re.match(r"(.*?)\[(\d+)\]", leaf.path)
-        if step:
-            groups.setdefault(step[1], {}).setdefault(step[2], []).append(leaf)
-    return groups
-
-
 @rule("DP208", "opaque-tensors", "error")
 def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
-    """Tensors inside an object are neither cut nor moved.
+    """An argument of a class of its own is not split as a tensor is.
 
-    What happens: every replica gets the same object, whose tensors lie on GPU 0: `found at least two
-        devices` in replica 1.
-    Why: scatter opens tuples, lists, dicts and namedtuples, and no other class: no dataclass, no UserDict.
+    What happens: tensors inside an object are neither cut nor moved: every replica gets the same object, on
+        GPU 0, and `found at least two devices`. A defaultdict, and other classes of dict or list, cannot be
+        built anew: `first argument must be callable or None`. A subclass of Tensor comes as a plain tensor.
+    Why: scatter opens tuples, lists, dicts and namedtuples, by `type(obj)(items)`, and no other class: no
+        dataclass, no UserDict; its C++ returns plain tensors.
     Before: model(Batch(x=x, mask=mask))
     After: model({"x": x, "mask": mask})
-    Seen by: an argument of another class that holds tensors.
-    References: pytorch/pytorch#45840, huggingface/transformers#2818
+    Seen by: an argument of another class that holds tensors; an exception of scatter; or the class of a
+        tensor in the call and in a replica, where results differ or one raises.
+    References: pytorch/pytorch#45840, huggingface/transformers#2818, pytorch/pytorch#52597, pypose/pypose#258
     """
+    forward = evidence.scan.forward
     for probe, call in evidence.calls:
         for leaf in call.arguments:
             if leaf.tensors_inside and len(call.replicas) > 1 and reaches_all(leaf.path, call):
-                yield Found(
-                    leaf.path,
-                    f"`{leaf.path}` is a {leaf.type} that holds {leaf.tensors_inside[0]}: scatter does "
-                    "not look inside",
-                    forward_place(evidence),
-                    probe,
-                    repair=opened(leaf, call, evidence),
+                what = (
+                    f"`{leaf.path}` is a {leaf.type} that holds {leaf.tensors_inside[0]}: scatter "
+                    "does not look inside"
                 )
-
-
-@rule("DP209", "unbuildable-container", "error")
-def unbuildable_container(evidence: Evidence) -> Iterator[Found]:
-    """A container that cannot be built anew from its items.
-
-    What happens: `TypeError: first argument must be callable or None` for a defaultdict, as argument or as
-        result; other subclasses of dict or list fail in their own constructor.
-    Why: scatter and gather call `type(obj)(items)`.
-    Before: model(defaultdict(list, x=x))
-    After: model(dict(batch))
-    Seen by: an exception of scatter or gather, and a container of another class than dict, list or tuple.
-    References: pytorch/pytorch#52597
-    """
+                yield Found(leaf.path, what, forward, probe, advice=_opened(leaf, call))
+        for name, kind, is_dict in _own_containers(call):
+            plain = f"{'dict' if is_dict else 'list'}({name})"
+            if call.replicas and _is_lost(name, call):
+                what = f"`{name}` is a {kind}, which scatter builds anew without what is in it"
+                yield Found(name, what, forward, probe, advice=change_call(call, **{name: plain}))
+        yield from _lost_classes(probe, call, evidence)
     for probe, error in failures(evidence):
-        call = probe.call
-        if call is None or error.stage not in ("scatter", "gather") or error.type != "TypeError":
+        if probe.call is None or error.stage != "scatter" or error.type != "TypeError":
             continue
-        if error.stage == "gather" and _is_about_a_part(error, call):
-            continue  # that is DP402
-        given = call.argument_structures if error.stage == "scatter" else (("the result", _result_of(call)),)
-        for name, text in given:
+        for name, text in probe.call.argument_structures:
             odd = re.search(r"(\w+)[{\[]", text)
             if odd:
+                what = f"`{name}` is or holds a {odd[1]}, which scatter cannot build anew: {error.message}"
                 yield Found(
-                    name,
-                    f"`{name}` is or holds a {odd[1]}, which {error.stage} cannot build anew: "
-                    f"{error.message}",
-                    forward_place(evidence),
-                    probe,
-                    repair=_plainly_given(name, call)
-                    if error.stage == "scatter"
-                    else _plainly_returned(evidence, odd[1], is_whole=odd.start() == 0),
+                    name, what, forward, probe, advice=change_call(probe.call, **{name: f"dict({name})"})
                 )
-    for probe, call in evidence.calls:
-        for name, text in call.argument_structures:
-            odd = re.match(r"(\w+)[{\[]", text)
-            if odd and call.replicas and _is_lost(name, call):
-                after = call_of(call, **{name: f"{'dict' if text[odd.end() - 1] == '{' else 'list'}({name})"})
-                what = f"`{name}` is a {odd[1]}, which scatter builds anew without what is in it"
-                yield Found(name, what, forward_place(evidence), probe, None, call_of(call), after)
 
 
-def _is_about_a_part(error: Raised, call: Call) -> bool:
-    """Whether gather failed over what a container holds, such as a number, and not over the container."""
-    kind = re.match(r"'(\w+)' object is not iterable", error.message)
-    leaves = (leaf for replica in call.replicas for leaf in replica.output or ())
-    return kind is not None and any(leaf.type == kind[1] and not leaf.is_tensor for leaf in leaves)
+def _opened(leaf: Leaf, call: Call) -> Advice:
+    """Advise a dict in the place of an object."""
+    fields = list(dict.fromkeys(re.split(r"[ .\[]", one, maxsplit=1)[0] for one in leaf.tensors_inside))
+    if top_name(leaf.path) != leaf.path or not all(one.isidentifier() for one in fields):
+        return Advice()
+    code = ", ".join(f'"{one}": {leaf.path}.{one}' for one in fields)
+    return change_call(call, "and forward reads a dict", **{leaf.path: f"{{{code}}}"})
+
+
+def _own_containers(call: Call) -> Iterator[tuple[str, str, bool]]:
+    """List the arguments that are dicts or lists of another class: name, class, and whether it is a dict."""
+    for name, text in call.argument_structures:
+        if odd := re.match(r"(\w+)([{\[])", text):
+            yield name, odd[1], odd[2] == "{"
 
 
 def _is_lost(name: str, call: Call) -> bool:
@@ -271,22 +164,15 @@ def _is_lost(name: str, call: Call) -> bool:
     return bool(given) and not any(leaf.path != name for leaf in received)
 
 
-def _plainly_given(name: str, call: Call) -> Repair:
-    """Write a call with a container of another class, and the same with a plain one."""
-    return Repair(None, call_of(call), call_of(call, **{name: f"dict({name})"}))
-
-
-def _plainly_returned(evidence: Evidence, kind: str, *, is_whole: bool) -> Repair:
-    """Write forward's return of a container of another class, and the same with a plain one."""
-    end = whole_return(result_place(evidence)) if is_whole else None
-    if end is None:
-        return Repair(None, f"return result   # a {kind}", "return dict(result)")
-    function, statement, value = end
-    return function.own(statement, (value, f"dict({function.text(value)})"))
-
-
-def _result_of(call: Call) -> str:
-    return next((replica.structure for replica in call.replicas if replica.structure), "")
+def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
+    """Tell of tensors of a class of their own that come to replicas as plain ones, where that does harm."""
+    is_harmless = probe.comparison.values_equal is True and call.raised is None
+    for leaf in () if is_harmless else call.tensor_arguments:
+        received = {one.type for replica in call.replicas for one in replica.inputs if one.path == leaf.path}
+        if leaf.type not in {"Tensor", "Parameter"} and received == {"Tensor"}:
+            what = f"`{leaf.path}` is a {leaf.type}, and comes to replicas as a plain Tensor"
+            advice = advise("class", name=leaf.path, type=leaf.type)
+            yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
 @rule("DP210", "input-changed", "warning")
@@ -301,41 +187,13 @@ def input_changed(evidence: Evidence) -> Iterator[Found]:
     References: torch/csrc/cuda/comm.cpp, scatter
     """
     for probe in evidence.probes:
-        # forward works on copies of these, on one GPU too
-        on_host = (
-            {leaf.path for leaf in probe.call.arguments if leaf.device == "cpu"} if probe.call else set()
-        )
+        given = probe.call.arguments if probe.call else ()
+        on_host = {leaf.path for leaf in given if leaf.device == "cpu"}  # forward works on copies of these
         for change in probe.changes:
             if change.kind == "input" and not change.same and change.path not in on_host:
-                found = writing_argument(evidence.scan.forward, top_name(change.path))
-                copied = f"{change.path} = {change.path}.clone()"
-                own = found[0].whole(found[1], f"{copied}\n{found[0].text(found[1])}") if found else None
-                yield Found(
-                    change.path,
-                    f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only",
-                    forward_place(evidence),
-                    probe,
-                    before=f"{change.path} is changed in place",
-                    after=f"{copied}   # before it, in forward",
-                    repair=own,
-                )
-
-
-def _adds_to(path: str, evidence: Evidence) -> bool:
-    """Whether forward's statement makes an argument's new value of the one that it had, as a count does."""
-    found = writing_argument(evidence.scan.forward, top_name(path))
-    match found:
-        case _, ast.AugAssign():
-            return True
-        case _, ast.Assign(value=value):
-            return top_name(path) in names_in(value)
-    return False
-
-
-def _line_that_changes(path: str, evidence: Evidence) -> str:
-    """Find forward's statement that changes an argument in place; "" where none is seen to."""
-    found = writing_argument(evidence.scan.forward, top_name(path))
-    return found[0].text(found[1]) if found else ""
+                what = f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only"
+                place = change.written_at or evidence.scan.forward
+                yield Found(change.path, what, place, probe, advice=advise("clone", name=change.path))
 
 
 @rule("DP211", "shared-argument", "warning")
@@ -353,18 +211,21 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
     """
     for probe in evidence.probes:
         for change in probe.changes:
-            is_lost = change.single_changed and not change.parallel_changed
-            if change.kind == "argument" and (change.parallel_changed or is_lost):
-                own = argument_outside(top_name(change.path), evidence, probe.call)
-                writer = "each replica in a copy of its own" if is_lost else "all replicas"
+            if change.kind == "argument" and (change.parallel_changed or change.is_lost):
+                writer = "each replica in a copy of its own" if change.is_lost else "all replicas"
                 yield Found(
                     change.path,
-                    f"`{change.path}` is written by {writer}: {change.single} after a call on one GPU, "
-                    f"{change.parallel} under DataParallel",
-                    forward_place(evidence),
+                    f"`{change.path}` is written by {writer}: {words(change.single)} after a call "
+                    "on one GPU, "
+                    f"{words(change.parallel)} under DataParallel",
+                    change.written_at or evidence.scan.forward,
                     probe,
-                    "info" if is_lost and not _adds_to(change.path, evidence) else None,
-                    before=_line_that_changes(change.path, evidence) or f"{change.path}...   # in forward",
-                    after=f"return ..., entry   # by hand; write {change.path} outside, of what was gathered",
-                    repair=own,
+                    "info" if change.is_lost and not _adds_to(change) else None,
                 )
+
+
+def _adds_to(change: StateChange) -> bool:
+    """Whether forward's statement makes an argument's new value of the one that it had, as a count does."""
+    left, is_plain, right = change.written.partition("=")
+    is_augmented = is_plain == "=" and left[-1:] in "+-*/|&%"
+    return is_augmented or (is_plain == "=" and re.search(rf"\b{top_name(change.path)}\b", right) is not None)

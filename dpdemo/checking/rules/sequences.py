@@ -1,33 +1,20 @@
 """Batches of sequences, and where their samples are: DP212, DP214 to DP216."""
 
-import ast
-import re
 from collections.abc import Iterator
 
+from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.looking import (
-    call_of,
-    call_with,
-    entered_at,
     failures,
-    forward_place,
     gather_failures,
     hidden_states,
-    is_entered,
     is_hidden_state,
     listed,
+    packed_arguments,
     top_name,
 )
-from dpdemo.checking.methods import functions_like
-from dpdemo.checking.registry import Found, rule
-from dpdemo.checking.repair import Repair, repair_of
-from dpdemo.checking.rewriting.edits import Edits
-from dpdemo.checking.rewriting.handing import Given, handed_over, own_forward, torch_in
-from dpdemo.checking.rewriting.states import state_repair
-from dpdemo.checking.source import FUNCTIONS, Function, function_at, tree_of
-from dpdemo.reports.check import Place
-
-_STATE_REFUSED = r"Expected hidden(\[\d\])? size|For batched .* hx should"
+from dpdemo.checking.registry import rule
+from dpdemo.checking.repairs import Found, advise, change_call
 
 
 @rule("DP212", "hidden-state", "error")
@@ -45,137 +32,75 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
     """
     states = hidden_states(evidence)
     for probe, error in failures(evidence):
-        is_refused = re.search(_STATE_REFUSED, error.message)
+        is_refused = tells("DP212", error)
         if not is_refused and (not states or error.stage == "gather" or "same device" in error.message):
             continue
-        given = probe.call.tensor_arguments if probe.call else ()
-        names = [leaf.path for leaf in given if probe.call and is_hidden_state(leaf, probe.call)]
-        what = (
-            f"{listed(names)} {_has(names)} the batch on dimension 1"
-            if names
-            else "the state is made for the whole batch"
+        call = probe.call
+        given = call.tensor_arguments if call else ()
+        names = [leaf.path for leaf in given if call and is_hidden_state(leaf, call)]
+        what = f"{listed(names)} {_has(names)} the batch on dimension 1" if names else _WHOLE
+        turned = {name: f"{name}.transpose(0, 1)" for name in names if top_name(name) == name}
+        advice = advise("state")
+        if call is not None and turned:
+            advice = change_call(call, "and the same back in forward", **turned)
+        yield Found(
+            ",".join(names) or "hidden", f"{what}: {error.message}", error.place, probe, advice=advice
         )
-        repair = state_repair(names, probe.call, error.place, evidence)
-        subject = ",".join(names) or "hidden"
-        yield Found(subject, f"{what}: {error.message}", error.place, probe, repair=repair)
+
+
+_WHOLE = "the state is made for the whole batch"
 
 
 @rule("DP214", "packed-sequence", "error")
 def packed_sequence(evidence: Evidence) -> Iterator[Found]:
     """Packed sequences do not survive the split.
 
-    What happens: a PackedSequence as argument: `batch_sizes should always be on CPU`. Packed and unpacked
-        in forward:
-        `Input tensor at index 1 has invalid shape [2, 5, 4], but expected [2, 6, 4]` when results are
-        gathered.
-    Why: scatter opens it like any tuple and cuts its parts; and each replica pads to its own longest
-        sequence.
+    What happens: a PackedSequence as argument: `batch_sizes should always be on CPU`. Packed and unpacked in
+        forward: `Input tensor at index 1 has invalid shape [2, 5, 4], but expected [2, 6, 4]` when results
+        are gathered. Samples of unequal length one after another, with `cu_seqlens`, offsets or lengths
+        beside them, are cut in the middle of a sample: an exception, or wrong numbers without a word.
+    Why: scatter opens a PackedSequence like any tuple and cuts its parts; each replica pads to its own
+        longest sequence; and where samples are joined, the first dimension is no batch.
     Before: pad_packed_sequence(packed, batch_first=True)
     After: pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
-    Seen by: the type of the arguments; or gather's exception in a model that pads without total_length.
+    Seen by: the type of the arguments; gather's exception in a model that pads without total_length; or whole
+        numbers that climb to, or add up to, the rows of another argument.
     References: pytorch/pytorch#6299, pytorch/pytorch#2312, pytorch/pytorch#31422
     """
+    forward = evidence.scan.forward
     for probe, call in evidence.calls:
         for name, text in call.argument_structures:
             if "PackedSequence(" in text:
-                yield Found(
-                    name,
-                    f"`{name}` is a PackedSequence: scatter cuts its parts apart",
-                    forward_place(evidence),
-                    probe,
-                    repair=_padded(name, call, evidence),
-                )
+                what = f"`{name}` is a PackedSequence: scatter cuts its parts apart"
+                note = "padded, with its lengths; packed again in forward"
+                advice = change_call(call, note, **{name: f"pad_packed_sequence({name}, batch_first=True)"})
+                yield Found(name, what, forward, probe, advice=advice)
+    yield from _joined_samples(evidence)
     if evidence.scan.pads_alone:
         for probe, _, error in gather_failures(evidence):
             if "invalid shape" in error.message:
-                own = _padded_whole(forward_place(evidence), evidence)
-                yield Found(
-                    "pad_packed_sequence",
+                what = (
                     "pad_packed_sequence without total_length pads each chunk to its own longest: "
-                    f"{error.message}",
-                    forward_place(evidence),
-                    probe,
-                    repair=own,
+                    f"{error.message}"
                 )
+                yield Found("pad_packed_sequence", what, forward, probe, advice=advise("total_length"))
 
 
-def _padded(name: str, call: Call, evidence: Evidence) -> Repair:
-    """Write a call that is given sequences padded, with their lengths, and forward that packs them again."""
-    function = own_forward(evidence)
-    utils = "torch.nn.utils.rnn"
-    there = f"{utils}.pad_packed_sequence({{}}, batch_first=True)"
-    back = f"{utils}.pack_padded_sequence({{}}[0], {{}}[1].cpu(), batch_first=True, enforce_sorted=False)"
-    needed = torch_in(function) if function is not None else ""
-    packed = handed_over([Given(name, there, back)], call, evidence, needed=needed)
-    after = f"{call_of(call, **{name: there.replace('{}', name)})}   # packed again in forward: {back}"
-    return packed or Repair(None, call_of(call), after.replace("{}", name))
-
-
-def _calls(node: ast.Call, name: str) -> bool:
-    return ast.unparse(node.func).rpartition(".")[2] == name
-
-
-def _padded_whole(forward: Place | None, evidence: Evidence) -> Repair | None:
-    """Write the line that pads, and the same with the length of the whole input.
-
-    It is looked for in forward, then in its class, and at last in all functions that forward goes into.
-    """
-    own = function_at(forward)
-    if own is None or forward is None:
-        return None
-    others = (one for one in ast.walk(tree_of(forward.file)) if isinstance(one, FUNCTIONS))
-    functions = [own, *functions_like(own), *(Function(forward.file, one) for one in others)]
-    functions = [one for one in functions if is_entered(one, evidence)]
-    return next((found for one in functions if (found := _padded_in(one, evidence)) is not None), None)
-
-
-def _padded_in(function: Function, evidence: Evidence) -> Repair | None:
-    calls = [
-        (statement, node)
-        for statement in function.statements()
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and isinstance(statement, (ast.Assign, ast.Return, ast.Expr))
-    ]
-    packed = [
-        (statement, node) for statement, node in calls if _calls(node, "pack_padded_sequence") and node.args
-    ]
-    for statement, node in calls:
-        if not _calls(node, "pad_packed_sequence") or any(one.arg == "total_length" for one in node.keywords):
-            continue
-        if not packed and (length := _length_given(function, node, evidence)):
-            return function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
-        if packed:
-            packing, pack = packed[0]
-            is_first = "batch_first=True" in function.text(pack)
-            length = f"{function.text(pack.args[0])}.size({int(is_first)})"
-            if not _is_stored(pack.args[0], packing, statement, function):
-                return function.own(statement, (node, f"{function.text(node)[:-1]}, total_length={length})"))
-            edits = Edits(function.file)
-            margin = "\n" + " " * packing.col_offset
-            edits.replace(packing, f"total_length = {length}{margin}{function.text(packing)}")
-            edits.replace(node, f"{function.text(node)[:-1]}, total_length=total_length)")
-            return repair_of(edits.changes())
-    return None
-
-
-def _length_given(function: Function, node: ast.Call, evidence: Evidence) -> str:
-    """Write the length of the whole input where a function is given it, or one tensor: that of the tensor."""
-    seen = entered_at(function, evidence)
-    tensors = [one for one in seen.tensors if one in function.arguments()] if seen is not None else []
-    if seen is not None and len(seen.numbers) == 1:
-        return seen.numbers[0]
-    is_first = any(one.arg == "batch_first" and ast.unparse(one.value) == "True" for one in node.keywords)
-    return f"{tensors[0]}.size({int(is_first)})" if len(tensors) == 1 else ""
-
-
-def _is_stored(value: ast.expr, first: ast.stmt, last: ast.stmt, function: Function) -> bool:
-    """Whether it is a name, and a line from the first on, and before the last, gives it another value."""
-    between = [one for one in function.statements() if first.lineno <= one.lineno < last.lineno]
-    return any(
-        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == ast.unparse(value)
-        for one in between
-        for node in ast.walk(one)
-    )
+def _joined_samples(evidence: Evidence) -> Iterator[Found]:
+    """Tell of samples of unequal length that are joined along the dimension that is cut."""
+    for probe, call in evidence.calls:
+        joined, by = packed_arguments(call)
+        if joined and (call.raised is not None or probe.comparison.values_equal is not True):
+            what = (
+                f"{listed(joined)} {_has(joined)} samples of unequal length one after another, "
+                f"and {listed(by)} "
+                f"{'says' if len(by) == 1 else 'say'} how long each is: the first dimension is no "
+                "batch, and is cut "
+                "in the middle of a sample"
+            )
+            names = [*joined, *by]
+            advice = advise("pad", what=" and ".join(names))
+            yield Found(",".join(names), what, evidence.scan.forward, probe, advice=advice)
 
 
 @rule("DP215", "cpu-lengths", "error")
@@ -191,12 +116,9 @@ def cpu_lengths(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#43227, pytorch/pytorch#13214
     """
     for probe, error in failures(evidence):
-        if error.stage == "replica" and error.replica is not None and "1D CPU int64" in error.message:
-            code = error.place.code if error.place else ""
-            after = re.sub(r"(pack_padded_sequence\([^,]+,\s*)([\w.\[\]]+)", r"\1\2.cpu()", code)
-            own = (code, after) if after != code else ("", "")
+        if error.stage == "replica" and error.replica is not None and tells("DP215", error):
             what = f"scatter moves the lengths: {error.message}"
-            yield Found(str(error.place), what, error.place, probe, None, *own)
+            yield Found(str(error.place), what, error.place, probe, advice=advise("lengths"))
 
 
 @rule("DP216", "other-dimension", "error")
@@ -215,49 +137,38 @@ def other_dimension(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in evidence.calls:
         dim = probe.comparison.better_dim
-        if probe.comparison.batch_dims and not _is_about_a_state(call):
+        refuses_state = any(one.raised is not None and tells("DP212", one.raised) for one in call.replicas)
+        if probe.comparison.batch_dims and not refuses_state:
             yield _unlike(probe, call, evidence)
-        if dim is None:
-            continue
-        sizes = {leaf.path: leaf.shape for leaf in call.tensor_arguments}
-        name, shape = next(iter(sizes.items()))
-        yield Found(
-            "dim",
-            f"`{name}` of shape {shape} has its samples on dimension {dim}, and is cut along dimension "
-            f"{call.dim}: along {dim} the chunks have the results of one GPU",
-            forward_place(evidence),
-            probe,
-            before=f"nn.DataParallel(model, dim={call.dim})" if call.dim else "nn.DataParallel(model)",
-            after=f"nn.DataParallel(model, dim={dim})" if dim else "nn.DataParallel(model)",
-        )
+        if dim is not None:
+            leaf = call.tensor_arguments[0]
+            what = (
+                f"`{leaf.path}` of shape {leaf.shape} has its samples on dimension {dim}, and is "
+                "cut along dimension "
+                f"{call.dim}: along {dim} the chunks have the results of one GPU"
+            )
+            advice = advise("dim", dim=_as_option(call.dim), better=_as_option(dim))
+            yield Found("dim", what, evidence.scan.forward, probe, advice=advice)
 
 
-def _is_about_a_state(call: Call) -> bool:
-    """Return whether a replica refused an RNN's state: that is DP212."""
-    return any(re.search(_STATE_REFUSED, str(replica.raised)) for replica in call.replicas)
+def _as_option(dim: int) -> str:
+    return f", dim={dim}" if dim else ""
 
 
 def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Found:
-    """Tell of arguments that have the batch on different dimensions, and write the call with all on one."""
+    """Tell of arguments that have the batch on different dimensions."""
     dims = dict(probe.comparison.batch_dims)
     here, there = (
         [path for path, dim in dims.items() if (dim == call.dim) == is_cut] for is_cut in (True, False)
     )
     other = dims[there[0]]
-    turn = f"{{}}.transpose({call.dim}, {other})"
-    repair = handed_over([Given(path, turn, turn) for path in there], call, evidence, by_keyword=True)
-    if repair is None:
-        turned = {top_name(path): turn.replace("{}", path) for path in there if top_name(path) == path}
-        after = call_of(call, **turned) if turned else call_with(call, there[0], turn.replace("{}", there[0]))
-        repair = Repair(None, call_of(call), f"{after}   # and transposed back in forward")
-    return Found(
-        "dim",
+    what = (
         f"{listed(there)} {_has(there)} the batch on dimension {other} and {listed(here)} on dimension "
-        f"{call.dim}: DataParallel cuts all along dimension {call.dim}",
-        forward_place(evidence),
-        probe,
-        repair=repair,
+        f"{call.dim}: DataParallel cuts all along dimension {call.dim}"
     )
+    turned = {path: f"{path}.transpose({call.dim}, {other})" for path in there if top_name(path) == path}
+    advice = change_call(call, "and the same back in forward", **turned)
+    return Found("dim", what, evidence.scan.forward, probe, advice=advice)
 
 
 def _has(names: list[str]) -> str:

@@ -1,5 +1,6 @@
-"""Findings for people: a block each, the worst first, then one line that sums up."""
+"""Findings for people, as a compiler shows them: the user's line, what was seen, why, and the fix."""
 
+import re
 from collections.abc import Iterator
 
 from rich.console import RenderableType
@@ -7,19 +8,23 @@ from rich.text import Text
 
 from dpdemo.render.check.words import IN_THE_PROGRAM, seen_text, summary
 from dpdemo.render.console import Canvas, Uncut, grid
-from dpdemo.reports.check import CheckReport, Finding
+from dpdemo.reports.check import Change, CheckReport, Finding, Place
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 
 
 def findings(report: CheckReport, canvas: Canvas) -> Iterator[RenderableType]:
     """Yield the findings, what could not be looked at, and the summary."""
+    told: dict[object, str] = {}
     for finding in report.findings:
         if finding.severity == "info":
             yield Text.assemble(_heading(finding, canvas), ": ", canvas.text(finding.message))
         else:
+            repair = (finding.code, finding.before, finding.after, finding.also)
             yield Uncut(_heading(finding, canvas))
-            yield from _block(finding, canvas)
+            yield from _line(finding, canvas)
+            yield from _block(finding, canvas, told.get(repair, ""))
+            told.setdefault(repair, finding.place.short if finding.place else finding.subject)
             yield Text()
     if report.findings and report.findings[-1].severity == "info":
         yield Text()
@@ -39,22 +44,53 @@ def _heading(finding: Finding, canvas: Canvas) -> Text:
     return heading
 
 
-def _block(finding: Finding, canvas: Canvas) -> Iterator[RenderableType]:
+def _line(finding: Finding, canvas: Canvas) -> Iterator[RenderableType]:
+    """Yield the user's line with its number, and carets below what the finding is about."""
+    place = finding.place
+    if place is None or not place.code:
+        return
+    number = str(place.line).rjust(_LABEL - 1)
+    start, end = _part(finding, place)
+    margin = " " * len(number)
+    yield Uncut(Text.assemble((f"{number} | ", "dim"), canvas.text(place.code)))
+    carets = " " * len(canvas.fit(place.code[:start])) + "^" * max(len(place.code[start:end]), 1)
+    yield Uncut(Text.assemble((f"{margin} | ", "dim"), (carets, _STYLES[finding.severity])))
+
+
+def _part(finding: Finding, place: Place) -> tuple[int, int]:
+    """Find in a line the name that a finding is about; else all of the line, but for a comment."""
+    name = re.escape(finding.subject.partition(",")[0].rpartition(".")[2])
+    found = re.search(rf"(\w+\.)*\b{name}\b", place.code) if re.fullmatch(r"\w+", name) else None
+    if found is not None:
+        return found.span()
+    return 0, len(re.split(r"\s+#", place.code, maxsplit=1)[0])
+
+
+def _block(finding: Finding, canvas: Canvas, as_at: str) -> Iterator[RenderableType]:
+    """Yield what was seen, why, and the fix; a fix that was told before by its place."""
     rows = grid(_LABEL, "fold", gap=1)
     rows.add_row("", canvas.text(finding.message))
+    if as_at:
+        rows.add_row(_label("fix"), canvas.text(f"as at {as_at}"))
+        yield rows
+        return
     rows.add_row(_label("why"), canvas.text(_flat(finding.rule.section("Why"))))
-    before, after = ("example", "becomes") if finding.is_example else ("before", "after")
-    rows.add_row(_label(before), canvas.text(*finding.before.splitlines(), style="red"))
-    rows.add_row(_label(after), canvas.text(*finding.after.splitlines(), style="green"))
+    label = "example" if finding.is_example else "fix"
+    if finding.place is None or finding.before != finding.place.code:
+        rows.add_row(_label("not"), canvas.text(*finding.before.splitlines(), style="red"))
+    rows.add_row(_label(label), canvas.text(*finding.after.splitlines(), style="green"))
     for change in finding.also:
-        where = change.place.short if change.place else IN_THE_PROGRAM
-        rows.add_row(_label("also"), canvas.text(where, style="dim"))
-        rows.add_row(_label("before"), canvas.text(*change.before.splitlines(), style="red"))
-        rows.add_row(_label("after"), canvas.text(*change.after.splitlines(), style="green"))
+        rows.add_row(_label("also"), canvas.text(_where(change), style="dim"))
+        rows.add_row(_label("not"), canvas.text(*change.before.splitlines(), style="red"))
+        rows.add_row(_label(label), canvas.text(*change.after.splitlines(), style="green"))
     if finding.seen_in:
         rows.add_row(_label("seen in"), canvas.text(seen_text(finding)))
     rows.add_row(_label("see"), canvas.text(_flat(finding.rule.section("References"))))
     yield rows
+
+
+def _where(change: Change) -> str:
+    return change.place.short if change.place else IN_THE_PROGRAM
 
 
 _LABEL = len("  seen in")

@@ -1,23 +1,58 @@
-"""One cause, one finding: joining what several probes saw, and what one line of code causes."""
+"""One cause, one finding: which findings are consequences of others, and which are one cause."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.looking import failures, two_devices
+from dpdemo.checking.looking import failures
 from dpdemo.checking.registry import Rule, rule_of
-from dpdemo.checking.rewriting.keeping import LATE
-from dpdemo.checking.rewriting.likewise import for_all_parts
-from dpdemo.reports.check import SEVERITIES, Finding
+from dpdemo.reports.check import SEVERITIES, Change, Finding
 
-_EXPLAINED = {"DP401": "DP501", "DP205": "DP201"}
+HIDDEN_BY = {
+    "DP201": ("DP214",),
+    "DP203": ("DP214",),
+    "DP205": ("DP214",),
+    "DP216": ("DP214",),
+    "DP309": ("DP311",),
+    "DP313": ("DP311",),
+    "DP390": (
+        "DP106", "DP201", "DP205", "DP207", "DP208", "DP212", "DP214", "DP216", "DP309", "DP311", "DP317",
+    ),
+    "DP391": ("DP106", "DP208", "DP302", "DP303", "DP304", "DP309", "DP602"),
+    "DP405": ("DP214", "DP317"),
+    "DP406": ("DP205", "DP214", "DP317"),
+    "DP410": ("DP201", "DP205", "DP207", "DP208", "DP214", "DP216"),
+    "DP501": ("DP408",),
+    "DP502": ("DP201", "DP205", "DP207", "DP214", "DP216"),
+    "DP590": (
+        "DP1", "DP20", "DP210", "DP211", "DP212", "DP214", "DP216", "DP301", "DP302", "DP303", "DP304",
+        "DP305", "DP308", "DP309", "DP310", "DP311", "DP312", "DP313", "DP314", "DP317", "DP39", "DP4", "DP5",
+        "DP601", "DP602",
+    ),
+}  # fmt: skip
+"""Rules that keep silent where one of these codes, or of codes that begin so, has found the cause."""
+
+_REPEATED = {"DP401": "DP501", "DP205": "DP201"}
 """Rules that only repeat what another one says about the same subject, as of a loss that is a vector."""
-
 _CRASHES = ("DP302", "DP303", "DP304", "DP391", "DP390")
 """Rules about a replica that raised, the likeliest first."""
+_OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
+"""Rules about state that a forward may change in training alone."""
+_MOST_ALSO = 3
 
 
-def with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Rule, ...]) -> list[Finding]:
+def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> tuple[Finding, ...]:
+    """Let the rules look at the evidence, the hidden ones last, and join what is one cause."""
+    found: list[Finding] = []
+    for rule in sorted(chosen, key=lambda rule: rule.code in HIDDEN_BY):
+        hiding = HIDDEN_BY.get(rule.code, ())
+        if not any(one.code.startswith(hiding) and one.severity != "info" for one in found if hiding):
+            found += rule.findings(evidence)
+    return _as_given(merge(_with_an_error(found, evidence, chosen)), evidence)
+
+
+def _with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Rule, ...]) -> list[Finding]:
     """Make sure that a run which raised in a replica, and not on one GPU, has an error."""
     raised = [
         (probe, error)
@@ -32,7 +67,7 @@ def with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Rul
             return [replace(one, severity="error") if one in suspects else one for one in findings]
     probe, error = raised[0]
     what = f"replica {error.replica} raises {error}"
-    code = "DP391" if two_devices(error) else "DP390"
+    code = "DP391" if is_of_devices(error.message) else "DP390"
     if all(rule.code != code for rule in chosen):
         return findings
     return [*findings, Finding(rule_of(code), "error", str(error.place), what, error.place, (str(probe),))]
@@ -46,37 +81,12 @@ def merge(findings: list[Finding]) -> tuple[Finding, ...]:
     causes: dict[tuple[str, str], list[Finding]] = {}
     told = {(finding.code, finding.subject) for finding in findings if finding.severity != "info"}
     for finding in findings:
-        if (_EXPLAINED.get(finding.code), finding.subject) in told:
-            continue
-        causes.setdefault((finding.code, _cause(finding)), []).append(finding)
-    return in_order(_without_consequences([_joined(group) for group in causes.values()]))
+        if (_REPEATED.get(finding.code), finding.subject) not in told:
+            causes.setdefault((finding.code, _cause(finding)), []).append(finding)
+    return in_order(_joined(group) for group in causes.values())
 
 
-def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    """Leave out results that depend on the batch (DP502) where that comes of state that follows the batch.
-
-    So it is where the repair of that state says that forward reads it, or takes the reading out of forward.
-    """
-    others = [one for one in findings if one.code != "DP502"]
-    late = [one for one in others if any(LATE in change.after for change in one.also)]
-    seen = {batch for one in late for batch in one.seen_in}
-    repairs = {_lines_of(one) for one in others if one.own_after}
-    return [
-        one
-        for one in findings
-        if one.code != "DP502" or not (seen.issuperset(one.seen_in) or _lines_of(one) in repairs)
-    ]
-
-
-def _lines_of(finding: Finding) -> object:
-    return finding.place, finding.own_before, finding.own_after, finding.also
-
-
-_OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
-"""Rules about state that a forward may change in training alone."""
-
-
-def as_given(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Finding, ...]:
+def _as_given(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Finding, ...]:
     """Make notes of state that is changed in training alone, where the model is given in evaluation."""
     if evidence.is_program or evidence.scan.is_training:
         return findings
@@ -109,12 +119,18 @@ def _cause(finding: Finding) -> str:
 
 
 def _joined(group: list[Finding]) -> Finding:
+    """Join findings of one cause: the worst, with the lines of others that have a repair of their own."""
     worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
     others = len({one.subject for one in group}) - 1
+    changes = [
+        Change(one.place, one.own_before, one.own_after)
+        for one in group
+        if one.place not in {None, worst.place} and one.own_after and not one.is_example
+    ]
     return replace(
         worst,
         message=worst.message + (f" (and {others} more like it)" if others else ""),
         seen_in=tuple(dict.fromkeys(batch for one in group for batch in one.seen_in)),
         place=next((one.place for one in (worst, *group) if one.place is not None), None),
-        also=for_all_parts([worst, *group]) if others else worst.also,
+        also=tuple(dict.fromkeys(changes))[:_MOST_ALSO],
     )

@@ -1,0 +1,130 @@
+"""What hooks keep of a call: seen by what they reach, before and after it."""
+
+import dis
+import functools
+import re
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpdemo.checking.holders import attributes, is_of_users
+
+_DEEPEST = 4
+
+
+def unwrapped(hook: object) -> object:
+    """Take a function out of `functools.partial`."""
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    return hook
+
+
+def returns_nothing(hook: object) -> bool:
+    """Whether a function returns None wherever it ends."""
+    code = getattr(getattr(unwrapped(hook), "__func__", unwrapped(hook)), "__code__", None)
+    if code is None:
+        return False
+    steps = list(dis.get_instructions(code))
+    ends = [at for at, step in enumerate(steps) if step.opname in {"RETURN_VALUE", "RETURN_CONST"}]
+    values = [steps[at] if steps[at].opname == "RETURN_CONST" else steps[at - 1] for at in ends]
+    return all("CONST" in one.opname and one.argval is None for one in values)
+
+
+class Reach:
+    """What a hook can write to: by closure, default, bound object or a name of its file."""
+
+    def __init__(self, hook: object) -> None:
+        self._hook = hook
+        self._before = self._held()
+        self.changed: dict[str, object] = {}
+        """What was put there since, by where it is: `.kept`, `features{fc}`, `[0]`."""
+
+    def look(self) -> None:
+        """Note what is another than before."""
+        now = self._held()
+        self.changed |= {path: now[path] for path in now if now[path] is not self._before.get(path)}
+        self.changed |= {path: None for path in self._before if path not in now}
+
+    @property
+    def new_entries(self) -> int | None:
+        """How many values were put into dicts; None where anything else has changed."""
+        return len(self.changed) if all(path.endswith("}") for path in self.changed) else None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names under which it keeps what it keeps: of attributes, of variables, of keys."""
+        return frozenset(part for path in self.changed for part in re.findall(r"\w+", path))
+
+    def _held(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in _reached(self._hook):
+            _list_parts(value, name, found)
+        return found
+
+
+def _reached(hook: object) -> Iterator[tuple[str, object]]:
+    """List what a hook can write to, with the name that it has there."""
+    while isinstance(hook, functools.partial):
+        yield from ((f"[{at}]", one) for at, one in enumerate((*hook.args, *hook.keywords.values())))
+        hook = hook.func
+    owner = getattr(hook, "__self__", None)
+    function: Any = getattr(hook, "__func__", hook)
+    if not isinstance(function, types.FunctionType):  # an object that is called
+        owner, function = function, vars(type(function)).get("__call__")
+    yield "", owner
+    for one in _functions(function, set()):
+        yield from ((f"[{at}]", value) for at, value in enumerate(one.__defaults__ or ()))
+        yield from (one.__kwdefaults__ or {}).items()
+        cells = zip(one.__code__.co_freevars, one.__closure__ or (), strict=True)
+        yield from ((name, cell.cell_contents) for name, cell in cells if _is_full(cell))
+        yield from (
+            (name, one.__globals__[name]) for name in one.__code__.co_names if name in one.__globals__
+        )
+
+
+def functions_from(function: object) -> Iterator[types.FunctionType]:
+    """List a function, and those of its closure and its file that it names."""
+    return _functions(function, set())
+
+
+def _functions(function: object, seen: set[int]) -> Iterator[types.FunctionType]:
+    """List a function and those around it, or of its file, that it names."""
+    if not isinstance(function, types.FunctionType) or id(function) in seen or len(seen) > 50:
+        return
+    seen.add(id(function))
+    yield function
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    for one in (*cells, *named):
+        yield from _functions(one, seen)
+
+
+def _is_full(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty one raises
+    except ValueError:
+        return False
+    return True
+
+
+def _list_parts(value: object, path: str, found: dict[str, object], depth: int = 0) -> None:
+    """List what a value holds, by path; the path of what is in a dict ends in `}`."""
+    parts: dict[str, object] = {}
+    if depth < _DEEPEST and not isinstance(value, (torch.Tensor, type, types.ModuleType)):
+        if isinstance(value, dict):
+            parts = {f"{path}{{{key}}}": one for key, one in list(value.items())}
+        elif isinstance(value, (list, tuple, set, deque)):
+            parts = {f"{path}[{at}]": one for at, one in enumerate(value)}
+        elif isinstance(value, nn.Module):
+            own = {name: one for name, one in vars(value).items() if not name.startswith("_")}
+            parts = {f"{path}.{name}": one for name, one in own.items()}
+        elif is_of_users(value):
+            parts = {f"{path}.{name}": one for name, one in attributes(value).items()}
+    for inner, one in parts.items():
+        _list_parts(one, inner, found, depth + 1)
+    if path and not parts and not isinstance(value, (dict, list, tuple, set, deque)):
+        found[path] = value

@@ -1,0 +1,103 @@
+"""Repairs: the user's own line, and what to write in its place; or a short worked example, labelled as one.
+
+A rule hands over its finding with the name of an advice and the user's names. Where the user's line is one
+statement of a form that the advice knows, it is rewritten; no other line of the user's is looked at. All else
+is an example in these names. Which findings there are never depends on any of this.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dpdemo.checking.evidence import Call, Probe
+from dpdemo.checking.templates import TEMPLATES
+from dpdemo.reports.check import Place, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a rule knows of the repair: which one, in the user's names; or how a call changes."""
+
+    name: str = ""
+    """Its key in the table; "" is the example of the rule's page."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    call: Call | None = None
+    """The call whose arguments change: each that is in `names` to the code there."""
+
+
+def advise(name: str, /, **names: str) -> Advice:
+    """Advise a repair of the table, with the user's names."""
+    return Advice(name, names)
+
+
+def change_call(call: Call, note: str = "", /, **changed: str) -> Advice:
+    """Advise other code for some arguments of a call."""
+    return Advice(note, changed, call)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding as a rule hands it over; the registry adds the rule's code and the repair."""
+
+    subject: str
+    message: str
+    place: Place | None = None
+    probe: Probe | None = None
+    severity: Severity | None = None
+    advice: Advice = field(default_factory=Advice)
+    set_at: Place | None = None
+    """Where the attribute that it is about is set, if that is another line."""
+
+
+class Repair(NamedTuple):
+    """Code as it is, and as it should be; "" for the example of the rule's page."""
+
+    before: str = ""
+    after: str = ""
+    is_example: bool = True
+
+
+def repair_of(found: Found) -> Repair:
+    """Write the repair of a finding."""
+    advice = found.advice
+    if advice.call is not None:
+        note = f"   # {advice.name}" if advice.name else ""
+        return Repair(call_of(advice.call), call_of(advice.call, **advice.names) + note, is_example=False)
+    if not advice.name:
+        return Repair()
+    template, names = TEMPLATES[advice.name], _names_for(found)
+    line = found.place.code if found.place is not None else ""
+    filled = template.fill(line, names) if template.fill is not None and line else ""
+    if filled:
+        return Repair(line, filled, is_example=False)
+    before, after = template.before.format(**names), template.after.format(**names)
+    return Repair(before or line, after)
+
+
+def _names_for(found: Found) -> dict[str, str]:
+    """List what an example may name: the call, the first tensor among its arguments, and the rule's own."""
+    call = found.probe.call if found.probe is not None else None
+    tensors = call.tensor_arguments if call is not None else ()
+    function = found.place.function if found.place is not None else ""
+    return {
+        "call": call_of(call) if call is not None else "model(x)",
+        "x": tensors[0].path if tensors else "x",
+        "in_forward": "yes" if function == "forward" else "",
+        "in_init": "yes" if function == "__init__" else "",
+        "result": "",
+        **found.advice.names,
+    }
+
+
+# the call
+
+
+def call_of(call: Call, **changed: str) -> str:
+    """Write a call with its arguments' own names: `model(x, mask=mask.expand(len(x), -1))`."""
+    given, by_keyword = [], False
+    for name, _ in call.argument_structures:
+        by_keyword = by_keyword or name in changed  # and from there on: none may follow by position
+        given.append(f"{name}={changed.get(name, name)}" if by_keyword else name)
+    known = {name for name, _ in call.argument_structures}
+    given += [f"{name}={code}" for name, code in changed.items() if name not in known]
+    return f"model({', '.join(given)})"

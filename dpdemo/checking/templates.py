@@ -1,0 +1,355 @@
+"""The table of repairs: a form that a line of the user's may have, and a worked example for all others."""
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+Names = Mapping[str, str]
+_Fill = Callable[[str, Names], str]
+
+
+class Template(NamedTuple):
+    """One advice."""
+
+    fill: _Fill | None
+    """Writes the user's line anew; "" where the line is of another form."""
+    after: str
+    """The worked example, with names in braces."""
+    before: str = ""
+    """What the example stands instead of; "" for the user's own line."""
+
+
+def _statement(line: str) -> ast.stmt | None:
+    """Parse a line that is one whole statement."""
+    try:
+        body = ast.parse(line).body
+    except (SyntaxError, ValueError):
+        return None
+    return body[0] if len(body) == 1 else None
+
+
+def _replaced(line: str, node: ast.AST, text: str) -> str:
+    """Write a line with a part of it replaced; ast counts in bytes."""
+    data = line.encode()
+    start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", 0)
+    return (data[:start] + text.encode() + data[end:]).decode()
+
+
+def _source(line: str, node: ast.AST) -> str:
+    return ast.get_source_segment(line, node) or ast.unparse(node)
+
+
+_A_DEVICE = r"""["']cuda(:\d+)?["']"""
+_PUT = rf"\.cuda\(\d*\)|\.to\((device=)?({_A_DEVICE}|torch\.device\({_A_DEVICE}\))\)"
+_MADE = rf",\s*device=({_A_DEVICE}|torch\.device\({_A_DEVICE}\))"
+
+
+def _as_buffer(line: str, names: Names) -> str:
+    """Write `self.NAME = EXPR` as a buffer, without a device of its own."""
+    match _statement(line) if names["in_init"] else None:
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value) if (
+            name == names["name"]
+            and not isinstance(value, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.Lambda))
+        ):
+            code = re.sub(f"{_PUT}|{_MADE}", "", _source(line, value))
+            return f'self.register_buffer("{name}", {code}, persistent=False)'
+    return ""
+
+
+def _as_modules(line: str, names: Names) -> str:
+    """Write a list or dict of modules, or of parameters, as the container of PyTorch's that registers it."""
+    match _statement(line) if names["is_pure"] else None:
+        case ast.Assign(
+            targets=[ast.Attribute()], value=(ast.List() | ast.ListComp() | ast.Tuple()) as value
+        ):
+            return _replaced(line, value, f"nn.ModuleList({_source(line, value)})") + _NEW_KEYS
+        case ast.Assign(targets=[ast.Attribute()], value=(ast.Dict() | ast.DictComp()) as value):
+            return _replaced(line, value, f"nn.ModuleDict({_source(line, value)})") + _NEW_KEYS
+    return ""
+
+
+_NEW_KEYS = "   # state_dict() has its keys from now on"
+
+
+def _on_inputs_device(line: str, names: Names) -> str:
+    """Write the device that a line names as that of an input, where it is an argument of the function."""
+    if not names["in_forward"] or _statement(line) is None:
+        return ""
+    x = f"{names['x']}.device"
+    line, by_call = re.subn(r"\.cuda\(\d*\)", f".to({x})", line)
+    line, by_name = re.subn(rf"torch\.device\({_A_DEVICE}\)|{_A_DEVICE}|\bself\.device\b", x, line)
+    return line if by_call or by_name else ""
+
+
+def _after_the_call(line: str, names: Names) -> str:
+    """Write a statement that reads nothing but `self` behind the call."""
+    if not names["stands_alone"] or _statement(line) is None:
+        return ""
+    outside = re.sub(r"\bself\b", "model.module", line)
+    return f"y = {names['call']}\n{outside}   # after the call, not in forward"
+
+
+def _part(line: str, path: str) -> ast.expr | None:
+    """Find the part of a `return` line at a path of the result: "[1]", "['loss']", "" for all of it."""
+    statement = _statement(line) if line.startswith("return") else None
+    node = statement.value if isinstance(statement, ast.Return) else None
+    for step in re.findall(r"\[([^\]]+)\]", path):
+        match node:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) if step.isdigit() and int(step) < len(parts):
+                node = parts[int(step)]
+            case ast.Dict(keys=keys, values=values):
+                found = (
+                    v for k, v in zip(keys, values, strict=True) if k is not None and ast.unparse(k) == step
+                )
+                node = next(found, None)
+            case _:
+                return None
+    return node
+
+
+def _returned(change: Callable[[str, Names], str]) -> _Fill:
+    """Make a fill that writes one part of a `return` line anew."""
+
+    def fill(line: str, names: Names) -> str:
+        node = _part(line, names["result"])
+        text = change(_source(line, node), names) if node is not None else ""
+        return _replaced(line, node, text) if node is not None and text else ""
+
+    return fill
+
+
+def _bracketed(code: str) -> str:
+    """Write an expression so that a method can be called on it."""
+    node = ast.parse(code.strip(), mode="eval").body
+    return code if isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)) else f"({code})"
+
+
+def _with_lengths_on_cpu(line: str, names: Names) -> str:
+    del names
+    after = re.sub(r"(pack_padded_sequence\([^,]+,\s*)([\w.\[\]]+)", r"\1\2.cpu()", line)
+    return after if after != line else ""
+
+
+def _without_none(code: str, _: Names) -> str:
+    """Write `a if condition else None` without its condition."""
+    match ast.parse(code.strip(), mode="eval").body:
+        case ast.IfExp(body=value, orelse=ast.Constant(value=None)):
+            return ast.unparse(value)
+    return ""
+
+
+def _on_its_gpu(code: str, names: Names) -> str:
+    """Write a result without what takes it to the CPU, or moved back."""
+    stays = re.sub(r"\.cpu\(\)|\.to\([\"']cpu[\"']\)", "", code)
+    return stays if stays != code else f"{_bracketed(code)}.to({names['x']}.device)"
+
+
+def _group_norm(line: str, names: Names) -> str:
+    """Write a GroupNorm where a line makes one BatchNorm by its number of channels."""
+    call = rf"(nn\.)?(Sync)?BatchNorm(1d|2d|3d)?\({names['channels']}\)"
+    return (
+        re.sub(call, rf"\1GroupNorm({names['groups']}, {names['channels']})", line)
+        if re.search(call, line)
+        else ""
+    )
+
+
+def _swapped(pattern: str, text: str) -> _Fill:
+    """Make a fill that replaces what a pattern finds in a line; names in braces are filled in."""
+
+    def fill(line: str, names: Names) -> str:
+        after, number = re.subn(pattern.format(**{key: re.escape(one) for key, one in names.items()}),
+                                text.format(**names), line)  # fmt: skip
+        return after if number == 1 else ""
+
+    return fill
+
+
+def _by_module(line: str, names: Names) -> str:
+    """Write an attribute as the wrapped model's."""
+    return _swapped(r"\.{name}\b", ".module.{name}")(line, names) if names["name"] else ""
+
+
+TEMPLATES: dict[str, Template] = {
+    "buffer": Template(
+        _as_buffer, "self.{name}.to({x}.device)   # where it is used; or register it as a buffer"
+    ),
+    "modules": Template(_as_modules, 'getattr(self, "name")   # on self, keep the name of what is used'),
+    "looked up": Template(None, 'getattr(self.part, "weight")   # in forward, where it is used'),
+    "function": Template(
+        None, "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."
+    ),
+    "device": Template(_on_inputs_device, "device={x}.device   # of a tensor that came with the chunk"),
+    "context": Template(None, "ctx.save_for_backward({x})   # and in backward: ({x},) = ctx.saved_tensors"),
+    "outside": Template(
+        _after_the_call,
+        "return y, value   # in forward; and after the call, on what was gathered:\n"
+        "model.module.{path} = value",
+    ),
+    "in place": Template(
+        _after_the_call, "with torch.no_grad():   # after the call, on what was gathered\n    {there} ..."
+    ),
+    "mode": Template(None, "{module}.eval()   # outside of forward"),
+    "own": Template(None, "{name} = {empty}   # in forward, one for each call; return what must stay"),
+    "key": Template(
+        None, "{name}[(key, {x}.device)]   # a key that names the GPU, where it is read and written"
+    ),
+    "by device": Template(None, "self.{name}[(key, {x}.device)]   # an entry of each GPU's own"),
+    "sum": Template(None, "loss = {call}{result}.sum()", "loss = {call}{result}.mean()"),
+    "sum and count": Template(
+        None,
+        "return total.reshape(1), count.reshape(1)   # in forward: the sum of the losses, and of how many\n"
+        "total, count = {call}   # outside\n"
+        "loss = total.sum() / count.sum()",
+        "loss = {call}{result}.mean()",
+    ),
+    "loss outside": Template(
+        None,
+        "features = {call}   # forward returns what the loss is computed from\nloss = criterion(features)",
+        "loss = {call}{result}.mean()",
+    ),
+    "trainer": Template(
+        None, "TrainingArguments(folder, average_tokens_across_devices=False)", "TrainingArguments(folder)"
+    ),
+    "trainer's loss": Template(
+        None,
+        "Trainer(model, args, compute_loss_func=total_loss)   # which divides the sum of the losses\n"
+        "# of all labels by num_items_in_batch.sum()",
+        "Trainer(model, args)",
+    ),
+    "full batches": Template(
+        None, "DataLoader(data, batch_size={full}{drop})", "DataLoader(data, batch_size={size})"
+    ),
+    "reduce": Template(None, "{call}{result}.{way}{note}", "{call}{result}"),
+    "dim": Template(None, "nn.DataParallel(model{better})", "nn.DataParallel(model{dim})"),
+    "turned": Template(
+        _returned(lambda code, names: f"{_bracketed(code)}{names['turn']}"),
+        "return out{turn}   # in forward, and the same again outside",
+    ),
+    "on its gpu": Template(
+        _returned(_on_its_gpu),
+        "{call}{result}.cpu()   # after the call, not in forward",
+    ),
+    "number": Template(
+        _returned(
+            lambda code, names: f"torch.full((len({names['x']}),), {code}, device={names['x']}.device)"
+        ),
+        "torch.full((len({x}),), {value}, device={x}.device)   # one for each sample",
+    ),
+    "plain dict": Template(
+        _returned(lambda code, names: f"dict({code})" if names["is_mapping"] else ""),
+        "return {{{fields}}}   # a plain dict of tensors",
+    ),
+    "without": Template(None, "return y   # without {what}, which is known outside"),
+    "in all": Template(
+        _returned(_without_none),
+        "return y, aux   # in every replica the same parts: zeros where there is nothing",
+    ),
+    "padded": Template(
+        None, "y = F.pad(y, (0, longest - y.size(-1)))   # to a length that does not depend on the chunk"
+    ),
+    "rows and counts": Template(
+        None,
+        "return torch.cat(rows), torch.tensor([len(one) for one in rows], device={x}.device)\n"
+        "rows, counts = {call}\n"
+        "rows = rows.split(counts.tolist())   # outside",
+    ),
+    "features": Template(
+        None,
+        "return h   # in forward: what has a row for each sample\nh = {call}; ...   # outside, on all rows",
+    ),
+    "constant": Template(
+        None, 'self.register_buffer("{name}", {name})   # in __init__; forward reads self.{name}', "{call}"
+    ),
+    "total_length": Template(None, "pad_packed_sequence(packed, batch_first=True, total_length={x}.size(1))"),
+    "lengths": Template(_with_lengths_on_cpu, "pack_padded_sequence({x}, lengths.cpu())"),
+    "state": Template(
+        None,
+        "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)   # made in forward, of its chunk",
+    ),
+    "group norm": Template(_group_norm, "nn.GroupNorm({groups}, {channels})", "nn.{type}({channels})"),
+    "converted": Template(
+        None,
+        "DistributedDataParallel(model)   # SyncBatchNorm synchronises processes",
+        "nn.DataParallel(model)",
+    ),
+    "to its device": Template(None, "....to({x}.device)   # each tensor that is no input, where it is used"),
+    "batch first": Template(
+        _swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
+        "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
+    ),
+    "made here": Template(
+        _swapped(
+            r"(torch\.(?:zeros|ones|full|empty|arange|randn|rand|tensor|eye)\([^()]*)\)",
+            r"\1, device={x}.device)",
+        ),
+        "torch.ones(3, device={x}.device)   # each tensor that is made in forward",
+    ),
+    "any rows": Template(
+        None,
+        "{x}.size(0)   # the rows of this chunk, where the line counts on those of the batch",
+    ),
+    "any class": Template(None, "isinstance(w, torch.Tensor)   # a replica's parameters are plain tensors"),
+    "on self": Template(
+        None,
+        "self.weight_{name}   # an attribute of the module; set it in __init__",
+    ),
+    "of a parameter": Template(
+        _swapped(r"next\((?:iter\()?self\.parameters\(\)\)?\)", "{parameter}"),
+        "{x}.device   # or {parameter}.device; penalties over all parameters belong outside forward",
+    ),
+    "clone": Template(
+        lambda line, names: f"{names['name']} = {names['name']}.clone()\n{line}" if _statement(line) else "",
+        "{name} = {name}.clone()   # before it is changed in place",
+    ),
+    "autocast": Template(
+        lambda line, names: f"@torch.autocast({names['kind']})\n{line}" if line.startswith("def ") else "",
+        "@torch.autocast({kind})   # above def forward",
+        "with torch.autocast({kind}): y = {call}",
+    ),
+    "no_grad": Template(None, "with torch.no_grad(): y = {call}", "with torch.inference_mode(): y = {call}"),
+    "module": Template(
+        _by_module,
+        "dp.module.{name}",
+    ),
+    "load": Template(None, "{code}"),
+    "move": Template(None, 'nn.DataParallel(model.to("{device}"))', "nn.DataParallel(model)   # {what}"),
+    "spread": Template(
+        None,
+        "model(x)   # spread by hand, it needs no DataParallel; or DistributedDataParallel, a "
+        "process for each copy",
+        "nn.DataParallel(model)   # {what}",
+    ),
+    "ids": Template(
+        None, "nn.DataParallel(model, device_ids={once})", "nn.DataParallel(model, device_ids={ids})"
+    ),
+    "call it": Template(None, 'y = {name}(x)   # the wrapper itself; forward may take mode="predict", say'),
+    "unwrap": Template(
+        None, "{part} = {part}.module   # before nn.DataParallel(model)", "{part}   # a DataParallel"
+    ),
+    "uncompile": Template(None, "{plain}   # before nn.DataParallel(model)", "{part}   # compiled"),
+    "unscript": Template(
+        None, "nn.DataParallel(model)   # as it was before torch.jit", "{part}   # a ScriptModule"
+    ),
+    "first call": Template(
+        None,
+        "{call}   # one plain call first\nmodel = nn.DataParallel(model)",
+        "model = nn.DataParallel(model)",
+    ),
+    "optional": Template(None, "def __new__(cls, *args, **kwargs): ...", "def __new__(cls, config): ..."),
+    "pad": Template(
+        None,
+        "# {what} cannot be cut by rows: pad it to (samples, longest, ...), with a mask for each sample,\n"
+        "# or give each GPU samples of its own: DistributedDataParallel",
+        "{call}",
+    ),
+    "calibrate": Template(None, "{plain}   # while calibrating: the module itself, on one GPU", "{call}"),
+    "renormalise": Template(
+        None,
+        "{name} = nn.Embedding(...)   # without max_norm; and after optimizer.step():\n"
+        "{there}.weight.data.renorm_(2, 0, max_norm)",
+    ),
+    "class": Template(None, "{name} = {name}.as_subclass({type})   # at the beginning of forward"),
+    "rebuild": Template(None, "{name} = {type}({name})   # at the beginning of forward"),
+}
