@@ -96,7 +96,7 @@ class Worse(Exception):  # noqa: N818 - an exception without a text
 
 PARTS = [
     *[(steps, name) for name in ("is_in_chunks", "threads_state", "_index", "_paired", "_as_arguments")],
-    *[(steps, name) for name in ("raised", "_hide_us", "noting_return", "being", "Draft", "Splitter")],
+    *[(steps, name) for name in ("raised", "_hide_us", "being", "Draft", "Splitter")],
     *[(steps, name) for name in ("_Watched", "without_watchers", "tensors_in")],
     *[(steps._Scattered, "is_source_of"), (cuts.Cuts, "note"), (cuts.Cuts, "joined")],
     *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],
