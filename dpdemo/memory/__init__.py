@@ -1,17 +1,15 @@
-"""What each GPU must hold for a step of a model under DataParallel, predicted without memory.
+"""The memory of each GPU in a step of a model under DataParallel, predicted without allocating it.
 
-A genuine step of the genuine DataParallel runs on virtual GPUs whose tensors have sizes and no numbers
-(`dpdemo/virtual/numberless.py`); their ledger is what is reported.
+The genuine DataParallel makes a step on virtual GPUs whose tensors have shapes and no numbers;
+their ledger is the result.
 
-    inputs.py      the batch
-    losses.py      the loss
-    phases.py      which of DataParallel's steps the program is at
-    workspaces.py  what CUDA's libraries take beside
-    steps.py       one step, as a training loop makes it
-    prediction.py  `predict_memory`: one step at one batch size
-    search.py      the largest batch that fits
-    remedies.py    what would help
-    fitting.py     `largest_batch`: the two together
+    inputs.py     the batch; losses.py: the loss; hardware.py: the GPUs
+    steps.py      a training step
+    predict.py    `predict_memory`: one step at one batch size
+    search.py     the search for the largest number that fits
+    remedies.py   changes that would help
+    largest.py    `largest_batch`: the search, and remedies
+    leftovers.py, uncompiled.py: caches and the compiler stay out of a prediction
 """
 
 from dpdemo.memory.largest import largest_batch

@@ -1,4 +1,4 @@
-"""The GPUs that a prediction is for: what each can hold, and what its card decides."""
+"""The assumed GPUs: their capacities, and the workspaces and scratch of their card."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,22 @@ from dpdemo.errors import UsageError
 
 Sizes = str | int | Sequence[str | int] | None
 _OLDEST_WITHOUT_TENSOR_CORES_FOR_FLOAT32 = 7
+_HOPPER = 9  # a major compute capability
+
+HANDLE_BYTES = 32 * 2**20
+SMALL_HANDLE_BYTES = 4096 * 1024 * 2 + 16 * 1024 * 8
+"""The workspace of a cuBLAS handle, which PyTorch takes from its own allocator and keeps: from Hopper on, and
+on older GPUs (`parseChosenWorkspaceSize`, aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What is assumed of the GPUs: the capacity of each, their card if it is named, what else takes room.
+    """The capacity of each GPU, their card if it is named, and the memory that is kept free.
 
     Args:
         gpu_memory: the capacity of each GPU, as "24GiB" or in bytes, or a list with one for each.
         card: the name of a card of `arithmetic/cards.py`, such as "A100-80GB".
-        reserve: what is kept free beside what PyTorch takes, for the CUDA context and other libraries.
+        reserve: memory kept free beside PyTorch's, for the CUDA context and other libraries.
 
     """
 
@@ -44,15 +50,23 @@ class Hardware:
 
     @property
     def scratch_capability(self) -> int:
-        """The capability by which convolutions choose: of a card that is not known, one that needs more."""
+        """The capability by which convolutions choose; of an unknown card, one that needs more scratch."""
         return self.capability or _OLDEST_WITHOUT_TENSOR_CORES_FOR_FLOAT32
+
+    def workspaces(self, *, inference: bool) -> list[int]:
+        """Return the bytes of each of cuBLAS's workspaces on one GPU; of an unknown card, the larger size.
+
+        The thread that runs the forward pass has a handle on each GPU, and autograd's own thread another.
+        """
+        is_small = self.capability is not None and self.capability < _HOPPER
+        return [SMALL_HANDLE_BYTES if is_small else HANDLE_BYTES] * (1 if inference else 2)
 
     @property
     def reserve_bytes(self) -> int:
-        """What is kept free.
+        """The memory that is kept free.
 
         Raises:
-            UsageError: if the reserve is no size.
+            UsageError: if the reserve cannot be read.
 
         """
         if self.reserve in {"0", 0}:
@@ -63,7 +77,7 @@ class Hardware:
             raise UsageError(f"{error} - at option `--reserve`") from None
 
     def capacities(self, count: int) -> list[int | None]:
-        """Return the capacity of each of `count` GPUs; None where none is known.
+        """Return the capacity of each of `count` GPUs; None if unknown.
 
         Raises:
             UsageError: if a size cannot be read, or there are more or fewer of them than GPUs.

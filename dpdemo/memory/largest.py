@@ -1,4 +1,4 @@
-"""`largest_batch`: the largest batch with which every GPU fits, which GPU binds it, and what would help."""
+"""`largest_batch`: the largest batch that fits every GPU, the GPU that limits it, and remedies."""
 
 import os
 from dataclasses import replace
@@ -20,7 +20,7 @@ from dpdemo.models.libraries import InputSizes
 from dpdemo.reports.memory import Fit, MemoryReport, Training
 
 _MOST_ROWS = 12
-"""How far past a batch that does not fit a larger one is looked for, at most."""
+"""How many rows past a batch that does not fit to look for a larger one, at most."""
 
 
 @showing_keys
@@ -41,24 +41,24 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
     """Find the largest batch with which every GPU fits, by predicting steps on both sides of it.
 
     Args:
-        config: as for `predict_memory`; the search begins at its batch size.
-        gpu_memory: what each GPU can hold, as for `predict_memory`.
+        config: as for `predict_memory`, like all that follows; the search begins at its batch size.
+        gpu_memory: the capacity of each GPU.
         gpu: the card, in place of `gpu_memory`.
-        reserve: what is kept free on each GPU, as for `predict_memory`.
-        training: what the step is; that and the rest as for `predict_memory`.
+        reserve: memory kept free on each GPU.
+        training: the optimizer, the loss and other settings.
         inputs: the inputs of a batch size.
         input_sizes: how long texts and how large images are, for a model of a library.
-        progress: called with what is under way.
-        watch: what is kept of each moment of the step.
-        numbers: whether there are real numbers.
+        progress: called with a description of each piece of work.
+        watch: which moments of the step to keep.
+        numbers: compute with real numbers.
         overrides: config keys that win over `config`.
 
     Returns:
-        The step with the largest batch that fits, and what each remedy gains in the step after it.
+        The step with the largest batch that fits, and the gain of each remedy in the next larger step.
 
     Raises:
         UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
-        RunError: if the model fails, or needs numbers, of which there are none.
+        RunError: if the model fails, or needs numbers.
 
     """
     if gpu_memory is None and gpu is None:
@@ -98,7 +98,7 @@ def _largest_chunks(config: Config, stepper: Stepper, say: Progress) -> MemoryRe
 
 
 def _fit(stepper: Stepper, largest: int, found: Measured, num_predictions: int, say: Progress) -> Fit:
-    """Say which GPU binds, when, and what would help, by a step with the next larger batch."""
+    """Return the GPU that limits the batch, the phase, and remedies, by a step with the next larger batch."""
     binding = min(range(len(found.gpus)), key=lambda index: found.gpus[index].spare_bytes or 0)
     gpu = found.gpus[binding]
     remedies = find_remedies(stepper, found.batch_size, found, say)
@@ -117,7 +117,7 @@ class _Search:
         self.failed: dict[int, RunError] = {}
 
     def measured(self, batch_size: int) -> Measured:
-        """Return what a step of this size showed, or would show of the next size that the model can run."""
+        """Return a step of this size, or of the next size that the model can run."""
         if batch_size not in self._known:
             self._say(f"one step with a batch of {batch_size}")
             self._known[batch_size] = self._measure(batch_size)
@@ -140,7 +140,7 @@ class _Search:
         return min(gpu.spare_bytes or 0 for gpu in self.measured(batch_size).gpus)
 
     def reach(self) -> int:
-        """Return how many rows more may need less, since what is reserved grows in segments."""
+        """Return how many more rows may need less memory: reserved memory grows in segments."""
         fewest, most = min(self._known), max(self._known)
         grown = self._peak(most) - self._peak(fewest)
         return min(_MOST_ROWS, SEGMENTS * (most - fewest) // max(1, grown)) if most > fewest else 1
@@ -149,6 +149,6 @@ class _Search:
         return max(gpu.peak_bytes for gpu in self._known[batch_size].gpus)
 
     def fit(self, largest: int) -> Fit:
-        """Say which GPU binds, when, and what would help."""
+        """Return the GPU that limits the batch, and remedies."""
         found = self.measured(largest + 1)
         return _fit(self._stepper, largest, found, len(self._known), self._say)

@@ -1,5 +1,7 @@
-"""The loss of a step: what it allocates counts, on the GPU that gathers the outputs."""
+"""The loss of a step, whose memory counts on the GPU that gathers the outputs."""
 
+import functools
+import operator
 from collections.abc import Callable
 
 import torch
@@ -19,16 +21,18 @@ def make_loss(name: str) -> Loss:
         UsageError: if the user's own function cannot be imported.
 
     """
-    if name in _LOSSES:
-        return _LOSSES[name]
-    return find_object(name, "option `--loss`")  # type: ignore[no-any-return] # the user's own
+    return _LOSSES.get(name) or find_object(name, "option `--loss`")
 
 
 def resolve_loss(name: str, output: object) -> str:
-    """Say which loss "auto" is for an output: its own if it has one, else the mean."""
+    """Return the loss that "auto" means for an output: its own if it has one, else the mean."""
     if name != "auto":
         return name
     return "mean" if _own_loss(output) is None else "output.loss"
+
+
+def _auto(output: object) -> torch.Tensor:
+    return _LOSSES[resolve_loss("auto", output)](output)
 
 
 def _own_loss(output: object) -> object:
@@ -45,10 +49,6 @@ def _numbers(output: object) -> list[torch.Tensor]:
     return found
 
 
-def _auto(output: object) -> torch.Tensor:
-    return _LOSSES[resolve_loss("auto", output)](output)
-
-
 def _output_loss(output: object) -> torch.Tensor:
     loss = _own_loss(output)
     if not isinstance(loss, torch.Tensor):
@@ -60,11 +60,7 @@ def _output_loss(output: object) -> torch.Tensor:
 
 
 def _mean(output: object) -> torch.Tensor:
-    means = [tensor.mean() for tensor in _numbers(output)]
-    total = means[0]
-    for mean in means[1:]:
-        total = total + mean
-    return total
+    return functools.reduce(operator.add, [tensor.mean() for tensor in _numbers(output)])
 
 
 def _mse(output: object) -> torch.Tensor:
@@ -73,7 +69,7 @@ def _mse(output: object) -> torch.Tensor:
 
 
 def _cross_entropy(output: object) -> torch.Tensor:
-    """Take the last dimension for the classes, all others for samples."""
+    """Compute the cross-entropy of the first class: the last dimension are classes, all others samples."""
     rows = _numbers(output)[0].flatten(0, -2)
     return functional.cross_entropy(rows, torch.zeros(len(rows), dtype=torch.int64, device=rows.device))
 

@@ -1,4 +1,4 @@
-"""`predict_memory`: what each GPU holds in one step at the config's batch size."""
+"""`predict_memory`: the memory of each GPU in one step at the config's batch size."""
 
 import gc
 import os
@@ -47,30 +47,30 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
     numbers: bool = False,
     **overrides: Unpack[Keys],
 ) -> MemoryReport:
-    """Predict what each GPU holds at its fullest moment in one step, without memory.
+    """Predict the memory of each GPU at its fullest moment in one step, without allocating any.
 
     Args:
         config: a Config, or the path of a YAML file; the tutorial's values if left out.
-        training: the optimizer, the loss and the like; AdamW if left out.
+        training: the optimizer, the loss and other settings; AdamW if left out.
         gpu_memory: the capacity of each GPU, as "24GiB" or in bytes, or a list with one for each.
         gpu: the name of the GPUs' card, such as "A100-80GB": its memory, unless `gpu_memory` says otherwise,
-            and what CUDA's libraries take on it.
-        reserve: what is kept free for the CUDA context and other libraries, as "1GiB"; 600 MiB if left out.
+            and the workspaces of CUDA's libraries on it.
+        reserve: memory kept free for the CUDA context and other libraries, as "1GiB"; 600 MiB if left out.
         inputs: for a model of your own: shapes such as `["32x128", "mask=32x128:bool"]`, or a function of the
             batch size (or its name, `pkg.mod:function`); of one tensor [batch_size, input_size] if left out.
         input_sizes: how long texts and how large images are, for a model of a library.
-        progress: called with what is under way.
-        watch: what is kept of each moment of the step; nothing if left out.
-        numbers: whether there are real numbers, for models whose shapes depend on them; this takes their
-            memory on this machine.
+        progress: called with a description of each piece of work.
+        watch: which moments of the step to keep; none if left out.
+        numbers: compute with real numbers, for models whose shapes depend on them; this takes their memory
+            on this machine.
         overrides: config keys that win over `config`, such as `gpus=4` or `batch_size=256`.
 
     Returns:
-        What each GPU holds at its fullest moment, in bytes, by what the bytes are for.
+        The bytes of each GPU at its fullest moment, by purpose.
 
     Raises:
         UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
-        RunError: if the model fails, or needs numbers, of which there are none.
+        RunError: if the model fails, or needs numbers.
 
     """
     checked = resolve(config, overrides)
@@ -125,7 +125,7 @@ def opened_stepper(  # noqa: PLR0913, PLR0917 - all that a step depends on
 def batches_of(
     config: Config, inputs: Given | str, sizes: InputSizes | None = None, *, numbers: bool = False
 ) -> BatchMaker:
-    """Return what makes the batches that a user asks for.
+    """Return the maker of the batches that a user asks for.
 
     Raises:
         UsageError: if their function cannot be imported, or a shape cannot be read.
@@ -137,7 +137,7 @@ def batches_of(
 
 @contextmanager
 def _known_objects_kept() -> Iterator[None]:
-    """Keep what is there now out of garbage collections, which each step begins with: PyTorch's is much."""
+    """Exclude the objects that exist now, PyTorch's above all, from the garbage collection of each step."""
     gc.freeze()
     try:
         yield
@@ -156,7 +156,7 @@ def _virtual_gpus(count: int, *, has_numbers: bool) -> Iterator[VirtualGpus]:
 
 
 def _capacities(config: Config, hardware: Hardware, count: int) -> list[int | None]:
-    """Return a capacity for each virtual GPU; the sizes given are those of the GPUs that are asked for."""
+    """Return the capacity of each virtual GPU; the given sizes are those of the chosen GPUs."""
     ordinals = list(dict.fromkeys(_ordinals(config)))
     sizes = hardware.capacities(len(ordinals))
     by_ordinal = dict(zip(ordinals, sizes, strict=True))
@@ -175,7 +175,7 @@ def num_chosen(config: Config) -> int:
 def report_of(
     config: Config, stepper: Stepper, measured: Measured, chunks: tuple[int, ...] | None = None
 ) -> MemoryReport:
-    """Put together what a step showed of the GPUs that were asked for; one that is named twice is one GPU.
+    """Report a step for the chosen GPUs; one that is named twice is one GPU.
 
     `chunks` are those that were found for `weights: auto`.
     """
@@ -199,14 +199,10 @@ def report_of(
 
 
 def _assumed(batches: BatchMaker) -> tuple[str, ...]:
-    found = []
-    if batches.worked_out:
-        found.append(f"--input {batches.worked_out}, worked out from the first layer.")
-    if batches.note:
-        found.append(batches.note)
-    if batches.has_new_hooks:
-        found.append(
-            "Taken as a model that was called before it was wrapped, as one of transformers must be: its "
-            "replicas would put in hooks that they share, and may fail (DP317)."
-        )
-    return tuple(found)
+    notes = {
+        f"--input {batches.worked_out}, worked out from the first layer.": batches.worked_out,
+        batches.note: batches.note,
+        "Taken as a model that was called before it was wrapped, as one of transformers must be: its "
+        "replicas would put in hooks that they share, and may fail (DP317).": batches.has_new_hooks,
+    }
+    return tuple(note for note, is_given in notes.items() if is_given)

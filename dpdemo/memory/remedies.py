@@ -1,4 +1,4 @@
-"""What would help a GPU that lacks room: each change made for real, and a step predicted with it."""
+"""Changes that help a GPU without enough memory: each is made for real, and a step predicted with it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +17,7 @@ from dpdemo.errors import RunError
 from dpdemo.memory.losses import Loss, make_loss
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.observation.steps import around
-from dpdemo.reports.memory import PARTS, GpuMemory, Remedy, RemedyName, Training
+from dpdemo.reports.memory import PARTS, GpuMemory, Remedy, RemedyName
 from dpdemo.splitting.scatter import scatter_by
 from dpdemo.splitting.weighted import WeightedDataParallel
 
@@ -28,10 +28,10 @@ _OF_A_ROW = ("inputs", "activations", "temporaries")
 def find_remedies(
     stepper: Stepper, batch_size: int, before: Measured, say: Callable[[str], None]
 ) -> tuple[Remedy, ...]:
-    """Try each change at a batch size, and say what the GPU that is worst off gains by it.
+    """Try each change at a batch size, and return what the GPU with the least room gains by it.
 
-    A change that gains nothing, or with which the model cannot run, is left out. The best comes first: the
-    one after which the worst GPU, be it the same or another, has most room left.
+    Changes that gain nothing, or with which the model cannot run, are left out. The best comes first: after
+    it the GPU with the least room, the same or another, has most.
     """
     found = []
     for change in _changes(stepper, batch_size, before):
@@ -57,11 +57,24 @@ Measure = Callable[[int], Measured]
 
 
 class _Change(NamedTuple):
-    """A change that can be made to a program: what makes it, for a while, and measures a step with it."""
+    """A change to a program; the context manager makes it, and yields a function that measures a step."""
 
     name: RemedyName
     how: str
     made: AbstractContextManager[Measure]
+
+
+@contextmanager
+def _set(stepper: Stepper, owner: Any, **values: object) -> Iterator[Measure]:
+    """Set attributes for the length of a `with` block, and measure as usual."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield stepper.measure
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_Change]:
@@ -70,8 +83,8 @@ def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_C
     wrapper = stepper.built.wrapper
     if not isinstance(wrapper, nn.DataParallel) or len(wrapper.device_ids) < 2:
         return
-    if wrapper is stepper.built.model:  # else other layers wait for the output where it is
-        yield from _changes_of_the_gathering(stepper, wrapper)
+    if wrapper is stepper.built.model:  # else the following layers need the output on its device
+        yield from _changes_of_gathering(stepper, wrapper)
     if isinstance(wrapper, WeightedDataParallel):
         return
     sizes = _smaller_first_chunk(batch_size, before, wrapper)
@@ -88,7 +101,7 @@ def _changes_of_training(stepper: Stepper, batch_size: int, before: Measured) ->
         yield _Change("activation checkpointing", how, _checkpointing(stepper, blocks))
     if not training.amp:
         how = 'torch.autocast("cuda", dtype=torch.bfloat16) around the forward pass'
-        yield _Change("autocast", how, _with_training(stepper, replace(training, amp=True)))
+        yield _Change("autocast", how, _set(stepper, stepper, training=replace(training, amp=True)))
     if batch_size > 1:
         how = f"two backward passes of {-(-batch_size // 2)} rows before each step"
         yield _Change("gradient accumulation", how, _accumulating(stepper))
@@ -96,7 +109,7 @@ def _changes_of_training(stepper: Stepper, batch_size: int, before: Measured) ->
         yield _Change("fused optimizer", "fused=True", _fused_optimizer(stepper))
 
 
-def _changes_of_the_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Iterator[_Change]:
+def _changes_of_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Iterator[_Change]:
     if not stepper.training.inference:
         how = "return the loss from forward, so that only numbers are gathered"
         yield _Change("loss inside the model", how, _loss_inside(stepper))
@@ -104,33 +117,23 @@ def _changes_of_the_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Modu
         yield _Change("DistributedDataParallel", how, _distributed(stepper, wrapper))
     other = next(index for index in reversed(wrapper.device_ids) if index != wrapper.output_device)
     how = f"DataParallel(model, output_device={other})"
-    yield _Change("another output_device", how, _output_on(stepper, other))
-
-
-@contextmanager
-def _with_training(stepper: Stepper, changed: Training) -> Iterator[Measure]:
-    training, stepper.training = stepper.training, changed
-    try:
-        yield stepper.measure
-    finally:
-        stepper.training = training
+    yield _Change("another output_device", how, _set(stepper, wrapper, output_device=other))
 
 
 @contextmanager
 def _accumulating(stepper: Stepper) -> Iterator[Measure]:
-    """Measure half a batch while the gradients of the other half are there."""
-    with _with_training(stepper, replace(stepper.training, zero_grad="to-zero")) as measure:
+    """Measure half a batch while the gradients of the other half exist."""
+    with _set(stepper, stepper, training=replace(stepper.training, zero_grad="to-zero")) as measure:
         yield lambda batch_size: measure(-(-batch_size // 2))
 
 
 @contextmanager
 def _fused_optimizer(stepper: Stepper) -> Iterator[Measure]:
-    stepper.forget_optimizer_state()
     groups = [] if stepper.optimizer is None else stepper.optimizer.param_groups
     before = [group.get("fused") for group in groups]
-    for group in groups:
-        group["fused"] = True
     try:
+        for group in groups:
+            group["fused"] = True
         yield stepper.measure
     finally:
         for group, fused in zip(groups, before, strict=True):
@@ -155,9 +158,9 @@ def _are_blocks(parts: list[nn.Module]) -> bool:
 
 @contextmanager
 def _checkpointing(stepper: Stepper, kind: type[nn.Module]) -> Iterator[Measure]:
-    """Let each block of a class compute its activations again in the backward pass; replicas do so too."""
+    """Recompute the activations of each block of a class in the backward pass, in replicas too."""
     forward: Any = kind.forward
-    had_own = "forward" in vars(kind)
+    is_inherited = "forward" not in vars(kind)
 
     def checkpointed(self: nn.Module, *args: object, **kwargs: Any) -> object:
         if not torch.is_grad_enabled():
@@ -165,13 +168,11 @@ def _checkpointing(stepper: Stepper, kind: type[nn.Module]) -> Iterator[Measure]
         run = partial(forward, self)
         return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
-    kind.forward = checkpointed
     try:
-        yield stepper.measure
+        with _set(stepper, kind, forward=checkpointed) as measure:
+            yield measure
     finally:
-        if had_own:
-            kind.forward = forward
-        else:
+        if is_inherited:
             del kind.forward
 
 
@@ -193,21 +194,8 @@ def _distributed(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Itera
         )
         return replace(alone, gpus=gpus)
 
-    wrapper.device_ids = device_ids[:1]
-    try:
+    with _set(stepper, wrapper, device_ids=device_ids[:1]):
         yield measure
-    finally:
-        wrapper.device_ids = device_ids
-
-
-@contextmanager
-def _output_on(stepper: Stepper, index: int) -> Iterator[Measure]:
-    wrapper: Any = stepper.built.wrapper
-    before, wrapper.output_device = wrapper.output_device, index
-    try:
-        yield stepper.measure
-    finally:
-        wrapper.output_device = before
 
 
 class _WithLoss(nn.Module):
@@ -228,12 +216,9 @@ class _WithLoss(nn.Module):
 @contextmanager
 def _loss_inside(stepper: Stepper) -> Iterator[Measure]:
     wrapper: Any = stepper.built.wrapper
-    inner, loss = wrapper.module, stepper.loss
-    wrapper.module, stepper.loss = _WithLoss(inner, loss, wrapper.dim), make_loss("mean")
-    try:
-        yield stepper.measure
-    finally:
-        wrapper.module, stepper.loss = inner, loss
+    inside = _WithLoss(wrapper.module, stepper.loss, wrapper.dim)
+    with _set(stepper, wrapper, module=inside), _set(stepper, stepper, loss=make_loss("mean")) as measure:
+        yield measure
 
 
 def _smaller_first_chunk(

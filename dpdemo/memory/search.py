@@ -1,4 +1,4 @@
-"""Finding the largest number that fits, where a try is expensive and the room left falls nearly linearly.
+"""Search for the largest number that fits: tries are expensive, and the room left falls nearly linearly.
 
 Regula falsi with a guard: the line through the two ends of the bracket says where to try next; when that
 does not halve the bracket twice in a row, its middle is tried. Only a try decides: the answer was tried, and

@@ -1,7 +1,7 @@
-"""One step as a training loop makes it, at any batch size, and what each GPU held at its fullest moment.
+"""One training step at any batch size, and the memory of each GPU at its fullest moment.
 
-A step is: gradients cleared, the batch copied to its device, forward, loss, backward, optimizer. An optimizer
-has its state from the first step on, so it is the second one that counts.
+A step clears the gradients, copies the batch to its device, and runs forward, loss, backward and optimizer.
+An optimizer has its state from the first step on, so the second one counts.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -17,13 +18,11 @@ from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, shapes_of
 from dpdemo.memory.losses import Loss, make_loss, resolve_loss
-from dpdemo.memory.phases import noting_phases, phase
-from dpdemo.memory.timeline import moments_of
-from dpdemo.memory.workspaces import workspace_sizes
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import BuiltModel
-from dpdemo.reports.memory import PARTS, GpuMemory, Training
+from dpdemo.observation.steps import around
+from dpdemo.reports.memory import PARTS, GpuMemory, Moment, Phase, Training
 from dpdemo.reports.split import Shape
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 from dpdemo.virtual.ledger import rounded
@@ -36,6 +35,14 @@ _OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = 
     "adamw": torch.optim.AdamW,
     "adafactor": torch.optim.Adafactor,
 }
+
+_PHASES: dict[str, Phase] = {
+    "scatter_kwargs": "scatter",
+    "replicate": "replicate",
+    "parallel_apply": "forward",
+    "gather": "gather",
+}
+MOST_MOMENTS = 240
 
 _WITH_NUMBERS = (
     "--numbers predicts with real numbers, and takes their memory on this machine; "
@@ -57,20 +64,17 @@ _SAY_WHAT = (
 
 @dataclass
 class Watch:
-    """What is kept of each moment of the step that counts: `moments` for a picture, all for a snapshot.
-
-    `recorder` has it after the step.
-    """
+    """Which moments of the counted step `recorder` keeps: `moments` for a picture, all for a snapshot."""
 
     moments: bool = False
     snapshot: bool = False
     recorder: Recorder | None = None
 
     def kept(self) -> Recorder:
-        """Return what followed the step.
+        """Return the recorder of a step.
 
         Raises:
-            RuntimeError: there was none yet.
+            RuntimeError: if no step was made yet.
 
         """
         if self.recorder is None:
@@ -80,7 +84,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one step showed."""
+    """The memory of one step."""
 
     batch_size: int
     inputs: tuple[tuple[str, Shape], ...]
@@ -121,7 +125,7 @@ class Stepper:
         return None if make is None or self.training.inference or not trained else make(trained)
 
     def measure(self, batch_size: int) -> Measured:
-        """Make a step, and say what each GPU held.
+        """Make a step and return the memory of each GPU.
 
         Raises:
             RunError: if the model fails; it holds the user's own frames.
@@ -139,7 +143,7 @@ class Stepper:
         return Measured(batch_size, inputs, loss, gpus)
 
     def step_again(self, batch_size: int) -> None:
-        """Make one step more after a measured one: for whoever counts something else than memory."""
+        """Make another step after a measured one, for callers that count something other than memory."""
         with warnings.catch_warnings(), users_model():
             warnings.simplefilter("ignore")
             self._step(batch_size)
@@ -157,12 +161,12 @@ class Stepper:
         return RunError(said, hint=_WITHOUT_PARAMETERS if is_for_parameters else _IN_A_REPLICA)
 
     def forget_optimizer_state(self) -> None:
-        """Free what the optimizer keeps between steps; it is made again before the next step that counts."""
+        """Free the state of the optimizer; the first step of the next measurement makes it."""
         if self.optimizer is not None:
             self.optimizer.state.clear()
 
     def _warm_step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
-        """Make a step as all but the first are, and let the ledger see that one alone."""
+        """Make two steps, and let the ledger see the second alone."""
         self.forget_optimizer_state()
         self.built.model.zero_grad()
         self._restart_recorder()  # each prediction is that of a program that has just begun
@@ -182,14 +186,14 @@ class Stepper:
 
     @property
     def _workspaces(self) -> list[int]:
-        return workspace_sizes(inference=self.training.inference, capability=self.hardware.capability)
+        return self.hardware.workspaces(inference=self.training.inference)
 
     def _step(self, batch_size: int) -> tuple[tuple[tuple[str, Shape], ...], str]:
         self.gpus.phase = "between steps"
         if self.training.zero_grad != "after":
             self._zero_grad()
         self.built.model.train(not self.training.inference)
-        with noting_phases(self.gpus), phase(self.gpus, "forward"), _without_fast_path():
+        with _noting_phases(self.gpus), _phase(self.gpus, "forward"), _without_fast_path():
             args, kwargs = self.batches.make(batch_size, self.built.input_device)
             shapes = shapes_of((args, kwargs))
             with torch.set_grad_enabled(not self.training.inference), self._autocast():
@@ -198,13 +202,13 @@ class Stepper:
                     return shapes, "none"
                 if self.training.zero_grad == "after":
                     self._zero_grad()
-                with phase(self.gpus, "loss"):
+                with _phase(self.gpus, "loss"):
                     name = resolve_loss(self.training.loss, output)
                     loss = self.loss(output)
-        with phase(self.gpus, "backward"):
+        with _phase(self.gpus, "backward"):
             torch.autograd.backward(loss)
         if self.optimizer is not None:
-            with phase(self.gpus, "optimizer step"):
+            with _phase(self.gpus, "optimizer step"):
                 self.optimizer.step()
         return shapes, name
 
@@ -232,8 +236,48 @@ class Stepper:
 
 
 @contextlib.contextmanager
+def _phase(gpus: VirtualGpus, name: Phase) -> Iterator[None]:
+    """Record a phase beside the ledger's peaks for the length of a `with` block."""
+    before, gpus.phase = gpus.phase, name
+    try:
+        yield
+    finally:
+        gpus.phase = before
+
+
+def _noting_phases(gpus: VirtualGpus) -> contextlib.AbstractContextManager[None]:
+    """Record the steps of every DataParallel as phases."""
+
+    def note(name: Phase, proceed: Callable[..., object], *args: object, **kwargs: object) -> object:
+        with _phase(gpus, name):
+            return proceed(*args, **kwargs)
+
+    return around(**{step: partial(note, name) for step, name in _PHASES.items()})
+
+
+def moments_of(recorder: Recorder, index: int) -> tuple[Moment, ...]:
+    """Return a GPU's memory over a step: the fullest moment of each of up to 240 spans of events.
+
+    A span never reaches from one phase into the next, so that each phase appears.
+    """
+    events = recorder.events[index]
+    width = max(1, -(-len(events) // MOST_MOMENTS))
+    found: list[Moment] = []
+    count = 0
+    for event in events:
+        if found and found[-1].phase == event.phase and count < width:
+            count += 1
+            if event.live_bytes > found[-1].live_bytes:
+                found[-1] = Moment(event.phase, event.live_bytes)
+        else:
+            count = 1
+            found.append(Moment(event.phase, event.live_bytes))
+    return tuple(found)
+
+
+@contextlib.contextmanager
 def _without_fast_path() -> Iterator[None]:
-    """Run a transformer's layers one by one in evaluation too: what the one operator holds cannot be seen."""
+    """Run a transformer's layers one by one in evaluation too: the fused operator hides its temporaries."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

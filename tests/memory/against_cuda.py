@@ -5,7 +5,7 @@
 
 The predictions are made in a process of their own, from which the GPU is hidden. The peak measured is
 `torch.cuda.max_memory_allocated` of the second step; the workspaces of cuBLAS, which are in it, are added to
-the prediction as `dpdemo/memory/workspaces.py` has them for this card.
+the prediction as `dpdemo/memory/hardware.py` has them for this card.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cuda_programs import OPTIMIZERS, PROGRAMS, peak_of
 
-from dpdemo.memory.workspaces import workspace_sizes
+from dpdemo.memory.hardware import HANDLE_BYTES, SMALL_HANDLE_BYTES
 from dpdemo.virtual import virtual_gpus
 
 GOAL = 0.05
@@ -67,7 +67,7 @@ def main() -> int:
         print("expected a CUDA GPU, got none; `predict` prints the predictions alone", file=sys.stderr)
         return 2
     card = torch.cuda.get_device_properties(0)
-    workspace = sum(workspace_sizes(inference=False, capability=card.major))
+    workspace = 2 * (HANDLE_BYTES if card.major >= 9 else SMALL_HANDLE_BYTES)
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
     print(f"{card.name}, {versions}, cuBLAS {workspace / 2**20:.1f} MiB")
     print(f"{'program':<10}{'optimizer':<11}{'dtype':<9}{'predicted':>10}{'measured':>10} MiB{'ratio':>8}")

@@ -10,9 +10,9 @@ from dpdemo import RunError, UsageError
 from dpdemo.arithmetic.cards import CONTEXT_BYTES
 from dpdemo.config.load import make_config
 from dpdemo.memory import predict_memory
+from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker
 from dpdemo.memory.steps import Stepper
-from dpdemo.memory.workspaces import workspace_sizes
 from dpdemo.models.modules import build
 from dpdemo.reports.memory import PARTS, Training
 from dpdemo.running.dp import place
@@ -307,9 +307,9 @@ def test_a_model_that_asks_a_replica_for_its_parameters_is_told_why_it_cannot_an
 
 
 def test_the_workspaces_are_those_of_the_forward_and_the_backward_thread():
-    assert workspace_sizes(inference=False) == [32 * 2**20] * 2
-    assert workspace_sizes(inference=True, capability=8) == [8_519_680]
-    assert workspace_sizes(inference=False, capability=10) == [32 * 2**20] * 2
+    assert Hardware().workspaces(inference=False) == [32 * 2**20] * 2
+    assert Hardware(card="A100-80GB").workspaces(inference=True) == [8_519_680]
+    assert Hardware(card="B200").workspaces(inference=False) == [32 * 2**20] * 2
 
 
 def test_a_gpu_that_is_named_twice_is_one_gpu_with_the_rows_of_both():

@@ -131,7 +131,7 @@ def test_images_alone_are_no_film_and_a_film_has_a_label():
     config = SimpleNamespace(num_frames=16, image_size=56)
     images = asking("pixel_values", "pixel_values, labels=None")
     assert _shapes(config, images, family="image") == {"pixel_values": (4, 3, 56, 56), "labels": (4,)}
-    assert _shapes(config, images, family="film") == {"pixel_values": (4, 16, 3, 56, 56), "labels": (4,)}
+    assert _shapes(config, images, family="video") == {"pixel_values": (4, 16, 3, 56, 56), "labels": (4,)}
 
 
 @pytest.mark.parametrize("where", ["vision_config", "backbone_config"])

@@ -1,4 +1,4 @@
-"""Building the model of a library that a target names; only the library that is named is imported."""
+"""Build the model of a library; only the named library is imported."""
 
 from torch import nn
 

@@ -1,8 +1,7 @@
-"""Texts with an image in them, for models that read an image as so many words: LLaVA, Gemma 3, SmolVLM.
+"""Texts with an image in them, for models that read an image as a number of words: LLaVA, Gemma 3, SmolVLM.
 
-How many words is for the model to say: it is asked for the features of one image, of which each takes the
-place of a word. Models that want the patches of all images in one row have none: DataParallel would cut
-through them.
+The model itself tells how many: it is asked for the features of one image, and each replaces a word.
+Models that want the patches of all images in one tensor get no image: DataParallel would cut through them.
 """
 
 import inspect
@@ -16,7 +15,7 @@ from torch import nn
 
 from dpdemo.errors import UsageError
 from dpdemo.models.libraries import InputSizes, Named
-from dpdemo.models.libraries.texts import first, length_of, of_texts, text_config
+from dpdemo.models.libraries.texts import Spec, fill, first, length_of, of_texts, text_config
 from dpdemo.observation.tree import tensors_in
 
 _WORDS_OF_IMAGES = ("image_token_id", "image_token_index")
@@ -29,13 +28,7 @@ _Example = dict[str, torch.Tensor]
 
 
 def reads_images_in_texts(config: object, asked: Any) -> bool:
-    """Return whether images stand as words in the model's texts, which may also have none.
-
-    Args:
-        config: the model's configuration.
-        asked: the parameters of its forward by name.
-
-    """
+    """Return whether a model reads images as words of its texts, but also texts alone."""
     images = asked.get("pixel_values")
     is_marked = any(hasattr(config, name) for name in _WORDS_OF_IMAGES)
     can_do_without = images is None or images.default is not images.empty
@@ -43,12 +36,7 @@ def reads_images_in_texts(config: object, asked: Any) -> bool:
 
 
 def set_image_word(config: Any) -> None:
-    """Let a word that there is stand for images, where a configuration names none: the last one.
-
-    Args:
-        config: a model's configuration, before the model is built; default ones may name a word too many.
-
-    """
+    """Use the last word for images in a configuration that names none, or one beyond its vocabulary."""
     words = getattr(text_config(config), "vocab_size", None) or 0
     for name in _WORDS_OF_IMAGES:
         named = getattr(config, name, 0)
@@ -57,13 +45,7 @@ def set_image_word(config: Any) -> None:
 
 
 def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSizes) -> tuple[Named, str]:
-    """Return what makes texts with an image in each, or texts alone and a note that says why.
-
-    Args:
-        family: what the model is for, as `huggingface.py` names it.
-        config: the model's configuration.
-        model: a model that reads images in texts.
-        sizes: how large the inputs are.
+    """Return a function that makes texts with an image in each, or texts alone and a note with the reason.
 
     Raises:
         UsageError: if the model takes no image of the size that was asked for, or a text has no room for it.
@@ -87,13 +69,13 @@ def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSi
     return lambda rows: marked(rows) | {name: _repeated(value, rows) for name, value in given.items()}, ""
 
 
-def _marked(texts: Named, config: Any, model: Any, num_words: int, word: int) -> Named:
-    """Begin texts with the words that stand for an image, and say which they are as processors do."""
+def _marked(texts: Spec, config: Any, model: Any, num_words: int, word: int) -> Named:
+    """Begin texts with the words of an image, and mark them as processors do."""
     asked = _asked(model)
     is_prefix_first = getattr(config, "model_type", "") in _PREFIX_FIRST
 
     def make(rows: int) -> dict[str, Any]:
-        made = texts(rows)
+        made = fill(texts, rows)
         ids = made["input_ids"]
         ids[:, :num_words] = word
         if "labels" in made and made["labels"].dim() > 1:
@@ -106,13 +88,13 @@ def _marked(texts: Named, config: Any, model: Any, num_words: int, word: int) ->
 
 
 class _NoImageError(Exception):
-    """Why a model can be given no image."""
+    """The reason that a model can be given no image."""
 
 
 def _image_of(config: Any, model: nn.Module, size: int | None) -> tuple[_Example, int]:
-    """Return an image as the model takes one, and how many words stand for it."""
+    """Return an image as the model takes one, and its number of words."""
     name = type(model).__name__
-    owner = _who_sees(model)
+    owner = _vision_module(model)
     if getattr(config, "vision_config", config) is None:
         raise _NoImageError(f"the configuration of {name} describes no part that sees")
     if owner is None:
@@ -134,8 +116,8 @@ def _image_of(config: Any, model: nn.Module, size: int | None) -> tuple[_Example
     raise _NoImageError(f"{name} took none, {'; '.join(why)}")
 
 
-def _who_sees(model: nn.Module) -> Any:
-    """Return the module that makes features of images, and names what it wants for them."""
+def _vision_module(model: nn.Module) -> Any:
+    """Return the module that makes features of images, if it names its input."""
     able: Iterator[Any] = (each for each in model.modules() if hasattr(each, "get_image_features"))
     is_named = lambda each: "pixel_values" in inspect.signature(each.get_image_features).parameters  # noqa: E731
     return next(filter(is_named, able), None)
@@ -201,14 +183,7 @@ def _tiled(config: Any, pinpoints: list[list[int]], size: int | None, channels: 
 
 
 def unequal_images(vision: Any, rows: int, size: int | None = None) -> _Example:
-    """Make images as patches, each with the rows and columns that it has of them.
-
-    Args:
-        vision: the configuration for images.
-        rows: how many images.
-        size: pixels of their sides; by itself an image has all the patches that there are places for.
-
-    """
+    """Make images as patches, with the rows and columns of each; by default as many as have positions."""
     side = size // vision.patch_size if size else math.isqrt(vision.num_patches)
     return {
         "pixel_values": _pixels(rows, side * side, vision.num_channels * vision.patch_size**2),
