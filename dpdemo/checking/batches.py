@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from dpdemo.checking.holders import attributes
-from dpdemo.observation.tree import entries, rebuild, with_parts
+from dpdemo.watching.tree import entries, rebuild, with_parts
 
 Stays = Callable[[torch.Tensor], bool]
 """Says which tensors stay where they are when the others are moved to a GPU."""

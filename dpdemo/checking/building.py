@@ -14,7 +14,7 @@ from dpdemo.checking.evidence import Event, Raised, Scan
 from dpdemo.checking.source import calling_place
 from dpdemo.errors import UsageError
 from dpdemo.models.user import make_model
-from dpdemo.observation.steps import replaced
+from dpdemo.watching.seam import replaced
 
 SEED = 0
 

@@ -10,7 +10,7 @@ from dpdemo.checking.evidence import Cache
 from dpdemo.checking.holders import is_users_class
 from dpdemo.checking.hooks import functions_from
 from dpdemo.checking.source import place_of_function
-from dpdemo.observation.tree import tensors_in
+from dpdemo.watching.tree import tensors_in
 
 
 def caches_of(model: nn.Module) -> tuple[Cache, ...]:

@@ -17,7 +17,7 @@ from dpdemo.checking.evidence import Mixing
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.checking.runs import Runner, Whole
 from dpdemo.models.inputs import Arguments
-from dpdemo.observation.tree import flatten, rebuild, tensors_in
+from dpdemo.watching.tree import flatten, rebuild, tensors_in
 
 _ROUNDING = 1e-3
 """In double precision round-off shrinks by 5e8, and what truly differs does not shrink at all."""

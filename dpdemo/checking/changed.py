@@ -16,7 +16,7 @@ from dpdemo.checking.freezing import as_value, frozen, same
 from dpdemo.checking.leaves import flatten_arguments, named
 from dpdemo.checking.runs import Ran, Runner
 from dpdemo.checking.source import writing_argument
-from dpdemo.observation.tree import flatten, rebuild
+from dpdemo.watching.tree import flatten, rebuild
 
 
 class Changed:

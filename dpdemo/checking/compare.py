@@ -12,8 +12,8 @@ from torch import nn
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
 from dpdemo.checking.closeness import copy_of, same_numbers, unseen
 from dpdemo.checking.evidence import UNEQUAL, LossGradients
-from dpdemo.observation.tree import entries, flatten, rebuild, tensors_in, with_parts
 from dpdemo.splitting.losses import LossParts
+from dpdemo.watching.tree import entries, flatten, rebuild, tensors_in, with_parts
 
 _OF_GRADIENTS = 5
 """Gradients take about as many more operators as this, and are compared by their norm."""

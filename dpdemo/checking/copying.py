@@ -24,10 +24,10 @@ from dpdemo.checking.on_gpu import brought_along
 from dpdemo.checking.state import INTERNAL
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
-from dpdemo.observation.tree import tensors_in
 from dpdemo.virtual.labels import stamp
 from dpdemo.virtual.patches.applying import Patch, applied
 from dpdemo.virtual.state import the_session
+from dpdemo.watching.tree import tensors_in
 
 
 class ModelSource:

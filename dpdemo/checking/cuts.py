@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dpdemo.arithmetic.chunk import split_batch
-from dpdemo.observation.tree import rebuild, tensors_in
+from dpdemo.watching.tree import rebuild, tensors_in
 
 _MOST_CHUNKS = 4096
 """A program may scatter, and never apply."""

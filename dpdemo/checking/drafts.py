@@ -13,8 +13,8 @@ from dpdemo.checking.leaves import describe_all, flatten_arguments, named, struc
 from dpdemo.checking.source import class_at, functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped
 from dpdemo.models.inputs import pictures_in
-from dpdemo.observation.tree import flatten
 from dpdemo.splitting.weighted import WeightedDataParallel
+from dpdemo.watching.tree import flatten
 
 
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:

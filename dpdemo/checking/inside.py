@@ -15,7 +15,7 @@ from dpdemo.checking.evidence import HOOKS_OF, Event
 from dpdemo.checking.hooks import Reach, returns_nothing
 from dpdemo.checking.source import calling_place
 from dpdemo.models.frames import is_users
-from dpdemo.observation.steps import WhileAny, around, replaced
+from dpdemo.watching.seam import WhileAny, around, replaced
 
 _FACTORIES = (
     "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",

@@ -20,7 +20,7 @@ from dpdemo.checking.padded import without_padding
 from dpdemo.checking.runs import Ran, Runner
 from dpdemo.checking.weights import weigh
 from dpdemo.models.failure import users_code
-from dpdemo.observation.tree import flatten, rebuild
+from dpdemo.watching.tree import flatten, rebuild
 
 
 class Judge:

@@ -12,7 +12,7 @@ from torch import nn
 from dpdemo.checking.evidence import Leaf
 from dpdemo.checking.holders import attributes
 from dpdemo.models.inputs import is_repeated, length_of
-from dpdemo.observation.tree import entries, flatten
+from dpdemo.watching.tree import entries, flatten
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
 

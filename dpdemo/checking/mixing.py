@@ -20,7 +20,7 @@ from dpdemo.checking.closeness import same_numbers
 from dpdemo.checking.evidence import Mixing
 from dpdemo.checking.source import line_of
 from dpdemo.models.frames import is_users
-from dpdemo.observation.tree import flatten, tensors_in
+from dpdemo.watching.tree import flatten, tensors_in
 
 _MOST_STEPS = 2000
 """A forward that goes through a loop may take many."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dpdemo.checking.inside import being, here
-from dpdemo.observation.steps import replaced
+from dpdemo.watching.seam import replaced
 
 
 class Muffled:

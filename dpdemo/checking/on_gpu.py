@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dpdemo.checking.holders import attributes, is_looked_into
-from dpdemo.observation.tree import entries, with_parts
+from dpdemo.watching.tree import entries, with_parts
 
 
 def brought_along(model: nn.Module, paths: Sequence[str], gpu: torch.device) -> nn.Module:

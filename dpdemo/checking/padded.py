@@ -5,7 +5,7 @@ from typing import Any, TypeGuard
 
 import torch
 
-from dpdemo.observation.tree import flatten, rebuild
+from dpdemo.watching.tree import flatten, rebuild
 
 
 def without_padding(

@@ -41,8 +41,8 @@ from dpdemo.checking.scan import scan
 from dpdemo.checking.source import calling_place
 from dpdemo.checking.steps import CallRecorder
 from dpdemo.models.frames import is_installed
-from dpdemo.observation.tree import flatten
 from dpdemo.reports.check import NOTHING_CALLED, CheckReport
+from dpdemo.watching.tree import flatten
 
 _WRAPPING = re.compile(r"(?:model = )?nn\.DataParallel\(model(?:, dim=\d+)?\)")
 MAX_ALIKE = 2

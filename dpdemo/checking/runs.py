@@ -22,8 +22,8 @@ from dpdemo.checking.mixing import Trace, first_mixing, forward_code
 from dpdemo.checking.modes import ModeWatch
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
-from dpdemo.observation.tree import rebuild
 from dpdemo.splitting.weighted import WeightedDataParallel
+from dpdemo.watching.tree import rebuild
 
 Whole = Mapping[str, torch.Tensor]
 """Arguments that are not cut, by path."""

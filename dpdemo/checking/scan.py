@@ -18,8 +18,8 @@ from dpdemo.checking.leaves import argument_names
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
 from dpdemo.checking.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.models.frames import is_installed, is_users
-from dpdemo.observation.tree import flatten
 from dpdemo.reports.check import Place
+from dpdemo.watching.tree import flatten
 
 
 def scan(model: nn.Module, first: torch.device | None) -> Scan:

@@ -7,7 +7,7 @@ import torch
 from dpdemo.checking.evidence import Call, Leaf
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.models.inputs import Arguments
-from dpdemo.observation.tree import rebuild
+from dpdemo.watching.tree import rebuild
 
 
 def repaired(call: Call, given: Arguments, forward: Any) -> Arguments | None:

@@ -1,6 +1,6 @@
 """Recording calls that split a batch, step by step, while genuine DataParallel makes them.
 
-It stands around the steps of the one seam (`observation/steps.py`), so it sees calls of DataParallel and of
+It stands around the steps of the one seam (`watching/seam.py`), so it sees calls of DataParallel and of
 its subclasses, of `data_parallel`, and of the functions called by hand. Each replica is called through a
 `_Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
 not only of the lowest one that failed, with true tracebacks.
@@ -23,8 +23,8 @@ from dpdemo.checking.evidence import Raised, Stage
 from dpdemo.checking.inside import being, here, threads_state, watched_by
 from dpdemo.models.failure import as_exception
 from dpdemo.models.frames import without_watchers
-from dpdemo.observation.steps import around
-from dpdemo.observation.tree import tensors_in
+from dpdemo.watching.seam import around
+from dpdemo.watching.tree import tensors_in
 
 _IN_CHUNKS = "its arguments are in chunks already"
 

@@ -24,9 +24,9 @@ from dpdemo.errors import RunError, UsageError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.inputs import Arguments, as_arguments, rows_of
-from dpdemo.observation.tree import flatten
 from dpdemo.reports.weights import SampleWeight, WeightsReport
 from dpdemo.virtual import virtual_gpus
+from dpdemo.watching.tree import flatten
 
 Reduction = Callable[[torch.Tensor], torch.Tensor]
 """Makes one number of the losses of all GPUs, as the program does before it goes backward."""

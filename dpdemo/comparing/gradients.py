@@ -16,7 +16,6 @@ from dpdemo.errors import RunError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import BuiltModel, build
-from dpdemo.observation.tree import named_tensors
 from dpdemo.reports.devices import Devices
 from dpdemo.running.ddp.launch import launch
 from dpdemo.running.ddp.rank import Rank, drawn_by, placement
@@ -24,6 +23,7 @@ from dpdemo.running.ddp.worker import Job
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import Progress, make_dataset
 from dpdemo.virtual import virtual_gpus
+from dpdemo.watching.tree import named_tensors
 
 Reduction = Literal["mean", "sum"]
 Gradients = dict[str, torch.Tensor]

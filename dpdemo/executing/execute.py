@@ -12,11 +12,11 @@ from dpdemo.executing.children import reaching_children
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, run_program
 from dpdemo.executing.startup.sitecustomize import VISIBLE
-from dpdemo.observation.calls import Watch, watching
 from dpdemo.reports.check import CheckReport
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import ExecReport, Traffic
 from dpdemo.virtual import VirtualGpuError, VirtualGpus
+from dpdemo.watching.calls import Watch, watching
 
 Finish = Callable[[ExecReport, CheckReport | None], None]
 """Called once the program has ended, with what was seen, and the findings if a check was asked for."""

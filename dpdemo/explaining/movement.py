@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from dpdemo.observation.tree import named_tensors
 from dpdemo.reports.explanation import Move, Part, StepName
+from dpdemo.watching.tree import named_tensors
 
 if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus

@@ -1,6 +1,6 @@
 """One batch through scatter, replicate, parallel_apply and gather, as DataParallel itself calls them.
 
-Listeners on DataParallel's steps (`observation/steps.py`) note the tensors of each step and the bytes copied
+Listeners on DataParallel's steps (`watching/seam.py`) note the tensors of each step and the bytes copied
 for it.
 """
 
@@ -22,8 +22,6 @@ from dpdemo.explaining.movement import Meter, Moves, module_part, moved_by_tenso
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import BuiltModel, build
-from dpdemo.observation.steps import Around, around
-from dpdemo.observation.tree import named_tensors, rebuild
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.explanation import Explanation, ModuleSize, Part, PlainCall, Step, StepName
 from dpdemo.reports.lessons import with_lessons
@@ -31,6 +29,8 @@ from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for
 from dpdemo.running.opening import opened
 from dpdemo.splitting.weighted import WeightedDataParallel
+from dpdemo.watching.seam import Around, around
+from dpdemo.watching.tree import named_tensors, rebuild
 
 _MOST_IDS = 8
 

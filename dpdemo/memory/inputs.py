@@ -20,9 +20,9 @@ from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
 from dpdemo.models.libraries.huggingface import install_hooks
 from dpdemo.models.user import load_with_inputs
-from dpdemo.observation.tree import named_tensors, rebuild
 from dpdemo.reports.split import Shape
 from dpdemo.running.epoch import make_dataset
+from dpdemo.watching.tree import named_tensors, rebuild
 
 Given = list[str] | Callable[[int], object] | None
 """What a user says of the inputs: shapes as of `--input`, or a function of the batch size.

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from dpdemo.errors import RunError
 from dpdemo.models.user import find_object
-from dpdemo.observation.tree import named_tensors
+from dpdemo.watching.tree import named_tensors
 
 Loss = Callable[[object], torch.Tensor]
 

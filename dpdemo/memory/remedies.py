@@ -16,10 +16,10 @@ from dpdemo.config.weights import written
 from dpdemo.errors import RunError
 from dpdemo.memory.losses import Loss, make_loss
 from dpdemo.memory.steps import Measured, Stepper
-from dpdemo.observation.steps import around
 from dpdemo.reports.memory import PARTS, GpuMemory, Remedy, RemedyName
 from dpdemo.splitting.scatter import scatter_by
 from dpdemo.splitting.weighted import WeightedDataParallel
+from dpdemo.watching.seam import around
 
 _FUSED = ("sgd", "momentum", "adam", "adamw")
 _OF_A_ROW = ("inputs", "activations", "temporaries")

@@ -21,12 +21,12 @@ from dpdemo.memory.losses import Loss, make_loss, resolve_loss
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import BuiltModel
-from dpdemo.observation.steps import around
 from dpdemo.reports.memory import PARTS, GpuMemory, Moment, Phase, Training
 from dpdemo.reports.split import Shape
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 from dpdemo.virtual.ledger import rounded
 from dpdemo.virtual.recorder import Recorder
+from dpdemo.watching.seam import around
 
 _OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dpdemo.models.failure import as_exception, users_code
-from dpdemo.observation.steps import around
+from dpdemo.watching.seam import around
 
 
 @contextmanager

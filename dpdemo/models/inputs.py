@@ -15,7 +15,7 @@ from dpdemo.config.inputspec import read_input
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import user_frames, users_code
 from dpdemo.models.libraries import Inputs
-from dpdemo.observation.tree import rebuild, tensors_in, with_parts
+from dpdemo.watching.tree import rebuild, tensors_in, with_parts
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
 

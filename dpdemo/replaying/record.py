@@ -16,14 +16,14 @@ from dpdemo.errors import RunError, UsageError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import BuiltModel, build
-from dpdemo.observation.epoch import ReplicaObserver
-from dpdemo.observation.tree import named_tensors
 from dpdemo.replaying.checksum import record_tensor
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.recording import DEFAULT_BATCHES, RecordedBatch, Recording, TensorRecord
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for
 from dpdemo.running.opening import opened
+from dpdemo.watching.epoch import ReplicaObserver
+from dpdemo.watching.tree import named_tensors
 
 
 @showing_keys

@@ -15,10 +15,11 @@ from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import DTYPES, BuiltModel
 from dpdemo.models.noise import BatchLoader, NoiseDataset, epoch_order
-from dpdemo.observation.epoch import EpochRecorder, ReplicaObserver, see
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import BatchGroup
 from dpdemo.running.interrupts import EpochInterrupted
+from dpdemo.watching.epoch import EpochRecorder, ReplicaObserver
+from dpdemo.watching.trace import see
 
 Progress = Callable[[int, int], None]
 """Called with (batches done, batches in all), at most ten times per second."""

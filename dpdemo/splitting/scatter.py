@@ -12,7 +12,7 @@ import torch
 from torch.nn.parallel._functions import Scatter
 
 from dpdemo.arithmetic.chunk import Split
-from dpdemo.observation.tree import flatten
+from dpdemo.watching.tree import flatten
 
 
 class Scattered(NamedTuple):

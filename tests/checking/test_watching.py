@@ -19,8 +19,8 @@ from dpdemo.checking import program
 from dpdemo.checking.batches import on_device
 from dpdemo.checking.program import CallCheck, is_rehearsing
 from dpdemo.models.inputs import Batches
-from dpdemo.observation.calls import watching
 from dpdemo.virtual import virtual_gpus
+from dpdemo.watching.calls import watching
 
 SILENT = {
     "DP201": "the batch is truncated",

@@ -84,7 +84,7 @@ def test_a_program_that_fails_leaves_pythons_traceback_its_code_and_the_report(p
     lines = head.splitlines()
     assert lines[:2] == ["Traceback (most recent call last):", f'  File "{path}", line 8, in <module>']
     assert "Caught RuntimeError in replica 0 on device 0" in head
-    for ours in ("dpdemo/cli", "dpdemo/executing", "dpdemo/observation", "dpdemo/checking"):
+    for ours in ("dpdemo/cli", "dpdemo/executing", "dpdemo/watching", "dpdemo/checking"):
         assert ours not in head
     assert "DataParallel(ReLU) #1 on cuda:0–1: never called" in tail
     assert "run on cuda:0 alone" in " ".join(tail.split())

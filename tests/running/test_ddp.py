@@ -20,10 +20,11 @@ from torch.utils.data.distributed import DistributedSampler
 
 import dpdemo as api
 from dpdemo.config.load import make_config
-from dpdemo.observation.epoch import EpochRecorder, see
 from dpdemo.reports.devices import Devices
 from dpdemo.running.ddp.records import RankRecord, compact, merge
 from dpdemo.running.ddp.world import World, in_world, launched_world, speaks
+from dpdemo.watching.epoch import EpochRecorder
+from dpdemo.watching.trace import see
 
 NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 

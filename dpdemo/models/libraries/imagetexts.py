@@ -16,7 +16,7 @@ from torch import nn
 from dpdemo.errors import UsageError
 from dpdemo.models.libraries import InputSizes, Named
 from dpdemo.models.libraries.texts import Spec, fill, first, length_of, of_texts, text_config
-from dpdemo.observation.tree import tensors_in
+from dpdemo.watching.tree import tensors_in
 
 _WORDS_OF_IMAGES = ("image_token_id", "image_token_index")
 _OF_PATCHES = ("grid_", "image_grid", "target_sizes", "image_patches")

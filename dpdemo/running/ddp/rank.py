@@ -25,7 +25,6 @@ from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
 from dpdemo.models.modules import BuiltModel, Placement, build
 from dpdemo.models.noise import BatchLoader
-from dpdemo.observation.tree import named_tensors
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.distribution import RankPlace
 from dpdemo.reports.split import BatchGroup, SplitReport
@@ -34,6 +33,7 @@ from dpdemo.running.ddp.records import RankRecord, compact, merge
 from dpdemo.running.ddp.world import World
 from dpdemo.running.epoch import Progress, Watch, make_dataset, run_epoch
 from dpdemo.running.interrupts import EpochInterrupted, RankInterrupted
+from dpdemo.watching.tree import named_tensors
 
 _CLAIM = "dpdemo/failed"
 _CTRL_C_SECONDS = 1.0

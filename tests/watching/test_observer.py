@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 
-from dpdemo.observation.epoch import EpochRecorder, ReplicaObserver, see
 from dpdemo.reports.devices import Devices
+from dpdemo.watching.epoch import EpochRecorder, ReplicaObserver
+from dpdemo.watching.trace import see
 
 
 def observed(wrapper, *inputs):

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import data_parallel, parallel_apply, scatter
 
-from dpdemo.observation import calls, steps
-from dpdemo.observation.calls import watching
 from dpdemo.reports.devices import Devices
 from dpdemo.virtual import virtual_gpus
+from dpdemo.watching import calls, seam
+from dpdemo.watching.calls import watching
 
 
 class Scaled(nn.Module):
@@ -306,7 +306,7 @@ def test_modules_that_are_equal_are_not_one():
 
 def replaced():
     """What the seam changes: two methods of DataParallel, and the code of six functions."""
-    functions = [vars(sys.modules[f"torch.nn.parallel.{home}"])[name] for name, home in steps._HOMES.items()]
+    functions = [vars(sys.modules[f"torch.nn.parallel.{home}"])[name] for name, home in seam._HOMES.items()]
     return [
         vars(nn.DataParallel).get("__init__"),
         vars(nn.DataParallel).get("__call__", "inherited"),
@@ -316,9 +316,9 @@ def replaced():
 
 def test_a_call_pays_for_the_seam_only_where_someone_looks_at_calls():
     genuine = replaced()[:2]
-    with steps.around(replicate=lambda proceed, *args: proceed(*args)):
+    with seam.around(replicate=lambda proceed, *args: proceed(*args)):
         assert replaced()[:2] == genuine
-    with steps.around():  # kept open for what comes inside
+    with seam.around():  # kept open for what comes inside
         assert all(now is not then for now, then in zip(replaced()[:2], genuine, strict=True))
     assert replaced()[:2] == genuine
 

@@ -1,0 +1,320 @@
+"""All calls of DataParallel that a program makes: objects and functions, of any thread.
+
+Listeners stand on four steps of the seam: a wrapper is built, it is called, `parallel_apply` reaches its
+replicas, and `data_parallel`, the functional form. Nothing is stored on the program's own objects, so pickles
+and copies stay as they were. Equal calls are counted, not kept.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
+
+import torch
+from torch import nn
+
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.execution import Use
+from dpdemo.reports.split import BatchGroup
+from dpdemo.watching.seam import Around, around
+from dpdemo.watching.trace import Seen, Trace, see_input, see_output
+
+MAX_SPLITS = 200
+"""Different splits kept of one DataParallel object; further ones are only counted."""
+
+Device = int | str | torch.device
+Keywords = Sequence[Mapping[str, object]] | None
+"""The keyword arguments of each replica, as `parallel_apply` gets them."""
+
+_NOTHING = Seen((), None, (), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """How one call was split; equal ones compare equal."""
+
+    device_ids: tuple[int, ...]
+    dim: int
+    trace: Trace
+
+    def group(self, first: int, count: int) -> BatchGroup:
+        """Report `count` equal calls from number `first` on."""
+        ids = self.device_ids if self.trace.replicas else ()
+        return self.trace.group(first, count, self.dim, Devices.of("cuda", ids))
+
+
+@dataclass(slots=True)
+class _Record:
+    """The calls of one DataParallel object, or of one kind of functional call."""
+
+    number: int
+    wrapper: str
+    module: str
+    device_ids: tuple[int, ...]
+    is_function: bool = False
+    in_replica: bool = False
+    num_objects: int = 1
+    num_calls: int = 0
+    num_failed: int = 0
+    num_unlisted: int = 0
+    splits: dict[_Split, list[int]] = field(default_factory=dict)  # → [number of the first call, how many]
+
+    def add(self, split: _Split | None) -> None:
+        """Count a call; None is one that raised."""
+        if split is None:
+            self.num_failed += 1
+            return
+        self.num_calls += 1
+        found = self.splits.get(split)
+        if found is not None:
+            found[1] += 1
+        elif len(self.splits) < MAX_SPLITS:
+            self.splits[split] = [self.num_calls, 1]
+        else:
+            self.num_unlisted += 1
+
+    def use(self) -> Use:
+        """Report the calls."""
+        return Use(
+            number=self.number,
+            wrapper=self.wrapper,
+            module=self.module,
+            devices=Devices.of("cuda", self.device_ids),
+            splits=tuple(split.group(first, count) for split, (first, count) in self.splits.items()),
+            num_calls=self.num_calls,
+            num_failed=self.num_failed,
+            num_unlisted=self.num_unlisted,
+            is_function=self.is_function,
+            in_replica=self.in_replica,
+            num_objects=self.num_objects,
+        )
+
+
+class Watch:
+    """Collects the calls; `uses` lists them.
+
+    Args:
+        is_aside: returns whether the calling thread is not the program's own, and is left out.
+
+    """
+
+    def __init__(self, is_aside: Callable[[], bool] = lambda: False) -> None:
+        self._is_aside = is_aside
+        self._lock = threading.Lock()
+        self._records: list[_Record] = []
+        self._by_object: weakref.WeakKeyDictionary[nn.Module, _Record] = weakref.WeakKeyDictionary()
+        self._by_module: dict[int, tuple[weakref.ref[nn.Module], dict[tuple[object, ...], _Record]]] = {}
+        self._by_kind: dict[tuple[object, ...], _Record] = {}
+        self._local = threading.local()
+
+    def uses(self) -> tuple[Use, ...]:
+        """List the calls so far, in the order of construction."""
+        with self._lock:
+            return tuple(record.use() for record in self._records)
+
+    def build(self, proceed: Around, wrapper: nn.Module, *args: object, **kwargs: object) -> None:
+        """Listen to a wrapper's construction."""
+        proceed(wrapper, *args, **kwargs)
+        if not self._is_aside():
+            with self._lock:
+                self._record_of(wrapper)
+
+    def call(self, proceed: Around, wrapper: nn.Module, *args: object, **kwargs: object) -> object:
+        """Listen to a wrapper's call."""
+        run = partial(proceed, wrapper, *args, **kwargs)
+        find = partial(self._record_of, wrapper)
+        return self._noted(run, see_input(args, kwargs), find, _ids(wrapper), getattr(wrapper, "dim", 0))
+
+    def data_parallel(  # noqa: PLR0913, PLR0917 - its own parameters
+        self,
+        proceed: Around,
+        module: nn.Module,
+        inputs: object,
+        device_ids: Sequence[Device] | None = None,
+        output_device: Device | None = None,
+        dim: int = 0,
+        module_kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Listen to a call of `torch.nn.parallel.data_parallel`."""
+        run = partial(proceed, module, inputs, device_ids, output_device, dim, module_kwargs)
+        before = see_input(inputs if isinstance(inputs, tuple) else (inputs,), module_kwargs or {})
+        ids = _chosen(device_ids)
+        return self._noted(run, before, partial(self._record_of_kind, "data_parallel", module, ids), ids, dim)
+
+    def parallel_apply(
+        self,
+        proceed: Around,
+        modules: Sequence[nn.Module],
+        inputs: Sequence[object],
+        kwargs_tup: Keywords = None,
+        devices: Sequence[Device] | None = None,
+    ) -> object:
+        """Listen to the call of all replicas, by a wrapper or by the program itself."""
+        before = _see_inputs(inputs, kwargs_tup, devices)
+        outputs = proceed(modules, inputs, kwargs_tup, devices)
+        replicas = tuple(map(see_output, before, outputs))
+        calls: list[tuple[Seen, ...] | None] = getattr(self._local, "calls", [])
+        if calls and not self._is_aside():
+            calls[-1] = replicas
+        elif len(modules):
+            ids = tuple((seen.input_device and seen.input_device.index) or 0 for seen in replicas)
+            replica = getattr(modules[0], "replica", modules[0])  # a watched replica is wrapped
+            find = partial(self._record_of_kind, "parallel_apply", replica, ids)
+            self._add(find, _Split(ids, 0, Trace(replicas, _NOTHING)))
+        return outputs
+
+    def _noted(
+        self, run: Around, before: Seen, find: Callable[[], _Record], ids: tuple[int, ...], dim: int
+    ) -> object:
+        """Run a call and count it, with what `parallel_apply` shows of its replicas meanwhile."""
+        calls = self._local.__dict__.setdefault("calls", [])
+        calls.append(None)
+        try:
+            output = run()
+        except BaseException:
+            self._add(find, None)
+            raise
+        finally:
+            replicas = calls.pop()
+        outside = see_output(before, output)
+        if replicas is None:  # with one GPU there is no `parallel_apply`, and the chunk is the batch
+            device = [torch.device("cuda", index) for index in ids]
+            replicas = (outside._replace(input_device=device[0]),) if len(device) == 1 else ()
+        self._add(find, _Split(ids, dim, Trace(replicas, outside)))
+        return output
+
+    def _add(self, find: Callable[[], _Record], split: _Split | None) -> None:
+        if not self._is_aside():
+            with self._lock:
+                find().add(split)
+
+    def _record_of(self, wrapper: nn.Module) -> _Record:
+        if getattr(wrapper, "_is_replica", False):  # a new object at each call of the DataParallel around it
+            key = ("replica", type(wrapper), type(wrapper.module))
+            if key not in self._by_kind:
+                self._by_kind[key] = self._in_replica(wrapper)
+            return self._by_kind[key]
+        record = self._by_object.get(wrapper)
+        if record is None:
+            record = self._by_object[wrapper] = self._wrapped_anew(wrapper) or self._new(wrapper)
+        return record
+
+    def _wrapped_anew(self, wrapper: nn.Module) -> _Record | None:
+        """Find the record of an earlier object around the module: a trainer makes one per evaluation."""
+        module = getattr(wrapper, "module", None)
+        record = self._records_of(module).get(_kind(wrapper))
+        if record is not None:
+            record.num_objects += 1
+        return record
+
+    def _records_of(self, module: nn.Module | None) -> dict[tuple[object, ...], _Record]:
+        """Find the records of a module, by its identity: a module may define equality as it likes."""
+        if module is None:
+            return {}
+        known = self._by_module.get(id(module))
+        if known is None or known[0]() is not module:  # another one lay there before
+            known = self._by_module[id(module)] = (weakref.ref(module), {})
+        return known[1]
+
+    def _in_replica(self, replica: nn.Module) -> _Record:
+        """Find the record of the object that this is a replica of: one of its classes, not called itself."""
+        for record in self._records:
+            if (record.wrapper, record.module) == _classes(replica) and not record.num_calls:
+                break
+        else:
+            record = self._new(replica)
+        record.in_replica = True
+        return record
+
+    def _new(self, wrapper: nn.Module) -> _Record:
+        record = _Record(len(self._records) + 1, *_classes(wrapper), _ids(wrapper))
+        self._records.append(record)
+        self._records_of(getattr(wrapper, "module", None))[_kind(wrapper)] = record
+        return record
+
+    def _record_of_kind(self, name: str, module: object, device_ids: tuple[int, ...]) -> _Record:
+        if isinstance(module, nn.Module) and not getattr(module, "_is_replica", False):
+            known = self._records_of(module)
+        else:
+            known = self._by_kind  # what is called is new at each call
+        called, code = _code(module)
+        key = (name, code, device_ids)
+        if key not in known:
+            number = len(self._records) + 1
+            known[key] = _Record(number, name, called, device_ids, is_function=True)
+            self._records.append(known[key])
+        return known[key]
+
+
+@contextmanager
+def watching(is_aside: Callable[[], bool] = lambda: False) -> Iterator[Watch]:
+    """Watch every DataParallel call of the process for the length of a `with` block.
+
+    Args:
+        is_aside: returns whether to leave out the calls of the calling thread.
+
+    """
+    watch = Watch(is_aside)
+    with around(
+        build=watch.build,
+        call=watch.call,
+        parallel_apply=watch.parallel_apply,
+        data_parallel=watch.data_parallel,
+    ):
+        yield watch
+
+
+def _chosen(device_ids: Sequence[Device] | None) -> tuple[int, ...]:
+    """Return the GPUs that `data_parallel` takes; none where what it was given names none."""
+    if device_ids is None:
+        return tuple(range(torch.cuda.device_count()))
+    try:
+        return tuple(_device(one).index or 0 for one in device_ids)
+    except (TypeError, ValueError, RuntimeError):  # PyTorch says so
+        return ()
+
+
+def _see_inputs(
+    inputs: Sequence[object], kwargs_tup: Keywords, devices: Sequence[Device] | None
+) -> list[Seen]:
+    """Note what each replica gets, on the GPU where its chunk lies, or else where it will run."""
+    found = []
+    for index, given in enumerate(inputs):
+        arguments = given if isinstance(given, (list, tuple)) else (given,)
+        named = dict(enumerate(kwargs_tup or ())).get(index)  # parallel_apply refuses other numbers of them
+        seen = see_input(arguments, named or {})
+        if seen.input_device is None or seen.input_device.type != "cuda":
+            device = dict(enumerate(devices or ())).get(index, index)
+            seen = seen._replace(input_device=_device(device))
+        found.append(seen)
+    return found
+
+
+def _device(which: Device) -> torch.device:
+    return torch.device("cuda", which) if isinstance(which, int) else torch.device(which)
+
+
+def _classes(wrapper: nn.Module) -> tuple[str, str]:
+    return type(wrapper).__name__, type(getattr(wrapper, "module", None)).__name__
+
+
+def _code(called: object) -> tuple[str, object]:
+    """Return the name of what is called, and what all objects that run the same code have in common."""
+    while isinstance(called, partial):
+        called = called.func
+    called = getattr(called, "__func__", called)  # a bound method's own object does not matter
+    if isinstance(called, (FunctionType, BuiltinFunctionType)):
+        return called.__name__, getattr(called, "__code__", called)
+    return type(called).__name__, type(called)
+
+
+def _kind(wrapper: nn.Module) -> tuple[object, ...]:
+    """Return what two objects around one module must have in common to split it alike."""
+    return type(wrapper), _ids(wrapper), getattr(wrapper, "dim", 0)
+
+
+def _ids(wrapper: nn.Module) -> tuple[int, ...]:
+    return tuple(getattr(wrapper, "device_ids", ()))

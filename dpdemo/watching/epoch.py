@@ -1,0 +1,101 @@
+"""The batches of an epoch: what reached each replica of one DataParallel object, and what came out of it."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from torch import nn
+
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.split import BatchGroup
+from dpdemo.watching.seam import Around, around
+from dpdemo.watching.trace import Seen, Trace, see
+
+
+class ReplicaObserver:
+    """Notes what reached each replica of one DataParallel module, batch by batch.
+
+    Replicas are seen where `parallel_apply` calls them; where DataParallel calls its module itself (on one
+    GPU or none), a forward hook sees that call. `look` turns a call's arguments and result into a note.
+    """
+
+    def __init__(
+        self, wrapper: nn.Module, split: nn.Module, look: Callable[[Any, Any], object] = see
+    ) -> None:
+        self._look = look
+        self._seen: tuple[object, ...] = ()
+        self._thread = threading.get_ident()
+        self._is_inside = False
+        self._close = ExitStack()
+        if isinstance(wrapper, nn.DataParallel) and len(wrapper.device_ids) > 1:
+            self._close.enter_context(around(parallel_apply=self._parallel_apply))
+        else:
+            self._close.callback(split.register_forward_hook(self._note, with_kwargs=True).remove)
+
+    def _parallel_apply(
+        self, proceed: Around, modules: Any, inputs: Any, kwargs_tup: Any = None, devices: Any = None
+    ) -> Any:
+        if self._is_inside or threading.get_ident() != self._thread:  # a DataParallel inside a replica
+            return proceed(modules, inputs, kwargs_tup, devices)
+        self._is_inside = True
+        try:
+            outputs = proceed(modules, inputs, kwargs_tup, devices)
+        finally:
+            self._is_inside = False
+        if kwargs_tup is not None and any(kwargs_tup):
+            inputs = [(*args, *kwargs.values()) for args, kwargs in zip(inputs, kwargs_tup, strict=True)]
+        self._seen = tuple([self._look(*call) for call in zip(inputs, outputs, strict=True)])
+        return outputs
+
+    def _note(
+        self, _: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
+    ) -> None:
+        self._seen = (self._look((*args, *kwargs.values()) if kwargs else args, output),)
+
+    def take(self) -> tuple[Any, ...]:
+        """Return what the replicas of the last batch saw, in their order."""
+        seen, self._seen = self._seen, ()
+        return seen
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._close.close()
+
+
+class EpochRecorder:
+    """Collects the batches of an epoch, neighbouring equal ones as one group."""
+
+    def __init__(self, devices: Devices, dim: int) -> None:
+        self._devices = devices
+        self._dim = dim
+        self._groups: list[BatchGroup] = []
+        self._current: Trace | None = None
+        self._count = 0
+        self._next = 1
+
+    def add(self, replicas: tuple[Seen, ...], outside: Seen) -> None:
+        """Record one batch: what each replica saw, and what the caller saw."""
+        batch = Trace(replicas, outside)
+        if batch != self._current:
+            self._flush()
+            self._current = batch
+        self._count += 1
+
+    def groups(self) -> tuple[BatchGroup, ...]:
+        """Return what was recorded so far."""
+        self._flush()
+        return tuple(self._groups)
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches were recorded."""
+        return self._next - 1 + self._count
+
+    def _flush(self) -> None:
+        if self._current is None:
+            return
+        self._groups.append(self._current.group(self._next, self._count, self._dim, self._devices))
+        self._next += self._count
+        self._count = 0
+        self._current = None
