@@ -5,10 +5,13 @@ with them. What a message leaves open, such as which attribute it was, is in the
 """
 
 import re
+import traceback
 from dataclasses import replace
 
 from dpdemo.checking.errors import find
+from dpdemo.checking.evidence import Raised
 from dpdemo.checking.registry import rule_of
+from dpdemo.checking.rules.wrapper import wrapper_error
 from dpdemo.checking.source import line_of
 from dpdemo.errors import UsageError
 from dpdemo.models.frames import is_users
@@ -53,8 +56,29 @@ def diagnose(text: str) -> CheckReport:
         return CheckReport("(traceback)", 0, (), notes=(note,))
     code = code or "DP390"
     rule = rule_of(code)
-    what = f"{first}{where}"
-    return CheckReport("(traceback)", 0, (Finding(rule, "error", code, what, place),))
+    if code == "DP101":
+        kind, _, told = first.partition(": ")
+        error = Raised("wrapper", kind, told, places=(place,) if place else ())
+        return CheckReport("(traceback)", 0, (rule.finding(wrapper_error(error)),))
+    return CheckReport("(traceback)", 0, (Finding(rule, "error", code, f"{first}{where}", place),))
+
+
+def end_of_program(error: BaseException, *, has_called: bool) -> tuple[Finding, ...]:
+    """Tell which rule the exception that ended a program is about, if DataParallel has a part in it.
+
+    Args:
+        error: the exception.
+        has_called: whether the program has called a DataParallel: then a number may be one for each GPU.
+
+    """
+    text = "".join(traceback.format_exception(error))
+    try:
+        found = diagnose(text).findings
+    except UsageError:  # it has no text
+        return ()
+    is_dataparallels = "Caught " in text or "torch/nn/parallel/" in text
+    ours = {"DP101", "DP102", *(("DP401",) if has_called else ())}
+    return tuple(one for one in found if is_dataparallels or one.code in ours)
 
 
 def _users_place(frames: list[re.Match[str]]) -> Place | None:

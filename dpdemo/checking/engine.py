@@ -269,7 +269,7 @@ def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] =
 
 
 def _notes(evidence: Evidence) -> Iterator[str]:
-    """Say of what was not compared, and why."""
+    """Tell what was not compared, and why."""
     for probe in evidence.probes:
         error = probe.comparison.single_backward_raised
         if error is not None:
@@ -277,3 +277,6 @@ def _notes(evidence: Evidence) -> Iterator[str]:
             yield (
                 f"{evidence.scan.model}: gradients were not compared, because backward raised {error}{place}"
             )
+    ran = [probe for probe in evidence.probes if probe.call is not None and probe.raised is None]
+    if ran and all(probe.single.used_random for probe in ran):
+        yield f"{evidence.scan.model}: results were not compared, because forward draws random numbers"

@@ -34,6 +34,7 @@ PATTERNS = (
     Pattern("DP104", r"Invalid device id"),
     Pattern("DP104", r"list index out of range", step="__init__"),
     Pattern("DP107", r"python modules are children of ScriptModule"),
+    Pattern("DP107", r"Cannot insert a Tensor that requires grad as a constant"),
     Pattern("DP108", r"Modules with uninitialized parameters|uninitialized parameter"),
     Pattern("DP390", r"__new__\(\) missing \d+ required"),
     Pattern("DP402", r"__init__\(\) missing \d+ required positional argument", step="gather"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.jit._builtins import _get_builtin_table as builtins_of_scripts
 
 from dpdemo.checking.evidence import HOOKS_OF, Event
 from dpdemo.checking.hooks import Reach, returns_nothing
@@ -106,8 +107,24 @@ def _patched() -> Iterator[None]:
             undo.enter_context(replaced(torch.Tensor, name, _on_move))
         for name in _FACTORIES:
             undo.enter_context(replaced(torch, name, _on_move))
+            undo.enter_context(_scripted_as(getattr(torch, name), name))
         undo.enter_context(replaced(torch.Tensor, "backward", _on_backward))
         yield
+
+
+@contextlib.contextmanager
+def _scripted_as(watched: object, name: str) -> Iterator[None]:
+    """Let TorchScript take a stand-in for the operator: torch.func.jvp scripts some at its first use."""
+    known: dict[int, str] = builtins_of_scripts()  # type: ignore[no-untyped-call] # PyTorch's own
+    operator = f"aten::{name}"
+    if operator not in known.values():
+        yield
+        return
+    known[id(watched)] = operator
+    try:
+        yield
+    finally:
+        known.pop(id(watched), None)
 
 
 @contextlib.contextmanager

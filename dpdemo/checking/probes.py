@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
-from dpdemo.checking.batches import Planned
+from dpdemo.checking.batches import Planned, on_device
 from dpdemo.checking.evidence import Probe
 from dpdemo.checking.judging import Judge
 from dpdemo.checking.runs import Runner
 from dpdemo.checking.scatterable import repaired
 from dpdemo.checking.steps import CallRecorder
+from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, Batches
 
 
@@ -39,6 +41,19 @@ class Prober:
         judge = Judge(self.runner, planned, single, parallel, recorder.drafts)
         judge.compares_gradients = with_gradients
         return judge.judge(peaks)
+
+    def runs_on_cpu(self, planned: Planned) -> bool:
+        """Whether a plain call runs where the model and its inputs stay on the CPU."""
+        try:
+            model = self.runner.source.fresh().cpu().train(planned.mode == "train")
+            args, kwargs = (
+                on_device(part, torch.device("cpu")) for part in self.batches.arguments(planned.size)
+            )
+            with users_code():
+                model(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - the user's model may raise anything
+            return False
+        return True
 
     def probe_again(self, planned: Planned, probe: Probe) -> Iterator[Probe]:
         """Go on behind what stops at scatter: with arguments that it can take."""

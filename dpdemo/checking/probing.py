@@ -38,8 +38,7 @@ def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) 
                 if tells("DP101", probe.single.raised):
                     yield probe  # the one exception without DataParallel that is about it
                 elif batch is planned[0]:
-                    is_copy = prober.runner.source.copies
-                    raise _does_not_run(probe.single.raised, name, is_copy=is_copy)
+                    raise _does_not_run(probe.single.raised, name, prober, batch)
                 continue
             error = probe.comparison.single_backward_raised
             if error is not None and error.leaves:
@@ -76,9 +75,15 @@ def _frames(error: Raised) -> str:
     return "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
 
 
-def _does_not_run(error: Raised, name: str, *, is_copy: bool) -> UsageError:
+def _does_not_run(error: Raised, name: str, prober: Prober, batch: Planned) -> UsageError:
+    """Tell that a model does not run on one GPU; and whether it does on the CPU."""
     hint = "this is not about DataParallel: a plain call on one GPU fails; give inputs that the model takes"
-    if is_copy:
+    if prober.runs_on_cpu(batch):
+        hint = (
+            "on the CPU a plain call runs: forward leaves something there when the model is moved to a GPU, "
+            "or virtual GPUs lack what it does, which is a fault of dpdemo"
+        )
+    elif prober.runner.source.copies:
         hint += "; if the model itself takes them, give a function that builds it: a copy of it was called"
     return UsageError(
         f"expected {name} to run with these inputs on one GPU, got {error.type}: "

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from dpdemo.checking.building import watching_loads
+from dpdemo.checking.doctor import end_of_program
 from dpdemo.checking.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.engine import judge
 from dpdemo.checking.evidence import (
@@ -45,6 +46,8 @@ from dpdemo.reports.check import NOTHING_CALLED, CheckReport
 from dpdemo.watching.tree import flatten
 
 _WRAPPING = re.compile(r"(?:model = )?nn\.DataParallel\(model(?:, dim=\d+)?\)")
+_OF_THE_WRAPPER = ("DP101", "DP102")
+"""Rules about what a program does with the wrapper, beside its calls."""
 MAX_ALIKE = 2
 """Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
 MAX_REHEARSALS = 16
@@ -221,14 +224,20 @@ class CallCheck:
             self._by_wrapper[module] = self._subjects.setdefault((*key, line), _Subject(found, line))
         return self._by_wrapper[module]
 
-    def report(self) -> CheckReport:
-        """Judge what was collected so far."""
+    def report(self, ended_by: BaseException | None = None) -> CheckReport:
+        """Judge what was collected so far, and the exception that has ended the program, if one has."""
         subjects = list(self._subjects.values()) or [_Subject(Scan(NOTHING_CALLED))]
         reports = [self._judge(subject, index == 0) for index, subject in enumerate(subjects)]
+        found = [finding for report in reports for finding in report.findings]
+        if ended_by is not None and isinstance(ended_by, Exception):
+            last = end_of_program(ended_by, has_called=bool(self._subjects))
+            known = {one.code for one in found if one.severity == "error"}
+            told = {rule.code for rule in self._rules} - known
+            found += [one for one in last if one.code in told and (one.code in _OF_THE_WRAPPER or not known)]
         return CheckReport(
             ", ".join(dict.fromkeys(report.model for report in reports)),
             max(report.num_gpus for report in reports),
-            in_order(finding for report in reports for finding in report.findings),
+            in_order(found),
             tuple(dict.fromkeys(size for report in reports for size in report.batch_sizes)),
             sum(report.silenced for report in reports),
             (

@@ -29,20 +29,23 @@ class Rule(RulePage):
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Look at the evidence."""
-        for found in self.look(evidence):
-            repair = repair_of(found)
-            yield Finding(
-                self,
-                found.severity or self.severity,
-                found.subject,
-                found.message,
-                found.place,
-                (str(found.probe),) if found.probe else (),
-                repair.before,
-                repair.after,
-                repair.is_example,
-                set_at=found.set_at,
-            )
+        return map(self.finding, self.look(evidence))
+
+    def finding(self, found: Found) -> Finding:
+        """Add the rule and the repair to what was found."""
+        repair = repair_of(found)
+        return Finding(
+            self,
+            found.severity or self.severity,
+            found.subject,
+            found.message,
+            found.place,
+            (str(found.probe),) if found.probe else (),
+            repair.before,
+            repair.after,
+            repair.is_example,
+            set_at=found.set_at,
+        )
 
 
 ALIASES = {

@@ -78,9 +78,11 @@ def _names_for(found: Found) -> dict[str, str]:
     """List what an example may name: the call, the first tensor among its arguments, and the rule's own."""
     call = found.probe.call if found.probe is not None else None
     tensors = call.tensor_arguments if call is not None else ()
+    given = call_of(call) if call is not None else "model(x)"
     function = found.place.function if found.place is not None else ""
     return {
-        "call": call_of(call) if call is not None else "model(x)",
+        "call": given,
+        "plain": given.replace("model(", "model.module(", 1),
         "x": tensors[0].path if tensors else "x",
         "in_forward": "yes" if function == "forward" else "",
         "in_init": "yes" if function == "__init__" else "",

@@ -50,9 +50,16 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
             for path, module in modules
             if isinstance(module, nn.Embedding) and module.max_norm is not None
         ),
+        channels_last=_channels_last(core),
         is_training=core.training,
         norms=tuple(
-            Norm(path, type(module).__name__, module.num_features, _made_at(core, path))
+            Norm(
+                path,
+                type(module).__name__,
+                module.num_features,
+                _made_at(core, path),
+                _has_own_forward(module),
+            )
             for path, module in modules
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
         ),
@@ -61,6 +68,23 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         required=tuple(_required(core)),
         together=tuple(_held_together(core)),
     )
+
+
+def _has_own_forward(norm: nn.Module) -> bool:
+    return type(norm).forward not in {nn.modules.batchnorm._BatchNorm.forward, nn.SyncBatchNorm.forward}
+
+
+def _channels_last(core: nn.Module) -> str:
+    """Name the first parameter that `.to(memory_format=torch.channels_last)` has turned."""
+    of_pictures = [
+        (name, one) for name, one in core.named_parameters() if not is_lazy(one) and one.dim() == 4
+    ]
+    turned = (
+        name
+        for name, one in of_pictures
+        if not one.is_contiguous() and one.is_contiguous(memory_format=torch.channels_last)
+    )
+    return next(turned, "")
 
 
 def _made_at(core: nn.Module, path: str) -> Place | None:

@@ -19,6 +19,7 @@ from dpdemo.checking.freezing import (
 )
 from dpdemo.checking.holders import is_changeable
 from dpdemo.checking.source import Written, place_of_attribute, reads_in_forward, writing
+from dpdemo.reports.check import Place
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -165,13 +166,25 @@ def changes(
             found.append(
                 StateChange(
                     path, _kind_of_all(known), *values, single_changed, parallel_changed, is_same,
-                    place_of_attribute(known[-1].owner, name), known[-1].owner.__name__, owner=owner,
+                    place_of_attribute(known[-1].owner, name) or _made_at(path, before),
+                    known[-1].owner.__name__, owner=owner,
                     written=written.text if written else "", written_at=written.place if written else None,
                     stands_alone=written is not None and written.stands_alone,
                     is_left=values[1].requires_grad and not reads_in_forward(owners, name),
                 )
             )  # fmt: skip
     return tuple(found)
+
+
+def _made_at(path: str, shot: Snapshot) -> Place | None:
+    """Find the line of the user's that makes the module around a piece of state, as one of a library."""
+    while (path := path.rpartition(".")[0]) and path:
+        owner, _, name = path.rpartition(".")
+        holder = shot.get(f"{owner}.training" if owner else "training")
+        place = place_of_attribute(holder.owner, name) if holder is not None else None
+        if place is not None:
+            return place
+    return None
 
 
 def _kind_of_all(known: list[Held]) -> Kind:

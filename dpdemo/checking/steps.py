@@ -146,6 +146,16 @@ class _Local(threading.local):
     applied: Draft | None = None
 
 
+def is_recorded_by_pytorch() -> bool:
+    """Whether this thread's operators go into a graph, and compute nothing that could be compared."""
+    return bool(
+        torch._C._get_tracing_state() is not None
+        or torch.compiler.is_compiling()
+        or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+        or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+    )
+
+
 class CallRecorder:
     """Collects a `Draft` for each call that splits a batch, made while `watching` is open.
 
@@ -198,7 +208,7 @@ class CallRecorder:
             yield
 
     def _is_anothers(self) -> bool:
-        return here.is_aside != self._is_aside
+        return here.is_aside != self._is_aside or is_recorded_by_pytorch()
 
     def _call(self, proceed: Callable[..., Any], wrapper: Any, *args: object, **kwargs: object) -> object:
         if self._is_anothers():

@@ -21,12 +21,13 @@ class Template(NamedTuple):
 
 
 def _statement(line: str) -> ast.stmt | None:
-    """Parse a line that is one whole statement."""
+    """Parse a line that is one whole simple statement."""
     try:
         body = ast.parse(line).body
     except (SyntaxError, ValueError):
         return None
-    return body[0] if len(body) == 1 else None
+    simple = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert)
+    return body[0] if len(body) == 1 and isinstance(body[0], simple) else None
 
 
 def _replaced(line: str, node: ast.AST, text: str) -> str:
@@ -190,6 +191,9 @@ TEMPLATES: dict[str, Template] = {
     "in place": Template(
         _after_the_call, "with torch.no_grad():   # after the call, on what was gathered\n    {there} ..."
     ),
+    "update": Template(
+        None, "model.module.update()   # these lines, in a method that is called after the call or the step"
+    ),
     "mode": Template(None, "{module}.eval()   # outside of forward"),
     "own": Template(None, "{name} = {empty}   # in forward, one for each call; return what must stay"),
     "key": Template(
@@ -309,6 +313,12 @@ TEMPLATES: dict[str, Template] = {
         "with torch.autocast({kind}): y = {call}",
     ),
     "no_grad": Template(None, "with torch.no_grad(): y = {call}", "with torch.inference_mode(): y = {call}"),
+    "itself": Template(None, "dp.module   # the model itself, where more than a call is wanted of it"),
+    "layout": Template(
+        None,
+        "x = x.contiguous()   # leave the weights as they are; or DistributedDataParallel, which keeps them",
+        "model.to(memory_format=torch.channels_last)",
+    ),
     "module": Template(
         _by_module,
         "dp.module.{name}",
@@ -344,7 +354,7 @@ TEMPLATES: dict[str, Template] = {
         "# or give each GPU samples of its own: DistributedDataParallel",
         "{call}",
     ),
-    "calibrate": Template(None, "{plain}   # while calibrating: the module itself, on one GPU", "{call}"),
+    "calibrate": Template(None, "{plain}   # while it observes: the module itself, on one GPU", "{call}"),
     "renormalise": Template(
         None,
         "{name} = nn.Embedding(...)   # without max_norm; and after optimizer.step():\n"

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -54,7 +55,7 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     def close() -> None:
         if os.getpid() != process:  # a forked child, which comes here too
             return
-        findings = None if check is None else check.report()
+        findings = None if check is None else check.report(getattr(sys, "last_value", None))
         report = _report(program, gpus, watch, hardware)
         report = replace(report, check=findings)
         stack.close()

@@ -257,7 +257,7 @@ def samples_are_counted_on_the_class_and_factors_kept_in_the_file():
     return Counting(), x()
 
 
-@trigger("DP207", "`images` is a list of 32 tensors", "its first dimension")
+@trigger("DP207", "`images` is a list of 32, one for each sample", "its first dimension")
 def images_of_different_sizes_are_a_list():
     class Model(nn.Module):
         def __init__(self):

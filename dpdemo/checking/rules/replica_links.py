@@ -190,10 +190,11 @@ def _swapped(evidence: Evidence) -> Iterator[Found]:
     if any(crossed_devices(evidence)):
         return
     ran = [probe for probe, call in evidence.calls if len(call.replicas) > 1]
+    is_wrong = any(map(is_off, ran)) or any(failures(evidence))
     for one in evidence.scan.of_kind("outer") if ran else ():
-        if any(map(is_off, ran)) or any(failures(evidence)):
-            what = f"`{one.path}` is {_tie(one, is_forward=False)}: all replicas share that module at once"
-            yield Found(one.path, what, one.place, ran[0], None, advise("function", name=one.name))
+        what = f"`{one.path}` is {_tie(one, is_forward=False)}: all replicas share that module at once"
+        advice = advise("function", name=one.name)
+        yield Found(one.path, what, one.place, ran[0], None if is_wrong else "warning", advice)
 
 
 @rule("DP310", "hooks", "warning")

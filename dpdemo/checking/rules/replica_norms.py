@@ -25,6 +25,9 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     norms = {norm.path: norm for norm in evidence.scan.norms}
     for probe, change in changes_of(evidence, "buffer"):
         path = change.path.rpartition(".")[0]
+        norm = norms.get(path)
+        if norm is not None and norm.is_own and not change.like_first_chunk:
+            continue  # one that synchronises its replicas
         if change.name in STATISTICS and not change.same and kinds.get(path) != "SyncBatchNorm":
             are_several = sum(kind == "BatchNorm" for kind in kinds.values()) > 1
             first = f"`{path}` and others" if are_several else f"`{path or change.module_type}`"
@@ -34,7 +37,6 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
                 f"{probe.batch_size} samples, and "
                 "the running ones are those of chunk 0"
             )
-            norm = norms.get(path)
             yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=_group_norm(norm))
 
 

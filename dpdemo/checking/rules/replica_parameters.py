@@ -51,7 +51,7 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
             if event.place not in looked_up:
                 way = "state_dict" if event.kind == "state_dict" else "parameters"
                 what = f"`{event.detail}.{way}()` is empty in replicas: {raised or result}"
-                advice = _asked(evidence, event.detail)
+                advice = _asked(evidence, event.detail) if raised or is_off else advise("update")
                 yield Found(str(event.place), what, event.place, probe, advice=advice)
 
 

@@ -42,7 +42,7 @@ def wrapper_error(error: Raised) -> Found:
     missing = re.search(r"has no attribute '(\w+)'", error.message)
     if missing is None:
         what = f"DataParallel is used as the model, which is its `.module`: {error}"
-        return Found(error.message, what, error.place, advice=advise("module", name=""))
+        return Found(error.message, what, error.place, advice=advise("itself"))
     name = missing[1]
     what = f"`{name}` is looked up on DataParallel, and is `.module.{name}`"
     return Found(name, what, error.place, advice=advise("module", name=name))
@@ -179,15 +179,16 @@ def nested(evidence: Evidence) -> Iterator[Found]:
 
 @rule("DP107", "script-module", "warning")
 def script_module(evidence: Evidence) -> Iterator[Found]:
-    """A TorchScript module is to be replicated.
+    """A TorchScript module is to be replicated, or the wrapper traced.
 
     What happens: `Cannot replicate network where python modules are children of ScriptModule`; scripted
         RNNs use weights of the wrong GPU; virtual GPUs cannot run it at all, so the rest of this check is
-        left out.
-    Why: replicate copies Python attributes, and a ScriptModule keeps its own outside Python.
-    Before: nn.DataParallel(torch.jit.script(model))
-    After: nn.DataParallel(model)
-    Seen by: a ScriptModule among the modules.
+        left out. Tracing the wrapper fails: `Cannot insert a Tensor that requires grad as a constant`.
+    Why: replicate copies Python attributes, and a ScriptModule keeps its own outside Python. Tracing belongs
+        to a thread, and replicas run in others.
+    Before: nn.DataParallel(torch.jit.script(model)); torch.jit.trace(dp, x)
+    After: nn.DataParallel(model); torch.jit.trace(dp.module, x)
+    Seen by: a ScriptModule among the modules; or these exceptions.
     References: pytorch/pytorch#15421, pytorch/pytorch#34513
     """
     for path, kind in evidence.scan.module_types:
