@@ -1,10 +1,15 @@
 """What a forward fills with tensors and leaves as it was: replicas meet there, and nothing shows it after.
 
 A stack that an encoder fills and a decoder empties, or an object that a mask is put on and taken off again,
-is one and the same for all replicas. It is looked at each time that a module begins or ends.
+is one and the same for all replicas. It is looked at before each line of a forward, and each time that a
+module begins or ends.
 """
 
+import contextlib
+import sys
 from collections import deque
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +17,7 @@ from torch import nn
 
 from dpdemo.checking.holders import attributes, is_changeable
 from dpdemo.checking.runs import Runner
+from dpdemo.checking.source import code_of
 from dpdemo.checking.state import changeable_parts
 from dpdemo.models.inputs import Arguments
 
@@ -49,13 +55,34 @@ def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[s
     for module in model.modules():
         module.register_forward_pre_hook(look)
         module.register_forward_hook(look)
-    if runner.called_aside(model, given) is None:
-        return ()
+    with _at_each_line(model, look):
+        if runner.called_aside(model, given) is None:
+            return ()
     return tuple(
         tuple(held[key][1])
         for key, now in seen.items()
         if _tensors(_outline(held[key][0])) <= _tensors(before[key]) and not _names_a_gpu(now)
     )
+
+
+@contextlib.contextmanager
+def _at_each_line(model: nn.Module, look: Callable[[], None]) -> Iterator[None]:
+    """Look before each line of users' forwards, for a `with` block; not in a thread that is traced."""
+    codes = {code_of(module.forward) for module in model.modules()} - {None}
+
+    def within(_frame: FrameType, event: str, _value: object) -> Any:
+        if event == "line":
+            look()
+        return within
+
+    if sys.gettrace() is not None or not codes:
+        yield
+        return
+    sys.settrace(lambda frame, _event, _value: within if frame.f_code in codes else None)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
 
 
 def _outline(value: object, depth: int = 0) -> Any:

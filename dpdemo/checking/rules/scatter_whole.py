@@ -31,8 +31,8 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
             yield Found(name, told, forward, probe, advice=advice)
         for name in lists_of_samples(call):
             told = (
-                f"`{name}` is a list of {call.rows}, one for each sample: scatter opens it and cuts each tensor "
-                "in it along its first dimension"
+                f"`{name}` is a list of {call.rows}, one for each sample: scatter opens it and cuts each "
+                "tensor in it along its first dimension"
             )
             yield Found(name, told, forward, probe, advice=_stacked(name, call))
         if not any(leaf.is_tensor or leaf.tensors_inside or leaf.length for leaf in call.arguments):

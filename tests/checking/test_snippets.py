@@ -1,0 +1,13 @@
+"""Models that people copy: the codes that a human expects, and nothing else."""
+
+import pytest
+from snippets import SNIPPETS
+
+from dpdemo.checking import check
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("factory", "codes"), SNIPPETS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_much_copied_model_has_the_codes_that_a_human_expects(factory, codes):
+    found = {one.code for one in check(factory).findings if one.severity != "info"}
+    assert found == codes
