@@ -19,7 +19,6 @@ from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import BatchGroup
 from dpdemo.running.interrupts import EpochInterrupted
 from dpdemo.watching.epoch import EpochRecorder, ReplicaObserver
-from dpdemo.watching.trace import see
 
 Progress = Callable[[int, int], None]
 """Called with (batches done, batches in all), at most ten times per second."""
@@ -117,4 +116,5 @@ def _call_batches(
         output = model(inputs)
         if watch.learn is not None:
             watch.learn(output)
-        recorder.add(observer.take(), see((inputs,), output))
+        outside = observer.outside(inputs, output)
+        recorder.add(observer.take(), outside)

@@ -1,7 +1,7 @@
 """The batches of an epoch: what reached each replica of one DataParallel object, and what came out of it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,8 +16,9 @@ from dpdemo.watching.trace import Seen, Trace, see
 class ReplicaObserver:
     """Notes what reached each replica of one DataParallel module, batch by batch.
 
-    Replicas are seen where `parallel_apply` calls them; where DataParallel calls its module itself (on one
-    GPU or none), a forward hook sees that call. `look` turns a call's arguments and result into a note.
+    Replicas are seen where `parallel_apply` calls them. On one GPU or none DataParallel calls its module
+    itself; there the module's `forward` is replaced, which costs less than a hook. `look` turns a
+    call's arguments and result into a note.
     """
 
     def __init__(
@@ -25,13 +26,14 @@ class ReplicaObserver:
     ) -> None:
         self._look = look
         self._seen: tuple[object, ...] = ()
+        self._passed: tuple[tuple[object, ...], object] | None = None
         self._thread = threading.get_ident()
         self._is_inside = False
         self._close = ExitStack()
         if isinstance(wrapper, nn.DataParallel) and len(wrapper.device_ids) > 1:
             self._close.enter_context(around(parallel_apply=self._parallel_apply))
         else:
-            self._close.callback(split.register_forward_hook(self._note, with_kwargs=True).remove)
+            self._close.callback(self._replace_forward(split))
 
     def _parallel_apply(
         self, proceed: Around, modules: Any, inputs: Any, kwargs_tup: Any = None, devices: Any = None
@@ -48,15 +50,32 @@ class ReplicaObserver:
         self._seen = tuple([self._look(*call) for call in zip(inputs, outputs, strict=True)])
         return outputs
 
-    def _note(
-        self, _: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], output: object
-    ) -> None:
-        self._seen = (self._look((*args, *kwargs.values()) if kwargs else args, output),)
+    def _replace_forward(self, split: nn.Module) -> Callable[[], object]:
+        """Put a watched `forward` into the module; the result puts back its own."""
+        attributes, forward, look = vars(split), split.forward, self._look
+
+        def watched(*args: object, **kwargs: object) -> object:
+            output = forward(*args, **kwargs)
+            self._seen = (look((*args, *kwargs.values()) if kwargs else args, output),)
+            self._passed = args, output
+            return output
+
+        own = {name: attributes[name] for name in ("forward",) if name in attributes}
+        attributes["forward"] = watched
+        return lambda: (attributes.pop("forward"), attributes.update(own))
 
     def take(self) -> tuple[Any, ...]:
         """Return what the replicas of the last batch saw, in their order."""
         seen, self._seen = self._seen, ()
         return seen
+
+    def outside(self, given: object, result: object) -> Any:
+        """See a call of the wrapper; without GPUs its module got the same objects, which are seen already."""
+        if self._passed is not None:
+            args, output = self._passed
+            if result is output and len(args) == 1 and given is args[0]:
+                return self._seen[0]
+        return self._look((given,), result)
 
     def close(self) -> None:
         """Stop looking."""
@@ -70,13 +89,13 @@ class EpochRecorder:
         self._devices = devices
         self._dim = dim
         self._groups: list[BatchGroup] = []
-        self._current: Trace | None = None
+        self._current: tuple[tuple[Seen, ...], Seen] | None = None
         self._count = 0
         self._next = 1
 
     def add(self, replicas: tuple[Seen, ...], outside: Seen) -> None:
         """Record one batch: what each replica saw, and what the caller saw."""
-        batch = Trace(replicas, outside)
+        batch = (replicas, outside)
         if batch != self._current:
             self._flush()
             self._current = batch
@@ -95,7 +114,8 @@ class EpochRecorder:
     def _flush(self) -> None:
         if self._current is None:
             return
-        self._groups.append(self._current.group(self._next, self._count, self._dim, self._devices))
+        trace = Trace(*self._current)
+        self._groups.append(trace.group(self._next, self._count, self._dim, self._devices))
         self._next += self._count
         self._count = 0
         self._current = None
