@@ -25,7 +25,7 @@ def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) 
     with watch.watched():
         for batch in planned:
             say(f"batch {batch.size}, {batch.mode}")
-            with_gradients = batch.mode == "train" or not are_known
+            with_gradients = not are_known
             if batch.size in known:
                 yield from _in_mode(batch, known[batch.size], with_gradients=with_gradients)
                 continue

@@ -31,7 +31,7 @@ def advise(name: str, /, **names: str) -> Advice:
 
 
 def change_call(call: Call, note: str = "", /, **changed: str) -> Advice:
-    """Advise other code for some arguments of a call."""
+    """Advise other code for some arguments of a call; a note tells what else is to be done."""
     return Advice(note, changed, call)
 
 
@@ -62,7 +62,8 @@ def repair_of(found: Found) -> Repair:
     advice = found.advice
     if advice.call is not None:
         note = f"   # {advice.name}" if advice.name else ""
-        return Repair(call_of(advice.call), call_of(advice.call, **advice.names) + note, is_example=False)
+        after = call_of(advice.call, **advice.names) + note
+        return Repair(call_of(advice.call), after, is_example=bool(note))
     if not advice.name:
         return Repair()
     template, names = TEMPLATES[advice.name], _names_for(found)

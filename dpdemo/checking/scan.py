@@ -160,7 +160,7 @@ def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
     for name, value in vars(module).items():
         if name not in INTERNAL and not is_pytorchs(name, module):
             place = place_of_attribute(type(module), name)
-            is_pure = all(isinstance(part, nn.Module) for _, part in flatten(value))
+            is_pure = _is_of_modules(value)
             for kind in _kinds(name, value, model, module):
                 yield Held(dot + name, *kind, is_pure=is_pure, place=place)
     for hook in users_hooks(module):
@@ -175,6 +175,18 @@ def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
             yield Held(
                 dot + name, "parameter", type(parameter).__name__, names=tuple(vars(parameter)), place=place
             )
+
+
+def _is_of_modules(value: object) -> bool:
+    """Whether a list or a dict can be a ModuleList, or a ModuleDict, as it is."""
+    if isinstance(value, dict):
+        are_names = all(isinstance(key, str) and key and "." not in key for key in value)
+        return (
+            are_names
+            and not any(hasattr(nn.ModuleDict, key) for key in value)
+            and _is_of_modules([*value.values()])
+        )
+    return isinstance(value, (list, tuple)) and all(isinstance(part, nn.Module) for part in value)
 
 
 def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Iterator[_Kind]:

@@ -109,13 +109,13 @@ def _part(line: str, path: str) -> ast.expr | None:
     return node
 
 
-def _returned(change: Callable[[str, Names], str]) -> _Fill:
+def _returned(change: Callable[[str, Names], str], note: str = "") -> _Fill:
     """Make a fill that writes one part of a `return` line anew."""
 
     def fill(line: str, names: Names) -> str:
         node = _part(line, names["result"])
         text = change(_source(line, node), names) if node is not None else ""
-        return _replaced(line, node, text) if node is not None and text else ""
+        return _replaced(line, node, text) + note if node is not None and text else ""
 
     return fill
 
@@ -228,7 +228,7 @@ TEMPLATES: dict[str, Template] = {
     "reduce": Template(None, "{call}{result}.{way}{note}", "{call}{result}"),
     "dim": Template(None, "nn.DataParallel(model{better})", "nn.DataParallel(model{dim})"),
     "turned": Template(
-        _returned(lambda code, names: f"{_bracketed(code)}{names['turn']}"),
+        _returned(lambda code, names: f"{_bracketed(code)}{names['turn']}", "   # and back outside"),
         "return out{turn}   # in forward, and the same again outside",
     ),
     "on its gpu": Template(
@@ -263,6 +263,7 @@ TEMPLATES: dict[str, Template] = {
         None,
         "return h   # in forward: what has a row for each sample\nh = {call}; ...   # outside, on all rows",
     ),
+    "before the call": Template(None, "{code}   # before the call"),
     "constant": Template(
         None, 'self.register_buffer("{name}", {name})   # in __init__; forward reads self.{name}', "{call}"
     ),

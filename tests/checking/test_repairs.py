@@ -51,7 +51,7 @@ FILLED = [
      'return {"y": y, "n": 3}', 'return {"y": y, "n": torch.full((len(x),), 3, device=x.device)}'),
     ("on its gpu", "forward", {}, "return (a + b).cpu()", "return (a + b)"),
     ("turned", "forward", {"result": "[1]", "turn": ".transpose(0, 1)"},
-     "return out, h + c", "return out, (h + c).transpose(0, 1)"),
+     "return out, h + c", "return out, (h + c).transpose(0, 1)   # and back outside"),
     ("in all", "forward", {"result": "[1]"}, "return y, (aux if aux.any() else None)", "return y, (aux)"),
     ("lengths", "forward", {},
      "p = pack_padded_sequence(x, lengths)", "p = pack_padded_sequence(x, lengths.cpu())"),

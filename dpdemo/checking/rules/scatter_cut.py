@@ -293,16 +293,21 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
             continue
         for leaf in call.tensor_arguments:
             if leaf.size(call.dim) is None:
-                number = f"{leaf.path}.item()" if not leaf.shape else f"{leaf.path}.unsqueeze(0)"
-                by_keyword = {name: name for name, _ in call.argument_structures}
-                yield Found(
-                    leaf.path,
+                what = (
                     f"`{leaf.path}` is a tensor of shape {leaf.shape}: it has no dimension {call.dim} to cut "
-                    f"({error.message})",
-                    evidence.scan.forward,
-                    probe,
-                    advice=change_call(call, _OR_EXPANDED, **{**by_keyword, top_name(leaf.path): number}),
+                    f"({error.message})"
                 )
+                advice = _of_a_number(leaf, call, evidence)
+                yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
-_OR_EXPANDED = "or .expand(...) to a row for each sample, if forward wants a tensor"
+def _of_a_number(leaf: Leaf, call: Call, evidence: Evidence) -> Advice:
+    """Advise a number, where the call was seen to run with one; else a row for each sample."""
+    if top_name(leaf.path) != leaf.path:
+        return advise("before the call", code=f"{leaf.path} = {leaf.path}.item()")
+    by_keyword = {name: name for name, _ in call.argument_structures}  # beside positions a number is DP203
+    given = (one for _, other in evidence.calls for one in other.arguments if one.path == leaf.path)
+    if not leaf.shape and any(one.type in {"int", "float", "bool"} for one in given):
+        return change_call(call, **{**by_keyword, leaf.path: f"{leaf.path}.item()"})
+    rows = f"{leaf.path}.expand(len({batch_of(call)}))" if not leaf.shape else f"{leaf.path}.unsqueeze(0)"
+    return change_call(call, "and forward takes a row for each sample", **{**by_keyword, leaf.path: rows})

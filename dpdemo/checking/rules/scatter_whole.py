@@ -79,7 +79,7 @@ def _as_tensor(path: str, leaves: list[Leaf], call: Call) -> Advice:
     if top_name(path) != path:
         return Advice()
     if is_array or all(leaf.type in {"int", "float", "bool"} for leaf in leaves):
-        return change_call(call, **{path: f"torch.as_tensor({path})"})
+        return change_call(call, "and forward takes a tensor", **{path: f"torch.as_tensor({path})"})
     note = f"forward looks up by number what it stands for; or {path} is made a tensor before"
     return change_call(call, note, **{path: f"torch.arange(len({path}))"})
 
