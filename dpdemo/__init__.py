@@ -11,7 +11,6 @@ from dpdemo.reports import drawing as _drawing
 if TYPE_CHECKING:
     from dpdemo.checking.engine import check
     from dpdemo.checking.testing import assert_no_pitfalls
-    from dpdemo.checking.weights import sample_weights
     from dpdemo.config.fields import Config
     from dpdemo.config.load import load_config
     from dpdemo.errors import DpdemoError, RunError, UsageError
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from dpdemo.splitting.weighted import WeightedDataParallel
     from dpdemo.sweeping.sweep import sweep
     from dpdemo.virtual import virtual_gpus
+    from dpdemo.weighting.samples import sample_weights
 
 __version__ = "0.1.0"
 
@@ -66,7 +66,7 @@ _HOMES = {
     "record": "dpdemo.replaying.record",
     "replay": "dpdemo.replaying.replay",
     "run": "dpdemo.running",
-    "sample_weights": "dpdemo.checking.weights",
+    "sample_weights": "dpdemo.weighting.samples",
     "simulate": "dpdemo.splitting.predict",
     "sweep": "dpdemo.sweeping.sweep",
     "virtual_gpus": "dpdemo.virtual",

@@ -18,7 +18,6 @@ from dpdemo.checking.freezing import same
 from dpdemo.checking.leaves import describe_all, structure
 from dpdemo.checking.padded import without_padding
 from dpdemo.checking.runs import Ran, Runner
-from dpdemo.checking.weights import weigh
 from dpdemo.models.failure import users_code
 from dpdemo.watching.tree import flatten, rebuild
 
@@ -173,7 +172,9 @@ class Judge:
             comparison = self._explain(draft, gathered[0], comparison)
         return self._compare_gradients(comparison)
 
-    def _explain(self, draft: Draft, gathered: object, comparison: Comparison) -> Comparison:
+    def _explain(  # noqa: PLR0911 - a cause each
+        self, draft: Draft, gathered: object, comparison: Comparison
+    ) -> Comparison:
         """Tell samples that see each other from replicas that are not the model."""
         dim = draft.wrapper.dim
         chunks = self.chunks or self.runner.chunk_results(draft.delivered, self.planned.mode)
@@ -242,7 +243,6 @@ class Judge:
             single_finite=gradients.single_finite and _is_finite(single.result[0], path),
             loss=loss,
             loss_path=path,
-            heaviest=self._heaviest() if is_unequal else "",
         )
 
     def _with_blame(self, comparison: Comparison, error: Raised, path: str | None) -> Comparison:
@@ -261,17 +261,6 @@ class Judge:
     def _are_rounding(self, gradients: compare.Gradients) -> bool:
         given = self.parallel.untouched  # the model's own arguments: a wrapper within is given others
         return gradients.finite and are_gradients_rounding(self.runner, self.planned.mode, given)
-
-    def _heaviest(self) -> str:
-        """Say which sample counts most when losses are averaged; "" where none counts more, or unknown."""
-        if self.draft is None:
-            return ""
-        try:
-            report = weigh(self.runner, (self.draft.args, self.draft.kwargs), torch.mean)
-        except Exception:  # noqa: BLE001 - the user's model in another type may raise anything
-            return ""
-        counts_more = round(report.heaviest.weight or 0, 2) > 1  # as it is written
-        return report.verdict if counts_more else ""
 
 
 def _gathers_itself(wrapper: object) -> bool:

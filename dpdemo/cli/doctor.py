@@ -165,7 +165,7 @@ def _run_script(name: str, arguments: list[str], gpus: Gpus) -> None:
     found = find_program(name, arguments)
     hide_real_gpus()
     with loading_torch():
-        from dpdemo.checking.program import CallCheck
+        from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
         from dpdemo.executing.hardware import Hardware
 

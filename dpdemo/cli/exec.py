@@ -82,7 +82,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     finish = finisher(quiet=quiet, path=check_report_path(report), trace=check_trace_path(save))
     hide_real_gpus()
     with loading_torch():
-        from dpdemo.checking.program import CallCheck
+        from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
         from dpdemo.executing.hardware import Hardware
 

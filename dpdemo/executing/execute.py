@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from dpdemo.checking.program import CallCheck, is_rehearsing
 from dpdemo.errors import UsageError
+from dpdemo.executing.callcheck import CallCheck, is_rehearsing
 from dpdemo.executing.children import reaching_children
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, run_program

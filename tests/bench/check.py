@@ -20,7 +20,7 @@ from torch import nn
 
 from dpdemo.checking import check
 from dpdemo.checking.batches import plan
-from dpdemo.checking.program import CallCheck
+from dpdemo.executing.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 
 Inputs = Callable[[int], torch.Tensor]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import data_parallel
 
-from dpdemo.checking.program import CallCheck
+from dpdemo.executing.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 
 

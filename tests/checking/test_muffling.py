@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from dpdemo.checking.inside import being
-from dpdemo.checking.muffling import no_output
+from dpdemo.executing.muffling import no_output
 
 
 def in_a_thread(work):

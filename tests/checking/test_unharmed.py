@@ -10,8 +10,9 @@ from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, 
 from torch.nn.parallel._functions import Scatter
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
-from dpdemo.checking import building, cuts, drafts, inside, program, steps
-from dpdemo.checking.program import CallCheck
+from dpdemo.checking import building, cuts, drafts, inside, steps
+from dpdemo.executing import callcheck
+from dpdemo.executing.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 
 
@@ -102,8 +103,8 @@ PARTS = [
     *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],
     *[(inside.Watch, "note"), (inside, "calling_place"), (inside, "_note_move"), (building, "Event")],
     *[(drafts, name) for name in ("describe_all", "flatten_arguments", "structure", "named", "pictures_in")],
-    *[(program, name) for name in ("rehearse", "_kind", "_scan", "_probes", "_outcome", "_follow_losses")],
-    *[(program, name) for name in ("planned_call", "wrapped_or_not", "describe_all")],
+    *[(callcheck, name) for name in ("rehearse", "_kind", "_scan", "_probes", "_outcome", "_follow_losses")],
+    *[(callcheck, name) for name in ("planned_call", "wrapped_or_not", "describe_all")],
 ]
 
 

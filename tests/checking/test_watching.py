@@ -15,9 +15,9 @@ from cases_scatter import Lengths
 from casetable import Counting, Linear, Net, steps, x
 from torch import nn
 
-from dpdemo.checking import program
 from dpdemo.checking.batches import on_device
-from dpdemo.checking.program import CallCheck, is_rehearsing
+from dpdemo.executing import callcheck
+from dpdemo.executing.callcheck import CallCheck, is_rehearsing
 from dpdemo.models.inputs import Batches
 from dpdemo.virtual import virtual_gpus
 from dpdemo.watching.calls import watching
@@ -547,7 +547,7 @@ def test_an_interrupt_in_a_rehearsal_ends_the_script_and_leaves_nothing_behind()
 
 
 def test_only_so_many_kinds_of_calls_are_rehearsed_and_the_report_says_so(monkeypatch):
-    monkeypatch.setattr(program, "MAX_KINDS", 40)
+    monkeypatch.setattr(callcheck, "MAX_KINDS", 40)
     calls = []
 
     class Counting(Net):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 import dpdemo
-from dpdemo.checking import check
 from dpdemo.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("error:Was asked to gather along dimension 0")
@@ -68,11 +67,6 @@ def test_a_sum_counts_each_sample_as_often_as_there_are_chunks():
 def test_a_model_without_a_loss_is_refused():
     with pytest.raises(UsageError, match="expected a model that returns its loss"):
         dpdemo.sample_weights(Linear(), x())
-
-
-def test_a_check_says_it_in_a_line():
-    (finding,) = [one for one in check(lambda: (PerToken(), tokens())).findings if one.code == "DP501"]
-    assert "a token on cuda:0 counts" in finding.message
 
 
 def test_the_table_names_each_sample():

@@ -83,8 +83,6 @@ class Comparison:
     """What going backward raised where DataParallel is not to blame, so that no gradients were compared."""
     backward_raised: Raised | None = None
     """What going backward raised under DataParallel, though it did not on one GPU."""
-    heaviest: str = ""
-    """Which sample or token counts most under `.mean()`, and how much."""
     better_dim: int | None = None
     """Another dimension along which the batch can be cut with one GPU's results."""
     batch_dims: tuple[tuple[str, int], ...] = ()
@@ -111,5 +109,5 @@ class Comparison:
         """Leave out what going backward showed."""
         return replace(
             self, gradients_equal=None, loss_not_finite=False, single_finite=True, loss=None, loss_path=None,
-            single_backward_raised=None, backward_raised=None, heaviest="",
+            single_backward_raised=None, backward_raised=None,
         )  # fmt: skip

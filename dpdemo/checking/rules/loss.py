@@ -90,7 +90,6 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         return _Problem(
             f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at batch "
             f"{probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
-            + (f"; {comparison.heaviest}" if loss.is_sum and comparison.heaviest else "")
         )
     if loss.error(loss.sum) <= UNEQUAL:
         return None

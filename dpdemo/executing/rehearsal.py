@@ -20,12 +20,12 @@ from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.evidence import Probe, Raised, first_line
 from dpdemo.checking.meanwhile import used_meanwhile
-from dpdemo.checking.muffling import no_output
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.runs import Runner
 from dpdemo.checking.scan import is_users_hook
 from dpdemo.checking.state import HOOKS
 from dpdemo.errors import UsageError
+from dpdemo.executing.muffling import no_output
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Batches, rows_of
 from dpdemo.virtual import VirtualGpus, separate_ledger

@@ -37,10 +37,10 @@ from dpdemo.checking.inside import here
 from dpdemo.checking.leaves import describe_all, flatten_arguments
 from dpdemo.checking.precedence import in_order
 from dpdemo.checking.registry import choose
-from dpdemo.checking.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.checking.scan import scan
 from dpdemo.checking.source import calling_place
 from dpdemo.checking.steps import CallRecorder
+from dpdemo.executing.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import NOTHING_CALLED, CheckReport
 from dpdemo.watching.tree import flatten

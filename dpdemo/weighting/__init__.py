@@ -1,0 +1,1 @@
+"""How much each sample counts in the gradient under DataParallel."""
