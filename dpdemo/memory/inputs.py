@@ -1,7 +1,7 @@
 """The batch of a step, at any size: from the config, from shapes, or from the user's own function.
 
-The tensors are made on the host and copied to where the model wants them, as a training loop does. Those of a
-config and of shapes have no numbers on the host either, so a batch of any size costs nothing.
+The tensors are made on the host and copied to the model's device, as in a training loop. Those of a config
+and of shapes have no numbers on the host either, so a batch of any size costs nothing.
 """
 
 from collections.abc import Callable
@@ -25,50 +25,63 @@ from dpdemo.running.epoch import make_dataset
 from dpdemo.watching.tree import named_tensors, rebuild
 
 Given = list[str] | Callable[[int], object] | None
-"""What a user says of the inputs: shapes as of `--input`, or a function of the batch size.
+"""The user's inputs: shapes as of `--input`, or a function of the batch size.
 
-Without either they are those that the factory returned beside its model, else a tensor of `input_size`.
+By default they are those that the factory returned with its model, else a tensor of `input_size`.
 """
 
 _WITHOUT_NUMBERS = torch.device("meta")
 
 
 class BatchMaker:
-    """Makes the arguments of one call for a batch size, on a device."""
+    """Makes the arguments of one call for a batch size, on a device.
+
+    Attributes:
+        worked_out: the input inferred from the model's first layer, as `--input` takes it, or "".
+        note: a remark on the inputs of a library's model, or "".
+        has_new_hooks: whether transformers' hooks, which a first call puts into a model, were put in.
+
+    """
 
     def __init__(
         self, config: Config, given: Given, sizes: InputSizes | None = None, *, has_numbers: bool = False
     ) -> None:
         self._config = config
         self._sizes = sizes or InputSizes()
+        self._size = config.batch_size
         self.has_numbers = has_numbers
-        self._specs = [InputSpec.parse(text) for text in given] if isinstance(given, list) else []
-        self._function = given if callable(given) else None
-        self._example: Batches | None = None
+        self._source: Batches | None = None
+        if isinstance(given, list) and given:
+            self._source = self._of_shapes(given)
+        elif callable(given):
+            self._source = Batches.from_function(given, self._size)
         self.worked_out = ""
-        """The input that nobody gave, and that the model's first layer tells; as `--input` takes it."""
         self.note = ""
-        """What a person should know of the inputs that a library's model comes with."""
         self.has_new_hooks = False
-        """Whether transformers' hooks, which a first call puts into a model, were put in beforehand."""
+
+    def _of_shapes(self, shapes: list[str]) -> Batches:
+        specs = [InputSpec.parse(text) for text in shapes]
+        return Batches.from_specs(specs, self._size, self._config.dim, numbers=False)
 
     def load_model(self, target: str, config: Config) -> nn.Module:
-        """Load the user's model; inputs that come with it are the example, unless others were given."""
+        """Load the user's model, and take the inputs that come with it, unless others were given."""
         model, inputs = self._loaded(target, config)
-        if callable(inputs) and not isinstance(inputs, nn.Module):
-            self._function = self._function or (None if self._specs else inputs)
-        elif inputs is not None and not self._specs and self._function is None:
-            self._example = Batches.from_example(_without_numbers(inputs), config.dim)
+        if self._source is None and callable(inputs) and not isinstance(inputs, nn.Module):
+            self._source = Batches.from_function(inputs, self._size)
+        elif self._source is None and inputs is not None:
+            self._source = Batches.from_example(_without_numbers(inputs), config.dim)
+            if "batch_size" not in config.model_fields_set:
+                self._size = self._source.size
         if self.is_guessed and "input_size" not in config.model_fields_set and not config.dim:
-            self.worked_out = guess_input(model, self.batch_size) or ""
-            self._specs = [InputSpec.parse(self.worked_out)] if self.worked_out else []
+            self.worked_out = guess_input(model, self._size) or ""
+            self._source = self._of_shapes([self.worked_out]) if self.worked_out else None
         return model
 
     def _loaded(self, target: str, config: Config) -> tuple[nn.Module, object]:
         parsed = parse_target(target, "key `model`")
         if parsed.library:
             made = make_library_model(parsed.library, parsed.name, self._sizes, "key `model`")
-            self.note = made[1].note if self._function is None and not self._specs else ""
+            self.note = made[1].note if self._source is None else ""
             return made
         if self._sizes.image_size is not None or self._sizes.seq_len is not None:
             raise UsageError(
@@ -82,15 +95,13 @@ class BatchMaker:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether nobody said what a model of the user's own takes."""
-        is_said = self._specs or self._function is not None or self._example is not None
-        return not is_said and not self._config.is_builtin
+        """Whether nobody named the inputs of a model of the user's own."""
+        return self._source is None and not self._config.is_builtin
 
     @property
     def batch_size(self) -> int:
         """The config's, or that of the example where the config names none."""
-        is_named = "batch_size" in self._config.model_fields_set
-        return self._config.batch_size if is_named or self._example is None else self._example.size
+        return self._size
 
     def make(self, batch_size: int, device: torch.device) -> Arguments:
         """Make the batch and copy it to `device`.
@@ -105,42 +116,12 @@ class BatchMaker:
         return _moved(args, device), _moved(kwargs, device)
 
     def _on_host(self, batch_size: int) -> Arguments:
-        if self._function is not None:
-            return Batches.from_function(self._function, batch_size).arguments(batch_size)
-        if self._example is not None:
-            return self._example.arguments(batch_size)
-        if self._specs:
-            return self._from_specs(batch_size)
+        if self._source is not None:
+            return self._source.arguments(batch_size)
         dataset = make_dataset(self._config)
         dtype = torch.int64 if dataset.vocabulary else dataset.dtype
         shape = batched(dataset.sample, batch_size, self._config.dim)
         return (torch.empty(shape, dtype=dtype, device=_WITHOUT_NUMBERS),), {}
-
-    def _from_specs(self, batch_size: int) -> Arguments:
-        whole = _rows(self._specs[0], self._config.dim)
-        made = [(spec.name, self._tensor(spec, batch_size, whole)) for spec in self._specs]
-        args = tuple(tensor for name, tensor in made if not name)
-        return args, {name: tensor for name, tensor in made if name}
-
-    def _tensor(self, spec: InputSpec, batch_size: int, whole: int) -> torch.Tensor:
-        shape, dim = list(spec.shape), self._config.dim
-        if len(shape) > dim and shape[dim] == whole:
-            shape[dim] = batch_size
-        if spec.dtype.is_floating_point:
-            return torch.empty(shape, dtype=spec.dtype, device=_WITHOUT_NUMBERS)
-        # programs look at masks, and index by ids: nothing is masked, and each id is one that there is
-        is_mask = spec.dtype is torch.bool or "mask" in spec.name
-        make = torch.ones if is_mask else torch.zeros
-        return make(shape, dtype=spec.dtype, device=_WITHOUT_NUMBERS)
-
-
-def _rows(spec: InputSpec, dim: int) -> int:
-    if len(spec.shape) <= dim:
-        raise UsageError(
-            f"expected a shape with a dimension {dim}, got {'x'.join(map(str, spec.shape))} - at `--input`",
-            hint="`dim` says which number of a shape is the batch size, counted from 0",
-        )
-    return spec.shape[dim]
 
 
 def _moved(value: object, device: torch.device) -> Any:
@@ -148,7 +129,7 @@ def _moved(value: object, device: torch.device) -> Any:
 
 
 def _without_numbers(value: Any) -> Any:
-    """Take the numbers from an example, so that it is repeated for nothing; ids and lengths keep theirs."""
+    """Drop the numbers of an example, so that repeating it costs nothing; ids and lengths keep theirs."""
 
     def take(leaf: object) -> object:
         if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():

@@ -1,4 +1,4 @@
-"""What a user gives as inputs, at any batch size: shapes as of `--input`, an example, or a function."""
+"""The user's inputs at any batch size: from shapes as of `--input`, an example, or a function."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -40,12 +40,27 @@ class InputSpec:
         written = read_input(text)
         return cls(written.name, written.shape, getattr(torch, written.dtype), written.below)
 
-    def make(self, rows: int, whole: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw a tensor; one whose first number is the batch size gets `rows` rows."""
-        shape = (rows, *self.shape[1:]) if self.shape[0] == whole else self.shape
+    def make(
+        self, rows: int, whole: int, generator: torch.Generator | None = None, dim: int = 0
+    ) -> torch.Tensor:
+        """Make a tensor; one with `whole` numbers along `dim`, the batch size, gets `rows` of them.
+
+        Without a generator it has no numbers either; masks then hide nothing, and ids are valid.
+        """
+        shape = list(self.shape)
+        if len(shape) > dim and shape[dim] == whole:
+            shape[dim] = rows
+        if generator is None:
+            return self._without_numbers(shape)
         if self.dtype.is_floating_point:
             return torch.randn(shape, generator=generator, device="cpu").to(self.dtype)
         return torch.randint(0, self.below, shape, generator=generator, device="cpu").to(self.dtype)
+
+    def _without_numbers(self, shape: list[int]) -> torch.Tensor:
+        if self.dtype.is_floating_point:
+            return torch.empty(shape, dtype=self.dtype, device="meta")
+        is_mask = self.dtype is torch.bool or "mask" in self.name
+        return (torch.ones if is_mask else torch.zeros)(shape, dtype=self.dtype, device="meta")
 
 
 class Batches:
@@ -60,15 +75,30 @@ class Batches:
         return as_arguments(self._make(size))
 
     @classmethod
-    def from_specs(cls, specs: list[InputSpec], size: int | None = None) -> "Batches":
-        """Draw random inputs of given shapes, whose first numbers are the batch size unless one is given."""
-        whole = specs[0].shape[0]
+    def from_specs(
+        cls, specs: list[InputSpec], size: int | None = None, dim: int = 0, *, numbers: bool = True
+    ) -> "Batches":
+        """Make inputs of given shapes, random ones or without numbers.
+
+        The batch size is number `dim` of the first shape unless `size` is given.
+
+        Raises:
+            UsageError: if the first shape has no such number.
+
+        """
+        if len(specs[0].shape) <= dim:
+            raise UsageError(
+                f"expected a shape with a dimension {dim}, got {'x'.join(map(str, specs[0].shape))} - at "
+                "`--input`",
+                hint="`dim` says which number of a shape is the batch size, counted from 0",
+            )
+        whole = specs[0].shape[dim]
 
         def make(size: int) -> object:
-            generator = torch.Generator().manual_seed(0)
-            drawn = [(spec.name, spec.make(size, whole, generator)) for spec in specs]
-            args = tuple(tensor for name, tensor in drawn if not name)
-            return args, {name: tensor for name, tensor in drawn if name}
+            generator = torch.Generator().manual_seed(0) if numbers else None
+            made = [(spec.name, spec.make(size, whole, generator, dim)) for spec in specs]
+            args = tuple(tensor for name, tensor in made if not name)
+            return args, {name: tensor for name, tensor in made if name}
 
         return cls(make, whole if size is None else size)
 

@@ -9,8 +9,9 @@ from torch import nn
 
 import dpdemo
 from dpdemo.models.inputs import drawing
-from dpdemo.models.libraries import Inputs, InputSizes, make_library_model
+from dpdemo.models.libraries import Inputs, InputSizes
 from dpdemo.models.libraries.asked import inputs_asked
+from dpdemo.models.libraries.build import make_library_model
 from dpdemo.models.libraries.imagetexts import set_image_word
 from dpdemo.models.user import find_object
 
