@@ -1,1 +1,1 @@
-"""One screen about a model or a program: is it even, is it right, does it fit, does it pay, what next."""
+"""A model or a program on one screen: even split, correct results, memory, speed-up, next step."""

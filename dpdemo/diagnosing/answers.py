@@ -1,4 +1,4 @@
-"""An answer from each report: what a person reads first, in one line."""
+"""A one-line answer from each report."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,7 +30,7 @@ _PAYS: dict[Verdict | None, Mark] = {"pays": "good", "does not pay": "look"}
 
 
 def evenness(report: SplitReport, more: str) -> Answer:
-    """Say how the batches of an epoch are split."""
+    """Judge how the batches of an epoch are split."""
     found = find(report)
     if not found:
         group = report.batches[0]
@@ -54,7 +54,7 @@ def _unevenness(groups: Sequence[BatchGroup]) -> str:
 
 
 def evenness_of_program(report: ExecReport, more: str) -> Answer:
-    """Say how the calls that a program made were split."""
+    """Judge how a program's calls were split."""
     groups = [group for use in report.uses for group in use.splits if group.in_model]
     if not groups:
         return Answer(EVEN, "unknown", "no DataParallel call was seen", more)
@@ -65,7 +65,7 @@ def evenness_of_program(report: ExecReport, more: str) -> Answer:
 
 
 def rightness(report: CheckReport, more: str) -> Answer:
-    """Say what the check found, and whether it could look at everything."""
+    """Report the first finding of a check, and whether the check was complete."""
     if not report.findings and report.notes:
         rest = f" (and {len(report.notes) - 1} more)" if len(report.notes) > 1 else ""
         return Answer(
@@ -80,7 +80,7 @@ def rightness(report: CheckReport, more: str) -> Answer:
 
 
 def fitting(report: MemoryReport, more: str) -> Answer:
-    """Say whether the GPU with the least room has enough, by all that its process takes."""
+    """Judge whether the GPU with the least room has enough for its whole process."""
     fullest = report.fullest
     if fullest.capacity_bytes is None:
         held = f"{fullest.device} holds {size(fullest.peak_bytes)} at its fullest"
@@ -91,7 +91,7 @@ def fitting(report: MemoryReport, more: str) -> Answer:
 
 
 def fitting_of_program(report: ExecReport) -> Answer:
-    """Say what the fullest GPU of a program held."""
+    """Report the peak of the fullest GPU of a program."""
     peak = max(report.peak_bytes, default=0)
     index = report.peak_bytes.index(peak) if report.peak_bytes else 0
     held = f"cuda:{index} held {size(peak)} at its fullest"
@@ -101,10 +101,10 @@ def fitting_of_program(report: ExecReport) -> Answer:
 
 
 def paying(report: SpeedupReport, more: str) -> Answer:
-    """Say what more GPUs gain where a step of one was measured, else from which step on they pay.
+    """Report the speed-up of more GPUs if a step of one was measured, else the break-even step.
 
     A user's batch is shared by the GPUs (strong scaling); what they gain if each gets as many rows as the one
-    GPU had (weak scaling) is said beside it.
+    GPU had (weak scaling) follows.
     """
     if not report.anchors:
         return Answer(PAYS, "unknown", report.summary, more)
@@ -124,7 +124,7 @@ def _times(scaling: Scaling) -> str:
 
 
 def next_step(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Answer:
-    """Say what to do first: fix what is wrong, make it fit, choose another batch, or go on to DDP."""
+    """Recommend the next step: fix errors, make it fit, choose another batch, or go on to DDP."""
     return Answer(NEXT, "good", next(_steps(answers, batch_size, num_gpus)))
 
 

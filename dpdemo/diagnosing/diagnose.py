@@ -1,4 +1,4 @@
-"""`diagnose`: simulate, check, memory and speedup for one model, and what a person should know of each."""
+"""`diagnose`: simulate, check, memory and speedup for one model, one answer of each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Case:
-    """What is diagnosed: a target, over how many GPUs, with which batch and inputs.
+    """A model to diagnose: a target, the number of GPUs, the batch and the inputs.
 
     `gpu` is the name of the GPUs' card, `gpu_memory` what each can hold (`24GiB`, or a list with commas);
     `link` joins them, and `steps` are measured ones of one GPU (`49ms@8`).
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def sizes(self) -> list[str] | str | None:
-        """What the GPUs can hold: one size for all, or one for each."""
+        """The capacity of the GPUs: one size for all, or one for each."""
         return self.gpu_memory.split(",") if self.gpu_memory and "," in self.gpu_memory else self.gpu_memory
 
     def hardware(self) -> Iterator[str]:
@@ -74,14 +74,14 @@ class Case:
 
 
 def diagnose(case: Case, progress: Progress | None = None) -> Diagnosis:
-    """Answer what a person asks of a model under DataParallel.
+    """Answer the questions about a model under DataParallel.
 
     Raises:
         UsageError: if the model cannot be built, or its inputs are neither given nor can be worked out.
 
     """
     say = progress or (lambda _: None)
-    case.config  # noqa: B018 - a wrong target is told before anything is built
+    case.config  # noqa: B018 - a wrong target is an error before anything is built
     case, assumed = _with_inputs(case)
     found = []
     for what, ask in _questions(case):
@@ -114,7 +114,7 @@ def _questions(case: Case) -> Iterator[tuple[str, Callable[[], Answer]]]:
 
 
 def _or_why_not(question: str, ask: Callable[[], Answer]) -> Answer:
-    """Answer, or say why there is no answer: the other questions are answered all the same."""
+    """Answer, or report the error: the other questions are still answered."""
     try:
         return ask()
     except DpdemoError as error:
@@ -127,7 +127,7 @@ def _checked(case: Case) -> Any:
 
 
 def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:
-    """Complete the batch and the inputs; say what was worked out."""
+    """Complete the batch and the inputs; also return what was inferred."""
     if case.inputs:
         return replace(case, batch_size=read_input(case.inputs[0]).shape[0]), ()
     size = case.batch_size or DEFAULT_BATCH_SIZE

@@ -20,7 +20,7 @@ _STARTUP = str(Path(__file__).parent / "startup")
 
 @contextmanager
 def reaching_children(hardware: Hardware) -> Iterator[None]:
-    """Give each Python that the process starts these GPUs too, for the length of a `with` block."""
+    """Open these GPUs in each Python that the process starts, too, for the length of a `with` block."""
     before = {name: os.environ.get(name) for name in (GPUS, PATH, VISIBLE)}
     os.environ[GPUS] = hardware.to_text()
     os.environ[PATH] = os.pathsep.join(filter(None, (_STARTUP, before[PATH])))

@@ -20,7 +20,7 @@ from dpdemo.virtual import VirtualGpuError, VirtualGpus
 from dpdemo.watching.calls import Watch, watching
 
 Finish = Callable[[ExecReport, CheckReport | None], None]
-"""Called once the program has ended, with what was seen, and the findings if a check was asked for."""
+"""Called once the program has ended, with the report, and the findings of a check."""
 
 
 def execute(program: Program, hardware: Hardware, finish: Finish, check: CallCheck | None = None) -> object:

@@ -12,7 +12,7 @@ from dpdemo.virtual import VirtualGpus, virtual_gpus
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the program finds: how many GPUs, what each holds, whose random numbers it draws, which card."""
+    """The program's GPUs: their number, capacities, random numbers and card."""
 
     num_gpus: int
     memory: Sequence[int] | None = None

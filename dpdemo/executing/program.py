@@ -28,7 +28,7 @@ _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]  # what `python -m
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is to be run: a script, or with `is_module` a module by its name, and its arguments."""
+    """A script, or with `is_module` a module by its name, and its arguments."""
 
     name: str
     arguments: tuple[str, ...] = ()

@@ -242,7 +242,7 @@ def _part(gpu: GpuMemory, name: str) -> int:
 
 @contextmanager
 def _chunks_of(stepper: Stepper, sizes: tuple[int, ...]) -> Iterator[Measure]:
-    """Let scatter cut chunks of these sizes instead of equal ones."""
+    """Cut chunks of these sizes instead of equal ones."""
 
     def scatter(_: Any, args: Any, kwargs: Any, device_ids: Any, dim: int) -> object:
         found = scatter_by(lambda rows: split_by_chunks(rows, sizes), args, kwargs, device_ids, dim)

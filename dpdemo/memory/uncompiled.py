@@ -1,4 +1,4 @@
-"""A step that is predicted is not compiled: PyTorch's compiler need not be loaded for it.
+"""Keep PyTorch's compiler from being imported for a prediction, which does not compile.
 
 Optimizers, and those of PyTorch's kernels without numbers that are written in Python, call functions
 that tell the compiler to leave them alone (`torch/_compile.py`, `torch/optim/optimizer.py`), and these import
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NAME = "torch._dynamo"
 _KEPT = "__dynamo_disable"
-"""Where `torch/_compile.py` keeps what it got for a function, on the function."""
+"""The attribute of a function in which `torch/_compile.py` caches the disabled one."""
 
 
 class _NotCompiling(ModuleType):

@@ -1,4 +1,4 @@
-"""Calling the user's model, under DataParallel or alone, so that whatever it raises can be reported.
+"""Call the user's model, under DataParallel or alone, so that all it raises can be reported.
 
 A replica runs in a thread. `parallel_apply` hands an Exception on to the caller, but nothing else: after
 `sys.exit()` in a replica the caller gets a bare `KeyError: 0` (torch/nn/parallel/parallel_apply.py).
@@ -14,7 +14,7 @@ from dpdemo.watching.seam import around
 
 @contextmanager
 def users_model() -> Iterator[None]:
-    """Call the user's model in a `with` block: all that it raises, but for Ctrl-C, is an Exception outside.
+    """Convert all that the user's model raises in a `with` block, except Ctrl-C, to Exceptions.
 
     Raises:
         Stopped: in place of SystemExit and its like; exceptions are let through.

@@ -1,4 +1,4 @@
-"""What a user needs to see of an exception in their own code: the replica it happened in, and their frames.
+"""Exceptions of the user's code: the replica that raised, and the user's own frames.
 
 DataParallel re-raises a replica's exception with "Caught X in replica i on device d" and the original
 traceback as text (`torch/_utils.py`, ExceptionWrapper); anything else carries its traceback as usual.
@@ -20,8 +20,8 @@ _CAUGHT = re.compile(
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)\n(?P<code>    .+\n)?')
 
 
-class Stopped(Exception):  # noqa: N818 - what it stands for is no error by its name either
-    """Stands for what is not an Exception, such as SystemExit, under its name and with its traceback."""
+class Stopped(Exception):  # noqa: N818 - SystemExit has no such name either
+    """Replaces a BaseException such as SystemExit, under its name and with its traceback."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def users_code() -> Iterator[None]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Turn what is not an Exception into one of the same name, message and traceback."""
+    """Convert a BaseException into an Exception of the same name, message and traceback."""
     kind = type(type(error).__name__, (Stopped,), {"__module__": type(error).__module__})
     stands_for: Exception = kind(str(error))
     return stands_for.with_traceback(error.__traceback__)
@@ -84,13 +84,13 @@ def take_apart(error: BaseException) -> Failure:
 
 
 def user_frames(error: BaseException) -> str:
-    """Write the user's own frames of an exception, one below the other, for the end of a message."""
+    """Format the user's frames of an exception, a line each, for the end of a message."""
     return "".join(f"\n{frame}" for frame in take_apart(error).frames)
 
 
 @contextmanager
 def memory_told(what: str) -> Iterator[None]:
-    """Turn "out of memory" of Python, PyTorch's CPU allocator or CUDA into an error that says what to do.
+    """Convert "out of memory" of Python, PyTorch's CPU allocator or CUDA into an error with a hint.
 
     Raises:
         RunError: in place of those; every other exception is let through.
@@ -106,7 +106,7 @@ def memory_told(what: str) -> Iterator[None]:
 
 
 def out_of_memory(error: Exception, what: str) -> RunError | None:
-    """Return an error that says that there was too little memory; None for any other exception."""
+    """Return the error for too little memory; None for any other exception."""
     if not _is_out_of_memory(error):
         return None
     return RunError(

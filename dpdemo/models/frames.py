@@ -14,12 +14,12 @@ _FRAME_IN_TEXT = re.compile(r'^  File "([^"]+)".*\n(?:    .*\n)*', re.MULTILINE)
 
 
 def is_watchers(filename: str) -> bool:
-    """Return whether a file is ours and not of the emulation: what watches a program, and stays unseen."""
+    """Return whether a file is ours but not of the emulation: its frames are left out of tracebacks."""
     return filename.startswith(_OURS) and not filename.startswith((_EMULATION, _EXAMPLES))
 
 
 def is_users(filename: str) -> bool:
-    """Return whether a file is neither PyTorch's, ours nor Python's own; our examples stand for a user's."""
+    """Return whether a file is neither PyTorch's, ours nor Python's own; our examples count as a user's."""
     return _is_users(filename, getattr(sys.modules.get("torch"), "__file__", None))
 
 

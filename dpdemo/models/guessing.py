@@ -1,4 +1,4 @@
-"""Working out the input of a model that came without one: only where its first layer says it, and it runs.
+"""Infer the input of a model that came without one from its first layer, and try it.
 
 The guess is tried on the model itself: a copy is called with it. A model whose forward wants several
 arguments, or whose first layer does not fix the shape, is not guessed.

@@ -1,7 +1,7 @@
-"""The built-in models, whose shapes stand in `catalogue.py`.
+"""The built-in models, whose shapes are in `catalogue.py`.
 
 A model here knows nothing of DataParallel: it hands the submodule that is to be split to `wrap`, which
-returns what to call in its place, and puts what comes before and after where it is asked to.
+returns the wrapper, and puts the layers before and after it on the given devices.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a model goes: `wrap` splits a module, `first` takes what is before it, `last` what is after."""
+    """The devices of a model: `wrap` splits a module, `first` is for layers before it, `last` after it."""
 
     wrap: Callable[[nn.Module], nn.Module]
     first: torch.device

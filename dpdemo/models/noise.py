@@ -73,7 +73,7 @@ class NoiseDataset:
 
 
 def epoch_order(data_size: int, seed: int, *, shuffle: bool) -> torch.Tensor | None:
-    """Give the order in which an epoch visits its samples: None when it is simply 0, 1, 2 and so on.
+    """Return the order of an epoch's samples; None for 0, 1, 2 and so on.
 
     A shuffled epoch draws torch.randperm from the seed, as torch.utils.data's samplers do, and costs what it
     costs there: 8 bytes per sample.

@@ -1,4 +1,4 @@
-"""Loading what a user names, and calling what builds their model. This runs the user's code."""
+"""Import what a target names, and build the user's model. This runs the user's code."""
 
 import importlib
 import importlib.util
@@ -22,7 +22,7 @@ from dpdemo.models.libraries.build import make_library_model
 from dpdemo.reading import current_folder
 
 Given = nn.Module | Callable[..., object]
-"""What a user gives for a model: the model itself, or a class or function that builds it."""
+"""The user's model: the model itself, or a class or function that builds it."""
 
 
 def load_factory(target: str, config: Config) -> nn.Module:
@@ -56,7 +56,7 @@ def make_model(
 
     Args:
         given: a model, or a class or function that returns one, or (model, inputs).
-        name: what to call it in messages.
+        name: its name in messages.
         where: the option, key or argument that named it.
         values: what the factory's parameters of these names are given. Without it those that have no default
             get the config's defaults.
@@ -168,7 +168,7 @@ def _import_file(target: Target, where: str) -> ModuleType:
 
 
 def _module_of(path: Path) -> tuple[str, Path]:
-    """Give the name under which a file is imported, and the folder that this starts from."""
+    """Return the name under which a file is imported, and the folder that is put on the path."""
     parts, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)

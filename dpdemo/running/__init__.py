@@ -1,4 +1,4 @@
-"""Running an epoch for real and reporting what was seen: a file per strategy.
+"""Run an epoch for real and report what was observed: a file per strategy.
 
 `dp.py` wraps the model in torch.nn.DataParallel, on the devices that `place.py` opens or `visible.py` finds.
 `ddp.py` launches ranks (`launching.py` readies this process for it), each a process of `ddp_worker.py` that
@@ -28,7 +28,7 @@ def run(
     timeout: float = TIMEOUT_SECONDS,
     **overrides: Unpack[Keys],
 ) -> SplitReport:
-    """Run the epoch under genuine DataParallel or DistributedDataParallel and report what was seen.
+    """Run the epoch under genuine DataParallel or DistributedDataParallel and report what was observed.
 
     Under torchrun every rank returns the same report.
 

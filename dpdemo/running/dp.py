@@ -75,7 +75,7 @@ def wrap_in_data_parallel(module: nn.Module, config: Config, device_ids: list[in
 
 
 def _traced(report: SplitReport, order: torch.Tensor | None) -> SplitReport:
-    """Trace the sample that the config names, from what was seen."""
+    """Trace the config's sample through the observed batches."""
     sample = report.config.trace_sample
     if sample is None:
         return report

@@ -30,7 +30,7 @@ _SMALL_BATCH_NUMBERS = 1 << 15
 
 @dataclass(frozen=True)
 class Watch:
-    """What is told of an epoch as it runs: `learn` takes each output of the model, for DDP's backward."""
+    """Callbacks of an epoch: `progress`, and `learn`, which gets each output for DDP's backward."""
 
     progress: Progress | None = None
     learn: Callable[[object], None] | None = None
@@ -55,7 +55,7 @@ def make_dataset(config: Config) -> NoiseDataset:
 def run_epoch(
     built: BuiltModel, config: Config, devices: Devices, loader: BatchLoader, watch: Watch
 ) -> tuple[BatchGroup, ...]:
-    """Call the model on every batch of a loader and return what was seen.
+    """Call the model on every batch of a loader and return what was observed.
 
     Raises:
         RunError: if the model fails, with the user's own frames.

@@ -1,4 +1,4 @@
-"""Where a run takes place: on what this machine has, or on virtual GPUs made for it."""
+"""The devices of a run: this machine's, or virtual GPUs opened for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_VIRTUAL = 2
-"""How many virtual GPUs a run takes that names none."""
+"""The number of virtual GPUs of a run that names none."""
 
 
 class Opened(NamedTuple):
@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 @contextmanager
 def opened(config: Config, *, virtual: bool) -> Iterator[Opened]:
-    """Give the devices of a run, with the ledger of virtual ones, for the length of a `with` block.
+    """Open the devices of a run, with the ledger of virtual ones, for the length of a `with` block.
 
     Raises:
         UsageError: if a GPU is asked for that is not there, or virtual ones cannot be made.

@@ -1,4 +1,4 @@
-"""How a batch is split: predicted by arithmetic, and done with unequal chunks.
+"""The split of a batch: predicted by arithmetic, and done with unequal chunks.
 
     predict.py   the split of an epoch under DataParallel; ddp.py: under DistributedDataParallel;
                  shapes.py: what both need

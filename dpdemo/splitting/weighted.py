@@ -1,7 +1,7 @@
 """`WeightedDataParallel`: torch's DataParallel with chunks of unequal sizes.
 
 Forward, replicas, threads and gather are those of `torch/nn/parallel/data_parallel.py`; only scatter cuts
-otherwise. Where a GPU that is not among the last ones gets no row, the two steps behind scatter are told to
+otherwise. Where a GPU that is not among the last ones gets no row, the two steps after scatter
 leave it out, since DataParallel itself takes the first GPUs for as many chunks as there are.
 """
 

@@ -1,6 +1,6 @@
 """All calls of DataParallel that a program makes: objects and functions, of any thread.
 
-Listeners stand on four steps of the seam: a wrapper is built, it is called, `parallel_apply` reaches its
+Listeners sit on four steps of the seam: a wrapper is built, it is called, `parallel_apply` reaches its
 replicas, and `data_parallel`, the functional form. Nothing is stored on the program's own objects, so pickles
 and copies stay as they were. Equal calls are counted, not kept.
 """
@@ -34,7 +34,7 @@ _NOTHING = Seen((), None, (), None)
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """How one call was split; equal ones compare equal."""
+    """The split of one call; equal ones compare equal."""
 
     device_ids: tuple[int, ...]
     dim: int
@@ -199,10 +199,10 @@ class Watch:
             return self._by_kind[key]
         record = self._by_object.get(wrapper)
         if record is None:
-            record = self._by_object[wrapper] = self._wrapped_anew(wrapper) or self._new(wrapper)
+            record = self._by_object[wrapper] = self._wrapped_again(wrapper) or self._new(wrapper)
         return record
 
-    def _wrapped_anew(self, wrapper: nn.Module) -> _Record | None:
+    def _wrapped_again(self, wrapper: nn.Module) -> _Record | None:
         """Find the record of an earlier object around the module: a trainer makes one per evaluation."""
         module = getattr(wrapper, "module", None)
         record = self._records_of(module).get(_kind(wrapper))

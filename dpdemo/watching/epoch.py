@@ -108,7 +108,7 @@ class EpochRecorder:
 
     @property
     def num_batches(self) -> int:
-        """How many batches were recorded."""
+        """The number of recorded batches."""
         return self._next - 1 + self._count
 
     def _flush(self) -> None:

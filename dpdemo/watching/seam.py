@@ -1,4 +1,4 @@
-"""The one seam on DataParallel's steps: whatever watches or changes a step does it here.
+"""The one seam on DataParallel's steps: all listeners to a step, and changes of one, are here.
 
 Every way of splitting a batch goes through six functions of `torch.nn.parallel`: `DataParallel.forward`
 calls `scatter_kwargs`, `replicate`, `parallel_apply` and `gather` (torch/nn/parallel/data_parallel.py); so do
@@ -76,12 +76,12 @@ class WhileAny:
 
 @contextmanager
 def around(**steps: Around) -> Iterator[None]:
-    """Stand around steps of every DataParallel of this process, for the length of a `with` block.
+    """Wrap steps of every DataParallel, process-wide, for the length of a `with` block.
 
     Args:
-        steps: by the name of a step (one of `STEPS`), what is called in its place. Of two blocks that are
-            open at once, the one opened later stands outside. With none, the whole seam is kept open, for
-            blocks inside that open and close often.
+        steps: by the name of a step (one of `STEPS`), the function to call in its place. Of two blocks that
+            are open at once, the later one is the outer. With none, the whole seam stays open, for blocks
+            inside that open and close often.
 
     """
     unknown = set(steps) - set(STEPS)
@@ -108,7 +108,7 @@ def replaced(owner: object, name: str, make: Callable[[str, Around], Around]) ->
 
 
 def _through(step: str, genuine: Around, /, *args: object, **kwargs: object) -> object:
-    """Run a step through everything that stands around it."""
+    """Run a step through all its listeners."""
     if step == "scatter" and getattr(_local, "in_scatter_kwargs", False):
         return genuine(*args, **kwargs)  # which is the step that was asked for
     proceed = genuine if step != "scatter_kwargs" else partial(_scatter_kwargs, genuine)
@@ -133,7 +133,7 @@ def _route(*args: object, _through: Around, **kwargs: object) -> object:
 
 @contextmanager
 def _rerouted(step: str) -> Iterator[None]:
-    """Give a function of torch.nn.parallel the code of `_route`, and its own back."""
+    """Replace the code of a function of torch.nn.parallel by `_route`'s, and put it back."""
     function: Any = vars(sys.modules[f"torch.nn.parallel.{_HOMES[step]}"])[step]
     code, keywords = function.__code__, function.__kwdefaults__
     genuine = FunctionType(

@@ -33,7 +33,7 @@ _FAMILIES = (
     ("any", "MODEL_FOR_KEYPOINT_DETECTION_MAPPING_NAMES"),
     ("any", "MODEL_FOR_IMAGE_MATTING_MAPPING_NAMES"),
 )
-"""What models are for, with transformers' table of the classes that have a loss for it."""
+"""Tasks of models, with transformers' table of the classes that have a loss for each."""
 
 
 def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inputs]:
@@ -139,7 +139,7 @@ def _family_of(name: str, family: str) -> str:
 
 
 def install_hooks(model: nn.Module) -> bool:
-    """Let transformers put its hooks for outputs into a model now, as the first call of it alone does.
+    """Put transformers' hooks for outputs into a model, as its first call outside DataParallel does.
 
     A model whose first call is under DataParallel gets them from each replica, in dicts that replicas share,
     and then sees each output several times: on real GPUs too.

@@ -224,7 +224,7 @@ def _count_words(owner: Any, model: Any, image: _Example) -> int:
 
 @contextmanager
 def _as_for_use(owner: nn.Module) -> Iterator[None]:
-    """Let a call leave no trace in a model: no statistics of its norms are taken."""
+    """Put a model into evaluation, so that a call leaves no statistics in its norms."""
     training = [module for module in owner.modules() if module.training]
     owner.eval()
     try:
@@ -239,7 +239,7 @@ def _length(config: Any, num_words: int, sizes: InputSizes) -> int:
     if sizes.seq_len is not None:
         if sizes.seq_len <= num_words:
             raise UsageError(
-                f"expected a text longer than the {num_words} tokens that stand for its image, got "
+                f"expected a text longer than the {num_words} tokens of its image, got "
                 f"{sizes.seq_len} - at `--seq-len`",
                 hint="--seq-len counts the image's tokens too; left out, those of the text are added",
             )
