@@ -104,8 +104,8 @@ def packed_arguments(call: Call) -> tuple[list[str], list[str]]:
     joined, by = dict[str, None](), dict[str, None]()
     for counts in call.tensor_arguments:
         for leaf in call.tensor_arguments:
-            rows = leaf.size(0)
-            if leaf is not counts and rows in counts.adds_up_to and rows != counts.size(0):
+            rows, number = leaf.size(0) or 0, counts.size(0) or 0
+            if leaf is not counts and rows in counts.adds_up_to and number <= rows + 1 and number != rows:
                 joined[leaf.path] = by[counts.path] = None
     return [path for path in joined if path not in by], list(by)
 
