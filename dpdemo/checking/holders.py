@@ -1,45 +1,14 @@
 """What containers, objects and functions on a model hold."""
 
 import argparse
-import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch.distributions import Distribution, Transform
 
 from dpdemo.models.frames import is_users
-
-
-def tensors_around(
-    function: object, registered: set[int], depth: int = 0
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """List the tensors, but for the model's, that a function has from around it, or as fixed arguments.
-
-    Also those of functions that it has from there.
-    """
-    if isinstance(function, functools.partial):
-        given = (*function.args, *function.keywords.values())
-        yield from (("", one) for one in given if isinstance(one, torch.Tensor) and id(one) not in registered)
-    code = getattr(function, "__code__", None)
-    cells = getattr(function, "__closure__", None) or ()
-    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # it is empty as yet
-            continue
-        if isinstance(value, torch.Tensor) and id(value) not in registered:
-            yield name, value
-        inner = list(value) if isinstance(value, (list, tuple)) else [value]
-        for one in inner if depth < _DEEPEST else ():
-            if isinstance(one, (types.FunctionType, functools.partial)):
-                yield from tensors_around(one, registered, depth + 1)
-
-
-_DEEPEST = 3
 
 
 def attributes(value: object) -> dict[str, Any]:

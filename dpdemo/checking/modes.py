@@ -1,103 +1,42 @@
-"""Whether a model asks if it is in training; where it does not, a batch runs alike in both modes.
+"""Whether a model could go by its mode; where it cannot, a batch runs alike in training and in evaluation."""
 
-Modules keep their mode as the attribute `training`. While `watched` is open nn.Module has a descriptor of
-that name over it, so that no read and no write goes unseen: by a layer of PyTorch's or the user's own, in a
-replica or out of it. A class can have other ways, and those that do are not answered for: see `may_differ`.
-"""
-
-import contextlib
-import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any
 
 from torch import nn
 
-from dpdemo.virtual.patches.applying import Patch, applied
+from dpdemo.checking.hooks import functions_from
+from dpdemo.checking.state import HOOKS
 
 _MODE = "training"
-_RECURRENT = frozenset(kind.forward.__code__ for kind in (nn.RNN, nn.LSTM, nn.GRU))
+_RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 """They hand their mode on to the kernel, which drops nothing out in it where `dropout` is 0."""
-_SETTING = (nn.Module.__setattr__, nn.RNNBase.__setattr__)
-
-
-class ModeWatch:
-    """Notes whether any module's mode was asked for, or set, since `forget`."""
-
-    def __init__(self) -> None:
-        self.noticed = False
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.noticed = False
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Note nothing for the length of a `with` block: a mode is set there, and no forward runs."""
-        before = self.noticed
-        try:
-            yield
-        finally:
-            self.noticed = before
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Watch all modules of this process, for the length of a `with` block."""
-        with applied([Patch(nn.Module, _MODE, _Mode(self), "who asks for the mode is noted")]):
-            yield
-
-
-class _Mode:
-    """Stands over each module's own `training`; no property, for TorchScript would compile that."""
-
-    def __init__(self, watch: ModeWatch) -> None:
-        self._watch = watch
-
-    def __get__(self, module: nn.Module | None, _: type) -> bool:
-        if module is None or _MODE not in vars(module):
-            raise AttributeError(_MODE)  # of a module `__getattr__` follows, with PyTorch's own words
-        if not (sys._getframe(1).f_code in _RECURRENT and vars(module).get("dropout") == 0):
-            self._watch.noticed = True
-        mode: bool = vars(module)[_MODE]
-        return mode
-
-    def __set__(self, module: nn.Module, mode: bool) -> None:
-        if _MODE in vars(module):  # else it is only being made
-            self._watch.noticed = True
-        vars(module)[_MODE] = mode
-
-    def __delete__(self, module: nn.Module) -> None:
-        self._watch.noticed = True
-        del vars(module)[_MODE]
 
 
 def may_differ(model: nn.Module) -> bool:
-    """Return whether a model could go by its mode although no `training` is ever asked for.
-
-    A module can do something of its own when it is put into a mode, or read its attributes by hand.
-    """
-    modules = list(model.modules())
-    kinds = {type(module) for module in modules}
-    return any("train" in vars(module) for module in modules) or any(map(_has_other_ways, kinds))
+    """Return whether any code of a model names `training`, or does something when a mode is set."""
+    return any(map(_knows_its_mode, model.modules()))
 
 
-def _has_other_ways(kind: Any) -> bool:
-    own = [base for base in kind.__mro__ if issubclass(base, nn.Module) and not _is_pytorchs(base)]
-    return (
-        kind.train is not nn.Module.train
-        or kind.__getattribute__ is not nn.Module.__getattribute__
-        or kind.__setattr__ not in _SETTING
-        or any(_MODE in vars(base) for base in own)
-        or any(_reads_by_hand(part) for base in own for part in vars(base).values())
-    )
+def _knows_its_mode(module: nn.Module) -> bool:
+    kind = type(module)
+    if kind in _RECURRENT and vars(module)["dropout"] == 0:
+        return False
+    own = [base for base in kind.__mro__ if issubclass(base, nn.Module) and base is not nn.Module]
+    if kind.train is not nn.Module.train or "train" in vars(module) or any(_MODE in vars(one) for one in own):
+        return True
+    parts = [*(part for base in own for part in vars(base).values()), *vars(module).values()]
+    hooks = [hook for name in HOOKS for hook in getattr(module, name, {}).values()]
+    return any(_names_mode(code) for part in (*parts, *hooks) for code in _codes(part))
 
 
-def _is_pytorchs(kind: type) -> bool:
-    return kind.__module__.startswith("torch.nn.")
+def _codes(part: Any) -> Iterator[CodeType]:
+    """List the code of a method, a property or a function, and of the user's functions that it names."""
+    for one in (part, getattr(part, "__func__", None), getattr(part, "fget", None)):
+        yield from (function.__code__ for function in functions_from(one))
 
 
-def _reads_by_hand(part: object) -> bool:
-    code = part.__code__ if isinstance(part, FunctionType) else part
-    return isinstance(code, CodeType) and (
-        not {"__dict__", "vars"}.isdisjoint(code.co_names) or any(map(_reads_by_hand, code.co_consts))
-    )
+def _names_mode(code: CodeType) -> bool:
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return _MODE in code.co_names or _MODE in code.co_consts or any(map(_names_mode, inner))

@@ -13,40 +13,38 @@ from dpdemo.errors import UsageError
 
 
 def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) -> Iterator[Probe]:
-    """Probe each batch; one that ran in the other mode, and asked nobody for it, is known already.
+    """Probe each batch; of a model that knows no modes one that ran in the other mode is known already.
 
     Raises:
         UsageError: if the model does not run on one GPU, or leaves the program.
 
     """
-    watch, differs = prober.runner.modes, may_differ(prober.runner.source.prototype)
+    differs = may_differ(prober.runner.source.prototype)
     known: dict[int, tuple[Probe, ...]] = {}
     are_known = False
-    with watch.watched():
-        for batch in planned:
-            say(f"batch {batch.size}, {batch.mode}")
-            with_gradients = not are_known
-            if batch.size in known:
-                yield from _in_mode(batch, known[batch.size], with_gradients=with_gradients)
-                continue
-            watch.forget()
-            probe = prober.probe(batch, with_gradients=with_gradients)
-            are_known = are_known or _are_gradients_known(probe)
-            if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
-                probe = prober.probe(batch)  # the copy may be to blame
-            if probe.single.raised is not None:
-                if tells("DP101", probe.single.raised):
-                    yield probe  # the one exception without DataParallel that is about it
-                elif batch is planned[0]:
-                    raise _does_not_run(probe.single.raised, name, prober, batch)
-                continue
-            error = probe.comparison.single_backward_raised
-            if error is not None and error.leaves:
-                raise _leaves_backward(error, name)
-            probes = (probe, *prober.probe_again(batch, probe))
-            if not (differs or watch.noticed):
-                known[batch.size] = probes
-            yield from probes
+    for batch in planned:
+        say(f"batch {batch.size}, {batch.mode}")
+        with_gradients = not are_known
+        if batch.size in known:
+            yield from _in_mode(batch, known[batch.size], with_gradients=with_gradients)
+            continue
+        probe = prober.probe(batch, with_gradients=with_gradients)
+        are_known = are_known or _are_gradients_known(probe)
+        if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
+            probe = prober.probe(batch)  # the copy may be to blame
+        if probe.single.raised is not None:
+            if tells("DP101", probe.single.raised):
+                yield probe  # the one exception without DataParallel that is about it
+            elif batch is planned[0]:
+                raise _does_not_run(probe.single.raised, name, prober, batch)
+            continue
+        error = probe.comparison.single_backward_raised
+        if error is not None and error.leaves:
+            raise _leaves_backward(error, name)
+        probes = (probe, *prober.probe_again(batch, probe))
+        if not differs:
+            known[batch.size] = probes
+        yield from probes
 
 
 def _in_mode(batch: Planned, probes: tuple[Probe, ...], *, with_gradients: bool) -> Iterator[Probe]:

@@ -19,7 +19,6 @@ from dpdemo.checking.drafts import raised
 from dpdemo.checking.evidence import Mixing, Raised
 from dpdemo.checking.leaves import flatten_arguments
 from dpdemo.checking.mixing import Trace, first_mixing, forward_code
-from dpdemo.checking.modes import ModeWatch
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
 from dpdemo.splitting.weighted import WeightedDataParallel
@@ -50,7 +49,7 @@ class Runner:
     """Knows how the model is placed and wrapped; runs copies of it, each from the same state.
 
     With `weights` the batch is cut in their proportions. With `keeps_modes` a copy's modules stay in training
-    or evaluation as the model's are, each by itself. `modes` notes whether a run asks for them.
+    or evaluation as the model's are, each by itself.
     """
 
     source: ModelSource
@@ -59,7 +58,6 @@ class Runner:
     autocast: str | None = None
     keeps_modes: bool = False
     weights: tuple[Weight, ...] = ()
-    modes: ModeWatch = field(default_factory=ModeWatch)
 
     @property
     def first(self) -> torch.device:
@@ -147,8 +145,7 @@ class Runner:
     def _in_mode(self, model: nn.Module, mode: str) -> nn.Module:
         if self.keeps_modes:
             return model
-        with self.modes.aside():
-            return model.train(mode == "train")
+        return model.train(mode == "train")
 
     def run(self, model: nn.Module, given: Arguments, stays: Stays = nothing_stays) -> Ran:
         """Call a model once, and note its state before and after."""

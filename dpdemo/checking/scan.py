@@ -1,5 +1,6 @@
 """Reading what a model is made of, without running it."""
 
+import functools
 import inspect
 import types
 import weakref
@@ -12,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.copying import held_by
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.holders import attributes, is_looked_into, tensors_around
+from dpdemo.checking.holders import attributes, is_looked_into
 from dpdemo.checking.hooks import unwrapped
 from dpdemo.checking.leaves import argument_names
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
@@ -214,8 +215,8 @@ def _kind_of(leaf: object, model: _Around, module: nn.Module, *, is_alone: bool)
         return _Kind(kind, type(leaf).__name__)
     if callable(leaf) and not isinstance(leaf, type) and (found := _closes_over(leaf, model)):
         return _Kind(*found[:1], holder=_callable_name(leaf), leads_to=found[1])
-    for _, tensor in tensors_around(leaf, model.registered):
-        return _tensor("tensor", tensor)._replace(holder=_callable_name(leaf))
+    if (around := _tensor_around(leaf, model)) is not None:
+        return _tensor("tensor", around)._replace(holder=_callable_name(leaf))
     return next(_inside(leaf, model), None)
 
 
@@ -253,6 +254,17 @@ def _callable_name(value: object) -> str:
     if isinstance(value, types.MethodType):
         return f"the bound method {value.__name__}"
     return "a lambda" if getattr(value, "__name__", "") == "<lambda>" else "a function"
+
+
+def _tensor_around(function: object, model: _Around, depth: int = 0) -> torch.Tensor | None:
+    """Find a tensor, but for the model's, that a function has from around it, or as a fixed argument."""
+    is_function = isinstance(function, (types.FunctionType, functools.partial))
+    for value in held_by(function) if is_function and depth < _DEEPEST else ():
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            found = one if isinstance(one, torch.Tensor) else _tensor_around(one, model, depth + 1)
+            if found is not None and id(found) not in model.registered:
+                return found
+    return None
 
 
 def _closes_over(function: object, model: _Around, depth: int = 0) -> tuple[str, str] | None:
