@@ -53,7 +53,7 @@ test-programs: $(STAMP)
 
 # Each case of `check` with its printed repair put in, and in a program: `make test` takes every eighth, and every fourth.
 test-cases: $(STAMP)
-	ALL_CASES=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/checking/test_watching.py
+	ALL_CASES=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/executing/test_watching.py
 
 test-ops: $(STAMP)
 	$(BIN)/python tests/virtual/opinfo_sweep.py --samples 50

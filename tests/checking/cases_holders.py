@@ -1,22 +1,10 @@
 """Rules of modules that a model holds among other things, and registers by other names: DP304."""
 
 import dataclasses
-from typing import NamedTuple
 
 import torch
 from casetable import Net, trigger, x
 from torch import nn
-
-
-class Edge(NamedTuple):
-    weight: float
-    op: nn.Module
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    op: nn.Module
-    weight: float = 0.5
 
 
 def holding(hold, use):
@@ -50,28 +38,6 @@ def layers_are_held_in_a_dict_of_lists():
 @trigger("DP304", "`held` is a list or attribute with a Linear")
 def a_layer_is_held_in_a_dict_with_a_function():
     return holding(lambda a, b: {"op": b, "act": torch.tanh}, lambda held, y: held["act"](held["op"](y))), x()
-
-
-@trigger("DP304", "`held` is a list or attribute with a Linear")
-def layers_are_held_in_named_tuples():
-    def use(held, y):
-        return sum(one.op(y) * one.weight for one in held)
-
-    return holding(lambda a, b: [Edge(0.5, a), Edge(2, b)], use), x()
-
-
-@trigger("DP304", "`held` is a list or attribute with a Linear, as `op` of a Stage")
-def a_layer_is_held_by_an_object():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            stage = Stage(nn.Linear(3, 3))
-            self.op, self.held = stage.op, stage
-
-        def forward(self, x):
-            return self.held.op(self.fc(x)) * self.held.weight
-
-    return Model(), x()
 
 
 @dataclasses.dataclass

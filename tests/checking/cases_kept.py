@@ -1,7 +1,6 @@
 """Pitfalls of what objects, and modules deep in a model, keep of a call."""
 
 import functools
-import itertools
 from collections import OrderedDict
 
 import numpy as np
@@ -336,19 +335,6 @@ def forward_counts_in_an_array_of_numpy():
     return Model(), x()
 
 
-@trigger("DP309", "`ticks` is written by all replicas at once: count(1)", "count(4) under DataParallel")
-def forward_takes_the_next_number_of_a_counter():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.ticks = itertools.count()
-
-        def forward(self, x):
-            return self.fc(x) * (1 + 0.1 * next(self.ticks))
-
-    return Model(), x()
-
-
 def scaled(y):
     scaled.calls += 1
     return y * (1 + 0.1 * scaled.calls)
@@ -466,30 +452,6 @@ def an_object_is_a_hook_and_fills_what_a_method_empties():
 
         def forward(self, x):
             return self.collect(x).tanh()
-
-    return Model(), x()
-
-
-class EachOfItsOwn(Book):
-    """A table that updates itself with what its forward computes, on one line."""
-
-    def forward(self, x):
-        index = self.nearest(x)
-        if self.training:
-            self.update(x.detach().reshape(-1, 4), index.reshape(-1))
-        return functional.embedding(index, self.codes.clone()), index
-
-
-@trigger("DP305", "`book.codes`", "what chunk 0 alone gives")
-def a_table_is_updated_with_expressions_of_its_rows():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.book = EachOfItsOwn()
-
-        def forward(self, x):
-            chosen, _ = self.book(x * 0.5)
-            return self.fc(chosen)
 
     return Model(), x()
 

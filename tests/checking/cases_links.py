@@ -124,15 +124,6 @@ def a_replica_without_parameters_is_not_the_fault_of_a_square_argument():
     return Model(), (x(), torch.ones(8, 8))
 
 
-@trigger("DP308", "results or gradients differ")
-def a_penalty_over_parameters_is_zero():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) + sum(p.square().sum() for p in self.parameters())
-
-    return Model(), x()
-
-
 @twin("DP308")
 def weights_are_asked_by_name():
     class Model(Net):
@@ -476,30 +467,9 @@ def a_part_was_moved_and_no_wrapper_is_there_yet():
     return Model(), x()
 
 
-DEVICE = "cuda:0"
-
-
-@trigger("DP303", "to to cuda:0")
-def a_table_is_moved_to_the_device_of_the_file():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) + torch.ones(3).to(DEVICE)
-
-    return Model(), x()
-
-
 class Scaler:
     def __init__(self):
         self.mean = torch.zeros(4, device="cuda:0")
-
-
-@trigger("DP390", "is invalid for input")
-def a_batch_size_is_an_argument():
-    class Model(Net):
-        def forward(self, x, rows):
-            return self.fc(x).view(rows, 3, 1)
-
-    return Model(), (x(), 8)
 
 
 class Tap:

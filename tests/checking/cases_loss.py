@@ -18,11 +18,6 @@ def a_loss_is_averaged_in_each_replica():
     return Classifier(), (x(), torch.arange(8) % 3)
 
 
-@trigger("DP501", "loss.mean()", "chunks of 3+3+2", gpus=3)
-def a_loss_is_averaged_in_each_replica_over_uneven_chunks():
-    return Classifier(), (x(), torch.arange(8) % 3)
-
-
 @twin("DP501")
 def losses_are_returned_for_each_sample():
     model = Classifier()
@@ -62,11 +57,6 @@ def a_sum_over_the_batch_behind_dropout_is_one_for_each_gpu():
             return nn.functional.dropout(self.fc(x), 0.1, self.training).sum(0)
 
     return Model(), x()
-
-
-class Summed(nn.Module):
-    def forward(self, x):
-        return x.sum(0)
 
 
 @trigger("DP590", "differs from one GPU's")
@@ -181,18 +171,3 @@ def a_sum_and_a_count_of_one_number_each_are_returned():
             return total[None], (labels != -100).sum()[None]
 
     return Model(), tokens()
-
-
-@trigger("DP502", "`[0]` of shape (8, 8) compares each sample with every other")
-def two_ways_to_read_the_same_pairs():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.image, self.text = nn.Linear(4, 3), nn.Linear(4, 3)
-
-        def forward(self, a, b):
-            image, text = self.image(a), self.text(b)
-            logits = image @ text.t()
-            return logits, logits.t()
-
-    return Model(), (x(), x().flip(0))

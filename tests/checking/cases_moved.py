@@ -71,23 +71,6 @@ def a_base_class_counts_samples_and_calls():
     return Model(), x()
 
 
-@trigger("DP301", "`h` goes from None to a tensor of shape (8, 3)")
-def a_hidden_state_goes_from_batch_to_batch():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell, self.out = nn.GRUCell(4, 3), nn.Linear(3, 2)
-            self.h = None
-
-        def forward(self, x):
-            if self.h is None:
-                self.h = torch.zeros(x.size(0), 3, device=x.device)
-            self.h = self.cell(x, self.h).detach()
-            return self.out(self.h)
-
-    return Model(), x()
-
-
 @twin("DP301")
 def a_hidden_state_is_handed_over():
     class Model(nn.Module):

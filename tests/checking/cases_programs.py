@@ -257,41 +257,6 @@ def samples_are_counted_on_the_class_and_factors_kept_in_the_file():
     return Counting(), x()
 
 
-@trigger("DP207", "`images` is a list of 32, one for each sample", "its first dimension")
-def images_of_different_sizes_are_a_list():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(3, 4, 3, padding=1)
-
-        def forward(self, images):
-            return torch.stack([self.conv(image[None]).amax((0, 2, 3)) for image in images])
-
-    return Model(), lambda rows: ([torch.rand(3, 6 + row % 3, 9 - row % 2) for row in range(rows)],)
-
-
-class Cloud:
-    """A batch as a loader makes it: as long as its samples, and neither a list nor an array."""
-
-    def __init__(self, points, valid):
-        self.points, self.valid = points, valid
-
-    def __len__(self):
-        return len(self.points)
-
-
-@trigger("DP208", "`batch` is a Cloud that holds points")
-def an_object_with_tensors_has_a_length():
-    class Model(Net):
-        def forward(self, batch):
-            return self.fc(batch.points).masked_fill(~batch.valid[:, None], 0.0)
-
-    def loaded(rows):
-        return (Cloud(torch.randn(rows, 4).cuda(), (torch.rand(rows) > 0.5).cuda()),)
-
-    return Model(), loaded
-
-
 @trigger("DP203", "called without `style` and runs on its default", also=["DP205"])
 def one_style_for_all_is_handed_over_by_keyword():
     class Model(Net):

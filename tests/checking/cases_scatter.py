@@ -17,24 +17,6 @@ def a_lone_weight_cuts_the_batch():
     return TimesWeight(), (x(), torch.tensor([2.0]))
 
 
-@trigger("DP201", "`batch['w']`", "2 of 8")
-def a_short_tensor_in_a_dict_cuts_the_batch():
-    class Model(Net):
-        def forward(self, batch):
-            return self.fc(batch["x"]) * batch["w"]
-
-    return Model(), ({"x": x(), "w": torch.ones(1)},)
-
-
-@trigger("DP201", "`positions`", "2 of 8")
-def position_ids_of_one_row_cut_the_batch():
-    class Model(Net):
-        def forward(self, x, positions):
-            return self.fc(x + positions)
-
-    return Model(), {"x": x(), "positions": torch.ones(1, 4)}
-
-
 @twin("DP201")
 def position_ids_are_expanded_to_the_batch():
     class Model(Net):
@@ -91,15 +73,6 @@ class Masked(Net):
 @twin("DP203")
 def a_keyword_as_long_as_the_batch():
     return Masked(), ((x(),), {"mask": torch.ones(8, 3)})
-
-
-@trigger("DP205", "`classes`", "when each replica gets it whole")
-def class_weights_as_long_as_the_batch_are_cut():
-    class Model(Net):
-        def forward(self, x, classes):
-            return self.fc(x) * classes.sum()
-
-    return Model(), (x(), torch.arange(8.0))
 
 
 @twin("DP205")
