@@ -1,6 +1,10 @@
 """Each rule finds its pitfall, names its cause, and finds nothing in the fixed twin."""
 
+import json
+import re
+import warnings
 from functools import cache
+from pathlib import Path
 
 import pytest
 from cases import TRIGGERS, TWINS
@@ -44,6 +48,33 @@ def test_no_rule_finds_anything_in_the_fixed_twin(case):
     assert [(one.code, one.message) for one in left] == []
 
 
+GOLDEN = Path(__file__).parent / "golden.json"
+
+
+def outline(case):
+    """The findings of a case: code, severity, subject and the text of the user's line."""
+    return sorted(
+        [
+            one.code,
+            one.severity,
+            re.sub(r"^.*[\\/](\w+\.py):\d+$", r"\1", one.subject),
+            one.place.code if one.place else "",
+        ]
+        for one in report_on(case).findings
+    )
+
+
+def name_of(case):
+    return f"{'trigger' if case in TRIGGERS else 'twin'} {case}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [*TRIGGERS, *TWINS], ids=str)
+def test_findings_are_those_of_before(case):
+    """`python tests/checking/test_rules.py` writes them anew; look at what changes."""
+    assert outline(case) == json.loads(GOLDEN.read_text())[name_of(case)]
+
+
 @pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)
 def test_every_rule_has_a_trigger_and_a_twin(known):
     assert known.code in {case.code for case in TRIGGERS}
@@ -55,3 +86,10 @@ def test_every_rule_has_a_whole_page(known):
     assert known.title.endswith(".")
     assert [name for name, _ in known.page] == list(SECTIONS)
     assert all(text.strip() for _, text in known.page)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    rows = {name_of(case): outline(case) for case in (*TRIGGERS, *TWINS)}
+    lines = [f" {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items()]
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
