@@ -25,7 +25,7 @@ How it is made, one mechanism per file, in the order to read them:
     refusals.py  dtypes that CUDA refuses, and what is not deterministic there
     cuda_only.py operators that only CUDA has
     rules.py     the operators that need more, each with the reason why
-    widening.py  operators that CUDA has for a narrow dtype and the CPU has not; narrow.py: neither has
+    widening.py  operators that CUDA has for a narrow dtype and the CPU has not
     autograd.py  gradients are where their tensors are
     casting.py   `torch.autocast("cuda")` by CUDA's own lists; casting_cpu.py: the CPU's leaves GPUs alone
     random.py    CUDA's random numbers, a stream for each GPU: see the folder `drawing`
@@ -37,6 +37,7 @@ How it is made, one mechanism per file, in the order to read them:
                  norms.py; flash.py: on the CPU too; scratch.py: what cuDNN takes beside
     registered.py operators whose code a program wrote; lists.py: operators on lists of tensors
     numberless.py storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so;
+                 memo.py: shapes of results, remembered;
                  known.py, computed.py: numbers that are known all the same; guards.py: readers who need none
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too
     storages.py  what saving and loading go through
@@ -46,28 +47,28 @@ How it is made, one mechanism per file, in the order to read them:
     statistics.py blocks and bytes as `torch.cuda.memory_stats` has them
     libraries.py settings of CUDA's libraries
     visible.py   when CUDA is initialised, and which GPUs the program hid from itself by then
-    streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices;
-                 scripting.py: TorchScript, which asks them too; placed.py: its files
+    streams.py   streams and events; grouping.py, compiling.py: two more functions that ask C++'s devices
     replicas.py  replicas take turns in device order, and never hang
     threads.py   new threads see the GPUs too
-    needs.py     the private names of PyTorch that all this calls
     patches/     everything that is replaced in PyTorch, as tables
     lazy_init.py the one trace in C++, taken back
     block.py     `virtual_gpus(n)`, over state.py, which says what block is open
 """
 
-from dpdemo.virtual.needs import check_torch
+import torch
 
-check_torch()  # before anything else is imported: a name that is missing is told, with what it is for
+from dpdemo.virtual.errors import UnsupportedOpError, VirtualGpuError
 
-from dpdemo.virtual.block import (  # noqa: E402 - see above
-    VirtualGpus,
-    is_active,
-    separate_ledger,
-    suspended,
-    virtual_gpus,
-)
-from dpdemo.virtual.errors import UnsupportedOpError, VirtualGpuError  # noqa: E402
+TESTED = "2.11 to 2.15"
+"""The releases of PyTorch that the suite has passed on."""
+
+try:
+    from dpdemo.virtual.block import VirtualGpus, is_active, separate_ledger, suspended, virtual_gpus
+except (AttributeError, ImportError) as missing:
+    raise VirtualGpuError(
+        f"virtual GPUs need a name of PyTorch that torch {torch.__version__} does not have: {missing}. "
+        f"They were tested on torch {TESTED}; docs/new-torch.md says where to look."
+    ) from missing
 
 __all__ = [
     "UnsupportedOpError", "VirtualGpuError", "VirtualGpus", "is_active", "separate_ledger", "suspended",

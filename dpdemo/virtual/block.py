@@ -6,9 +6,11 @@ import contextlib
 import itertools
 import os
 import threading
+import warnings
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch.autograd import forward_ad
 
 from dpdemo.arithmetic.cards import VIRTUAL, Card, find_card
 from dpdemo.arithmetic.limits import MAX_GPUS
@@ -24,7 +26,6 @@ from dpdemo.virtual.patches.applying import applied
 from dpdemo.virtual.recorder import Recorder
 from dpdemo.virtual.standins.generators import on_gpu
 from dpdemo.virtual.standins.lazy_init import forget_initialisation
-from dpdemo.virtual.standins.scripting import questions_given_back
 from dpdemo.virtual.standins.visible import VARIABLE, own_variable, start_driver
 from dpdemo.virtual.standins.wrappers import guarded
 from dpdemo.virtual.uninterrupted import uninterrupted
@@ -219,16 +220,23 @@ def _card(named: str | Card | None) -> Card:
 
 def _enter(session: state.Session) -> None:
     """Put the GPUs in place, for this thread and those that it starts."""
+    _load_decompositions()
     with contextlib.ExitStack() as stack:
         autocast = Autocast()
         stack.callback(autocast.close)
         stack.enter_context(own_variable(session))
         stack.enter_context(applied(patches.table(session, autocast)))
         stack.enter_context(guarded())
-        stack.enter_context(questions_given_back())
         stack.enter_context(optimizers_watched())
         stack.enter_context(VirtualGpuMode(session))
         session.entered = stack.pop_all()
+
+
+def _load_decompositions() -> None:
+    """Let PyTorch script what forward mode needs while no function is replaced."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        forward_ad._maybe_load_decompositions()  # type: ignore[no-untyped-call]
 
 
 def _leave(session: state.Session | None) -> None:

@@ -12,15 +12,15 @@ The attribute's name is the session's own: labels of a block that was left mean 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from dpdemo.virtual.ledger import Allocation, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from dpdemo.virtual.state import Session
 
@@ -28,8 +28,29 @@ _TEMPORARY = Kind.TEMPORARY
 _SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+_has_own_functions: Any = torch._C._has_torch_function_unary
+
+
+def as_cpp(function: _Function) -> _Function:
+    """Let a function see tensors as C++ does: their classes and function modes are not asked."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value] # it takes and returns the same
+
+
 def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
-    """Return the allocation that `tensor` lives in, or None for a CPU tensor."""
+    """Return the allocation that `tensor` lives in, or None for a CPU tensor.
+
+    It is read as C++ reads it: the tensor's class and function modes are not asked.
+    """
+    if _has_own_functions(tensor):
+        with torch._C.DisableTorchFunction():
+            return label_of(tensor, key)
     try:
         return tensor.untyped_storage().__dict__.get(key)
     except (NotImplementedError, RuntimeError, ValueError):
@@ -39,7 +60,8 @@ def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
 def is_of_a_block(tensor: torch.Tensor) -> bool:
     """Return whether `tensor` is, or was, on a GPU of any block, which may have been left."""
     try:
-        attributes = tensor.untyped_storage().__dict__
+        with torch._C.DisableTorchFunction():
+            attributes = tensor.untyped_storage().__dict__
     except (NotImplementedError, RuntimeError, ValueError):
         return False
     return any(isinstance(value, Allocation) for value in attributes.values())
@@ -53,10 +75,6 @@ def gpu_of(session: Session, tensor: torch.Tensor) -> int | None:
 
 def _label_without_storage(tensor: torch.Tensor, key: str) -> Allocation | None:
     """Find the label of a tensor that has no storage of its own, or does not show it."""
-    if isinstance(tensor, UninitializedTensorMixin):
-        with torch._C.DisableTorchFunctionSubclass():
-            label: Allocation | None = tensor.untyped_storage().__dict__.get(key)
-            return label
     inner = _inside_functorch(tensor)
     if inner is not None:
         return label_of(inner, key)
@@ -79,7 +97,10 @@ def unwrapped(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def sparse_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the dense tensors that a sparse one is made of, values first."""
-    if tensor.layout is torch.sparse_coo:
+    if _has_own_functions(tensor):
+        with torch._C.DisableTorchFunction():
+            yield from list(sparse_parts(tensor))
+    elif tensor.layout is torch.sparse_coo:
         yield tensor._values()
         yield tensor._indices()
     elif tensor.layout in _SPARSE_COMPRESSED:
@@ -91,6 +112,10 @@ def sparse_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
     """Put `tensor`'s storage on GPU `index`, unless it is on a GPU already."""
+    if _has_own_functions(tensor):
+        with torch._C.DisableTorchFunction():
+            stamp(tensor, session, index)
+        return
     try:
         storage = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):
@@ -108,6 +133,11 @@ def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
 def label_as_wrapper(tensor: torch.Tensor, session: Session, index: int) -> None:
     """Put a tensor that only wraps others on GPU `index`; its own storage takes no bytes."""
     label = Allocation(session.ledger, index, 0)
+    with torch._C.DisableTorchFunction():
+        _attach(tensor, session, label)
+
+
+def _attach(tensor: torch.Tensor, session: Session, label: Allocation) -> None:
     try:
         tensor.untyped_storage().__dict__[session.key] = label
     except (NotImplementedError, RuntimeError):
@@ -116,6 +146,10 @@ def label_as_wrapper(tensor: torch.Tensor, session: Session, index: int) -> None
 
 def unstamp(tensor: torch.Tensor, session: Session) -> None:
     """Take the label off a tensor that was made on a GPU although the CPU was asked for."""
+    if _has_own_functions(tensor):
+        with torch._C.DisableTorchFunction():
+            unstamp(tensor, session)
+        return
     inner = _inside_functorch(tensor)
     if inner is not None:
         unstamp(inner, session)

@@ -66,7 +66,8 @@ def device_index(tensor: torch.Tensor) -> int | None:
 
 def _own_index(tensor: torch.Tensor) -> int | None:
     """Return the GPU that C++ itself names, as it does for fake tensors."""
-    own: torch.device = _device.__get__(tensor)
+    with torch._C.DisableTorchFunction():
+        own: torch.device = _device.__get__(tensor)
     return own.index if own.type == "cuda" else None
 
 

@@ -1,4 +1,4 @@
-"""Write `dpdemo/virtual/ops/cuda_kernels.py` from PyTorch's own list of kernels (run this; needs `pyyaml`).
+"""Write `dpdemo/virtual/ops/cuda_kernels.txt` from PyTorch's own list of kernels (run this; needs `pyyaml`).
 
 PyTorch comes with what its CUDA build was generated from: which operator has a kernel for CUDA, whether that
 compares its operands' devices, and under which name it says so (torchgen, dest/register_dispatch_key.py).
@@ -14,17 +14,11 @@ import torchgen
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import DeviceCheckType, DispatchKey, NativeFunctionsGroup
 
-TARGET = Path(__file__).parents[2] / "dpdemo" / "virtual" / "ops" / "cuda_kernels.py"
-HEADER = '''"""Which kernels for CUDA compare the devices of all operands before they run: torch {version}.
-
-Written by tests/virtual/cuda_kernels.py from native_functions.yaml; do not edit. The name of an operator's
-overload follows a dot. STRUCTURED and PLAIN kernels name themselves in two ways. All others leave the
-comparison to TensorIterator, or make it themselves.
-"""
-
-# ruff: noqa: SIM905 - a thousand names are easier to read, and to compare, as text
-
-'''
+TARGET = Path(__file__).parents[2] / "dpdemo" / "virtual" / "ops" / "cuda_kernels.txt"
+HEADER = (
+    "torch {version}: kernels for CUDA that compare the devices of all operands before they run. "
+    "Written by tests/virtual/cuda_kernels.py.\n"
+)
 
 
 def kernels() -> dict[str, set[str]]:
@@ -44,14 +38,14 @@ def kernels() -> dict[str, set[str]]:
     return found
 
 
-def module_text(found: dict[str, set[str]]) -> str:
-    """Return the module that holds `found`."""
+def text_of(found: dict[str, set[str]]) -> str:
+    """Return the file that holds `found`."""
     text = HEADER.format(version=torch.__version__.partition("+")[0])
     for kind, names in found.items():
-        lines = textwrap.fill(" ".join(sorted(names)), 106, break_long_words=False, break_on_hyphens=False)
-        text += f'{kind} = frozenset(\n    """\n{textwrap.indent(lines, "    ")}\n    """.split()\n)\n'
+        lines = textwrap.fill(" ".join(sorted(names)), 118, break_long_words=False, break_on_hyphens=False)
+        text += f"\n{kind}\n{lines}\n"
     return text
 
 
 if __name__ == "__main__":
-    TARGET.write_text(module_text(kernels()))
+    TARGET.write_text(text_of(kernels()))

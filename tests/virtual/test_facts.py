@@ -135,31 +135,6 @@ def test_raw_memory_is_taken_and_given_back(gpus: VirtualGpus) -> None:
     assert gpus.live_bytes(3) == 0
 
 
-def test_collectives_of_one_process_write_on_every_gpu() -> None:
-    nccl = torch.cuda.nccl
-
-    def each(*rows: list[float]) -> list[torch.Tensor]:
-        return [torch.tensor(row, device=f"cuda:{index}") for index, row in enumerate(rows)]
-
-    def numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
-        assert [tensor.get_device() for tensor in tensors] == list(range(len(tensors)))
-        return [tensor.tolist() for tensor in tensors]
-
-    reduced, gathered, part = each([1.0, 2.0], [3.0, 4.0]), each([0.0] * 4, [0.0] * 4), each([0.0], [0.0])
-    nccl.all_gather(reduced, gathered)
-    nccl.reduce_scatter(reduced, part)
-    nccl.all_reduce(reduced)
-    assert numbers(reduced) == [[4.0, 6.0]] * 2
-    assert numbers(gathered) == [[1.0, 2.0, 3.0, 4.0]] * 2
-    assert numbers(part) == [[4.0], [6.0]]
-    nccl.broadcast(sent := each([1.0], [2.0], [3.0]))
-    assert numbers(sent) == [[1.0]] * 3
-    with pytest.raises(RuntimeError, match="inputs must be on unique devices"):
-        nccl.all_reduce([sent[0], sent[0]])
-    with pytest.raises(RuntimeError, match="output tensor size mismatch"):
-        nccl.all_gather(sent, sent)
-
-
 def test_which_attention_kernels_there_are_is_what_runs() -> None:
     cuda = torch.backends.cuda
 

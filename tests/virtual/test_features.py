@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from typing import Any
 
 import pytest
@@ -125,34 +123,6 @@ def test_sparse_and_nested_tensors_are_where_their_parts_are() -> None:
 def test_scripted_modules_run_and_are_replicated() -> None:
     assert torch.jit.script(layer())(batch()).device == ONE
     assert nn.DataParallel(torch.jit.script(nn.Linear(4, 2).cuda()))(torch.ones(6, 4)).shape == (6, 2)
-
-
-def where(x: torch.Tensor) -> tuple[bool, bool, torch.device, torch.Tensor]:
-    return x.is_cuda, x.is_cpu, x.device, torch.zeros(2, device=x.device)
-
-
-class Calling(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[bool, bool, torch.device, torch.Tensor]:
-        if x.is_cuda:
-            return where(x)
-        return False, x.is_cpu, x.device, x
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit")
-@pytest.mark.parametrize("asked", [where, Calling()])
-def test_torchscript_knows_where_a_tensor_is_and_its_files_are_pytorchs_own(asked: Any) -> None:
-    scripted = torch.jit.script(asked)
-    for _ in range(2):  # saving changes nothing
-        for _ in range(3):  # its interpreter optimises at the second run
-            assert scripted(batch())[:3] == (True, False, ONE)
-            assert scripted(batch())[3].device == ONE
-            assert scripted(batch().cpu())[:3] == (False, True, torch.device("cpu"))
-        file = io.BytesIO()
-        torch.jit.save(scripted, file)
-        with zipfile.ZipFile(file) as parts:
-            code = b"".join(parts.read(name) for name in parts.namelist() if name.endswith(".py"))
-        assert b"prim.device" in code
-        assert b"dpdemo_virtual" not in code
 
 
 def test_lengths_of_a_ctc_loss_may_be_on_the_cpu() -> None:

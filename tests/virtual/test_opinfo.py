@@ -21,7 +21,7 @@ pytest.importorskip("expecttest", reason="PyTorch's test helpers need it")
 
 SWEEP = Path(__file__).with_name("opinfo_sweep.py")
 MISMATCHES = Path(__file__).with_name("mismatch_sweep.py")
-WIDENING = Path(__file__).with_name("widening_sweep.py")
+OUTPUTS = Path(__file__).with_name("out_sweep.py")
 
 
 def python(*arguments: str) -> str:
@@ -49,6 +49,13 @@ def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator() -> None:
     for errors, tried in found:
         assert errors == tried, report
         assert int(tried) > 50, report
+
+
+def test_every_operator_writes_into_out_as_on_the_cpu() -> None:
+    report = python(str(OUTPUTS))
+    agreed, compared = re.findall(r"^(\d+) of (\d+) operators agree", report, re.MULTILINE)[0]
+    assert agreed == compared, report
+    assert int(compared) > 300, report
 
 
 def repeated(option: str, values: Iterable[str]) -> list[str]:
@@ -79,10 +86,3 @@ def test_the_sweep_can_fail() -> None:
         "with virtual_gpus(1): print(sorted(opinfo_sweep.sweep(['add', 'sub'], limit=1)[0]))\n"
     )
     assert python("-c", spoil).strip() == "['add']"
-
-
-def test_what_neither_cuda_nor_the_cpu_has_a_kernel_for_is_not_computed_wider() -> None:
-    report = python(str(WIDENING))
-    refused, asked = report.strip().rpartition("\n")[2].removesuffix(" refused").split(" of ")
-    assert refused == asked, report
-    assert int(asked) > 40, report

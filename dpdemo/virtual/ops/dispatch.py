@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._library import simple_registry
 from torch._library.custom_ops import OPDEFS
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -47,9 +46,8 @@ _AS_WRITTEN = torch._C.DispatchKey.CompositeExplicitAutograd
 _FAKING = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.FUNCTIONAL)
 _Tensor = torch.Tensor
 _strided = torch.strided
-_num_function_modes: Any = torch._C._len_torch_function_stack
+_has_own_functions: Any = torch._C._has_torch_function_unary
 _RESIZING = ("aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "aten::set_")
-_find_rule: Any = simple_registry.find_torch_dispatch_rule
 _num_modes_beneath: Any = torch._C._len_torch_dispatch_stack
 # What each operator met so far takes, by its `id` (an operator's own hash is a function in Python); the
 # operator is kept with it, so that no other one gets its `id`.
@@ -90,11 +88,6 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return action(self.session, func, args, kwargs or {})
 
 
-def find_rule(func: Any, kind: type) -> Any:
-    """Stand in for `find_torch_dispatch_rule`, which costs half a microsecond."""
-    return None if kind is VirtualGpuMode else _find_rule(func, kind)
-
-
 def _is_faked() -> bool:
     """Return whether a mode of PyTorch's beneath this one makes up tensors and devices (FakeTensorMode)."""
     return any(torch._C._get_dispatch_mode(key) is not None for key in _FAKING)
@@ -116,12 +109,12 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return result
 
 
-def _usual(func: Any) -> Any:  # noqa: C901 - see below
+def _usual(func: Any) -> Any:  # noqa: C901, PLR0915 - see below
     """Build what most operators take: `run`, with everything looked up that is known beforehand.
 
     Half of what an operator costs is spent here: so `survey` is written out for the usual case.
     """
-    direct, plain = DIRECT.get(func, func._op), func._op
+    op = DIRECT.get(func, func._op)
     makes_new = not func.is_view and not _keeps_storage(func)
     tolerated = int(takes_numbers(func))
     arguments = func._schema.arguments
@@ -133,12 +126,14 @@ def _usual(func: Any) -> Any:  # noqa: C901 - see below
     ) -> Any:
         if session.is_meta:
             return run(session, func, args, kwargs)
-        op = plain if _num_function_modes() else direct  # which a mode that looks at functions would see
         index, strangers = None, 0
         if is_plain and not (kwargs and has_named_tensors):
             key = session.key
             for arg in args:
                 if isinstance(arg, _Tensor):
+                    if _has_own_functions(arg):  # its class, or a function mode, would see the questions
+                        with torch._C.DisableTorchFunction():
+                            return act(session, func, args, kwargs)
                     try:
                         label = arg.untyped_storage().__dict__.get(key)
                     except WITHOUT_STORAGE:
@@ -151,6 +146,9 @@ def _usual(func: Any) -> Any:  # noqa: C901 - see below
                         raise device_clash(session, func, args, kwargs)
             arg = None  # it would count as a reference to the last operand
         else:
+            if not torch._C._is_torch_function_all_disabled():
+                with torch._C.DisableTorchFunction():
+                    return act(session, func, args, kwargs)
             index, strangers = survey(session, func, args, kwargs)
         if index is None:
             is_users = strangers and has_users(session, args, kwargs)
@@ -239,7 +237,17 @@ def _action_of(func: Any) -> Any:
         return run_higher_order
     if func in COMPUTED:
         return run_computed
-    return with_refusals(func, RULES.get(func) or _kind(func))
+    return with_refusals(func, _as_cpp(RULES[func]) if func in RULES else _kind(func))
+
+
+def _as_cpp(action: Any) -> Any:
+    """Let what an operator takes read its operands as C++ does, past their classes and function modes."""
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with torch._C.DisableTorchFunction():
+            return action(session, func, args, kwargs)
+
+    return act
 
 
 def _kind(func: Any) -> Any:
@@ -249,12 +257,12 @@ def _kind(func: Any) -> Any:
     if (registered := by_registration(func, VirtualGpuMode)) is not None:
         return registered
     if func in CONVOLUTIONS:
-        return run_with_scratch
+        return _as_cpp(run_with_scratch)
     if _is_composite(func.name()):
-        return run_parts
+        return _as_cpp(run_parts)
     takes_device = any(spec.name == "device" for spec in func._schema.arguments)
     if takes_device or is_random(func):
-        return run
+        return _as_cpp(run)
     usual = _usual(func)
     return one_by_one_where_mixed(usual, VirtualGpuMode) if is_on_lists(func) else usual
 

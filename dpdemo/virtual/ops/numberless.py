@@ -15,6 +15,7 @@ must not say so: they would make their results there.
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +23,6 @@ from torch import nn
 
 from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.labels import label_of
-from dpdemo.virtual.ops import shortcuts  # noqa: F401 - it adds to SHAPES
 from dpdemo.virtual.ops.computed import (
     Call,
     compute,
@@ -37,6 +37,7 @@ from dpdemo.virtual.ops.computed import (
 )
 from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step
 from dpdemo.virtual.ops.known import META, is_forgotten, is_known, numbers_of
+from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.shapes import PARTLY_KNOWN, SHAPES
 from dpdemo.virtual.state import the_session
@@ -114,7 +115,10 @@ def _for_shapes(
     current = session.current
     before, current.is_beneath = current.is_beneath, True
     try:
-        return SHAPES.get(func, func)(*stand_ins, **named)
+        run = SHAPES.get(func, func)
+        if _makes_new(func):
+            return shapes_of(func, run, stand_ins, named)
+        return run(*stand_ins, **named)
     except NotImplementedError as error:
         raise needs_numbers(str(func)) from error
     except RuntimeError as error:
@@ -123,6 +127,14 @@ def _for_shapes(
         raise
     finally:
         current.is_beneath = before
+
+
+@functools.cache
+def _makes_new(func: Any) -> bool:
+    """Return whether all results are new tensors, whose shapes depend on the call alone."""
+    effects, schema = effects_of(func), func._schema
+    aliases = any(spec.alias_info is not None for spec in (*schema.arguments, *schema.returns))
+    return not (effects.written or effects.needs_numbers or aliases) and schema.name.startswith("aten::")
 
 
 def _is_large(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

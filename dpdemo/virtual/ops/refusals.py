@@ -1,8 +1,6 @@
-"""Operators that CUDA refuses and the CPU runs: for their dtype, or where results must always be the same.
+"""Operators that CUDA refuses and the CPU runs: operands of two dtypes, and results that may vary.
 
-The dtypes are those that PyTorch's own operator tests expect of the CPU and not of CUDA (`dtypes` and
-`dtypesIfCUDA` of torch/testing/_internal/common_methods_invocations.py, 2.13; `refusals_sweep.py` among the
-tests finds the operators behind them). What is not deterministic on CUDA is listed in the documentation of
+Operators without a deterministic kernel are listed in the documentation of
 `torch.use_deterministic_algorithms`. A name is that of the kernel in the message.
 """
 
@@ -22,43 +20,6 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
     Arguments = tuple[Any, ...]
-
-_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
-_HALVES = frozenset({torch.float16, torch.bfloat16})
-_BYTES = frozenset({torch.uint8})
-_NAMES = {
-    torch.uint8: "Byte",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-}
-_UNKNOWN_TO_CUDNN = "getCudnnDataTypeFromScalarType() not supported for {dtype}"
-
-# By operator, all overloads of it: the dtypes, and the kernel or the whole message.
-DTYPES: dict[str, tuple[frozenset[torch.dtype], str]] = {
-    **dict.fromkeys(("addbmm", "baddbmm", "bmm"), (_INTEGERS, "baddbmm_cuda")),
-    **dict.fromkeys(("addmm", "mm"), (_INTEGERS, "addmm_cuda")),
-    **dict.fromkeys(("addmv", "mv"), (_INTEGERS, "addmv_impl_cuda")),
-    "dot": (_INTEGERS, "dot"),
-    "vdot": (_INTEGERS, "vdot"),
-    "convolution": (_INTEGERS, _UNKNOWN_TO_CUDNN),
-    "avg_pool2d": (_INTEGERS, "avg_pool2d_out_cuda_frame"),
-    "avg_pool3d": (_INTEGERS, "avg_pool3d_out_cuda"),
-    "max_pool2d_with_indices": (_INTEGERS, "max_pool2d_with_indices_out_cuda_frame"),
-    "max_pool3d_with_indices": (_INTEGERS, "max_pool3d_with_indices_out_frame"),
-    "upsample_bicubic2d": (_BYTES, "upsample_bicubic2d_out_frame"),
-    "upsample_bilinear2d": (_BYTES, "upsample_bilinear2d_out_frame"),
-    "_upsample_bilinear2d_aa": (_BYTES, "upsample_bilinear2d_out_frame"),
-    "angle": (_HALVES, "angle_cuda"),
-    "native_dropout": (_INTEGERS, "fused_dropout"),
-    "histc": (_HALVES, "histc"),
-    "igamma": (_HALVES, "igamma_cuda"),
-    "igammac": (_HALVES, "igammac_cuda"),
-}
-
 
 # By operator: which of its operands must have the dtype of the first, where the CPU takes a wider one or says
 # something else.
@@ -127,19 +88,15 @@ NONDETERMINISTIC: dict[str, tuple[str, Callable[[Arguments], bool]]] = {
 def with_refusals(func: Any, action: Any) -> Any:
     """Return `action`, preceded by what CUDA would refuse of `func`."""
     packet, full = func._schema.name.removeprefix("aten::"), str(func).removeprefix("aten.")
-    dtypes = DTYPES.get(packet.removesuffix("_"))
     unsteady = NONDETERMINISTIC.get(packet) or NONDETERMINISTIC.get(full)
     alike = ALIKE.get(packet, ())
-    if not func._schema.name.startswith("aten::") or not (dtypes or unsteady or alike):
+    if not func._schema.name.startswith("aten::") or not (unsteady or alike):
         return action
 
-    refused = frozenset() if dtypes is None else dtypes[0]
     must_be_steady = torch.are_deterministic_algorithms_enabled if unsteady else _never
 
     def act(session: Session, func: Any, args: Arguments, kwargs: dict[str, Any]) -> Any:
         # what is rare is asked first: the commonest operators pass here
-        if args[0].dtype in refused and _is_on_gpu(session, args):
-            _check_dtype(args, *dtypes)  # type: ignore[misc]
         for place in alike:
             if (
                 args[place] is not None
@@ -160,13 +117,6 @@ def _never() -> bool:
 
 def _is_on_gpu(session: Session, args: Arguments) -> bool:
     return any(isinstance(arg, torch.Tensor) and label_of(arg, session.key) is not None for arg in args)
-
-
-def _check_dtype(args: Arguments, _: frozenset[torch.dtype], kernel: str) -> None:
-    kind = args[0].dtype
-    if "{" in kernel:
-        raise RuntimeError(kernel.format(dtype=_NAMES[kind]))
-    raise NotImplementedError(f"\"{kernel}\" not implemented for '{_NAMES[kind]}'")
 
 
 def _not_alike(name: str, data: torch.Tensor, other: torch.Tensor) -> RuntimeError:

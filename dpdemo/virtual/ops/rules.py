@@ -149,6 +149,8 @@ def _set_storage(_: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
 )
 def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     home = where(session, args[0])
+    if home is None and len(args) > 2 and made_by_cpp(session, args[:3], {})[0]:
+        home = where(session, args[2])  # zeros that C++ made for a gradient, as that of `trace` under vmap
     for index in args[1]:
         there = None if index is None else where(session, index)
         if there not in (None, home):
@@ -157,7 +159,7 @@ def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
                 f"indices should be either on cpu or on the same device as the indexed tensor ({device})"
             )
     if len(args) > 2:
-        _check_value(session, args)
+        _check_value(session, args, home)
     is_users = home is None and has_users(session, args, kwargs)
     result = call(session, func, args, kwargs)
     if home is not None:
@@ -167,9 +169,9 @@ def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     return result
 
 
-def _check_value(session: Session, args: tuple[Any, ...]) -> None:
+def _check_value(session: Session, args: tuple[Any, ...], home: int | None) -> None:
     """Refuse a value that is elsewhere, unless it has no dimensions or is one that C++ made."""
-    home, there = where(session, args[0]), where(session, args[2])
+    there = where(session, args[2])
     if home == there or args[2].dim() == 0 or (there is None and made_by_cpp(session, args[:3], {})[-1]):
         return
     wanted, found = (torch.device("cpu") if gpu is None else session.devices[gpu] for gpu in (home, there))

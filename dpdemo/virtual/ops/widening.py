@@ -1,8 +1,8 @@
 """Operators that CUDA has for a narrow dtype and the CPU does not: run wider, and rounded.
 
 There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
-with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". What CUDA refuses too
-(`narrow.py`) stays refused.
+with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". An operator that CUDA
+refuses too is computed all the same.
 
 Convolutions of float16 the CPU has, and computes on a slow path: those are run wider at once.
 
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.ops.narrow import REFUSED
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS
 
 if TYPE_CHECKING:
@@ -66,16 +65,10 @@ _FROM_HALF: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _base_name(func: Any) -> str:
-    name: str = func._schema.name.removeprefix("aten::")
-    return name.removesuffix("_") or name
-
-
 def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal: RuntimeError) -> Any:
     """Run `func`, which the CPU refused, in a wider dtype.
 
     Raises:
-        NotImplementedError: CUDA has no kernel for this dtype either.
         UnsupportedOpError: it was refused for another reason, or wider too.
 
     """
@@ -88,8 +81,6 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
         ) from refusal
     if name is None:
         raise refusal
-    if _base_name(func) in REFUSED.get(name[1], ()):
-        raise NotImplementedError(str(refusal).replace("_cpu", "_cuda")) from None
     if name[1] not in _NAMES or func._schema.is_mutable:
         raise UnsupportedOpError(f"{func}: {refusal}") from refusal
     try:

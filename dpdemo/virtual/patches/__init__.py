@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 def table(session: Session, autocast: Autocast) -> list[Patch]:
     """Return all patches for `session`, whose threads cast as `autocast` says."""
     scriptable = [*functions.making(), *functions.computing()]
+    build = cuda_build.cuda_build()
+    unanswered = cuda_runtime.unanswered()  # first: later patches give answers to some of these names
     return [
-        *cuda_runtime.unanswered(),  # first: later patches give answers to some of these names
+        *unanswered,
+        *cuda_runtime.bound_names([*unanswered, *build]),
         *data_parallel.copies(),
         *cuda_runtime.cuda(session),
         *cuda_runtime.accelerator(),
-        *cuda_build.cuda_build(),
+        *build,
         *cuda_build.tensor_types(),
         *tensors.tensor_methods(),
         *tensors.storage_methods(),

@@ -11,7 +11,7 @@ import torch.cuda.sparse
 
 from dpdemo.virtual.ops import attention
 from dpdemo.virtual.patches.applying import Patch, group
-from dpdemo.virtual.standins import facts, legacy, libraries, nccl, refusals, runtime, snapshots
+from dpdemo.virtual.standins import facts, legacy, libraries, refusals, runtime, snapshots
 from dpdemo.virtual.standins.properties import DeviceProperties
 
 _C: Any = torch._C
@@ -24,7 +24,7 @@ def cuda_build() -> list[Patch]:
         *_facts(),
         *_settings(),
         *_memory_snapshots(),
-        *_collectives(),
+        *_nccl_versions(),
         *([] if torch.version.cuda else group(torch.version, _WHY, cuda=facts.CUDA_VERSION)),
         *[Patch(owner, name, value, "only a real GPU has it") for owner, name, value in refusals.refusals()],
     ]
@@ -103,14 +103,10 @@ def _memory_snapshots() -> list[Patch]:
     )
 
 
-def _collectives() -> list[Patch]:
+def _nccl_versions() -> list[Patch]:
     return group(
         _C,
         _WHY,
-        _nccl_all_reduce=nccl.all_reduce,
-        _nccl_broadcast=nccl.broadcast,
-        _nccl_all_gather=nccl.all_gather,
-        _nccl_reduce_scatter=nccl.reduce_scatter,
         _nccl_version=facts.nccl_version,
         _nccl_version_suffix=facts.nccl_version_suffix,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,8 @@ from dpdemo.virtual.patches.applying import Patch, group
 from dpdemo.virtual.standins import refusals, runtime, statistics, streams, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpdemo.virtual.state import Session
 
 _C: Any = torch._C
@@ -19,6 +22,24 @@ _C: Any = torch._C
 def unanswered() -> list[Patch]:
     """Refuse every question to CUDA's driver; the patches that come later answer some of them."""
     return group(_C, "they ask for CUDA's driver; those with an answer follow", **refusals.unanswered())
+
+
+def bound_names(patches: Sequence[Patch]) -> list[Patch]:
+    """Replace functions of `torch._C` also where a module of `torch.cuda` took them over at its import."""
+    replaced = {
+        id(vars(_C)[patch.name]): patch.value
+        for patch in patches
+        if patch.owner is _C and patch.name in vars(_C)
+    }
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith(("torch.cuda", "torch.accel"))
+    ]
+    return [
+        Patch(module, name, replaced[id(value)], "it was taken over from torch._C when this was imported")
+        for module in modules
+        for name, value in vars(module).items()
+        if id(value) in replaced
+    ]
 
 
 def cuda(session: Session) -> list[Patch]:

@@ -30,6 +30,8 @@ def gradients() -> list[Patch]:
             "the same for gradients that C++ makes of nothing",
             grad=Attribute(autograd.get_grad, autograd.set_grad, autograd.del_grad),
         ),
+        *group(torch._VF, "and for tangents", _unpack_dual=autograd.unpack_dual),
+        *group(torch._functorch.predispatch, "and for tangents", _unpack_dual_impl=autograd.unpack_dual),
         *group(torch.autograd, "and for those of autograd.grad", _engine_run_backward=autograd.run_engine),
         *group(BackwardCFunction, "and this labels them accordingly", apply=autograd.backward),
         *group(BackwardCFunction, "since 2.15", **boxed),

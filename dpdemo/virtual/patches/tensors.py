@@ -91,6 +91,7 @@ def storage_methods() -> list[Patch]:
         clone=storages.clone,
         is_shared=storages.is_shared,
         copy_=storages.copy_,
+        resize_=storages.resize_,
         __new__=storages.new,
         _share_cuda_=storages.share,
     )

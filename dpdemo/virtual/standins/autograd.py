@@ -7,7 +7,8 @@ on the CPU. They are labelled where they come to light:
 - as the arguments of a Python `backward`: `apply` notes where a function's outputs are (`Broadcast` has them
   on several GPUs), and `backward` labels accordingly. It also makes that GPU the current one,
   as C++ does;
-- as `.grad`, and as the results of `torch.autograd.grad`.
+- as `.grad`, and as the results of `torch.autograd.grad`;
+- as tangents of forward mode, when they are unpacked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.autograd.function import BackwardCFunction
 
 from dpdemo.virtual.errors import invalid_gradient
 from dpdemo.virtual.kinds import around_backward
-from dpdemo.virtual.labels import stamp
+from dpdemo.virtual.labels import as_cpp, stamp
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, has_operators_of_its_own
 
@@ -35,6 +36,7 @@ _ANYWHERE = -1  # where the gradient of an argument that is no tensor may be
 
 
 _grad: Any = torch._C.TensorBase.grad
+_unpack_dual: Any = torch._VF._unpack_dual
 _run_engine: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 
@@ -53,6 +55,13 @@ def get_grad(self: torch.Tensor) -> torch.Tensor | None:
     if gradient is not None and not the_session().current.is_moving:
         _settle(gradient, self)
     return gradient
+
+
+def unpack_dual(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Stand in for `torch._VF._unpack_dual`: a tangent that C++ made of zeros is where its tensor is."""
+    primal, tangent = _unpack_dual(*args, **kwargs)
+    _settle(tangent, primal)
+    return primal, tangent
 
 
 def set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
@@ -76,7 +85,7 @@ def del_grad(self: torch.Tensor) -> None:
 def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
     for place, (output, gradient) in enumerate(zip(outputs, args[0], strict=False)):
-        if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor) and gradient.dim():
+        if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor):
             _check_gradient("", place, device_index(output), gradient)
     current = the_session().current
     before, current.keeps_graph = current.keeps_graph, bool(args[1])
@@ -98,6 +107,12 @@ def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
 def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Function.apply`: note where the outputs are."""
     result = _apply.__get__(None, cls)(*args, **kwargs)
+    _note_homes(args, result)
+    return result
+
+
+@as_cpp
+def _note_homes(args: tuple[Any, ...], result: Any) -> None:
     outputs = result if isinstance(result, tuple) else (result,)
     sources = [device_index(arg) if isinstance(arg, torch.Tensor) else _ANYWHERE for arg in args]
     homes = [device_index(output) if isinstance(output, torch.Tensor) else None for output in outputs]
@@ -107,7 +122,6 @@ def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
             if isinstance(node, BackwardCFunction):
                 node.__dict__.setdefault(_HOMES, homes)
                 node.__dict__.setdefault(_SOURCES, sources)
-    return result
 
 
 def backward(self: Any, *gradients: Any) -> Any:
@@ -143,13 +157,14 @@ def _check_found(node: Any, found: Any) -> None:
     """Check that a Python `backward` returned each gradient where its tensor is."""
     found = found if isinstance(found, (tuple, list)) else (found,)
     for place, (gradient, source) in enumerate(zip(found, node.__dict__[_SOURCES], strict=False)):
-        if isinstance(gradient, torch.Tensor) and gradient.dim() and source != _ANYWHERE:
+        if isinstance(gradient, torch.Tensor) and source != _ANYWHERE:
             _check_gradient(f"Function {type(node).__name__} returned an ", place, source, gradient)
 
 
+@as_cpp
 def _check_gradient(where: str, place: int, home: int | None, gradient: torch.Tensor) -> None:
     there = device_index(gradient)
-    if there == home or has_operators_of_its_own(type(gradient)):
+    if there == home or not gradient.dim() or has_operators_of_its_own(type(gradient)):
         return
     session = the_session()
     wanted, found = ("cpu" if index is None else session.devices[index] for index in (home, there))

@@ -1,7 +1,9 @@
 """The eight functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
 
 With these in place all of `torch/nn/parallel` is PyTorch's own. Checks, words and what shares memory with
-what follow torch/csrc/cuda/comm.cpp (2.13), function by function.
+what follow torch/csrc/cuda/comm.cpp (2.13), function by function. Like C++ they ask no tensor subclass:
+`scatter` gives plain tensors, and uninitialised parameters get as far as `_replicate_for_data_parallel`'s
+error.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch import _utils
 
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.kinds import mark, mark_forward
-from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.labels import as_cpp, stamp_all
 from dpdemo.virtual.ledger import Allocation, Kind
 from dpdemo.virtual.ops.known import forget, know_parts
 from dpdemo.virtual.ops.numberless import beneath
@@ -49,6 +51,7 @@ def _shape(sizes: Sequence[int]) -> str:
     return str(list(sizes))
 
 
+@as_cpp
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
     """Copy `tensor` to each device; where it is already, return it itself."""
     if any(device < 0 for device in devices):
@@ -60,6 +63,7 @@ def _on(tensor: Tensor, device: int) -> Tensor:
     return move(tensor, the_session().check_ordinal(device))
 
 
+@as_cpp
 def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
     """Copy `tensor` into each of `outputs`."""
     for position, output in enumerate(outputs):
@@ -83,6 +87,7 @@ def _expect_cuda(role: str, position: int, tensor: Tensor, but: str) -> None:
         )
 
 
+@as_cpp
 def broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
 ) -> list[list[Tensor]]:
@@ -90,15 +95,6 @@ def broadcast_coalesced(
 
     That the first device's are the same tensors is what lets replica 0 update the module's buffers in place.
     """
-    # C++ asks no tensor subclass: so uninitialised parameters get as far as `_replicate_for_data_parallel`'s
-    # error.
-    with torch._C.DisableTorchFunctionSubclass():
-        return _broadcast_coalesced(tensors, devices, buffer_size)
-
-
-def _broadcast_coalesced(
-    tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
-) -> list[list[Tensor]]:
     if any(device_index(tensor) != devices[0] for tensor in tensors):
         raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
     copies: list[list[Tensor]] = [[] for _ in devices[1:]]
@@ -165,12 +161,12 @@ def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tenso
 
 @contextlib.contextmanager
 def _quietly(session: Session) -> Iterator[None]:
-    """Keep from modes what we do: one that looks at functions would find our stand-ins by their names."""
-    quiet = torch._C.DisableTorchFunction()
-    with torch._C._DisableTorchDispatch(), quiet, torch.no_grad(), beneath(session):
+    """Keep from dispatch modes what we do."""
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), beneath(session):
         yield
 
 
+@as_cpp
 def scatter(
     tensor: Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any
 ) -> list[Tensor]:
@@ -202,6 +198,7 @@ def _chunk_on(chunk: Tensor, device: int) -> Tensor:
     return copy
 
 
+@as_cpp
 def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> list[Tensor]:
     """Split `tensor` along `dim` into `outputs`, whose sizes say how."""
     del streams
@@ -229,6 +226,7 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
     return list(outputs)
 
 
+@as_cpp
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
     """Concatenate `tensors` along `dim` on GPU `destination`; -1 is the CPU, None the current GPU."""
     if not tensors:
@@ -294,6 +292,7 @@ def _fill(tensors: Sequence[Tensor], result: Tensor, dim: int) -> Tensor:
     return result
 
 
+@as_cpp
 def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     """Concatenate `tensors` along `dim` into `output`."""
     if not tensors:
@@ -306,6 +305,7 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     return _fill(tensors, output, dim)
 
 
+@as_cpp
 def can_reduce(tensors: Sequence[Tensor]) -> bool:
     """Stand in for `torch.cuda.nccl.is_available`: dense, contiguous tensors, each on a GPU of its own."""
     homes = {device_index(tensor) for tensor in tensors}
@@ -313,6 +313,7 @@ def can_reduce(tensors: Sequence[Tensor]) -> bool:
     return fit and None not in homes and len(homes) == len(tensors)
 
 
+@as_cpp
 def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
     inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any
 ) -> None:

@@ -45,7 +45,7 @@ COPYING = (
     *("tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
     *("sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
 )
-LIKE_INPUT = ("matrix_rank",)
+LIKE_INPUT = ("cond", "matrix_rank")
 # Made of their arguments alone: no random numbers, no other tensor.
 _SIMPLE = frozenset(
     {torch.arange, torch.empty, torch.empty_strided, torch.eye, torch.full}
@@ -86,6 +86,10 @@ def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     kwargs["device"] = device
     index = gpu_index(device)  # before C++ is asked: it may refuse in other words
     pinned = kwargs.pop("pin_memory", False)
+    out = kwargs.get("out")
+    if out is not None and device_index(out) == index:
+        del kwargs["device"]  # C++ would compare it with the CPU, on which it sees `out`
+        return original(*args, **kwargs)
     if index is not None and original in _SIMPLE and not pinned and is_seen_by_us_alone():
         return _make_at(index, original, args, kwargs)
     result = original(*args, **kwargs)

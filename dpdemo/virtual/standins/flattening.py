@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.labels import stamp
+from dpdemo.virtual.labels import as_cpp, stamp
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import device_index
 
@@ -23,6 +23,7 @@ flatten_by_pytorch: Any = torch._C._nn.flatten_dense_tensors
 unflatten_by_pytorch: Any = torch._C._nn.unflatten_dense_tensors
 
 
+@as_cpp
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
     """Stand in for `torch._C._nn.flatten_dense_tensors`."""
     homes = {device_index(tensor) for tensor in tensors}
@@ -35,6 +36,7 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
     return whole
 
 
+@as_cpp
 def unflatten(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Stand in for `torch._C._nn.unflatten_dense_tensors`."""
     index = device_index(whole)

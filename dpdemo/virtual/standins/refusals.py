@@ -84,6 +84,10 @@ def _refusing(name: str, original: Any, why: str) -> Any:
     return type(original)(original.__name__, (original,), body)
 
 
+def _no_name() -> None:
+    """Stand for a function of `torch._C` that only a build for CUDA has."""
+
+
 @functools.cache
 def unanswered() -> dict[str, Any]:
     """Return refusals for the functions of `torch._C`, by name, that would ask for CUDA's driver.
@@ -91,7 +95,8 @@ def unanswered() -> dict[str, Any]:
     They come before the stand-ins, which take the names of those that have an answer.
     """
     names = (name for name, value in vars(torch._C).items() if name.startswith(_PREFIXES) and callable(value))
-    return {name: missing_function(name) for name in names}
+    graphs = {"_graph_pool_handle": _refusing("torch.cuda.graph_pool_handle", _no_name, _GRAPHS)}
+    return {name: missing_function(name) for name in names} | graphs
 
 
 def missing_function(name: str) -> Any:

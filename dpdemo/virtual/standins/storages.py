@@ -13,6 +13,7 @@ from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 _new: Any = torch._C.StorageBase.__new__
 _copy_bytes: Any = torch._C.StorageBase.copy_  # type: ignore[attr-defined]
+_resize: Any = torch._C.StorageBase.resize_  # type: ignore[attr-defined]
 _is_shared: Any = torch._C.StorageBase.is_shared  # type: ignore[attr-defined]
 _device: Any = torch._C.StorageBase.device  # type: ignore[attr-defined]
 
@@ -46,6 +47,15 @@ def copy_(
     if there != here:
         the_session().ledger.transfer(there, here, self.nbytes())
     return self
+
+
+def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+    """Stand in for `UntypedStorage.resize_`, which is counted (FSDP frees parameters with it)."""
+    resized: torch.UntypedStorage = _resize(self, size)
+    label = self.__dict__.get(the_session().key)
+    if label is not None and label.requested != self.nbytes():
+        label.resize(self.nbytes())
+    return resized
 
 
 def new(cls: type, *args: Any, device: Any = None, **options: Any) -> torch.UntypedStorage:

@@ -35,6 +35,8 @@ def _index_of(device: Any) -> int:
 class VirtualStream:
     """Stands in for `torch.Stream` and `torch.cuda.Stream`."""
 
+    __module__, __qualname__ = "torch.cuda.streams", "Stream"
+
     def __init__(
         self,
         device: Any = None,
@@ -122,6 +124,8 @@ class VirtualStream:
 class VirtualEvent:
     """Stands in for `torch.Event` and `torch.cuda.Event`; its times are wall-clock times of this process."""
 
+    __module__, __qualname__ = "torch.cuda.streams", "Event"
+
     def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
         self.device = None if device is None else torch.device(device)
         self.enable_timing = enable_timing
@@ -194,3 +198,6 @@ def set_stream(stream: VirtualStream) -> None:
     here = the_session().current
     here.index = stream.device_index
     here.streams[stream.device_index] = stream.stream_id
+
+
+VirtualStream.__name__, VirtualEvent.__name__ = "Stream", "Event"

@@ -36,13 +36,28 @@ def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(getattr(_Tensor, name))
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(self, UninitializedTensorMixin):
-                return _of_uninitialised(method, self, *args, **kwargs)
             if has_torch_function_unary(self):
+                if isinstance(self, UninitializedTensorMixin):
+                    return _of_uninitialised(method, self, *args, **kwargs)
                 return handle_torch_function(getattr(_Tensor, name), (self,), self, *args, **kwargs)
             return method(self, *args, **kwargs)
 
         return call
+
+    return decorate
+
+
+def _overridable_attribute(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let tensor subclasses and function modes see the reading of an attribute, as PyTorch's own do."""
+
+    def decorate(read: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(read)
+        def get(self: torch.Tensor) -> Any:
+            if has_torch_function_unary(self) and not isinstance(self, UninitializedTensorMixin):
+                return handle_torch_function(vars(_Tensor)[name].__get__, (self,), self)
+            return read(self)
+
+        return get
 
     return decorate
 
@@ -56,6 +71,7 @@ def _of_uninitialised(method: Callable[..., Any], self: torch.Tensor, *args: Any
         return result
 
 
+@_overridable_attribute("device")
 def device(self: torch.Tensor) -> torch.device:
     """Return the device that this tensor is on."""
     session = the_session()
@@ -67,16 +83,19 @@ def device(self: torch.Tensor) -> torch.device:
     return session.devices[label.index]
 
 
+@_overridable_attribute("is_cuda")
 def is_cuda(self: torch.Tensor) -> bool:
     """Return whether this tensor is on a GPU."""
     return device_index(self) is not None
 
 
+@_overridable_attribute("is_cpu")
 def is_cpu(self: torch.Tensor) -> bool:
     """Return whether this tensor is on the CPU."""
-    return device(self).type == "cpu"
+    return bool(device(self).type == "cpu")
 
 
+@_overridable("get_device")
 def get_device(self: torch.Tensor) -> int:
     """Return the GPU's index, or -1 for a CPU tensor."""
     index = device_index(self)
@@ -144,6 +163,7 @@ def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_
     return move(self, None, memory_format=memory_format)
 
 
+@_overridable("numpy")
 def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Tensor.numpy`: a GPU tensor has none, unless `force=True`."""
     index = device_index(self)
@@ -156,6 +176,7 @@ def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     return move(self.detach(), None).resolve_conj().resolve_neg().numpy()
 
 
+@_overridable("type")
 def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
     """Stand in for `Tensor.type`: ``torch.cuda.FloatTensor`` and its like, to say and to ask for."""
     index = device_index(self)
@@ -176,6 +197,7 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
     return _type(move(self, None), name, non_blocking, **kwargs)
 
 
+@_overridable("pin_memory")
 def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """Stand in for `Tensor.pin_memory`: a copy that says it is pinned."""
     index = device_index(self)
@@ -188,11 +210,13 @@ def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return pinned
 
 
+@_overridable("is_pinned")
 def is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
     """Return whether `pin_memory` made this tensor's storage."""
     return self.layout is torch.strided and _PINNED in self.untyped_storage().__dict__
 
 
+@_overridable("record_stream")
 def record_stream(self: torch.Tensor, stream: Any) -> None:
     """Stand in for `Tensor.record_stream`: copies are done on return, so nothing is recorded."""
     if device_index(self) is None:
@@ -205,12 +229,14 @@ def beside(self: torch.Tensor, value: Any) -> Any:
     """Bring `value` to where `self` is, so that its gradient will travel back to its own device."""
     if isinstance(value, _Tensor):
         home = device_index(self)
-        has_gradient = value.requires_grad and torch.is_grad_enabled()
+        with torch._C.DisableTorchFunction():
+            has_gradient = value.requires_grad and torch.is_grad_enabled()
         if home != device_index(value) and (home is None or has_gradient):
             return move(value, home)
     return value
 
 
+@_overridable("copy_")
 def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
     """Stand in for `Tensor.copy_`, whose operands may be on two devices."""
     return torch._C.TensorBase.copy_(self, beside(self, src), non_blocking)
@@ -222,6 +248,7 @@ def type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return self.to(other.device, other.dtype)
 
 
+@_overridable("new_tensor")
 def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     """Stand in for `Tensor.new_tensor`, which by default makes its result where `self` is."""
     kwargs.setdefault("dtype", self.dtype)
@@ -230,6 +257,7 @@ def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     return torch.tensor(data, **kwargs)
 
 
+@_overridable("new")
 def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Stand in for the legacy `Tensor.new`, which makes its result where `self` is."""
     index = device_index(self)

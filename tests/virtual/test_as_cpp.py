@@ -1,0 +1,198 @@
+"""What C++ asks of a tensor on a real GPU, the emulation asks past the tensor's class and past all modes."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpdemo.virtual import UnsupportedOpError, virtual_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_C: Any = torch._C
+
+
+class Refusing(torch.Tensor):
+    """A tensor whose class refuses every function, once it is made."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise TypeError(f"{func} was asked of the class")
+
+
+def refusing(device: str) -> torch.Tensor:
+    return torch.arange(8.0).reshape(4, 2).to(device).as_subclass(Refusing)
+
+
+def room(device: str, rows: int = 4) -> torch.Tensor:
+    return torch.empty(rows, 2, device=device)
+
+
+BY_CPP: dict[str, Callable[[], Any]] = {
+    "scatter from the CPU": lambda: _C._scatter(refusing("cpu"), [0, 1], None, 0, None),
+    "scatter by sizes": lambda: _C._scatter(refusing("cuda:0"), [0, 1], [1, 3], 0, None),
+    "scatter into": lambda: _C._scatter_out(
+        refusing("cuda:0"), [room("cuda:0", 2), room("cuda:1", 2)], 0, None
+    ),
+    "broadcast into": lambda: _C._broadcast_out(refusing("cuda:0"), [room("cuda:1")]),
+    "broadcast coalesced": lambda: _C._broadcast_coalesced([refusing("cuda:0")], [0, 1], 10000)[1],
+    "gather": lambda: [_C._gather([refusing("cuda:0"), refusing("cuda:1")], 0, 0)],
+    "gather into": lambda: [_C._gather_out([refusing("cuda:0"), refusing("cuda:1")], room("cuda:0", 8), 0)],
+}
+OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "add": lambda x: x + x,
+    "matmul": lambda x: x @ x.t(),
+    "cat": lambda x: torch.cat([x, x]),
+    "index": lambda x: x[torch.tensor([0, 1])],
+    "foreach": lambda x: torch._foreach_add([x], 1.0)[0],
+    "dropout": lambda x: torch.dropout(x, 0.5, True),
+    "convolution": lambda x: torch.conv1d(x[None], torch.ones(1, 4, 1, device=x.device)),
+    "zeros_like": torch.zeros_like,
+    "to": lambda x: x.to("cuda:1"),
+}
+
+
+@pytest.mark.parametrize("name", BY_CPP)
+@pytest.mark.usefixtures("gpus")
+def test_dataparallels_functions_ask_no_class_and_return_plain_tensors(name: str) -> None:
+    assert {type(tensor) for tensor in BY_CPP[name]()} == {torch.Tensor}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.usefixtures("gpus")
+def test_operators_ask_no_class(name: str) -> None:
+    tensor = refusing("cuda:0")
+    with torch._C.DisableTorchFunctionSubclass():  # as below a class that passes the call on
+        assert OPERATORS[name](tensor).is_cuda
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_class_sees_what_its_user_asks() -> None:
+    with pytest.raises(TypeError, match="was asked of the class"):
+        _ = refusing("cuda:0").device
+
+
+@pytest.mark.usefixtures("gpus")
+def test_expanded_weights_of_per_sample_gradients_run() -> None:
+    from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
+
+    model = nn.Linear(3, 2)
+    moved = copy.deepcopy(model).cuda()
+    batch = torch.randn(4, 3)
+    call_for_per_sample_grads(model)(batch).sum().backward()
+    call_for_per_sample_grads(moved)(batch.cuda()).sum().backward()
+    torch.testing.assert_close(moved.weight.grad_sample.cpu(), model.weight.grad_sample)
+
+
+class Functions(TorchFunctionMode):
+    """Notes the functions that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func.__name__))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_function_mode_sees_what_it_sees_without_virtual_gpus() -> None:
+    def seen(device: str) -> list[str]:
+        tensor = torch.ones(4, 2, device=device)
+        with Functions() as mode:
+            torch.cat([tensor @ tensor.t(), tensor.relu()], 1).sum()
+        return mode.seen
+
+    expected = seen("cpu")
+    with virtual_gpus(1):
+        assert seen("cuda") == expected
+
+
+class Operators(TorchDispatchMode):
+    """Notes the operators that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_dispatch_mode_behaves_alike_before_inside_and_after_a_block() -> None:
+    from torch._library import simple_registry
+
+    original = simple_registry.find_torch_dispatch_rule
+    mode = Operators()
+
+    def run() -> list[str]:
+        mode.seen.clear()
+        with mode:
+            torch.ones(2).add(1).sum()
+        return list(mode.seen)
+
+    before = run()
+    with virtual_gpus(1):
+        inside = run()
+        assert simple_registry.find_torch_dispatch_rule is original  # C++ keeps it for good
+    assert before == inside == run()
+
+
+@pytest.mark.parametrize("function", [torch.sgn, torch.linalg.slogdet])
+@pytest.mark.usefixtures("gpus")
+def test_tangents_are_where_their_tensors_are(function: Callable[..., Any]) -> None:
+    with forward_ad.dual_level():
+        eye = torch.eye(3, device="cuda:1")
+        found = function(forward_ad.make_dual(eye, torch.ones_like(eye)))
+        for result in found if isinstance(found, tuple) else (found,):
+            assert forward_ad.unpack_dual(result).tangent.device == torch.device("cuda:1")
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_jacobian_of_a_trace_is_on_the_gpu() -> None:
+    found = torch.func.jacrev(torch.trace)(torch.ones(3, 3, device="cuda:1"))
+    assert found.device == torch.device("cuda:1")
+    assert torch.equal(found.cpu(), torch.eye(3))
+
+
+@pytest.mark.parametrize("name", ["cond", "matrix_rank"])
+@pytest.mark.usefixtures("gpus")
+def test_results_of_no_elements_are_on_the_gpu(name: str) -> None:
+    assert getattr(torch.linalg, name)(torch.empty(0, 3, 3, device="cuda:1")).device == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.usefixtures("gpus")
+def test_matrix_rank_is_written_into_out(hermitian: bool) -> None:
+    out = torch.full((), 77, device="cuda:1")
+    torch.linalg.matrix_rank(torch.eye(3, device="cuda:1"), hermitian=hermitian, out=out)
+    assert out.item() == 3
+
+
+def test_names_that_a_program_imported_before_the_block_answer() -> None:
+    from torch.cuda.graphs import graph_pool_handle, is_current_stream_capturing
+
+    with virtual_gpus(1):
+        assert is_current_stream_capturing() is False
+        with pytest.raises(UnsupportedOpError, match="graph_pool_handle"):
+            graph_pool_handle()
+        assert type(torch.cuda.current_stream()).__module__ == "torch.cuda.streams"
+        assert isinstance(torch.backends.cudnn.version(), int)
+
+
+def test_a_resized_storage_is_counted() -> None:
+    with virtual_gpus(1) as gpus:
+        tensor = torch.empty(1024, device="cuda")
+        tensor.untyped_storage().resize_(0)
+        assert gpus.live_bytes(0) == 0
+        tensor.untyped_storage().resize_(4096)
+        assert gpus.live_bytes(0) == 4096
