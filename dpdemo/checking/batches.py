@@ -72,11 +72,14 @@ class Planned:
     is_real: bool
 
 
-def plan(size: int, num_gpus: int, data_size: int | None, *, drop_last: bool) -> list[Planned]:
+def plan(
+    size: int, num_gpus: int, data_size: int | None, *, drop_last: bool, knows_modes: bool = True
+) -> list[Planned]:
     """List the batches to run: the full one in both modes, and the short ones where splits go wrong.
 
-    Without `data_size` the last batch can have any size: one more than a multiple of the GPUs, and one less
-    than there are GPUs, stand for all.
+    Without `data_size` the last batch can have any size: one more than there are GPUs, whose last chunk is a
+    lone row and which leaves a GPU without any where there are three or more. Of a model that knows modes one
+    less than there are GPUs, in evaluation, shows what a lone row hides in training.
     """
     planned = [Planned(size, "train", True), Planned(size, "eval", True)]
     if data_size is not None:
@@ -86,6 +89,6 @@ def plan(size: int, num_gpus: int, data_size: int | None, *, drop_last: bool) ->
         return planned
     if drop_last:
         return planned
-    few = [Planned(num_gpus - 1, "eval", False)] if num_gpus > 2 else [Planned(1, "eval", False)]
+    few = [Planned(max(num_gpus - 1, 1), "eval", False)] if knows_modes or num_gpus == 2 else []
     short = [Planned(num_gpus + 1, "train", False), *few]
     return planned + [batch for batch in short if batch.size < size]

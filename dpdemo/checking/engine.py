@@ -20,6 +20,7 @@ from dpdemo.checking.hookprobes import kept_by_hooks
 from dpdemo.checking.inside import ready_to_watch
 from dpdemo.checking.left_behind import left_behind, with_moves
 from dpdemo.checking.meanwhile import used_meanwhile
+from dpdemo.checking.modes import may_differ
 from dpdemo.checking.precedence import findings_of
 from dpdemo.checking.probes import Prober
 from dpdemo.checking.probing import probe_all
@@ -157,7 +158,10 @@ def _gather_evidence(
         _is_lazy(p)),
         assumed=(*assumed, *_wrapped_within(found.wrappers)),
     )  # fmt: skip
-    planned = plan(batches.size, len(device_ids), request.data_size, drop_last=request.drop_last)
+    knows_modes = may_differ(built.model)
+    planned = plan(
+        batches.size, len(device_ids), request.data_size, drop_last=request.drop_last, knows_modes=knows_modes
+    )
     if found.can_be_copied and not is_spread:  # it is on several GPUs by itself, and runs on no one
         source = ModelSource(built.model, built.rebuild)
         runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)

@@ -174,5 +174,5 @@ if __name__ == "__main__":
     assert check(model, batch, gpus=NUM_GPUS, batch_size=BATCH_SIZE).ok
     bare, whole = partial(bare_runs, model, batch), partial(checked, model, batch)
     compare("check ÷ the runs of its plan", bare, whole, 3)
-    check_small_models(110, 1.2)
+    check_small_models(80, 1.0)
     compare("training with exec --check ÷ without", trained, watched, 1.5)
