@@ -188,6 +188,10 @@ TEMPLATES: dict[str, Template] = {
         "return y, value   # in forward; and after the call, on what was gathered:\n"
         "model.module.{path} = value",
     ),
+    "number": Template(
+        _after_the_call,
+        "y = {call}\nmodel.module.{path} = ...   # after the call; forward may take it as an argument",
+    ),
     "in place": Template(
         _after_the_call, "with torch.no_grad():   # after the call, on what was gathered\n    {there} ..."
     ),
@@ -235,7 +239,7 @@ TEMPLATES: dict[str, Template] = {
         _returned(_on_its_gpu),
         "{call}{result}.cpu()   # after the call, not in forward",
     ),
-    "number": Template(
+    "full": Template(
         _returned(
             lambda code, names: f"torch.full((len({names['x']}),), {code}, device={names['x']}.device)"
         ),
@@ -274,11 +278,6 @@ TEMPLATES: dict[str, Template] = {
         "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)   # made in forward, of its chunk",
     ),
     "group norm": Template(_group_norm, "nn.GroupNorm({groups}, {channels})", "nn.{type}({channels})"),
-    "converted": Template(
-        None,
-        "DistributedDataParallel(model)   # SyncBatchNorm synchronises processes",
-        "nn.DataParallel(model)",
-    ),
     "to its device": Template(None, "....to({x}.device)   # each tensor that is no input, where it is used"),
     "batch first": Template(
         _swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
@@ -295,7 +294,6 @@ TEMPLATES: dict[str, Template] = {
         None,
         "{x}.size(0)   # the rows of this chunk, where the line counts on those of the batch",
     ),
-    "any class": Template(None, "isinstance(w, torch.Tensor)   # a replica's parameters are plain tensors"),
     "on self": Template(
         None,
         "self.weight_{name}   # an attribute of the module; set it in __init__",
@@ -362,5 +360,4 @@ TEMPLATES: dict[str, Template] = {
         "{there}.weight.data.renorm_(2, 0, max_norm)",
     ),
     "class": Template(None, "{name} = {name}.as_subclass({type})   # at the beginning of forward"),
-    "rebuild": Template(None, "{name} = {type}({name})   # at the beginning of forward"),
 }

@@ -446,6 +446,34 @@ def a_skeleton_in_a_closure_gets_other_weights():
     return Net(Encoder().to("cuda:0")), drawn(8, 8)
 
 
+class Angles(torch.Tensor):
+    """Adding goes round the circle, as of pypose's LieTensor."""
+
+    def turned(self, by):
+        return torch.remainder(self.as_subclass(torch.Tensor) + by, 360)
+
+    def __matmul__(self, other):
+        return torch.remainder(self.as_subclass(torch.Tensor) * other.mean(), 360)
+
+
+@expects("DP208")
+def a_tensor_has_a_method_of_its_own():
+    class Net(Encoder):
+        def forward(self, x):
+            return super().forward(x.turned(90))
+
+    return Net(), drawn(8, 8).as_subclass(Angles)
+
+
+@expects("DP208")
+def a_tensor_multiplies_in_a_way_of_its_own():
+    class Net(Encoder):
+        def forward(self, x):
+            return x @ self.fc.weight.t()
+
+    return Net(), drawn(8, 8).as_subclass(Angles)
+
+
 @expects("DP408")
 def a_list_for_each_picture_is_returned():
     class Net(nn.Module):

@@ -45,9 +45,9 @@ FILLED = [
     ("device", "forward", {}, "mask = mask.to(self.device)", "mask = mask.to(x.device)"),
     ("outside", "forward", {"stands_alone": "yes", "path": "steps"},
      "self.steps += 1", "y = model(x, mask)\nmodel.module.steps += 1   # after the call, not in forward"),
-    ("number", "forward", {"result": "[1]", "value": "3"},
+    ("full", "forward", {"result": "[1]", "value": "3"},
      "return y, 3", "return y, torch.full((len(x),), 3, device=x.device)"),
-    ("number", "forward", {"result": "['n']", "value": "3"},
+    ("full", "forward", {"result": "['n']", "value": "3"},
      'return {"y": y, "n": 3}', 'return {"y": y, "n": torch.full((len(x),), 3, device=x.device)}'),
     ("on its gpu", "forward", {}, "return (a + b).cpu()", "return (a + b)"),
     ("turned", "forward", {"result": "[1]", "turn": ".transpose(0, 1)"},
@@ -80,8 +80,8 @@ OTHER_FORMS = [
     ("device", "helper", {}, 'mask = torch.zeros(n, device="cuda:0")'),  # has no x
     ("device", "forward", {}, "y = x + self.table"),
     ("outside", "forward", {"stands_alone": "", "path": "steps"}, "self.steps += len(x)"),
-    ("number", "forward", {"result": "[2]", "value": "3"}, "return y, 3"),
-    ("number", "forward", {"result": "[1]", "value": "3"}, "return out"),
+    ("full", "forward", {"result": "[2]", "value": "3"}, "return y, 3"),
+    ("full", "forward", {"result": "[1]", "value": "3"}, "return out"),
     ("in all", "forward", {"result": "[1]"}, "return y, aux"),
 ]
 

@@ -126,7 +126,7 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
 def _joinable(leaf: Leaf) -> Advice:
     """Advise what gather can join in the place of a number, or of an object."""
     if leaf.type in {"int", "float", "bool", "complex"}:
-        return advise("number", result=leaf.path, value=leaf.text)
+        return advise("full", result=leaf.path, value=leaf.text)
     fields = list(dict.fromkeys(re.split(r"[ .\[]", one, maxsplit=1)[0] for one in leaf.tensors_inside))
     if fields:
         code = ", ".join(f'"{one}": out.{one}' for one in fields)

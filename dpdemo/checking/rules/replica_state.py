@@ -79,7 +79,8 @@ def _outside(change: StateChange) -> Advice:
     if change.kind == "mode":
         return advise("mode", module=f"model.module.{change.path}".removesuffix(".training"))
     alone = "yes" if change.stands_alone and not change.owner else ""
-    return advise("outside", path=change.path, stands_alone=alone)
+    is_number = change.kind == "attribute" and change.single.type in {"int", "float", "bool"}
+    return advise("number" if is_number else "outside", path=change.path, stands_alone=alone)
 
 
 def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
