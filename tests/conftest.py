@@ -2,7 +2,7 @@
 
 Real GPUs are hidden, for the suite is about virtual ones and the CPU; `make test-gpus` shows them to the
 tests that need them. With HYPOTHESIS_PROFILE=fuzz the examples are new in each run, and ten times as many:
-`make fuzz`.
+CONTRIBUTING.md has the command.
 """
 
 import os

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fastpart import mostly_slow
 from processes import run
 
 import dpdemo
@@ -47,26 +48,36 @@ def makes_a_tensor(node):
     )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_tensor_that_dpdemo_makes_names_its_device(path):
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if makes_a_tensor(node)]
+def test_every_tensor_that_dpdemo_makes_names_its_device():
+    calls = [
+        (path, node)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if makes_a_tensor(node)
+    ]
+    assert calls
     silent = [
-        ast.unparse(call) for call in calls if not {"device", None} & {key.arg for key in call.keywords}
+        f"{path}:{call.lineno}: {ast.unparse(call)}"
+        for path, call in calls
+        if not {"device", None} & {key.arg for key in call.keywords}
     ]
     assert silent == []
 
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["check", "TARGET", "--input", "8x4:double"],
-        ["memory", "TARGET", "--gpus", "2", "--input", "8x4:double"],
-        ["doctor", "TARGET", "--input", "8x4:double"],
-        ["run", "--virtual", "--gpus", "2", "--model", "TARGET", *SAMPLE],
-        ["explain", "--virtual", "--gpus", "2", "--model", "TARGET", *SAMPLE],
-    ],
+    mostly_slow(
+        [
+            ["check", "TARGET", "--input", "8x4:double"],
+            ["memory", "TARGET", "--gpus", "2", "--input", "8x4:double"],
+            ["doctor", "TARGET", "--input", "8x4:double"],
+            ["run", "--virtual", "--gpus", "2", "--model", "TARGET", *SAMPLE],
+            ["explain", "--virtual", "--gpus", "2", "--model", "TARGET", *SAMPLE],
+        ],
+        every=3,
+    ),
     ids=lambda command: command[0],
-)  # fmt: skip
+)
 def test_a_model_whose_module_sets_the_defaults_is_looked_at_like_any_other(command, tmp_path):
     (tmp_path / "defaults.py").write_text(MODEL)
     command = ["defaults:Model" if word == "TARGET" else word for word in command]

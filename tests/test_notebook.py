@@ -8,7 +8,8 @@ pytest.importorskip("ipykernel", reason="ipykernel is not installed: `make test`
 from notebook import NOTEBOOK, executed, nbformat, outputs
 
 
+@pytest.mark.slow
 def test_the_notebook_shows_what_its_cells_give():
     shown = outputs(nbformat.read(NOTEBOOK, as_version=4))
     assert len(shown) >= 6
-    assert outputs(executed()) == shown, "write it anew by `make readme`"
+    assert outputs(executed()) == shown, "write it anew by `make docs`"

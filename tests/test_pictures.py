@@ -8,7 +8,7 @@ from pictures import PICTURES, ROOT, make
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_up_to_date(tmp_path, name):
-    """If not: `make pictures`, and look at what changed."""
+    """If not: `make docs`, and look at what changed."""
     make(PICTURES[name], tmp_path / "now.svg")
     assert (tmp_path / "now.svg").read_text() == (ROOT / name).read_text()
 

@@ -69,6 +69,7 @@ def test_without_the_option_the_same_tests_skip_themselves(session):
     done.stdout.no_fnmatch_line("*virtual GPUs*")
 
 
+@pytest.mark.slow
 @needs_no_gpu
 def test_workers_of_xdist_have_the_gpus_too(session):
     done = session(

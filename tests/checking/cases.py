@@ -4,8 +4,6 @@ A case is a function that returns (model, inputs), as a factory of `dpdemo check
 block of virtual GPUs. Its name says what is wrong, or right. Each family of rules has a file.
 """
 
-import os
-
 import cases_gather
 import cases_holders
 import cases_kept
@@ -31,6 +29,4 @@ FAMILIES = (
     cases_places, cases_threads, cases_moved, cases_holders, cases_tensors, cases_patched,
     cases_libraries, cases_seen, cases_repairs, cases_programs, cases_kept,
 )  # fmt: skip
-ALL_CASES = bool(os.environ.get("ALL_CASES"))
-"""Whether slow tests take every case: `make test-cases`."""
-__all__ = ["ALL_CASES", "FAMILIES", "TRIGGERS", "TWINS"]
+__all__ = ["FAMILIES", "TRIGGERS", "TWINS"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from fastpart import mostly_slow
 from processes import PATIENCE_SECONDS
 from ruamel.yaml import YAML
 
@@ -88,14 +89,17 @@ def test_junit_has_a_test_case_per_finding_at_its_file_and_line(folder):
 
 @pytest.mark.parametrize(
     ("comment", "is_silent"),
-    [
-        ("# dpdemo: ignore[DP301,]", True),
-        ("# dpdemo: ignore[lost-state]", True),
-        ("# dpdemo: ignore", True),
-        ("# dpdemo: ignore[DP302,]", False),
-        ("# dpdemo: ignore[]", False),
-        ("# dpdemo: ignore[shared-container]", False),
-    ],
+    mostly_slow(
+        [
+            ("# dpdemo: ignore[DP301,]", True),
+            ("# dpdemo: ignore[lost-state]", True),
+            ("# dpdemo: ignore", True),
+            ("# dpdemo: ignore[DP302,]", False),
+            ("# dpdemo: ignore[]", False),
+            ("# dpdemo: ignore[shared-container]", False),
+        ],
+        every=3,
+    ),
 )
 def test_a_comment_silences_what_it_names_and_nothing_else(folder, comment, is_silent):
     (folder / "net.py").write_text(MODEL.format(comment=comment, more="pass"))
@@ -149,6 +153,7 @@ def test_the_actions_step_runs_as_it_is_written_with_paths_from_the_checkouts_ro
     assert "::error file=models/net.py,line=12,title=DP301" in done.stdout
 
 
+@pytest.mark.slow
 def test_exec_takes_rules_and_puts_findings_into_its_report(folder):
     (folder / "train.py").write_text(
         "import torch\nfrom torch import nn\nfrom net import Net\n"

@@ -57,6 +57,7 @@ class TestAModel:
     def test_the_exit_code_says_that_something_is_wrong(self, program):
         assert program("doctor", "--gpus", "2", "--gpu-memory", "1MiB", "linear").code == 1
 
+    @pytest.mark.slow
     def test_every_command_that_it_names_runs(self, program):
         done = program(
             "doctor",

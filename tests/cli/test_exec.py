@@ -39,15 +39,16 @@ def script(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_gpus", SPLITS)
 def test_the_tutorial_prints_its_lines_in_device_order_and_its_splits_are_reported(
     program, tmp_path, num_gpus
 ):
     path = tmp_path / "report.json"
-    done = program("exec", "--gpus", num_gpus, "--report", path, "tests/bench/tutorial.py")
+    done = program("exec", "--gpus", num_gpus, "--report", path, "tests/tools/bench/tutorial.py")
     assert done.code == 0
     assert done.out.splitlines() == list(tutorial_lines(num_gpus))
-    assert f"Ran on {num_gpus} virtual GPUs: tests/bench/tutorial.py" in done.err
+    assert f"Ran on {num_gpus} virtual GPUs: tests/tools/bench/tutorial.py" in done.err
     report = json.loads(path.read_text())
     assert report["schema"] == "dpdemo.exec/1"
     (use,) = report["data_parallel"]
@@ -217,6 +218,7 @@ def test_a_module_with_workers_threads_and_atexit_functions_keeps_its_gpus_to_th
     assert "DataParallel(Model) #1 on cuda:0–1: 4 calls" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "code", "reported"),
     [("os._exit(6)", 6, False), ("sys.stderr.close()", 0, False), ("sys.stdout.close()", 0, True)],
@@ -470,6 +472,7 @@ def test_without_gpus_a_program_finds_two_and_is_told_so(program, script):
     assert "hint: 2 virtual GPUs, since none were named" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["python"], ["python3.11"], ["/usr/bin/python3"]])
 def test_an_interpreter_before_the_script_is_left_out(program, script, words):
     path = script("import sys\nprint(sys.argv[1:])\n")

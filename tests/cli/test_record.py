@@ -113,6 +113,7 @@ class Net(nn.Linear):
 """
 
 
+@pytest.mark.slow
 @needs_no_gpu
 def test_code_that_a_recording_names_runs_only_when_it_is_trusted(program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -81,7 +81,7 @@ def test_a_recording_and_its_replay_keep_to_their_schemas(dpdemo, tmp_path):
 
 def test_the_report_of_exec_keeps_to_its_schema(program, tmp_path):
     path = tmp_path / "report.json"
-    program("exec", "--gpus", "3", "--report", path, "tests/bench/tutorial.py")
+    program("exec", "--gpus", "3", "--report", path, "tests/tools/bench/tutorial.py")
     assert keeps_to("exec", path.read_text())["data_parallel"]
 
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fastpart import mostly_slow
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -16,7 +17,9 @@ def without_numpy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["run --virtual --gpus 2 -q", "run --strategy ddp --processes 2 -q"], ids=["dp", "ddp"]
+    "command",
+    mostly_slow(["run --virtual --gpus 2 -q", "run --strategy ddp --processes 2 -q"], 2),
+    ids=["dp", "ddp"],
 )
 def test_nothing_is_said_of_it_and_the_report_is_whole(program, without_numpy, command):
     ended = program(*command.split(), PYTHONPATH=without_numpy)

@@ -10,9 +10,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from cases import ALL_CASES, TRIGGERS, TWINS
+from cases import TRIGGERS, TWINS
 from cases_scatter import Lengths
 from casetable import Counting, Linear, Net, steps, x
+from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo.checking.batches import on_device
@@ -97,15 +98,14 @@ def codes(report, *severities):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", silent(TRIGGERS)[:: 1 if ALL_CASES else 4], ids=str)
+@pytest.mark.parametrize("case", mostly_slow(silent(TRIGGERS), 8), ids=str)
 def test_a_script_with_a_silent_pitfall_is_found_out(case):
-    """`make test-cases` runs all of them."""
     code = "DP310" if case.factory.__name__ in IN_HOOKS else case.code
     assert code in report_on(lambda: script_of(case), case.options.get("gpus", 4)).codes
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", silent(TWINS), ids=str)
+@pytest.mark.parametrize("case", mostly_slow(silent(TWINS), 4), ids=str)
 def test_its_fixed_twin_is_clean(case):
     report = report_on(lambda: script_of(case))
     told = codes(report, "error", "warning") - {"DP213"}  # 5 rows do leave a GPU idle

@@ -4,6 +4,7 @@ import re
 import threading
 
 import pytest
+from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo import RunError, UsageError
@@ -19,7 +20,7 @@ def fits(batch_size, gpu_memory, **given):
     return report.answer == "fits"
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", mostly_slow(MODELS, 3))
 def test_the_largest_batch_fits_and_the_next_one_does_not(model):
     given = {"model": model, "gpus": 3, "input_size": 24}
     report = largest_batch(gpu_memory="100MiB", reserve=0, batch_size=16, **given)
@@ -31,6 +32,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(model):
     assert not fits(largest + 1, "100MiB", **given)
 
 
+@pytest.mark.slow
 def test_it_is_what_trying_every_batch_finds():
     size = parse_size("82MiB")
     given = {"gpus": 2, "input_size": 64_000, "output_size": 3}
@@ -185,6 +187,7 @@ def test_a_remedy_with_which_the_model_cannot_run_is_left_out():
     assert names[0] - names[1] == {"loss inside the model"}
 
 
+@pytest.mark.slow
 def test_a_smaller_first_chunk_evens_the_gpus_out():
     report = largest_batch(
         gpus=4,

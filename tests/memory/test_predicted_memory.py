@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo import RunError, UsageError
@@ -45,7 +46,7 @@ class RealBatches(BatchMaker):
     [Training(), Training("momentum", "mse"), Training("none", amp=True), Training(inference=True)],
     ids=["adamw", "momentum", "amp", "inference"],
 )
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", mostly_slow(MODELS, 3))
 def test_without_numbers_the_step_holds_what_it_holds_with_them(model, training):
     config = make_config({"model": model, "gpus": 3, "batch_size": 32, "input_size": 12})
     predicted = predict_memory(config, training=training).gpus

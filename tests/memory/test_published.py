@@ -59,6 +59,7 @@ def main():
         print(f"{where:<34}{whole / 1e9:>8.2f}{published / 1e9:>8.2f} GB{whole / published:>8.3f}")  # noqa: T201 - that is what it is for
 
 
+@pytest.mark.slow
 def test_the_median_of_the_errors_is_below_one_per_cent(ratios):
     assert statistics.median(abs(ratio - 1) for ratio in ratios.values()) < 0.01
 

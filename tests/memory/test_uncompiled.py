@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from fastpart import mostly_slow
 from processes import run
 
 PREDICTS = """
@@ -33,7 +34,7 @@ assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() =
 
 
 @pytest.mark.parametrize(
-    "use", ["", " * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)"]
+    "use", mostly_slow(["", " * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)"], 2)
 )
 def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use: str) -> None:
     program = (
@@ -42,6 +43,7 @@ def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use: str) -> None:
     run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use", [" * torch._dynamo.config.cache_size_limit", " * bool(__import__('torch._dynamo.utils').__file__)"]
 )

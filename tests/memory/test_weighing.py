@@ -39,6 +39,7 @@ def fits_of(capacities, most, **config):
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [(150_000, 60_000), (120_000, 100_000), (180_000, 20_000), (90_000, 70_000)])
 def test_the_largest_batch_is_the_largest_of_all_ways_to_cut(room):
     capacities = [WORKSPACES + 524 * one for one in room]
@@ -76,6 +77,7 @@ def test_where_not_even_one_sample_fits_it_says_so():
     assert (report.fit.largest, report.fits) == (0, False)
 
 
+@pytest.mark.slow
 def test_a_batch_is_cut_so_that_the_fullest_gpu_holds_least():
     config = {**MODEL, "batch_size": 30}
     report = dpdemo.predict_memory(**config, weights="auto")

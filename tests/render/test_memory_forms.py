@@ -122,11 +122,13 @@ def test_no_line_is_wider_than_the_terminal_or_ends_in_blanks(found, width):
         assert line == line.rstrip()
 
 
+@pytest.mark.slow
 @given(reports(), st.integers(1, 39))
 def test_a_very_narrow_terminal_does_not_crash_it(found, width):
     assert drawn(found, width=width)
 
 
+@pytest.mark.slow
 @given(reports(), st.sampled_from(["ascii", "latin-1", "cp1252"]))
 def test_a_terminal_without_unicode_gets_the_picture_all_the_same(found, encoding):
     assert drawn(found, encoding=encoding).isascii()
@@ -302,6 +304,7 @@ def test_only_a_gpu_that_is_just_full_is_said_to_be(held, said):
     assert share(gpu(0, "forward", 1000, activations=held)) == said
 
 
+@pytest.mark.slow
 @given(reports())
 def test_json_keeps_to_its_published_schema_and_adds_up(found):
     read = keeps_to("memory", drawn(found, "json"))

@@ -79,6 +79,7 @@ def torchrun(folder, *options):
     return run(command, cwd=folder, env=environment(folder, OMP_NUM_THREADS="1"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NUM_GPUS > 0, reason="CUDA GPUs are visible: the ranks would take those")
 def test_what_ranks_see_is_what_simulate_predicts_for_every_config(folder):
     (folder / "configs.json").write_text(json.dumps(CONFIGS))
@@ -107,6 +108,7 @@ class TestOneCommand:
         assert got == wanted
 
 
+@pytest.mark.slow
 def test_the_python_api_runs_it_and_leaves_the_process_as_it_was(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -123,6 +125,7 @@ def test_the_python_api_runs_it_and_leaves_the_process_as_it_was(folder, monkeyp
     assert lines == [f"[rank 1] a word of the model {number}" for number in range(20)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"PYTHONUNBUFFERED": "1"}])
 def test_what_ranks_print_comes_line_by_line_each_with_its_rank(folder, settings):
     options = ["--strategy", "ddp", "--processes", "2", "--model", "trouble:PrintsInPieces"]
@@ -139,6 +142,7 @@ def test_gradients_are_really_averaged_over_the_ranks(folder, monkeypatch):
     assert (folder / "averaged-1").exists()
 
 
+@pytest.mark.slow
 def test_it_runs_from_a_thread_and_tells_progress(folder, monkeypatch):
     """A world size of one, too: DDP over a single process."""
     monkeypatch.chdir(folder)
@@ -156,6 +160,7 @@ def test_it_runs_from_a_thread_and_tells_progress(folder, monkeypatch):
     assert {total for _, total in calls} == {3000}
 
 
+@pytest.mark.slow
 def test_nothing_to_distribute_is_hinted_at(folder):
     done = dpdemo(folder, "run", "--strategy", "ddp", "--data-size", "10")
     assert done.returncode == 0

@@ -50,6 +50,7 @@ def test_a_rank_that_raises_says_rank_node_and_its_own_lines_once(folder):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_ranks_that_all_raise_say_it_once(folder):
     done = run_ddp(folder, "AllRaise")
     assert done.returncode == 1
@@ -57,6 +58,7 @@ def test_ranks_that_all_raise_say_it_once(folder):
     assert done.stderr.count("ValueError: a bad row") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["FailsSecond", "InTheMiddle"])
 def test_the_rank_that_failed_first_has_time_to_say_so(folder, model):
     done = run_ddp(folder, model)
@@ -66,6 +68,7 @@ def test_the_rank_that_failed_first_has_time_to_say_so(folder, model):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_rank_that_crashes_is_named_with_where_it_crashed(folder):
     done = run_ddp(folder, "Crashes")
     assert done.returncode == 1
@@ -74,6 +77,7 @@ def test_a_rank_that_crashes_is_named_with_where_it_crashed(folder):
     assert "expected every rank to the end, got SIGSEGV for rank 1 (node 0, local rank 1, cpu)" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_is_named(folder):
     done = run_ddp(folder, "Killed")
     assert done.returncode == 1
@@ -82,6 +86,7 @@ def test_a_rank_that_is_killed_is_named(folder):
     assert len(done.stderr.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_rank_that_ends_its_process_is_named(folder):
     done = run_ddp(folder, "Exits")
     assert done.returncode == 1
@@ -90,6 +95,7 @@ def test_a_rank_that_ends_its_process_is_named(folder):
     assert "sys.exit(0)" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_rank_that_keeps_the_others_waiting_is_bounded_by_the_timeout(folder):
     done = run_ddp(folder, "Stuck", "--timeout", "5")
     assert done.returncode == 1
@@ -99,12 +105,14 @@ def test_a_rank_that_keeps_the_others_waiting_is_bounded_by_the_timeout(folder):
     assert "for 5 s (--timeout)" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_found_is_a_usage_error_said_once(folder):
     done = run_ddp(folder, "Missing")
     assert done.returncode == 2
     assert done.stderr.count("expected `Missing`") == 1
 
 
+@pytest.mark.slow
 def test_a_model_without_parameters_is_what_ddp_says_of_it(folder):
     done = run_ddp(folder, "Nothing")
     assert done.returncode == 1
@@ -113,6 +121,7 @@ def test_a_model_without_parameters_is_what_ddp_says_of_it(folder):
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_all_ranks_and_keeps_what_they_saw(folder):
     program = start(
         folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--processes", "2", "--model", "trouble:Endless",

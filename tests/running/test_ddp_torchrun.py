@@ -65,6 +65,7 @@ def outcomes(started):
             process.kill()
 
 
+@pytest.mark.slow
 def test_two_agents_make_one_report_that_equals_the_prediction(folder):
     """Which agent becomes node 0, and so prints, is theirs to settle."""
     done = outcomes(agents(folder, "--batch-size", "7", "-f", "json"))
@@ -84,6 +85,7 @@ def test_two_agents_make_one_report_that_equals_the_prediction(folder):
     ]
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_on_one_node_is_said_once_over_all_nodes(folder):
     done = outcomes(agents(folder, "--batch-size", "5", "--model", "trouble:Raises"))
     assert [code for _, _, code in done] == [1, 1]
@@ -93,6 +95,7 @@ def test_a_rank_that_raises_on_one_node_is_said_once_over_all_nodes(folder):
     assert said.count("ValueError: a bad row") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_one_agent_leaves_no_rank_of_it(folder):
     started = agents(folder, "--model", "trouble:Endless", "--data-size", "1000000")
     wait_for(lambda: all((folder / f"started-{rank}").exists() for rank in range(4)))
@@ -103,6 +106,7 @@ def test_ctrl_c_at_one_agent_leaves_no_rank_of_it(folder):
         assert "error: rank" not in err
 
 
+@pytest.mark.slow
 def test_more_processes_than_torchrun_started_are_an_error(folder):
     done = outcomes(agents(folder, "--processes", "3"))
     said = "".join(err for _, err, _ in done)

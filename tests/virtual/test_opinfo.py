@@ -1,7 +1,7 @@
 """PyTorch's own operator samples agree on a virtual GPU and on the CPU: a tenth here.
 
-All of them: run opinfo_sweep.py. It runs in a process of its own, since importing PyTorch's test helpers
-changes global settings.
+All of them: run tests/tools/opinfo_sweep.py. It runs in a process of its own, since importing PyTorch's
+test helpers changes global settings.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import dpdemo
 
 pytest.importorskip("expecttest", reason="PyTorch's test helpers need it")
 
-SWEEP = Path(__file__).with_name("opinfo_sweep.py")
-MISMATCHES = Path(__file__).with_name("mismatch_sweep.py")
-OUTPUTS = Path(__file__).with_name("out_sweep.py")
+TOOLS = Path(__file__).parents[1] / "tools"
+SWEEP = TOOLS / "opinfo_sweep.py"
+MISMATCHES = TOOLS / "mismatch_sweep.py"
+OUTPUTS = TOOLS / "out_sweep.py"
 
 
 def python(*arguments: str) -> str:
     """Run Python beside the sweep and return what it printed."""
     package = str(Path(dpdemo.__file__).parents[1])
-    done = run([sys.executable, *arguments], cwd=SWEEP.parent, env={**os.environ, "PYTHONPATH": package})
+    done = run([sys.executable, *arguments], cwd=TOOLS, env={**os.environ, "PYTHONPATH": package})
     return done.stdout + done.stderr[-2000:]
 
 
@@ -63,6 +64,7 @@ def repeated(option: str, values: Iterable[str]) -> list[str]:
     return [part for value in values for part in (option, value)]
 
 
+@pytest.mark.slow
 def test_the_sweep_of_forgotten_moves_can_fail() -> None:
     spoil = (
         "import contextlib, mismatch_sweep\n"
@@ -74,6 +76,7 @@ def test_the_sweep_of_forgotten_moves_can_fail() -> None:
     assert python("-c", spoil).strip() == "{'mm': ['sample 0, operand 0', 'sample 0, operand 1']}"
 
 
+@pytest.mark.slow
 def test_the_sweep_can_fail() -> None:
     spoil = (
         "import torch, opinfo_sweep\n"

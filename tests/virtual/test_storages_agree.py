@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from fastpart import mostly_slow
 from programs import PROGRAMS, Notes, numbers, pages_of, training, words
 from torch import nn
 
@@ -49,7 +50,7 @@ def differences(program: Callable[[Notes], None]) -> list[tuple[str, Any, Any]]:
     ]
 
 
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=list(PROGRAMS))
+@pytest.mark.parametrize("program", mostly_slow(PROGRAMS.values(), 4), ids=list(PROGRAMS))
 def test_both_storages_give_the_same_ledger(program: Callable[[Notes], None]) -> None:
     assert differences(program) == []
 

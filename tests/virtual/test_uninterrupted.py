@@ -41,6 +41,7 @@ def interrupted_at(number: int) -> list[str]:
     return files
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_any_step_leaves_nothing_behind() -> None:
     before = snapshot()
     interrupted_at(0)  # the first time more is imported

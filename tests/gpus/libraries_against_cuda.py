@@ -1,6 +1,6 @@
 """Hold `dpdemo memory` of libraries' models against a real GPU: predicted ÷ measured (run this file there).
 
-    python tests/memory/libraries_against_cuda.py [--card H100] [TARGET...]
+    python tests/gpus/libraries_against_cuda.py [--card H100] [TARGET...]
 
 Each model makes three steps for real, with AdamW and the batch that `dpdemo memory` gives it; the third is
 measured: `torch.cuda.max_memory_allocated` and `max_memory_reserved`. The predictions are made in processes

@@ -1,6 +1,6 @@
 """Models of other libraries under DataParallel on virtual GPUs, against chunks by hand on the CPU.
 
-Not collected by itself: `make test-programs` installs the libraries and runs it. Nothing is downloaded.
+Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Draw random DataParallel programs and hold each against chunks done by hand on the plain CPU.
 
-    python tests/fuzz/dataparallel.py --seconds 300 --seed 7
+    python tests/tools/fuzz/dataparallel.py --seconds 300 --seed 7
 
 A program is a stack of layers with parameters and buffers, inputs in a nested structure, some GPUs in some
 order and some steps of an optimizer. What must agree: outputs of the first step to the last bit (the same

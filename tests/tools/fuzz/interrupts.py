@@ -1,6 +1,6 @@
 """Press Ctrl-C at random moments of random commands: each ends with 130 and leaves nothing behind.
 
-    python tests/fuzz/interrupts.py --seconds 300 --seed 7
+    python tests/tools/fuzz/interrupts.py --seconds 300 --seed 7
 
 What must not be left: a traceback, a partial or temporary file, a replaced function of torch, a process. Each
 command runs in a forked process; the moment is drawn from the time that it takes when it is left alone.

@@ -1,6 +1,6 @@
 """`dpdemo check` on models of the `transformers` library: no false alarms.
 
-Not collected by itself: `make test-models` installs the library and runs it.
+Not collected by itself: CONTRIBUTING.md has the command.
 """
 
 import pytest

@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-PROGRAMS = Path(__file__).parent.parent / "memory"
 DECODER = ["memory", "--model", "dpdemo.examples.gpt:Decoder", "--loss", "cross-entropy", "--quiet"]
 
 
@@ -19,7 +18,7 @@ def run(*options: str) -> tuple[float, float]:
     """Run the command in a process; return the processor's seconds and its largest resident memory in GiB."""
     began = time.perf_counter()
     command = [str(Path(sys.executable).parent / "dpdemo"), *DECODER, *options]
-    process = subprocess.Popen(command, cwd=PROGRAMS, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -17,7 +17,7 @@ from torchgen.model import DeviceCheckType, DispatchKey, NativeFunctionsGroup
 TARGET = Path(__file__).parents[2] / "dpdemo" / "virtual" / "ops" / "cuda_kernels.txt"
 HEADER = (
     "torch {version}: kernels for CUDA that compare the devices of all operands before they run. "
-    "Written by tests/virtual/cuda_kernels.py.\n"
+    "Written by tests/tools/cuda_kernels.py.\n"
 )
 
 

@@ -1,7 +1,7 @@
 """Hold the ledger of virtual GPUs against a real GPU: predicted ÷ measured peak of a training step.
 
-    python tests/memory/against_cuda.py           # on a machine with a GPU: the whole table
-    python tests/memory/against_cuda.py predict   # anywhere: the predictions alone
+    python tests/gpus/against_cuda.py           # on a machine with a GPU: the whole table
+    python tests/gpus/against_cuda.py predict   # anywhere: the predictions alone
 
 The predictions are made in a process of their own, from which the GPU is hidden. The peak measured is
 `torch.cuda.max_memory_allocated` of the second step; the workspaces of cuBLAS, which are in it, are added to
@@ -15,12 +15,8 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from cuda_programs import OPTIMIZERS, PROGRAMS, peak_of
 
 from dpdemo.memory.hardware import HANDLE_BYTES, SMALL_HANDLE_BYTES

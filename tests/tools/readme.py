@@ -1,4 +1,4 @@
-"""Console blocks of README.md and docs/: run as written, the output compared or (`make readme`) renewed."""
+"""Console blocks of README.md and docs/: run as written, the output compared or (`make docs`) renewed."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import processes
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -1,6 +1,6 @@
 """What CUDA's random numbers cost on a virtual GPU, against the CPU's: processor time, taken in turns.
 
-Run by hand, with how many numbers are drawn: `python tests/bench/random_numbers.py 10000000`.
+Run by hand, with how many numbers are drawn: `python tests/tools/bench/random_numbers.py 10000000`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A short run of each fuzzer, and proof that each can find something: `make fuzz` runs them for minutes."""
+"""A short run of each fuzzer, and proof that each can find something: run by hand, they go on for minutes."""
 
 import os
 import signal
@@ -21,6 +21,7 @@ def hunt(fuzzer, most):
     assert f"{most} {fuzzer.WHAT}, 0 with a fault" in done.stdout
 
 
+@pytest.mark.slow
 def test_random_command_lines_end_with_an_exit_code_of_their_own_and_no_traceback():
     hunt(commandline, 200)
 
@@ -38,6 +39,7 @@ def test_a_process_that_dies_is_a_fault(monkeypatch):
     assert "the process died" in commandline.in_a_fork([["simulate"]])[0]
 
 
+@pytest.mark.slow
 @needs_no_gpu
 def test_ctrl_c_at_random_moments_leaves_nothing_behind():
     hunt(interrupts, 6)

@@ -1,7 +1,7 @@
 """Hugging Face's trainers on virtual GPUs, where they wrap the model in DataParallel of their own accord.
 
 The oracle is the same trainer on the CPU with as many rows a step, whose loss is worked out chunk by chunk.
-Not collected by itself: `make test-programs` installs the libraries and runs it. Nothing is downloaded.
+Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
 from __future__ import annotations

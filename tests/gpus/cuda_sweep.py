@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
@@ -22,6 +23,9 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
 )
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
 from opinfo_sweep import ROUNDING, UNINITIALISED, fresh, tensors_of
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten

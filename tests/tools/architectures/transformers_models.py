@@ -1,6 +1,6 @@
 """Real architectures under DataParallel on virtual GPUs, against the same chunks by hand on the CPU.
 
-Not collected by itself: `make test-models` installs the `transformers` library and runs it.
+Not collected by itself: CONTRIBUTING.md has the command.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""docs/split.ipynb: its cells are run in a kernel of their own, and the outputs renewed by `make readme`."""
+"""docs/split.ipynb: its cells are run in a kernel of their own, and the outputs renewed by `make docs`."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "split.ipynb"
 
 

@@ -1,6 +1,6 @@
 """Programs with Hugging Face's Trainer under `exec --check`: no false finding, and fixes that work.
 
-Not collected by itself: `make test-programs` installs the library and runs it. Nothing is downloaded.
+Not collected by itself: CONTRIBUTING.md has the command. Nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pictures of README and docs: made by the program (`make pictures`), compared with what it makes now."""
+"""The pictures of README and docs: made by the program (`make docs`), compared with what it makes now."""
 
 import os
 import shlex
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PICTURES = {
     "docs/split.svg": "simulate --gpus 8 --batch-size 10 --data-size 10",
     "docs/pictures/sweep.svg": "sweep --gpus 1-8 --batch-size 16-79",

@@ -1,6 +1,6 @@
 """Throw random command lines at dpdemo: each ends with an exit code of its own and no traceback.
 
-    python tests/fuzz/commandline.py --seconds 300 --seed 7
+    python tests/tools/fuzz/commandline.py --seconds 300 --seed 7
 
 Each runs in a forked process, with bounded memory and time, in a folder with a few files. The seed
 is printed; with the same seed and number the same line is run again: --seed 7 --only 123.

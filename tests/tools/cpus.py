@@ -1,4 +1,4 @@
-"""The suite with the kernels that other processors would take: `make test-cpus`.
+"""The suite with the kernels that other processors would take: run this file.
 
 Which kernel a library takes depends on the processor, the shapes and the number of threads, and so does
 round-off. A setting makes the libraries choose as they would elsewhere; one that cannot be had is named.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 OLDEST = {
     "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41",
     "OMP_NUM_THREADS": "1",
@@ -29,14 +29,14 @@ PROCESSORS = (OLDEST, AVX2, AVX512)
 COMPUTING = [
     "tests/virtual", "tests/splitting", "tests/checking", "tests/memory", "tests/comparing", "tests/models",
     "tests/running/test_ddp.py", "tests/running/test_runner.py", "tests/reports", "tests/replaying",
-    "tests/explaining", "tests/cli/test_explain.py", "tests/fuzz", "tests/test_readme.py",
+    "tests/explaining", "tests/cli/test_explain.py", "tests/test_fuzz.py", "tests/test_readme.py",
 ]  # fmt: skip
 """Where what is asserted depends on numbers that a kernel computed, or on what it keeps while it does."""
 SHORT = [
     "tests/virtual/test_data_parallel.py", "tests/splitting", "tests/checking/test_clean_models.py",
-    "tests/checking/test_watching.py", "tests/checking/test_unequal.py", "tests/comparing", "tests/replaying",
-    "tests/explaining", "tests/cli/test_explain.py", "tests/reports", "tests/models",
-    "tests/fuzz/test_fuzz.py::test_random_programs_equal_chunks_by_hand",
+    "tests/executing/test_watching.py", "tests/checking/test_unequal.py", "tests/comparing",
+    "tests/replaying", "tests/explaining", "tests/cli/test_explain.py", "tests/reports", "tests/models",
+    "tests/test_fuzz.py::test_random_programs_equal_chunks_by_hand",
 ]  # fmt: skip
 """The part of it for every run of CI: whatever compares numbers of one program with those of another."""
 LEVELS = ["default", "avx2", "avx512"]
