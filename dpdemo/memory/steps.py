@@ -24,7 +24,7 @@ from dpdemo.models.modules import BuiltModel
 from dpdemo.reports.memory import PARTS, GpuMemory, Moment, Phase, Training
 from dpdemo.reports.split import Shape
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
-from dpdemo.virtual.ledger import rounded
+from dpdemo.virtual.blocks import rounded
 from dpdemo.virtual.recorder import Recorder
 from dpdemo.watching.seam import around
 

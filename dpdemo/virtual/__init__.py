@@ -12,7 +12,8 @@ errors.
 How it is made, one mechanism per file, in the order to read them:
 
     labels.py    where a tensor lives: a label on its storage
-    ledger.py    what each GPU holds, of which kind, and what was moved
+    ledger.py    what each GPU holds, and what was moved; blocks.py: what a storage can be for
+    accounts.py  what the bytes are for, and which blocks they are, once somebody asks
     caching.py   what the caching allocator would have reserved; recorder.py: event by event;
                  snapshot.py: in the format of PyTorch's viewer
     kinds.py     what a storage is for, and how that comes to light

@@ -16,9 +16,10 @@ from dpdemo.arithmetic.cards import VIRTUAL, Card, find_card
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.bytesize import capacities
 from dpdemo.virtual import patches, state
+from dpdemo.virtual.blocks import KIND_NAMES
 from dpdemo.virtual.errors import VirtualGpuError
 from dpdemo.virtual.kinds import optimizers_watched
-from dpdemo.virtual.ledger import KIND_NAMES, BytesMoved, Ledger
+from dpdemo.virtual.ledger import BytesMoved, Ledger
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.casting import Autocast
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
@@ -32,6 +33,8 @@ from dpdemo.virtual.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from dpdemo.virtual.accounts import Accounts
 
 _opening = threading.Lock()
 _numbers = itertools.count(1)
@@ -92,19 +95,19 @@ class VirtualGpus:
 
     def live_by_kind(self, index: int) -> dict[str, int]:
         """Return the bytes that GPU `index` holds now, by what they are for."""
-        return dict(zip(KIND_NAMES, self._ledger.held_by_kind(index), strict=True))
+        return dict(zip(KIND_NAMES, self._accounts.gpus[index].held, strict=True))
 
     def peak_by_kind(self, index: int) -> dict[str, int]:
         """Return what the peak of GPU `index` was made of; a storage counts as what it turned out to be."""
-        return dict(zip(KIND_NAMES, self._ledger.peak_by_kind(index), strict=True))
+        return dict(zip(KIND_NAMES, self._accounts.peak_by_kind(index), strict=True))
 
     def most_by_kind(self, index: int) -> dict[str, int]:
         """Return the most bytes of each kind that GPU `index` held at a time since its last reset."""
-        return dict(zip(KIND_NAMES, self._ledger.gpus[index].most, strict=True))
+        return dict(zip(KIND_NAMES, self._accounts.gpus[index].most, strict=True))
 
     def peak_phase(self, index: int) -> str:
         """Return the phase (see `phase`) in which GPU `index` came to its peak; "" if none was set."""
-        return self._ledger.gpus[index].peak_phase
+        return self._accounts.gpus[index].peak_phase
 
     def count_scratch(self, capability: int) -> None:
         """Count from now on what cuDNN's convolutions take while they run, on cards of a major capability."""
@@ -113,9 +116,14 @@ class VirtualGpus:
     @property
     def recorder(self) -> Recorder:
         """What follows the caching allocator of each GPU, from when this is first asked for."""
-        if self._ledger.recorder is None:
-            self._ledger.recorder = Recorder(len(self))
-        return self._ledger.recorder
+        if self._accounts.recorder is None:
+            self._accounts.recorder = Recorder(len(self))
+        return self._accounts.recorder
+
+    @property
+    def _accounts(self) -> Accounts:
+        """What the bytes are for: followed from when one of these figures is first asked for."""
+        return self._ledger.open_accounts()
 
     @property
     def phase(self) -> str:

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import label_of
-from dpdemo.virtual.ledger import Kind
 from dpdemo.virtual.ops.numberless import take_numbers
 from dpdemo.virtual.state import the_session
 
@@ -105,7 +105,8 @@ def around_backward(run: Callable[[], Any]) -> Any:
     if in_backward():
         return run()
     session = the_session()
-    session.ledger.keep_temporaries()
+    if session.ledger.accounts is not None:
+        session.ledger.accounts.keep_temporaries()
     result = run()
     for module in tuple(session.modules):
         for parameter in module._parameters.values():

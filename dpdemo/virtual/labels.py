@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from dpdemo.virtual.ledger import Allocation, Kind
+from dpdemo.virtual.blocks import Kind
+from dpdemo.virtual.ledger import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
+from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.errors import needs_numbers, nothing_to_copy
 from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import label_of, stamp_all
-from dpdemo.virtual.ledger import Kind
 from dpdemo.virtual.ops.known import LARGEST, META, copy_shadow, numbers_of
 from dpdemo.virtual.ops.numberless import beneath
 from dpdemo.virtual.state import the_session

@@ -21,6 +21,7 @@ WIDE = MANY * 128 * 4
 def gpus(request: pytest.FixtureRequest) -> Any:
     """Four virtual GPUs of each storage."""
     with virtual_gpus(4, storage=request.param) as opened:
+        opened.live_by_kind(0)  # followed from now on
         yield opened
 
 

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dpdemo.virtual import VirtualGpus, separate_ledger
-from dpdemo.virtual.ledger import BLOCK_BYTES, Allocation, Kind, Ledger, rounded
+from dpdemo.virtual.blocks import BLOCK_BYTES, Kind, rounded
+from dpdemo.virtual.ledger import Allocation, Ledger
 
 NUM_GPUS = 2
+
+
+@pytest.fixture(autouse=True)
+def _followed(gpus: VirtualGpus) -> None:
+    """The figures by kind are followed from when they are first asked for."""
+    gpus.live_by_kind(0)
 
 
 def test_sizes_are_rounded_up_to_blocks() -> None:
@@ -168,15 +175,16 @@ def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(
     program: list[tuple[str, int, Any]],
 ) -> None:
     ledger, oracle = Ledger(NUM_GPUS), Oracle()
+    accounts = ledger.open_accounts()
     held: list[tuple[Allocation, Block]] = []
     for name, number, value in program:
         run(name, number, value, ledger, oracle, held)
         for index in range(NUM_GPUS):
             assert ledger.live[index] == total(oracle.live(index))
             assert ledger.peak[index] == total(oracle.peaks[index])
-            assert ledger.held_by_kind(index) == by_kind(oracle.live(index))
-            assert ledger.peak_by_kind(index) == by_kind(oracle.peaks[index])
-            assert sum(ledger.peak_by_kind(index)) == ledger.peak[index]
+            assert accounts.gpus[index].held == by_kind(oracle.live(index))
+            assert accounts.peak_by_kind(index) == by_kind(oracle.peaks[index])
+            assert sum(accounts.peak_by_kind(index)) == ledger.peak[index]
 
 
 def run(  # noqa: PLR0917 - a step, and what it is done to
@@ -186,7 +194,7 @@ def run(  # noqa: PLR0917 - a step, and what it is done to
     if name == "allocate":
         held.append((Allocation(ledger, number, value), oracle.allocate(number, rounded(value))))
     elif name == "keep":
-        ledger.keep_temporaries()
+        ledger.open_accounts().keep_temporaries()
         oracle.keep_temporaries()
     elif name == "reset":
         ledger.reset_peak(number)
@@ -257,6 +265,6 @@ def test_bytes_of_a_full_gpu_are_not_taken() -> None:
         torch.OutOfMemoryError, match="GPU 0 has a total capacity of 1024 bytes of which 0 bytes"
     ):
         Allocation(ledger, 0, 1)
-    assert (ledger.live, ledger.peak, ledger.gpus[0].num_ooms) == ([1024], [1024], 1)
+    assert (ledger.live, ledger.peak, ledger.num_ooms[0]) == ([1024], [1024], 1)
     del first
     assert ledger.live == [0]

@@ -10,6 +10,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dpdemo.virtual import VirtualGpus
+
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
@@ -28,6 +30,14 @@ def test_nothing_is_known_before_cuda_is_initialised() -> None:
     assert not torch.cuda.is_initialized()
 
 
+@pytest.fixture
+def _asked(gpus: VirtualGpus) -> None:  # noqa: ARG001 - after the block is open
+    """Pools and totals are counted from the first question on."""
+    torch.cuda.init()
+    torch.cuda.memory_stats(1)
+
+
+@pytest.mark.usefixtures("_asked")
 def test_blocks_are_counted_as_they_come_and_go_by_pool() -> None:
     kept = on_gpu(1), on_gpu(2**20), on_gpu(2**20 + 1)
     first = on_gpu(100)
@@ -50,6 +60,7 @@ def test_blocks_are_counted_as_they_come_and_go_by_pool() -> None:
     assert counts("allocation.all") == [0, 4, 4, 4]
 
 
+@pytest.mark.usefixtures("_asked")
 def test_the_peak_of_all_blocks_is_that_of_one_moment() -> None:
     small = [on_gpu(1) for _ in range(3)]
     del small
@@ -59,12 +70,14 @@ def test_the_peak_of_all_blocks_is_that_of_one_moment() -> None:
     del large
 
 
+@pytest.mark.usefixtures("_asked")
 def test_a_storage_that_grows_takes_another_block() -> None:
     tensor = on_gpu(1).resize_(513)
     assert counts("allocation.all") == [1, 2, 2, 1]
     del tensor
 
 
+@pytest.mark.usefixtures("_asked")
 def test_peaks_and_totals_start_again_where_a_program_resets_them() -> None:
     kept, dropped = on_gpu(1), on_gpu(1)
     del dropped

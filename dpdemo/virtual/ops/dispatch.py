@@ -15,9 +15,10 @@ from torch._library.custom_ops import OPDEFS
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
-from dpdemo.virtual.ledger import Allocation, Kind
+from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.cuda_only import COMPUTED
 from dpdemo.virtual.ops.direct import DIRECT

@@ -16,10 +16,11 @@ import torch
 import torch.cuda.nccl
 from torch import _utils
 
+from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import as_cpp, stamp_all
-from dpdemo.virtual.ledger import Allocation, Kind
+from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import forget, know_parts
 from dpdemo.virtual.ops.numberless import beneath
 from dpdemo.virtual.standins.flattening import flatten_by_pytorch, unflatten_by_pytorch

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import label_of, stamp, stamp_all, unstamp, unwrapped
-from dpdemo.virtual.ledger import Kind
 from dpdemo.virtual.ops.provenance import note_users
 from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import device_index, move

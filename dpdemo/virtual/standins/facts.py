@@ -142,7 +142,7 @@ def set_memory_fraction(fraction: float, index: int) -> None:
     session.check_ordinal(index)
     total = session.total_bytes(index)
     session.ledger.fractions[index] = fraction, total
-    session.ledger.allowed[index] = int(fraction * total)
+    session.ledger.allow(index, int(fraction * total))
 
 
 def device_memory_used(device: Any = None) -> int:

@@ -109,7 +109,8 @@ def host_memory_stats() -> dict[str, Any]:
 
 def is_history_kept() -> bool:
     """Return whether `_record_memory_history` was asked to record."""
-    recorder = the_session().ledger.recorder
+    accounts = the_session().ledger.accounts
+    recorder = None if accounts is None else accounts.recorder
     return recorder is not None and recorder.is_programs
 
 

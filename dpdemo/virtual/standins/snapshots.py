@@ -6,52 +6,38 @@ GPU (`recorder.py`); what lay there before is taken over.
 
 from __future__ import annotations
 
-import gc
-from typing import TYPE_CHECKING
-
 import torch
 
+from dpdemo.virtual.accounts import live_allocations
 from dpdemo.virtual.labels import stamp
-from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.recorder import Recorder
 from dpdemo.virtual.snapshot import Snapshot, snapshot_of
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _raw: dict[int, torch.Tensor] = {}  # what `caching_allocator_alloc` handed out, by address
 
 
 def memory_snapshot(pool: object = None) -> Snapshot:  # noqa: ARG001
     """Return what `torch.cuda.memory._snapshot` does: the segments that are there, and what happened."""
-    recorder = the_session().ledger.recorder
-    return snapshot_of(recorder or _recorder_of_what_is_there())
+    accounts = the_session().ledger.open_accounts()
+    return snapshot_of(accounts.recorder or _recorder_of_what_is_there())
 
 
 def _recorder_of_what_is_there() -> Recorder:
     ledger = the_session().ledger
     recorder = Recorder(ledger.num_gpus)
-    for allocation in _live_allocations():
+    for allocation in live_allocations(ledger):
         recorder.adopt(allocation.index, allocation.birth, allocation.nbytes)
     return recorder
 
 
-def _live_allocations() -> Iterator[Allocation]:
-    ledger = the_session().ledger
-    found = [thing for thing in gc.get_objects() if type(thing) is Allocation]
-    for allocation in sorted(found, key=lambda one: one.birth):
-        if allocation.ledger is ledger and allocation.nbytes:
-            yield allocation
-
-
 def record_history(enabled: object = "all", context: object = "all", *args: object) -> None:
     """Begin to note what is allocated and freed, or end it (None), as `_record_memory_history` asks for."""
-    ledger = the_session().ledger
-    if ledger.recorder is not None and not ledger.recorder.is_programs:
+    accounts = the_session().ledger.open_accounts()
+    if accounts.recorder is not None and not accounts.recorder.is_programs:
         return  # a prediction follows this program, and keeps what it needs
     if not enabled:
-        ledger.recorder = None
+        accounts.recorder = None
         return
     recorder = _recorder_of_what_is_there()
     recorder.is_programs = True
@@ -59,7 +45,7 @@ def record_history(enabled: object = "all", context: object = "all", *args: obje
     numbers = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
     recorder.max_events = numbers[0] if numbers else None
     recorder.forget_events()
-    ledger.recorder = recorder
+    accounts.recorder = recorder
 
 
 def allocate_raw(size: int, stream: int) -> int:  # noqa: ARG001

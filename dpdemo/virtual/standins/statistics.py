@@ -1,14 +1,15 @@
 """What `torch.cuda.memory_stats` says: blocks and bytes, as the caching allocator counts them.
 
 Nothing is kept for later here: what is reserved is what is allocated, and each block is a segment of its own,
-as with a real GPU's cache turned off. (A block is active as long as it is allocated: there is one stream.)
+as with a real GPU's cache turned off. Pools and totals are counted from the first question on. (A block is
+active as long as it is allocated: there is one stream.)
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from dpdemo.virtual.ledger import Pool
+from dpdemo.virtual.accounts import Pool
 from dpdemo.virtual.state import Session, the_session
 
 Counts = dict[str, int]
@@ -17,7 +18,7 @@ Counts = dict[str, int]
 def memory_stats(index: int) -> dict[str, Any]:
     """Return the nested statistics that `torch.cuda.memory_stats` flattens."""
     session = _session_with(index)
-    gpu = session.ledger.gpus[index]
+    gpu, num_ooms = session.ledger.open_accounts().gpus[index], session.ledger.num_ooms[index]
     small, large = gpu.pools
     blocks = _statistic(_blocks(small), _blocks(large), gpu.most_blocks)
     held = _statistic(_bytes(small), _bytes(large), session.ledger.peak[index])
@@ -27,8 +28,8 @@ def memory_stats(index: int) -> dict[str, Any]:
         **dict.fromkeys(kinds, held),
         **dict.fromkeys(("allocation", "active", "segment"), blocks),
         **dict.fromkeys(("inactive_split", "inactive_split_bytes"), none),
-        "num_alloc_retries": gpu.num_ooms,  # each tried again, once the cache was given back
-        "num_ooms": gpu.num_ooms,
+        "num_alloc_retries": num_ooms,  # each tried again, once the cache was given back
+        "num_ooms": num_ooms,
         "num_sync_all_streams": 0,
         "num_device_alloc": blocks["all"]["allocated"],
         "num_device_free": blocks["all"]["freed"],

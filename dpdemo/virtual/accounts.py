@@ -1,0 +1,193 @@
+"""What the bytes on each GPU are for, and in which blocks: followed from when somebody asks.
+
+Note [What the peak was made of]
+What a storage is for comes to light after it was made: a result is an activation once `backward` begins and
+it is still there, a gradient once it is accumulated. So its kind may change as long as it lives, and the
+composition of the peak must be worked out in retrospect. Three sums per GPU do that without a log. `held` is
+what lives now; `young` the part of it that was born after the peak; `gone` what lived at the peak and has
+died since. At the peak there was held - young + gone. The last two start again from zero at every new peak.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dpdemo.virtual.blocks import SMALL_BYTES, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dpdemo.virtual.ledger import Allocation, Ledger
+    from dpdemo.virtual.recorder import Recorder
+
+_TEMPORARY = Kind.TEMPORARY
+
+
+def _none() -> list[int]:
+    return [0] * len(Kind)
+
+
+@dataclass(slots=True)
+class Pool:
+    """How many blocks of one of the allocator's two pools are taken, and how large they are together.
+
+    `most` and `most_bytes` are since the last reset of the peaks, what was freed since that of the totals;
+    `carried` and `carried_bytes` were live at the latter.
+    """
+
+    num: int = 0
+    num_bytes: int = 0
+    most: int = 0
+    most_bytes: int = 0
+    num_freed: int = 0
+    bytes_freed: int = 0
+    carried: int = 0
+    carried_bytes: int = 0
+
+    def reset_peak(self) -> None:
+        """Let the peaks start again from what is live now."""
+        self.most, self.most_bytes = self.num, self.num_bytes
+
+    def reset_totals(self) -> None:
+        """Let what was taken and freed start again from zero."""
+        self.num_freed = self.bytes_freed = 0
+        self.carried, self.carried_bytes = self.num, self.num_bytes
+
+
+@dataclass
+class _Gpu:
+    """The sums of one GPU, by kind; see Note [What the peak was made of]."""
+
+    held: list[int] = field(default_factory=_none)
+    young: list[int] = field(default_factory=_none)
+    gone: list[int] = field(default_factory=_none)
+    most: list[int] = field(default_factory=_none)  # of each kind, at any moment since the last reset
+    peak_at: int = 0  # the birth of the storage that made the peak
+    peak_phase: str = ""
+    pools: tuple[Pool, Pool] = field(default_factory=lambda: (Pool(), Pool()))  # small blocks, large ones
+    most_blocks: int = 0
+
+
+class Accounts:
+    """Follows every allocation of a ledger; those that are live when it begins are taken over."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.gpus = [_Gpu() for _ in range(ledger.num_gpus)]
+        self.recorder: Recorder | None = None
+        self.num_allocations = 0
+        self.kept_until = 0  # temporaries born up to here were still there when a backward pass began
+        for allocation in live_allocations(ledger):
+            allocation.birth = self.allocated(
+                allocation.index, allocation.nbytes, allocation.kind, is_peak=True
+            )
+        for index in range(ledger.num_gpus):
+            self._set_peak(self.gpus[index])
+
+    def see_first(self, num_gpus: int) -> None:
+        """Follow so many GPUs only; nothing was booked yet."""
+        del self.gpus[num_gpus:]
+        if self.recorder is not None:
+            self.recorder.see_first(num_gpus)
+
+    def allocated(self, index: int, nbytes: int, kind: Kind, *, is_peak: bool) -> int:
+        """Book an allocation, and return its number."""
+        gpu = self.gpus[index]
+        self.num_allocations = birth = self.num_allocations + 1
+        gpu.held[kind] += nbytes
+        gpu.most[kind] = max(gpu.most[kind], gpu.held[kind])
+        if self.recorder is not None and nbytes:
+            self.recorder.allocated(index, birth, nbytes, self.ledger.phase)
+        if is_peak:
+            self._set_peak(gpu)
+        else:
+            gpu.young[kind] += nbytes
+        if nbytes:
+            pool = gpu.pools[nbytes > SMALL_BYTES]
+            pool.num += 1
+            pool.num_bytes += nbytes
+            pool.most = max(pool.most, pool.num)
+            pool.most_bytes = max(pool.most_bytes, pool.num_bytes)
+            gpu.most_blocks = max(gpu.most_blocks, sum(pool.num for pool in gpu.pools))
+        return birth
+
+    def freed(self, allocation: Allocation) -> None:
+        """Book that an allocation was given back."""
+        nbytes, birth, kind = allocation.nbytes, allocation.birth, self.kind_of(allocation)
+        gpu = self.gpus[allocation.index]
+        if self.recorder is not None:
+            self.recorder.freed(allocation.index, birth, self.ledger.phase)
+        gpu.held[kind] -= nbytes
+        if birth > gpu.peak_at:
+            gpu.young[kind] -= nbytes
+        else:
+            gpu.gone[kind] += nbytes
+        pool = gpu.pools[nbytes > SMALL_BYTES]
+        pool.num -= 1
+        pool.num_bytes -= nbytes
+        pool.num_freed += 1
+        pool.bytes_freed += nbytes
+
+    def refused(self, index: int, nbytes: int) -> None:
+        """Note that a GPU had no room for so many bytes."""
+        if self.recorder is not None:
+            self.recorder.refused(index, nbytes, self.ledger.phase)
+
+    def _set_peak(self, gpu: _Gpu) -> None:
+        gpu.peak_at, gpu.peak_phase = self.num_allocations, self.ledger.phase
+        gpu.young, gpu.gone = _none(), _none()
+
+    def kind_of(self, allocation: Allocation) -> Kind:
+        """Return what a storage is for, as far as is known."""
+        if allocation.kind is _TEMPORARY and allocation.birth <= self.kept_until:
+            return Kind.ACTIVATION
+        return allocation.kind
+
+    def change_kind(self, allocation: Allocation, after: Kind) -> None:
+        """Move the bytes of a storage from one kind to another."""
+        before = self.kind_of(allocation)
+        if before is after:
+            return
+        gpu = self.gpus[allocation.index]
+        for sizes in (gpu.held, gpu.young) if allocation.birth > gpu.peak_at else (gpu.held,):
+            sizes[before] -= allocation.nbytes
+            sizes[after] += allocation.nbytes
+        gpu.most[after] = max(gpu.most[after], gpu.held[after])
+
+    def keep_temporaries(self) -> None:
+        """Count every temporary that is still there as an activation: a backward pass begins."""
+        self.kept_until = self.num_allocations
+        for gpu in self.gpus:
+            for sizes in (gpu.held, gpu.young):
+                sizes[Kind.ACTIVATION] += sizes[_TEMPORARY]
+                sizes[_TEMPORARY] = 0
+            gpu.most[Kind.ACTIVATION] = max(gpu.most[Kind.ACTIVATION], gpu.held[Kind.ACTIVATION])
+
+    def peak_by_kind(self, index: int) -> list[int]:
+        """Return what the peak of GPU `index` was made of, by kind."""
+        gpu = self.gpus[index]
+        return [held - young + gone for held, young, gone in zip(gpu.held, gpu.young, gpu.gone, strict=True)]
+
+    def reset_peak(self, index: int) -> None:
+        """Let the peak of GPU `index` start again from what is live now."""
+        gpu = self.gpus[index]
+        self._set_peak(gpu)
+        gpu.most = list(gpu.held)
+        gpu.most_blocks = sum(pool.num for pool in gpu.pools)
+        for pool in gpu.pools:
+            pool.reset_peak()
+
+    def reset_totals(self, index: int) -> None:
+        """Let what GPU `index` ever took and gave back start again from zero."""
+        for pool in self.gpus[index].pools:
+            pool.reset_totals()
+
+
+def live_allocations(ledger: Ledger) -> Iterator[Allocation]:
+    """Yield the allocations of a ledger that are live, in the order in which they were made."""
+    found = [thing for thing in gc.get_objects() if type(thing).__name__ == "Allocation"]
+    for allocation in sorted(found, key=lambda one: one.birth):
+        if allocation.ledger is ledger and allocation.nbytes:
+            yield allocation

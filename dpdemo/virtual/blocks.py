@@ -1,0 +1,36 @@
+"""What a storage can be for, and how many bytes a block has."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+# The CUDA caching allocator rounds every request up to a multiple of 512 bytes: `kMinBlockSize` in
+# c10/cuda/CUDACachingAllocator.cpp (2.13: c10/core/AllocatorConfig.h).
+BLOCK_BYTES = 512
+SMALL_BYTES = 2**20  # requests of up to so much come from the allocator's pool of small segments
+
+
+class Kind(IntEnum):
+    """What a storage is for; see `kinds.py` for how each comes to light."""
+
+    PARAMETER = 0
+    GRADIENT = 1
+    OPTIMIZER_STATE = 2
+    BUFFER = 3
+    INPUT = 4
+    ACTIVATION = 5
+    REPLICA = 6
+    GATHERED = 7
+    TEMPORARY = 8
+    SCRATCH = 9
+
+
+KIND_NAMES = (
+    *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
+    *("replica copies", "gathered outputs", "temporaries", "cuDNN scratch"),
+)
+
+
+def rounded(num_bytes: int) -> int:
+    """Round a request up to the caching allocator's block size."""
+    return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
