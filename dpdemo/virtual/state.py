@@ -63,7 +63,7 @@ class Session:
     draws_as_cpu: bool = False  # whether random numbers are the CPU's, and not CUDA's
     current: CurrentDevice = field(default_factory=CurrentDevice)
     started_in: int | None = None  # the process that started CUDA's driver (see `visible.py`), if one has
-    host_key: str = field(init=False)  # the same for storages of the host that are the user's
+    host_key: str = field(init=False)  # the same for storages of the host that are C++'s own
     settings: dict[str, Any] = field(default_factory=dict)  # settings of the program that change nothing here
     entered: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # what leaving takes back
     modules: weakref.WeakSet[nn.Module] = field(default_factory=weakref.WeakSet)  # those with parts on a GPU
@@ -74,7 +74,7 @@ class Session:
     read_visible: str | None = None  # what the variable was when it was read
 
     def __post_init__(self) -> None:
-        self.host_key = f"{self.key}_users"
+        self.host_key = f"{self.key}_cpps"
         self.all_devices, self.visible = self.devices, list(range(self.num_gpus))
 
     def see_only(self, visible: list[int]) -> None:

@@ -26,7 +26,7 @@ from dpdemo.virtual.ops.known import META
 from dpdemo.virtual.ops.lists import is_on_lists, one_by_one_where_mixed
 from dpdemo.virtual.ops.mismatch import check_strangers, device_clash, takes_numbers
 from dpdemo.virtual.ops.placing import WITHOUT_STORAGE, common_gpu, place, survey
-from dpdemo.virtual.ops.provenance import has_users, note_users
+from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.refusals import with_refusals
 from dpdemo.virtual.ops.registered import by_registration
@@ -103,10 +103,10 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """
     if "device" in kwargs:
         return _run_factory(session, func, args, kwargs)
-    index, is_users = place(session, func, args, kwargs)
+    index, is_cpps = place(session, func, args, kwargs)
     result = _execute(session, func, args, kwargs, index)
-    if is_users:
-        note_users(session, result)
+    if is_cpps:
+        note_cpps(session, result)
     return result
 
 
@@ -127,16 +127,18 @@ def _usual(func: Any) -> Any:  # noqa: C901, PLR0915 - see below
     ) -> Any:
         if session.is_meta:
             return run(session, func, args, kwargs)
-        index, strangers = None, 0
+        index, strangers, has_users = None, 0, False
         if is_plain and not (kwargs and has_named_tensors):
-            key = session.key
+            key, host_key = session.key, session.host_key
             for arg in args:
                 if isinstance(arg, _Tensor):
                     if _has_own_functions(arg):  # its class, or a function mode, would see the questions
                         with torch._C.DisableTorchFunction():
                             return act(session, func, args, kwargs)
                     try:
-                        label = arg.untyped_storage().__dict__.get(key)
+                        attributes = arg.untyped_storage().__dict__
+                        label = attributes.get(key)
+                        has_users = has_users or host_key not in attributes
                     except WITHOUT_STORAGE:
                         label = label_of(arg, key)
                     if label is None:
@@ -152,10 +154,12 @@ def _usual(func: Any) -> Any:  # noqa: C901, PLR0915 - see below
                     return act(session, func, args, kwargs)
             index, strangers = survey(session, func, args, kwargs)
         if index is None:
-            is_users = strangers and has_users(session, args, kwargs)
+            if has_users or not strangers:
+                return op(*args, **kwargs)
+            is_cpps = all(made_by_cpp(session, args, kwargs))
             result = op(*args, **kwargs)
-            if is_users:
-                note_users(session, result)
+            if is_cpps:
+                note_cpps(session, result)
             return result
         if strangers > tolerated:
             check_strangers(session, func, args, kwargs)
@@ -220,15 +224,15 @@ def _run_factory(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
     """
     device = kwargs["device"]
     if device is None or device.type == "cpu" or (session.is_meta and device == META):
-        index, is_users = place(session, func, args, kwargs)
+        index, is_cpps = place(session, func, args, kwargs)
     else:
-        index, is_users = gpu_index(device), False
+        index, is_cpps = gpu_index(device), False
         if index is not None:
             kwargs["device"] = _CPU
     kwargs.pop("pin_memory", None)  # pinning needs a CUDA runtime; `tensor.py` keeps the flag
     result = _execute(session, func, args, kwargs, index)
-    if is_users:
-        note_users(session, result)
+    if is_cpps:
+        note_cpps(session, result)
     return result
 
 

@@ -12,7 +12,7 @@ import torch
 
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ops.mismatch import check_strangers, device_clash
-from dpdemo.virtual.ops.provenance import has_users
+from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
@@ -29,7 +29,7 @@ def common_gpu(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
 def place(
     session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int | None, bool]:
-    """Return the GPU of all operands, or None if all are on the CPU and whether one of these is a user's.
+    """Return the GPU of all operands, or None if all are on the CPU and whether all of these are C++'s own.
 
     Raises:
         RuntimeError: they are on two devices.
@@ -39,7 +39,7 @@ def place(
     # Only now: while `survey` runs, its own variables would count as references to the operands.
     if strangers and index is not None:
         check_strangers(session, func, args, kwargs)
-    return index, bool(strangers) and index is None and has_users(session, args, kwargs)
+    return index, index is None and (not strangers or all(made_by_cpp(session, args, kwargs)))
 
 
 def survey(

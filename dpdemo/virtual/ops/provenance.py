@@ -5,9 +5,11 @@ like self", "the list of indices as a tensor") it makes on the CPU, where CUDA's
 GPU. Beside operands on a GPU those must be let through; a user's own CPU tensor must not, nor anything that
 C++ derived from one (`F.linear` reshapes its input, `einsum` copies it).
 
-Two things tell them apart. No Python variable ever held a tensor of C++'s own: its Python object was made for
-this very call, so nothing but the call's arguments refers to it, and its reference count is the smallest
-there can be. And what an operator makes from a user's CPU tensor is noted as the user's on its storage.
+Two things tell them apart. What an operator makes of nothing, or of C++'s own tensors alone, is marked as
+C++'s on its storage: whatever has no mark is the user's, so that a user's CPU tensors cost nothing. And no
+Python variable ever held a tensor of C++'s own: its Python object was made for this very call, so nothing but
+the call's arguments refers to it, and its reference count is the smallest there can be. A marked tensor that
+Python holds is the user's from then on.
 """
 
 from __future__ import annotations
@@ -98,27 +100,26 @@ def _num_modes_above() -> int:
 def made_by_cpp(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[bool]:
     """Return, for each tensor operand in order, whether C++ made it, and not from a user's CPU tensor."""
     least = _least_references(_num_modes_above())
-    key = session.host_key
     unheld = [count <= least[in_list] for in_list, count in reference_counts(args, kwargs)]
     return [
-        only_cpp and not _is_noted(operand, key)
-        for only_cpp, operand in zip(unheld, _operands(args, kwargs), strict=True)
+        _is_cpps(operand, session.host_key, is_unheld)
+        for is_unheld, operand in zip(unheld, _operands(args, kwargs), strict=True)
     ]
 
 
-def has_users(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether any operand, all of which are on the CPU, is the user's."""
-    first = args[0] if args else None
-    if isinstance(first, (list, tuple)) and first:
-        first = first[0]
-    if isinstance(first, _Tensor) and sys.getrefcount(first) > _least_references(_num_modes_above())[False]:
-        return True  # nearly always, and quicker to find out
-    del first  # it would count as a reference
-    return not all(made_by_cpp(session, args, kwargs))
+def _is_cpps(tensor: torch.Tensor, key: str, is_unheld: bool) -> bool:
+    try:
+        attributes = tensor.untyped_storage().__dict__
+    except (NotImplementedError, RuntimeError, ValueError):
+        return is_unheld
+    if is_unheld:
+        return key in attributes or not tensor.dim()  # numbers become tensors out of sight
+    attributes.pop(key, None)
+    return False
 
 
-def note_users(session: Session, result: Any) -> None:
-    """Note that the tensors of a result are a user's, or made from a user's."""
+def note_cpps(session: Session, result: Any) -> None:
+    """Mark the tensors of a result as C++'s own."""
     for tensor in (result,) if type(result) is _Tensor else _operands((result,), {}):
         try:
             tensor.untyped_storage().__dict__[session.host_key] = True
@@ -126,11 +127,12 @@ def note_users(session: Session, result: Any) -> None:
             continue  # sparse and the like: C++ makes none of its own to go beside them
 
 
-def _is_noted(tensor: torch.Tensor, key: str) -> bool:
+def note_users(session: Session, tensor: torch.Tensor) -> None:
+    """Note that a tensor is a user's, or written with what is."""
     try:
-        return key in tensor.untyped_storage().__dict__
+        tensor.untyped_storage().__dict__.pop(session.host_key, None)
     except (NotImplementedError, RuntimeError, ValueError):
-        return False
+        return
 
 
 def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

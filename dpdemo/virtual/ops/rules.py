@@ -16,7 +16,7 @@ from dpdemo.virtual.labels import stamp, stamp_all
 from dpdemo.virtual.ops import numberless
 from dpdemo.virtual.ops.known import META, numbers_of
 from dpdemo.virtual.ops.mismatch import device_clash
-from dpdemo.virtual.ops.provenance import has_users, made_by_cpp, note_users
+from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps, note_users
 from dpdemo.virtual.state import gpu_index
 from dpdemo.virtual.transfer import copy_across
 
@@ -68,7 +68,7 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
         return copy_across(args[0], None, kwargs)
     if session.is_meta and source is not None and device == META:
         device = None
-    is_users = device is None and source is None and has_users(session, args, {})
+    is_cpps = device is not None or all(made_by_cpp(session, args, {}))
     if device is not None and device.type not in ("cpu", "cuda"):
         return func(*args, **kwargs, device=device)
     target = None if device is None else gpu_index(device)
@@ -77,13 +77,20 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
     if session.is_meta and target is not None:
         kwargs["device"] = META
     result = call(session, func, args, kwargs)
-    if is_users:
-        note_users(session, result)
+    if target is None and is_cpps:
+        note_cpps(session, result)
     if target is not None:
         stamp_all(result, session, target)
         if target != source:
             session.ledger.transfer(source, target, result.nbytes)
     return result
+
+
+@rule(aten.lift_fresh.default, aten.lift.default, why="C++ made the tensor out of sight, from a list")
+def _lift(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if where(session, args[0]) is None:
+        note_cpps(session, args[0])  # if it was the user's list, a variable holds the tensor later
+    return call(session, func, args, kwargs)
 
 
 @rule(aten.copy_.default, why="its operands may be on two devices, and C++ fills tensors that it made itself")
@@ -119,8 +126,10 @@ def _copy_each(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
     aten._efficientzerotensor.default,
     why="a tensor without data has no storage to label; ordinary zeros will do",
 )
-def _zeros(_: Session, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return aten.zeros.default(*args, **kwargs)
+def _zeros(session: Session, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    made = aten.zeros.default(*args, **kwargs)
+    note_cpps(session, made)
+    return made
 
 
 @rule(aten._local_scalar_dense.default, why="reading one element is a copy to the host")
@@ -160,12 +169,12 @@ def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
             )
     if len(args) > 2:
         _check_value(session, args, home)
-    is_users = home is None and has_users(session, args, kwargs)
+    is_cpps = home is None and all(made_by_cpp(session, args, kwargs))
     result = call(session, func, args, kwargs)
     if home is not None:
         stamp(result, session, home)
-    elif is_users:
-        note_users(session, result)
+    elif is_cpps:
+        note_cpps(session, result)
     return result
 
 
