@@ -29,7 +29,7 @@ How it is made, one mechanism per file, in the order to read them:
     widening.py  operators that CUDA has for a narrow dtype and the CPU has not
     autograd.py  gradients are where their tensors are
     casting.py   `torch.autocast("cuda")` by CUDA's own lists; casting_cpu.py: the CPU's leaves GPUs alone
-    random.py    CUDA's random numbers, a stream for each GPU: see the folder `drawing`
+    random.py    CUDA's random numbers, a stream for each GPU: see the folder `cuda_random`
     transfer.py  moving tensors, with gradients that travel back
     tensor.py    the methods of `torch.Tensor` that name a device
     wrappers.py  classes of tensors with operators of their own, and fake tensors; flex.py: `flex_attention`
@@ -37,7 +37,7 @@ How it is made, one mechanism per file, in the order to read them:
     fused.py     operators that are one kernel on CUDA: attention.py, recurrent.py, dropout.py,
                  norms.py; flash.py: on the CPU too; scratch.py: what cuDNN takes beside
     registered.py operators whose code a program wrote; lists.py: operators on lists of tensors
-    numberless.py storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so;
+    meta.py      storages with sizes and no numbers; shapes.py: operators that PyTorch cannot run so;
                  memo.py: shapes of results, remembered;
                  known.py, computed.py: numbers that are known all the same; guards.py: readers who need none
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too

@@ -20,7 +20,7 @@ from dpdemo.virtual.blocks import KIND_NAMES
 from dpdemo.virtual.errors import VirtualGpuError
 from dpdemo.virtual.kinds import optimizers_watched
 from dpdemo.virtual.ledger import BytesMoved, Ledger
-from dpdemo.virtual.ops import numberless
+from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.casting import Autocast
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
 from dpdemo.virtual.patches.applying import applied
@@ -198,7 +198,7 @@ def virtual_gpus(
                 )
                 session.current.inside = True
                 if session.is_meta:
-                    numberless.warm_up()
+                    meta.warm_up()
                 _enter(session)
             yield VirtualGpus(session.ledger)
         finally:

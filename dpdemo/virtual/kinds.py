@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import label_of
-from dpdemo.virtual.ops.numberless import take_numbers
+from dpdemo.virtual.ops.meta import take_numbers
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class CurrentDevice(threading.local):
     index = 0
     keeps_graph = False  # whether the backward pass that runs may be run again (`retain_graph`)
     uncounted = False  # whether what is made here takes no bytes (see `fused.py`)
-    is_beneath = False  # whether PyTorch's own Python kernels run, which see tensors as C++ does
+    sees_as_cpp = False  # whether PyTorch's own Python kernels run, which see tensors as C++ does
     is_moving = False  # whether a module is between two devices, and its gradients not yet where it is
     names_host = False  # whether "cpu" in a conversion means the host (a wrapper of tensors moves there)
     inside = False  # whether a `VirtualGpuMode` was entered in this thread

@@ -12,7 +12,7 @@ from dpdemo.virtual.errors import needs_numbers, nothing_to_copy
 from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import label_of, stamp_all
 from dpdemo.virtual.ops.known import LARGEST, META, copy_shadow, numbers_of
-from dpdemo.virtual.ops.numberless import beneath
+from dpdemo.virtual.ops.meta import as_cpp_sees
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ToCopy(torch.autograd.Function):
 def device_index(tensor: torch.Tensor) -> int | None:
     """Return the GPU that `tensor` is on, or None if it is not on one."""
     session = the_session()
-    if session.is_meta and session.current.is_beneath:
+    if session.is_meta and session.current.sees_as_cpp:
         return None
     label = label_of(tensor, session.key)
     return _own_index(tensor) if label is None else label.index
@@ -82,7 +82,7 @@ def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any
     if has_operators_of_its_own(type(tensor)):
         return _copy_parts(session, tensor, target, options)
     source = device_index(tensor)
-    with torch._C._DisableTorchDispatch(), beneath(session):
+    with torch._C._DisableTorchDispatch(), as_cpp_sees(session):
         result = _copied(tensor.detach(), target, options)
     if target is not None:
         stamp_all(result, session, target)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpdemo.virtual.drawing.philox import LOW, scrambled, words
+from dpdemo.virtual.cuda_random.philox import LOW, scrambled, words
 
 # Random123 1.09, tests/kat_vectors, philox4x32 with 10 rounds: counter, key, result
 KNOWN_ANSWERS = [

@@ -1,6 +1,6 @@
 """Operators on GPUs without numbers whose operands are known all the same: they are computed.
 
-`numberless.py` asks `effects_of` what an operator does, runs it for its shapes, and comes here for the
+`meta.py` asks `effects_of` what an operator does, runs it for its shapes, and comes here for the
 numbers (`known.py` says for which tensors they are kept, and where).
 """
 

@@ -19,12 +19,12 @@ from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops import numberless
+from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.cuda_only import COMPUTED
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
 from dpdemo.virtual.ops.lists import is_on_lists, one_by_one_where_mixed
-from dpdemo.virtual.ops.mismatch import check_strangers, device_clash, takes_numbers
+from dpdemo.virtual.ops.mismatch import check_cpu_operands, device_clash, takes_numbers
 from dpdemo.virtual.ops.placing import WITHOUT_STORAGE, common_gpu, place, survey
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps
 from dpdemo.virtual.ops.random import is_random, run_random
@@ -49,7 +49,7 @@ _Tensor = torch.Tensor
 _strided = torch.strided
 _has_own_functions: Any = torch._C._has_torch_function_unary
 _RESIZING = ("aten::resize_", "aten::resize_as_", "aten::resize_as_sparse_", "aten::set_")
-_num_modes_beneath: Any = torch._C._len_torch_dispatch_stack
+_num_modes_below: Any = torch._C._len_torch_dispatch_stack
 # What each operator met so far takes, by its `id` (an operator's own hash is a function in Python); the
 # operator is kept with it, so that no other one gets its `id`.
 actions: dict[int, tuple[Any, Any]] = {}
@@ -76,7 +76,7 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if types or _num_modes_beneath():
+        if types or _num_modes_below():
             if _is_faked():
                 return func(*args, **(kwargs or {}))
             if any(map(has_operators_of_its_own, types)):
@@ -90,7 +90,7 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _is_faked() -> bool:
-    """Return whether a mode of PyTorch's beneath this one makes up tensors and devices (FakeTensorMode)."""
+    """Return whether a mode of PyTorch's below this one makes up tensors and devices (FakeTensorMode)."""
     return any(torch._C._get_dispatch_mode(key) is not None for key in _FAKING)
 
 
@@ -127,7 +127,7 @@ def _usual(func: Any) -> Any:  # noqa: C901, PLR0915 - see below
     ) -> Any:
         if session.is_meta:
             return run(session, func, args, kwargs)
-        index, strangers, has_users = None, 0, False
+        index, cpu_operands, has_users = None, 0, False
         if is_plain and not (kwargs and has_named_tensors):
             key, host_key = session.key, session.host_key
             for arg in args:
@@ -142,7 +142,7 @@ def _usual(func: Any) -> Any:  # noqa: C901, PLR0915 - see below
                     except WITHOUT_STORAGE:
                         label = label_of(arg, key)
                     if label is None:
-                        strangers |= 2 if arg.dim() else 1
+                        cpu_operands |= 2 if arg.dim() else 1
                     elif index is None:
                         index = label.index
                     elif index != label.index:
@@ -152,17 +152,17 @@ def _usual(func: Any) -> Any:  # noqa: C901, PLR0915 - see below
             if not torch._C._is_torch_function_all_disabled():
                 with torch._C.DisableTorchFunction():
                     return act(session, func, args, kwargs)
-            index, strangers = survey(session, func, args, kwargs)
+            index, cpu_operands = survey(session, func, args, kwargs)
         if index is None:
-            if has_users or not strangers:
+            if has_users or not cpu_operands:
                 return op(*args, **kwargs)
             is_cpps = all(made_by_cpp(session, args, kwargs))
             result = op(*args, **kwargs)
             if is_cpps:
                 note_cpps(session, result)
             return result
-        if strangers > tolerated:
-            check_strangers(session, func, args, kwargs)
+        if cpu_operands > tolerated:
+            check_cpu_operands(session, func, args, kwargs)
         try:
             result = op(*args, **kwargs) if kwargs else op(*args)
         except RuntimeError as refusal:
@@ -171,7 +171,7 @@ def _usual(func: Any) -> Any:  # noqa: C901, PLR0915 - see below
             stamp_all(result, session, index)
         elif result.layout is not _strided:  # sparse ones get other parts
             stamp(result, session, index)
-        elif makes_new or strangers:  # as `stamp` does, written out
+        elif makes_new or cpu_operands:  # as `stamp` does, written out
             storage = result.untyped_storage()
             attributes = storage.__dict__
             if session.key in attributes or session.num_uncounted:
@@ -196,7 +196,7 @@ def _execute(
     """Run `func` on GPU `index`, or on the CPU if that is None, and label what comes out."""
     try:
         if session.is_meta:
-            result = numberless.run(session, func, args, kwargs, index)
+            result = meta.run(session, func, args, kwargs, index)
         elif is_random(func):
             result = run_random(session, func, args, kwargs, index)
         elif index is not None and is_slow_on_cpu(func, args):

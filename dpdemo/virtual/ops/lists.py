@@ -23,10 +23,10 @@ def is_on_lists(func: Any) -> bool:
     return bool(func.name().startswith("aten::_foreach_"))
 
 
-def one_by_one_where_mixed(together: Any, beneath: Any) -> Any:
+def one_by_one_where_mixed(together: Any, seen: Any) -> Any:
     """Build what such an operator takes: `together`, unless its tensors are on several devices.
 
-    `beneath` makes the context in which the operators on single tensors are seen.
+    `seen` makes the context in which the operators on single tensors are seen.
     """
 
     def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -35,7 +35,7 @@ def one_by_one_where_mixed(together: Any, beneath: Any) -> Any:
         except RuntimeError:
             if session.is_meta or len({gpu_of(session, tensor) for tensor in args[0]}) < 2:
                 raise
-        with beneath(session):
+        with seen(session):
             return func._op_dk(_ONE_BY_ONE, *args, **kwargs)
 
     return act

@@ -108,7 +108,7 @@ def _compares_all(func: Any) -> bool:
     return name in STRUCTURED or name in PLAIN
 
 
-def check_strangers(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_cpu_operands(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Let CPU operands of an operator on a GPU through if they may mix.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.labels import label_of
-from dpdemo.virtual.ops.mismatch import check_strangers, device_clash
+from dpdemo.virtual.ops.mismatch import check_cpu_operands, device_clash
 from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def place(
         RuntimeError: they are on two devices.
 
     """
-    index, strangers = survey(session, func, args, kwargs)
+    index, cpu_operands = survey(session, func, args, kwargs)
     # Only now: while `survey` runs, its own variables would count as references to the operands.
-    if strangers and index is not None:
-        check_strangers(session, func, args, kwargs)
-    return index, index is None and (not strangers or all(made_by_cpp(session, args, kwargs)))
+    if cpu_operands and index is not None:
+        check_cpu_operands(session, func, args, kwargs)
+    return index, index is None and (not cpu_operands or all(made_by_cpp(session, args, kwargs)))
 
 
 def survey(
@@ -51,7 +51,7 @@ def survey(
     """
     key = session.key
     index = None
-    strangers = 0
+    cpu_operands = 0
     for arg in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(arg, _Tensor):
             try:
@@ -59,18 +59,18 @@ def survey(
             except WITHOUT_STORAGE:
                 label = label_of(arg, key)
             if label is None:
-                strangers |= 2 if arg.dim() else 1
+                cpu_operands |= 2 if arg.dim() else 1
             elif index is None:
                 index = label.index
             elif index != label.index:
                 raise device_clash(session, func, args, kwargs)
         elif (type(arg) is list or type(arg) is tuple) and arg and type(arg[0]) is not int:
-            there, are_strangers = _survey_list(session, func, arg, args, kwargs)
-            strangers |= are_strangers
+            there, on_cpu = _survey_list(session, func, arg, args, kwargs)
+            cpu_operands |= on_cpu
             if there is not None and index is not None and there != index:
                 raise device_clash(session, func, args, kwargs)
             index = there if index is None else index
-    return index, strangers
+    return index, cpu_operands
 
 
 def _survey_list(
@@ -79,14 +79,14 @@ def _survey_list(
     """Survey a list among the operands `args`, which an error describes."""
     key = session.key
     index = None
-    strangers = 0
+    cpu_operands = 0
     for item in items:
         if isinstance(item, _Tensor):
             label = label_of(item, key)
             if label is None:
-                strangers |= 2 if item.dim() else 1
+                cpu_operands |= 2 if item.dim() else 1
             elif index is None:
                 index = label.index
             elif index != label.index:
                 raise device_clash(session, func, args, kwargs)
-    return index, strangers
+    return index, cpu_operands

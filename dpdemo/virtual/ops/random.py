@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from dpdemo.virtual.drawing.distributions import ALIKE, DISTRIBUTIONS
-from dpdemo.virtual.drawing.launch import Drawing
-from dpdemo.virtual.drawing.philox import words
+from dpdemo.virtual.cuda_random.distributions import ALIKE, DISTRIBUTIONS
+from dpdemo.virtual.cuda_random.launch import Drawing
+from dpdemo.virtual.cuda_random.philox import words
 from dpdemo.virtual.errors import wrong_generator
 from dpdemo.virtual.standins.generators import kind_of_device, stream_of
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.drawing.distributions import Distribution, Given
-    from dpdemo.virtual.drawing.launch import Stream
+    from dpdemo.virtual.cuda_random.distributions import Distribution, Given
+    from dpdemo.virtual.cuda_random.launch import Stream
     from dpdemo.virtual.state import Session
 
 _swapping = threading.Lock()

@@ -44,15 +44,15 @@ def forgetting_choices(original: Callable[..., Any], actions: dict[int, tuple[An
     return call
 
 
-def by_registration(func: Any, beneath: Any) -> Action | None:
+def by_registration(func: Any, seen: Any) -> Action | None:
     """Return what an operator takes that Python has given code for CUDA, or for the CPU alone; else None.
 
-    `beneath` makes the context in which code written in Python runs, so that its operators are seen.
+    `seen` makes the context in which code written in Python runs, so that its operators are seen.
     """
     namespace, _, name = func.name().partition("::")
     registered: set[str] = torch.library._impls
     if f"{namespace}/{name}/CUDA" in registered and not _is_pytorchs_own(name, registered):
-        return _run_cudas(beneath)
+        return _run_cudas(seen)
     is_cpus = f"{namespace}/{name}/CPU" in registered and namespace != "aten"
     return None if not is_cpus or any(_has_code(func.name(), key) for key in _FOR_ALL) else _refuse_on_gpu
 
@@ -67,11 +67,11 @@ def _is_pytorchs_own(name: str, registered: set[str]) -> bool:
     return any(key.startswith(start) for key in registered)
 
 
-def _run_cudas(beneath: Any) -> Action:
+def _run_cudas(seen: Any) -> Action:
     def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if common_gpu(session, func, args, kwargs) is None:
             return func(*args, **kwargs)
-        with beneath(session):
+        with seen(session):
             return func._op_dk(_CUDA, *args, **kwargs)
 
     return act

@@ -13,7 +13,7 @@ import torch
 from dpdemo.virtual.errors import VirtualGpuError, two_devices
 from dpdemo.virtual.labels import gpu_of as where
 from dpdemo.virtual.labels import stamp, stamp_all
-from dpdemo.virtual.ops import numberless
+from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.known import META, numbers_of
 from dpdemo.virtual.ops.mismatch import device_clash
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps, note_users
@@ -47,7 +47,7 @@ def rule(*ops: Any, why: str) -> Callable[[Rule], Rule]:
 def call(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator as it is; without numbers if there are none."""
     if session.is_meta:
-        return numberless.run(session, func, args, kwargs, None)
+        return meta.run(session, func, args, kwargs, None)
     return func(*args, **kwargs)
 
 

@@ -1,6 +1,6 @@
 """Operators that PyTorch cannot run without numbers although their shapes are known, or for other shapes.
 
-`numberless.py` asks here first. Each entry takes the operator's arguments, without numbers, and returns what
+`meta.py` asks here first. Each entry takes the operator's arguments, without numbers, and returns what
 the kernel for numbers would: no more and no less, since all of it is counted.
 """
 

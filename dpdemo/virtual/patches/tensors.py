@@ -8,7 +8,7 @@ import torch
 import torch.utils.dlpack
 
 from dpdemo.virtual import kinds
-from dpdemo.virtual.ops import numberless
+from dpdemo.virtual.ops import meta
 from dpdemo.virtual.patches.applying import Attribute, Patch, group
 from dpdemo.virtual.standins import factories, indexing, storages, tensor, wrappers
 
@@ -114,19 +114,17 @@ def readers(session: Session) -> list[Patch]:
         return []
     why = "there are no numbers to read"
     reading = {
-        name: numberless.refusing(
-            name, getattr(torch._C.TensorBase, name, None) or getattr(torch.Tensor, name)
-        )
-        for name in numberless.READING
+        name: meta.refusing(name, getattr(torch._C.TensorBase, name, None) or getattr(torch.Tensor, name))
+        for name in meta.READING
     }
     return [
-        *group(torch.Tensor, why, **reading, __format__=numberless.format_),
+        *group(torch.Tensor, why, **reading, __format__=meta.format_),
         *group(
             torch.Tensor, "C++ makes a list in an index without its numbers", __getitem__=indexing.getitem
         ),
         *group(
             torch.nn.Parameter,
             "a parameter has no numbers on the host either",
-            __new__=numberless.new_parameter,
+            __new__=meta.new_parameter,
         ),
     ]

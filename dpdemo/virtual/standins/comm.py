@@ -22,7 +22,7 @@ from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import as_cpp, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import forget, know_parts
-from dpdemo.virtual.ops.numberless import beneath
+from dpdemo.virtual.ops.meta import as_cpp_sees
 from dpdemo.virtual.standins.flattening import flatten_by_pytorch, unflatten_by_pytorch
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
@@ -163,7 +163,7 @@ def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tenso
 @contextlib.contextmanager
 def _quietly(session: Session) -> Iterator[None]:
     """Keep from dispatch modes what we do."""
-    with torch._C._DisableTorchDispatch(), torch.no_grad(), beneath(session):
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), as_cpp_sees(session):
         yield
 
 
@@ -329,7 +329,7 @@ def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
         raise UnsupportedOpError(f"torch.cuda.nccl.reduce: expected the operation SUM, got number {op}")
     session = the_session()
     others = [tensor for place, tensor in enumerate(inputs) if place != root]
-    with torch._C._DisableTorchDispatch(), torch.no_grad(), beneath(session):
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), as_cpp_sees(session):
         total = inputs[root] if output is inputs[root] else output.copy_(inputs[root])
         for other in others:
             total.add_(other)

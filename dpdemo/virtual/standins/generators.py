@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.drawing.launch import Stream
+from dpdemo.virtual.cuda_random.launch import Stream
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 if TYPE_CHECKING:

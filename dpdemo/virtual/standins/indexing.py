@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dpdemo.virtual.ops.numberless import is_without_numbers
+from dpdemo.virtual.ops.meta import is_without_numbers
 from dpdemo.virtual.standins.tensor import beside
 from dpdemo.virtual.transfer import device_index, move
 

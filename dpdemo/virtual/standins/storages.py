@@ -26,8 +26,8 @@ def _index(storage: torch.UntypedStorage) -> int | None:
 def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedStorage:
     """Copy `storage` to GPU `target`, or to the CPU."""
     session = the_session()
-    is_numberless = session.is_meta and (target is not None or _device.__get__(storage).type == "meta")
-    where = "meta" if is_numberless else "cpu"
+    is_meta = session.is_meta and (target is not None or _device.__get__(storage).type == "meta")
+    where = "meta" if is_meta else "cpu"
     copy = torch.UntypedStorage(storage.nbytes(), device=where)  # type: ignore[no-untyped-call]
     if target is not None:
         copy.__dict__[session.key] = Allocation(session.ledger, target, storage.nbytes())

@@ -15,7 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from dpdemo.virtual.errors import UnsupportedOpError, numpy_of_device_tensor
 from dpdemo.virtual.labels import label_of, stamp_all
 from dpdemo.virtual.ops.known import is_forgotten
-from dpdemo.virtual.ops.numberless import is_without_numbers, known
+from dpdemo.virtual.ops.meta import is_without_numbers, known
 from dpdemo.virtual.state import as_device, check_thread, gpu_index, the_session
 from dpdemo.virtual.transfer import device_index, move
 
@@ -75,7 +75,7 @@ def _of_uninitialised(method: Callable[..., Any], self: torch.Tensor, *args: Any
 def device(self: torch.Tensor) -> torch.device:
     """Return the device that this tensor is on."""
     session = the_session()
-    label = None if session.is_meta and session.current.is_beneath else label_of(self, session.key)
+    label = None if session.is_meta and session.current.sees_as_cpp else label_of(self, session.key)
     if label is None:
         own: torch.device = _device.__get__(self)
         return _CPU if own.type == "meta" and is_without_numbers() else own

@@ -8,8 +8,8 @@ from a GPU. A new tensor of the host of more than 256 MiB has none either, so th
 
 Where numbers are wanted there are none, and that is an error: a real tensor is never made from nothing.
 
-Many of PyTorch's kernels for meta tensors are written in Python. While they run (`beneath`) a tensor on a GPU
-must not say so: they would make their results there.
+Many of PyTorch's kernels for meta tensors are written in Python. While they run (`as_cpp_sees`) a tensor on
+a GPU must not say so: they would make their results there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
     """
     is_real = index is None and kwargs.get("device") != META
-    if is_real and not any(map(_has_numberless, (*args, *kwargs.values()))):
+    if is_real and not any(map(_has_meta, (*args, *kwargs.values()))):
         if not _is_large(func, args, kwargs):
             return run_random(session, func, args, kwargs, None) if is_random(func) else func(*args, **kwargs)
         kwargs = {**kwargs, "device": META}
@@ -113,7 +113,7 @@ def _for_shapes(
     if index is not None and named.get("device") is not None:
         named["device"] = META
     current = session.current
-    before, current.is_beneath = current.is_beneath, True
+    before, current.sees_as_cpp = current.sees_as_cpp, True
     try:
         run = SHAPES.get(func, func)
         if _makes_new(func):
@@ -126,7 +126,7 @@ def _for_shapes(
             raise needs_numbers(str(func)) from error
         raise
     finally:
-        current.is_beneath = before
+        current.sees_as_cpp = before
 
 
 @functools.cache
@@ -156,24 +156,24 @@ def warm_up() -> None:
 
 
 @contextlib.contextmanager
-def beneath(session: Session) -> Iterator[None]:
+def as_cpp_sees(session: Session) -> Iterator[None]:
     """See tensors as C++ sees them, for the length of a `with` block."""
-    before, session.current.is_beneath = session.current.is_beneath, True
+    before, session.current.sees_as_cpp = session.current.sees_as_cpp, True
     try:
         yield
     finally:
-        session.current.is_beneath = before
+        session.current.sees_as_cpp = before
 
 
 def is_without_numbers() -> bool:
     """Return whether a meta tensor is one that stands for a tensor elsewhere."""
     session = the_session()
-    return session.is_meta and not session.current.is_beneath
+    return session.is_meta and not session.current.sees_as_cpp
 
 
-def _has_numberless(value: Any) -> bool:
+def _has_meta(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        return any(map(_has_numberless, value))
+        return any(map(_has_meta, value))
     return isinstance(value, _Tensor) and (bool(_is_meta.__get__(value)) or is_forgotten(value))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from dpdemo.virtual.drawing.philox import words
+from dpdemo.virtual.cuda_random.philox import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpdemo.arithmetic.cards import Card
-    from dpdemo.virtual.drawing.curand import Source, Words
+    from dpdemo.virtual.cuda_random.curand import Source, Words
 
     Finish = Callable[[Tensor], Tensor]
 

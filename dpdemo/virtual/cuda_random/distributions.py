@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.drawing import curand, fills
-from dpdemo.virtual.drawing.dropping import bernoulli_each, native_dropout
-from dpdemo.virtual.drawing.launch import CPU, as_dtype, empty
-from dpdemo.virtual.drawing.permuting import randperm
+from dpdemo.virtual.cuda_random import curand, fills
+from dpdemo.virtual.cuda_random.dropping import bernoulli_each, native_dropout
+from dpdemo.virtual.cuda_random.launch import CPU, as_dtype, empty
+from dpdemo.virtual.cuda_random.permuting import randperm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from dpdemo.virtual.drawing.launch import Drawing
+    from dpdemo.virtual.cuda_random.launch import Drawing
 
     Given = dict[str, Any]
     Distribution = Callable[[Given, Drawing], Any]

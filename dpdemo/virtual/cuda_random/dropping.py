@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpdemo.virtual.drawing import curand
-from dpdemo.virtual.drawing.launch import as_dtype, by_stride, chunks, computed_in, empty, fill, rounded
+from dpdemo.virtual.cuda_random import curand
+from dpdemo.virtual.cuda_random.launch import as_dtype, by_stride, chunks, computed_in, empty, fill, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpdemo.virtual.drawing.launch import Drawing, Place
+    from dpdemo.virtual.cuda_random.launch import Drawing, Place
 
 _aten = torch.ops.aten
 _VECTOR_BYTES = 16

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.drawing import fills
-from dpdemo.virtual.drawing.launch import CPU, empty
-from dpdemo.virtual.drawing.philox import words
+from dpdemo.virtual.cuda_random import fills
+from dpdemo.virtual.cuda_random.launch import CPU, empty
+from dpdemo.virtual.cuda_random.philox import words
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpdemo.virtual.drawing.launch import Drawing, Place
-    from dpdemo.virtual.drawing.philox import Word
+    from dpdemo.virtual.cuda_random.launch import Drawing, Place
+    from dpdemo.virtual.cuda_random.philox import Word
 
 _aten = torch.ops.aten
 _tensor: Any = torch.tensor  # taken before it is replaced

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dpdemo.virtual.drawing import curand
-from dpdemo.virtual.drawing.curand import in_parts
-from dpdemo.virtual.drawing.integers import DIGITS, remainder, span_of
-from dpdemo.virtual.drawing.launch import as_dtype, computed_in, empty, fill, rounded
+from dpdemo.virtual.cuda_random import curand
+from dpdemo.virtual.cuda_random.curand import in_parts
+from dpdemo.virtual.cuda_random.integers import DIGITS, remainder, span_of
+from dpdemo.virtual.cuda_random.launch import as_dtype, computed_in, empty, fill, rounded
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.drawing.launch import Drawing
+    from dpdemo.virtual.cuda_random.launch import Drawing
 
 _aten = torch.ops.aten
 _RANDOM_FROM: Any = getattr(_aten.random_, "from")
