@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpdemo.virtual.blocks import SMALL_BYTES, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dpdemo.virtual.ledger import Allocation, Ledger
     from dpdemo.virtual.recorder import Recorder
+
+    Allocation: TypeAlias = Any  # those of ledger.py, which imports this file
+    Ledger: TypeAlias = Any
 
 _TEMPORARY = Kind.TEMPORARY
 
@@ -143,7 +145,8 @@ class Accounts:
         """Return what a storage is for, as far as is known."""
         if allocation.kind is _TEMPORARY and allocation.birth <= self.kept_until:
             return Kind.ACTIVATION
-        return allocation.kind
+        kind: Kind = allocation.kind
+        return kind
 
     def change_kind(self, allocation: Allocation, after: Kind) -> None:
         """Move the bytes of a storage from one kind to another."""
