@@ -6,12 +6,22 @@ them at a time; elsewhere its numbers are spread as in launch.py.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 
 from dpdemo.virtual.cuda_random import curand
-from dpdemo.virtual.cuda_random.launch import as_dtype, by_stride, chunks, computed_in, empty, fill, rounded
+from dpdemo.virtual.cuda_random.launch import (
+    CPU,
+    as_dtype,
+    by_stride,
+    chunks,
+    computed_in,
+    empty,
+    fill,
+    rounded,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,6 +85,7 @@ def _vector_size(tensor: Tensor) -> int:
 
 def _fill_vectors(mask: Tensor, vector: int, chance: float, drawing: Drawing) -> None:
     """Fill `mask` in memory's order as `fused_dropout_kernel_vec` does."""
+    bound = _first_word_of(chance)
     flat = mask.as_strided((mask.numel(),), (1,), mask.storage_offset())
     numel = flat.numel()
     place, threads = drawing.launch(numel, 4)
@@ -82,9 +93,25 @@ def _fill_vectors(mask: Tensor, vector: int, chance: float, drawing: Drawing) ->
     for turn, start in enumerate(range(0, numel, threads * vector)):
         calls = range(turn * per_vector, (turn + 1) * per_vector)
         for first, last in chunks(min(threads, -(-(numel - start) // vector))):
-            numbers = _neighbours(place, calls, (first, last), vector)
-            part = flat.narrow(0, start + first * vector, (last - first) * vector)
-            _aten.copy_.default(part, numbers.view(-1) < chance)
+            part = flat.narrow(0, start + first * vector, (last - first) * vector).view(-1, vector)
+            words = [word for call in calls for word in place.words(call, first, last)]
+            for lane, word in enumerate(words[:vector]):
+                _aten.lt.Scalar_out(word, bound, out=part.select(1, lane))
+
+
+@functools.lru_cache(64)
+def _first_word_of(chance: float) -> int:
+    """Return the first word whose uniform number is no longer below `chance`: numbers grow with their words.
+
+    So words are compared as they are, and no number is made of them.
+    """
+    low, high = 0, 2**32
+    while low < high:
+        middle = (low + high) // 2
+        word = _aten.full.default([1], middle, dtype=torch.int64, device=CPU)
+        number = next(iter(curand.UNIFORM.numbers((word,) * 4)))
+        low, high = (middle + 1, high) if number.item() < chance else (low, middle)
+    return low
 
 
 def _neighbours(place: Place, calls: range, threads: tuple[int, int], vector: int) -> Tensor:
