@@ -1,6 +1,8 @@
 """`dpdemo check`: what DataParallel will do to a model, found out without real GPUs.
 
-scan.py, steps.py, runs.py   what the model is made of, and what running copies of it shows (torch)
+running/      fresh copies of a model: on one GPU, under DataParallel, chunk by chunk
+recording/    what each step of a call was given and gave, and what replicas did
+observing/    what two runs differ in, and why, by running again; what the model is made of
 source.py     the only reader of the user's code
 evidence/     what was seen: torch-free values, and all that rules read
 errors.py     PyTorch's messages, and the rules that they belong to

@@ -11,23 +11,23 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.arithmetic.weights import Weight
-from dpdemo.checking import building, randomness
-from dpdemo.checking.batches import plan
-from dpdemo.checking.caches import caches_of
-from dpdemo.checking.copying import ModelSource
 from dpdemo.checking.evidence import Evidence, Probe, Scan
-from dpdemo.checking.hookprobes import kept_by_hooks
-from dpdemo.checking.inside import ready_to_watch
-from dpdemo.checking.left_behind import left_behind, with_moves
-from dpdemo.checking.meanwhile import used_meanwhile
-from dpdemo.checking.modes import may_differ
+from dpdemo.checking.observing.caches import caches_of
+from dpdemo.checking.observing.hookprobes import kept_by_hooks
+from dpdemo.checking.observing.meanwhile import used_meanwhile
+from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import findings_of
-from dpdemo.checking.probes import Prober
-from dpdemo.checking.probing import probe_all
+from dpdemo.checking.recording.inside import ready_to_watch
 from dpdemo.checking.registry import Rule, choose
 from dpdemo.checking.request import Progress, Request
-from dpdemo.checking.runs import Runner
-from dpdemo.checking.scan import scan
+from dpdemo.checking.running import building, randomness
+from dpdemo.checking.running.batches import plan
+from dpdemo.checking.running.copying import ModelSource
+from dpdemo.checking.running.left_behind import left_behind, with_moves
+from dpdemo.checking.running.modes import may_differ
+from dpdemo.checking.running.probes import Prober
+from dpdemo.checking.running.probing import probe_all
+from dpdemo.checking.running.runs import Runner
 from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
 from dpdemo.models.guessing import guess_input

@@ -16,9 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from dpdemo.checking.building import watching_loads
 from dpdemo.checking.doctor import end_of_program
-from dpdemo.checking.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.engine import judge
 from dpdemo.checking.evidence import (
     Call,
@@ -32,14 +30,16 @@ from dpdemo.checking.evidence import (
     Single,
     first_line,
 )
-from dpdemo.checking.hookprobes import changed, reaches_of
-from dpdemo.checking.inside import here
-from dpdemo.checking.leaves import describe_all, flatten_arguments
+from dpdemo.checking.observing.hookprobes import changed, reaches_of
+from dpdemo.checking.observing.leaves import describe_all, flatten_arguments
+from dpdemo.checking.observing.scan import scan
 from dpdemo.checking.precedence import in_order
+from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
+from dpdemo.checking.recording.inside import here
+from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.registry import choose
-from dpdemo.checking.scan import scan
+from dpdemo.checking.running.building import watching_loads
 from dpdemo.checking.source import calling_place
-from dpdemo.checking.steps import CallRecorder
 from dpdemo.executing.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.models.frames import is_installed
 from dpdemo.reports.check import NOTHING_CALLED, CheckReport

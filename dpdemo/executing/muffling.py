@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from dpdemo.checking.inside import being, here
+from dpdemo.checking.recording.inside import being, here
 from dpdemo.watching.seam import replaced
 
 

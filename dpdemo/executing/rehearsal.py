@@ -14,16 +14,16 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_internals
 
-from dpdemo.checking import randomness
-from dpdemo.checking.batches import Planned
-from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.evidence import Probe, Raised, first_line
-from dpdemo.checking.meanwhile import used_meanwhile
-from dpdemo.checking.probes import Prober
-from dpdemo.checking.runs import Runner
-from dpdemo.checking.scan import is_users_hook
-from dpdemo.checking.state import HOOKS
+from dpdemo.checking.observing.meanwhile import used_meanwhile
+from dpdemo.checking.observing.scan import is_users_hook
+from dpdemo.checking.observing.state import HOOKS
+from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
+from dpdemo.checking.running import randomness
+from dpdemo.checking.running.batches import Planned
+from dpdemo.checking.running.copying import ModelSource
+from dpdemo.checking.running.probes import Prober
+from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.executing.muffling import no_output
 from dpdemo.models.failure import users_code

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking import compare, randomness
-from dpdemo.checking.batches import as_type, on_device
-from dpdemo.checking.building import build
-from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.runs import Runner
+from dpdemo.checking.observing import compare
+from dpdemo.checking.running import randomness
+from dpdemo.checking.running.batches import as_type, on_device
+from dpdemo.checking.running.building import build
+from dpdemo.checking.running.copying import ModelSource
+from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import RunError, UsageError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart

@@ -1,8 +1,4 @@
-"""Models whose forward does what needs the whole batch, as they are written outside of this project.
-
-Each is repaired by forward's own lines, moved outside or written anew: `test_fixes` puts the printed lines in
-the place of what they repair.
-"""
+"""Models whose forward does what needs the whole batch, as they are written outside of this project."""
 
 import copy
 

@@ -9,7 +9,7 @@ import torch
 from casetable import Net, x
 
 from dpdemo.checking import check
-from dpdemo.checking.batches import on_device
+from dpdemo.checking.running.batches import on_device
 from dpdemo.virtual import virtual_gpus
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpdemo.checking.copying import ModelSource, deep_copy
-from dpdemo.checking.state import same, snapshot
+from dpdemo.checking.observing.state import same, snapshot
+from dpdemo.checking.running.copying import ModelSource, deep_copy
 from dpdemo.virtual import virtual_gpus
 
 

@@ -8,10 +8,10 @@ import torch
 from cases import TRIGGERS
 from torch import nn
 
-from dpdemo.checking.batches import on_device
 from dpdemo.checking.doctor import diagnose
 from dpdemo.checking.errors import PATTERNS
 from dpdemo.checking.registry import rule_of
+from dpdemo.checking.running.batches import on_device
 from dpdemo.errors import UsageError
 from dpdemo.models.inputs import Batches
 from dpdemo.virtual import virtual_gpus

@@ -16,10 +16,10 @@ from torch import nn
 
 import dpdemo
 from dpdemo.checking import check
-from dpdemo.checking.batches import plan
-from dpdemo.checking.copying import deep_copy
 from dpdemo.checking.precedence import merge
 from dpdemo.checking.registry import choose, rules
+from dpdemo.checking.running.batches import plan
+from dpdemo.checking.running.copying import deep_copy
 from dpdemo.errors import UsageError
 from dpdemo.reports.check import Finding, Place
 from dpdemo.virtual import is_active

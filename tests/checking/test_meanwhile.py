@@ -5,9 +5,9 @@ from cases_seen import Pair
 from casetable import Net, x
 from torch import nn
 
-from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.meanwhile import used_meanwhile
-from dpdemo.checking.runs import Runner
+from dpdemo.checking.observing.meanwhile import used_meanwhile
+from dpdemo.checking.running.copying import ModelSource
+from dpdemo.checking.running.runs import Runner
 from dpdemo.virtual import virtual_gpus
 
 

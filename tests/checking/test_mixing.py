@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpdemo.checking.mixing import Trace, first_mixing, forward_code, is_chunk_of
+from dpdemo.checking.observing.mixing import Trace, first_mixing, forward_code, is_chunk_of
 
 
 class Norm(nn.Module):

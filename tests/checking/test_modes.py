@@ -7,8 +7,9 @@ from cases import TRIGGERS
 from casetable import Linear, Net, x
 from torch import nn
 
-from dpdemo.checking import check, probing
-from dpdemo.checking.probes import Prober
+from dpdemo.checking import check
+from dpdemo.checking.running import probing
+from dpdemo.checking.running.probes import Prober
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import torch
 
-from dpdemo.checking.padded import without_padding
+from dpdemo.checking.observing.padded import without_padding
 
 SHORT = [torch.ones(2, 3), torch.ones(1, 2)]
 

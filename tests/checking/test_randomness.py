@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpdemo.checking import randomness
+from dpdemo.checking.running import randomness
 from dpdemo.virtual import virtual_gpus
 
 DRAWS = {

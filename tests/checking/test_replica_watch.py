@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch import nn
 
-from dpdemo.checking.inside import Watch, being, watched_by
+from dpdemo.checking.recording.inside import Watch, being, watched_by
 
 
 def patched():

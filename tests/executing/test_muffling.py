@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from dpdemo.checking.inside import being
+from dpdemo.checking.recording.inside import being
 from dpdemo.executing.muffling import no_output
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.jit._builtins import _find_builtin
 
-from dpdemo.checking.inside import ready_to_watch
+from dpdemo.checking.recording.inside import ready_to_watch
 from dpdemo.executing.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 

@@ -10,11 +10,11 @@ from test_watching import codes, report_on
 from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
 
-from dpdemo.checking.building import no_scan
-from dpdemo.checking.cuts import Cuts
 from dpdemo.checking.evidence import Comparison, Evidence, LossGradients, Probe, Reduction, Single
+from dpdemo.checking.recording.cuts import Cuts
 from dpdemo.checking.repairs import repair_of
 from dpdemo.checking.rules.loss import loss_scale
+from dpdemo.checking.running.building import no_scan
 
 LABELS = torch.arange(8) % 3
 pytestmark = pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")

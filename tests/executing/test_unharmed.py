@@ -10,7 +10,8 @@ from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, 
 from torch.nn.parallel._functions import Scatter
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
-from dpdemo.checking import building, cuts, drafts, inside, steps
+from dpdemo.checking.recording import cuts, drafts, inside, steps
+from dpdemo.checking.running import building
 from dpdemo.executing import callcheck
 from dpdemo.executing.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus

@@ -16,7 +16,7 @@ from casetable import Counting, Linear, Net, steps, x
 from fastpart import mostly_slow
 from torch import nn
 
-from dpdemo.checking.batches import on_device
+from dpdemo.checking.running.batches import on_device
 from dpdemo.executing import callcheck
 from dpdemo.executing.callcheck import CallCheck, is_rehearsing
 from dpdemo.models.inputs import Batches

@@ -19,7 +19,7 @@ from ratios import NUM_GPUS, report, seconds
 from torch import nn
 
 from dpdemo.checking import check
-from dpdemo.checking.batches import plan
+from dpdemo.checking.running.batches import plan
 from dpdemo.executing.callcheck import CallCheck
 from dpdemo.virtual import virtual_gpus
 

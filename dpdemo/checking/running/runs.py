@@ -10,15 +10,16 @@ import torch
 from torch import nn
 
 from dpdemo.arithmetic.weights import Weight
-from dpdemo.checking import randomness, state
-from dpdemo.checking.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
-from dpdemo.checking.compare import means_of_parts
-from dpdemo.checking.copying import ModelSource
-from dpdemo.checking.cuts import is_in_chunks
-from dpdemo.checking.drafts import raised
 from dpdemo.checking.evidence import Mixing, Raised
-from dpdemo.checking.leaves import flatten_arguments
-from dpdemo.checking.mixing import Trace, first_mixing, forward_code
+from dpdemo.checking.observing import state
+from dpdemo.checking.observing.compare import means_of_parts
+from dpdemo.checking.observing.leaves import flatten_arguments
+from dpdemo.checking.observing.mixing import Trace, first_mixing, forward_code
+from dpdemo.checking.recording.cuts import is_in_chunks
+from dpdemo.checking.recording.drafts import raised
+from dpdemo.checking.running import randomness
+from dpdemo.checking.running.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
+from dpdemo.checking.running.copying import ModelSource
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
 from dpdemo.splitting.weighted import WeightedDataParallel

@@ -13,7 +13,7 @@ from torch import nn
 from torch.jit._builtins import _get_builtin_table as builtins_of_scripts
 
 from dpdemo.checking.evidence import HOOKS_OF, Event
-from dpdemo.checking.hooks import Reach, returns_nothing
+from dpdemo.checking.observing.hooks import Reach, returns_nothing
 from dpdemo.checking.source import calling_place
 from dpdemo.models.frames import is_users
 from dpdemo.watching.seam import WhileAny, around, replaced

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from dpdemo.checking import evidence
-from dpdemo.checking.closeness import copy_of, identical, same_numbers
 from dpdemo.checking.evidence import Value
-from dpdemo.checking.holders import attributes, is_array, is_code, is_of_users
+from dpdemo.checking.observing.closeness import copy_of, identical, same_numbers
+from dpdemo.checking.observing.holders import attributes, is_array, is_code, is_of_users
 
 _CONTAINERS = (list, dict, set, tuple, collections.deque, bytearray, array.array)
 _PLAIN = (int, float, complex, bool, type(None))

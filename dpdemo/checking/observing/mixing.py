@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from dpdemo.checking.closeness import same_numbers
 from dpdemo.checking.evidence import Mixing
+from dpdemo.checking.observing.closeness import same_numbers
 from dpdemo.checking.source import line_of
 from dpdemo.models.frames import is_users
 from dpdemo.watching.tree import flatten, tensors_in

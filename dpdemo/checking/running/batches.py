@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from dpdemo.checking.holders import attributes
+from dpdemo.checking.observing.holders import attributes
 from dpdemo.watching.tree import entries, rebuild, with_parts
 
 Stays = Callable[[torch.Tensor], bool]

@@ -7,8 +7,8 @@ could not be checked: they are put there too, as its author will do next. Replic
 from dataclasses import replace
 
 from dpdemo.checking.evidence import Held, Scan
-from dpdemo.checking.runs import Runner
-from dpdemo.checking.scan import scan
+from dpdemo.checking.observing.scan import scan
+from dpdemo.checking.running.runs import Runner
 from dpdemo.models.inputs import Arguments
 
 

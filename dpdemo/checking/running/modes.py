@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.checking.hooks import functions_from
-from dpdemo.checking.state import HOOKS
+from dpdemo.checking.observing.hooks import functions_from
+from dpdemo.checking.observing.state import HOOKS
 
 _MODE = "training"
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)

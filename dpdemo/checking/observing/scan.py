@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from dpdemo.checking.copying import held_by
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.holders import attributes, is_looked_into
-from dpdemo.checking.hooks import unwrapped
-from dpdemo.checking.leaves import argument_names
+from dpdemo.checking.observing.holders import attributes, is_looked_into
+from dpdemo.checking.observing.hooks import unwrapped
+from dpdemo.checking.observing.leaves import argument_names
+from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
+from dpdemo.checking.running.copying import held_by
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
-from dpdemo.checking.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.reports.check import Place
 from dpdemo.watching.tree import flatten

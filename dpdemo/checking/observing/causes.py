@@ -10,12 +10,12 @@ from torch import nn
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.rows import likely_rows
-from dpdemo.checking import compare
-from dpdemo.checking.batches import as_type
-from dpdemo.checking.drafts import Draft
 from dpdemo.checking.evidence import Mixing
-from dpdemo.checking.leaves import flatten_arguments
-from dpdemo.checking.runs import Runner, Whole
+from dpdemo.checking.observing import compare
+from dpdemo.checking.observing.leaves import flatten_arguments
+from dpdemo.checking.recording.drafts import Draft
+from dpdemo.checking.running.batches import as_type
+from dpdemo.checking.running.runs import Runner, Whole
 from dpdemo.models.inputs import Arguments
 from dpdemo.watching.tree import flatten, rebuild, tensors_in
 

@@ -3,9 +3,9 @@
 from torch import nn
 
 from dpdemo.checking.evidence import Kept
-from dpdemo.checking.hooks import Reach, unwrapped
-from dpdemo.checking.runs import Runner
-from dpdemo.checking.scan import users_hooks
+from dpdemo.checking.observing.hooks import Reach, unwrapped
+from dpdemo.checking.observing.scan import users_hooks
+from dpdemo.checking.running.runs import Runner
 from dpdemo.models.inputs import Arguments
 
 Reaches = dict[tuple[str, str], Reach]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from dpdemo.checking.evidence import Call, Leaf
-from dpdemo.checking.leaves import flatten_arguments
+from dpdemo.checking.observing.leaves import flatten_arguments
 from dpdemo.models.inputs import Arguments
 from dpdemo.watching.tree import rebuild
 

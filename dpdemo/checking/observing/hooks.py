@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.holders import attributes, is_of_users
+from dpdemo.checking.observing.holders import attributes, is_of_users
 
 _DEEPEST = 4
 

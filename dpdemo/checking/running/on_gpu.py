@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from dpdemo.checking.holders import attributes, is_looked_into
+from dpdemo.checking.observing.holders import attributes, is_looked_into
 from dpdemo.watching.tree import entries, with_parts
 
 

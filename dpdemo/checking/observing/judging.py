@@ -7,17 +7,17 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dpdemo.checking import compare
-from dpdemo.checking.batches import Planned
-from dpdemo.checking.causes import Causes, are_gradients_rounding
-from dpdemo.checking.changed import Changed
-from dpdemo.checking.compare import means_of_parts
-from dpdemo.checking.drafts import Draft, raised
 from dpdemo.checking.evidence import UNEQUAL, Comparison, Probe, Raised, Single
-from dpdemo.checking.freezing import same
-from dpdemo.checking.leaves import describe_all, structure
-from dpdemo.checking.padded import without_padding
-from dpdemo.checking.runs import Ran, Runner
+from dpdemo.checking.observing import compare
+from dpdemo.checking.observing.causes import Causes, are_gradients_rounding
+from dpdemo.checking.observing.changed import Changed
+from dpdemo.checking.observing.compare import means_of_parts
+from dpdemo.checking.observing.freezing import same
+from dpdemo.checking.observing.leaves import describe_all, structure
+from dpdemo.checking.observing.padded import without_padding
+from dpdemo.checking.recording.drafts import Draft, raised
+from dpdemo.checking.running.batches import Planned
+from dpdemo.checking.running.runs import Ran, Runner
 from dpdemo.models.failure import users_code
 from dpdemo.watching.tree import flatten, rebuild
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Cache
-from dpdemo.checking.holders import is_users_class
-from dpdemo.checking.hooks import functions_from
+from dpdemo.checking.observing.holders import is_users_class
+from dpdemo.checking.observing.hooks import functions_from
 from dpdemo.checking.source import place_of_function
 from dpdemo.watching.tree import tensors_in
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from dpdemo.arithmetic.tolerance import whole_model_tolerance
-from dpdemo.checking.closeness import copy_of, same_numbers, unseen
 from dpdemo.checking.evidence import UNEQUAL, LossGradients
+from dpdemo.checking.observing.closeness import copy_of, same_numbers, unseen
 from dpdemo.splitting.losses import LossParts
 from dpdemo.watching.tree import entries, flatten, rebuild, tensors_in, with_parts
 

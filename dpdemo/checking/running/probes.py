@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.batches import Planned, on_device
 from dpdemo.checking.evidence import Probe
-from dpdemo.checking.judging import Judge
-from dpdemo.checking.runs import Runner
-from dpdemo.checking.scatterable import repaired
-from dpdemo.checking.steps import CallRecorder
+from dpdemo.checking.observing.judging import Judge
+from dpdemo.checking.recording.steps import CallRecorder
+from dpdemo.checking.running.batches import Planned, on_device
+from dpdemo.checking.running.runs import Runner
+from dpdemo.checking.running.scatterable import repaired
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments, Batches
 

@@ -7,9 +7,9 @@ from torch import nn
 
 from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Call, Raised, Replica, Stage
-from dpdemo.checking.hooks import Reach
-from dpdemo.checking.inside import Watch
-from dpdemo.checking.leaves import describe_all, flatten_arguments, named, structure
+from dpdemo.checking.observing.hooks import Reach
+from dpdemo.checking.observing.leaves import describe_all, flatten_arguments, named, structure
+from dpdemo.checking.recording.inside import Watch
 from dpdemo.checking.source import class_at, functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped
 from dpdemo.models.inputs import pictures_in

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from dpdemo.checking.evidence import Kind, StateChange
-from dpdemo.checking.freezing import (
+from dpdemo.checking.observing.freezing import (
     ABSENT,
     Identity,
     frozen,
@@ -17,7 +17,7 @@ from dpdemo.checking.freezing import (
     same,
     values_apart,
 )
-from dpdemo.checking.holders import is_changeable
+from dpdemo.checking.observing.holders import is_changeable
 from dpdemo.checking.source import Written, place_of_attribute, reads_in_forward, writing
 from dpdemo.reports.check import Place
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.drafts import raised
 from dpdemo.checking.errors import find
 from dpdemo.checking.evidence import Event, Raised, Scan
+from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.source import calling_place
 from dpdemo.errors import UsageError
 from dpdemo.models.user import make_model

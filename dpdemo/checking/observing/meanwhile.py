@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from dpdemo.checking.holders import attributes, is_changeable
-from dpdemo.checking.runs import Runner
+from dpdemo.checking.observing.holders import attributes, is_changeable
+from dpdemo.checking.observing.state import changeable_parts
+from dpdemo.checking.running.runs import Runner
 from dpdemo.checking.source import code_of
-from dpdemo.checking.state import changeable_parts
 from dpdemo.models.inputs import Arguments
 
 _DEEPEST = 3

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking import compare, state
-from dpdemo.checking.batches import Planned
-from dpdemo.checking.drafts import Draft
 from dpdemo.checking.evidence import Kind, StateChange, Value
-from dpdemo.checking.freezing import as_value, frozen, same
-from dpdemo.checking.leaves import flatten_arguments, named
-from dpdemo.checking.runs import Ran, Runner
+from dpdemo.checking.observing import compare, state
+from dpdemo.checking.observing.freezing import as_value, frozen, same
+from dpdemo.checking.observing.leaves import flatten_arguments, named
+from dpdemo.checking.recording.drafts import Draft
+from dpdemo.checking.running.batches import Planned
+from dpdemo.checking.running.runs import Ran, Runner
 from dpdemo.checking.source import writing_argument
 from dpdemo.watching.tree import flatten, rebuild
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Leaf
-from dpdemo.checking.holders import attributes
+from dpdemo.checking.observing.holders import attributes
 from dpdemo.models.inputs import is_repeated, length_of
 from dpdemo.watching.tree import entries, flatten
 

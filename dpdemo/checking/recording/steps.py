@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.cuts import Cuts, is_in_chunks
-from dpdemo.checking.drafts import Draft, Splitter, raised
 from dpdemo.checking.evidence import Raised, Stage
-from dpdemo.checking.inside import being, here, threads_state, watched_by
+from dpdemo.checking.recording.cuts import Cuts, is_in_chunks
+from dpdemo.checking.recording.drafts import Draft, Splitter, raised
+from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
 from dpdemo.models.failure import as_exception
 from dpdemo.models.frames import without_watchers
 from dpdemo.watching.seam import around

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.holders import is_changeable
-from dpdemo.checking.on_gpu import brought_along
-from dpdemo.checking.state import INTERNAL
+from dpdemo.checking.observing.holders import is_changeable
+from dpdemo.checking.observing.state import INTERNAL
+from dpdemo.checking.running.on_gpu import brought_along
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
 from dpdemo.virtual.labels import stamp

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpdemo.checking.batches import Planned
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Mode, Probe, Raised, first_line
-from dpdemo.checking.modes import may_differ
-from dpdemo.checking.probes import Prober
 from dpdemo.checking.request import Progress
+from dpdemo.checking.running.batches import Planned
+from dpdemo.checking.running.modes import may_differ
+from dpdemo.checking.running.probes import Prober
 from dpdemo.errors import UsageError
 
 

@@ -1,0 +1,1 @@
+"""What two runs of a batch differ in, and why."""
