@@ -19,7 +19,7 @@ PANELS = {
     "Data": """batch_size data_size dim shuffle drop_last seed input_size input inputs batches trace_sample
         seq_len image_size near""",
     "Model": """target model output_size dtype amp autocast optimizer loss zero_grad inference numbers
-        parameters outputs operators one_gpu_step measure program module config""",
+        parameters outputs operators one_gpu_step program module config""",
     "Checks": "check select ignore fail_on baseline explain list_rules traceback_of",
     "DDP": "strategy nodes processes batch_size_is sampler_drop_last timeout",
     "Output": "of file folder form format save report emit quiet verbose",

@@ -19,7 +19,7 @@ from dpdemo.cli.streams import print_hint
 from dpdemo.errors import UsageError
 from dpdemo.render.chrometrace import is_trace, save_trace
 from dpdemo.render.timelines import save_timelines
-from dpdemo.reports.speedup import Anchor, SpeedupReport, Workload
+from dpdemo.reports.speedup import SpeedupReport, Workload
 from dpdemo.timing.anchors import check_anchors
 from dpdemo.timing.predict import predict_speedup
 from dpdemo.timing.timeline import timelines
@@ -31,7 +31,6 @@ _HELP = {
     "link": "How the GPUs are joined: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4, nvlink-3090, no-p2p.",
     "bandwidth": "What a link carries one way, in place of --link: 20GB/s.",
     "step": "A measured step of one GPU, perhaps with its rows: 49ms, 49ms@8. Several give a line.",
-    "measure": "Measure that step here, on the first GPU.",
     "parameters": "Numbers in a model that is not there: 124M. Needs no torch.",
     "outputs": "With --parameters: bytes of the outputs of one GPU, 98MB.",
     "operators": "With --parameters: operators of a forward.",
@@ -57,7 +56,6 @@ def speedup(  # noqa: PLR0913, PLR0917 - an option each
     one_gpu_step: Annotated[
         list[str] | None, typer.Option("--one-gpu-step", metavar="TIME[@ROWS]", help=_HELP["step"])
     ] = None,
-    measure: Annotated[bool, typer.Option("--measure", help=_HELP["measure"])] = False,
     parameters: Annotated[
         str | None, typer.Option("--parameters", metavar="N", help=_HELP["parameters"])
     ] = None,
@@ -72,8 +70,8 @@ def speedup(  # noqa: PLR0913, PLR0917 - an option each
     """Predict whether more GPUs pay: bytes and launches of a step, the break-even, the speed-up.
 
     --gpus 2,4,8 has numbers of GPUs; --batch-size is the batch of one. Bytes and operators are counted on
-    virtual GPUs, milliseconds of computation come from --one-gpu-step or --measure alone. --save draws a
-    timeline of one step under .svg and .html, and writes it for Perfetto as trace.json.
+    virtual GPUs, milliseconds of computation come from --one-gpu-step alone. --save draws a timeline
+    of one step under .svg and .html, and writes it for Perfetto as trace.json.
     """
     settings = _with_target(settings, target)
     given = Given(
@@ -87,10 +85,7 @@ def speedup(  # noqa: PLR0913, PLR0917 - an option each
         inputs=inputs,
     )
     request = read_request(settings, given)
-    if measure and (given.steps or parameters is not None):
-        other = "--one-gpu-step" if given.steps else "--parameters"
-        raise UsageError(f"expected one of them, got both - at options `--measure` and `{other}`")
-    report = _predict(request, loss or "auto", measure=measure, quiet=settings.quiet)
+    report = _predict(request, loss or "auto", quiet=settings.quiet)
     _show(report, settings)
 
 
@@ -106,27 +101,10 @@ def _with_target(settings: Settings, target: str | None) -> Settings:
     return replace(settings, config=config, where=where)
 
 
-def _predict(request: Request, loss: str, *, measure: bool, quiet: bool) -> SpeedupReport:
-    anchors = (_measured(request, loss),) if measure else request.anchors
+def _predict(request: Request, loss: str, *, quiet: bool) -> SpeedupReport:
     workload = request.workload or _observed(request, loss, quiet=quiet)
-    check_anchors(anchors, workload)
-    return predict_speedup(workload, request.link, request.gpus, anchors)
-
-
-def _measured(request: Request, loss: str) -> Anchor:
-    """Measure in a process of its own: here virtual GPUs are to take the real ones' place."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(measure_here, request, loss).result()
-
-
-def measure_here(request: Request, loss: str) -> Anchor:
-    """Measure a step in this process."""
-    with loading_torch():
-        from dpdemo.timing.measure import measure_step
-    return measure_step(request.config, request.inputs, loss=loss)
+    check_anchors(request.anchors, workload)
+    return predict_speedup(workload, request.link, request.gpus, request.anchors)
 
 
 def _observed(request: Request, loss: str, *, quiet: bool) -> Workload:

@@ -31,7 +31,7 @@ def read_anchor(text: str) -> Anchor:
         raise UsageError(
             f"expected a time such as 49ms, or 49ms@8 for 8 rows, got {text[:60]!r} - "
             "at option `--one-gpu-step`",
-            hint="a whole training step on one GPU, the mean of many; `--measure` takes it where a GPU is",
+            hint="a whole training step on one GPU, the mean of many",
         )
     return Anchor(ms=ms, rows=rows)
 

@@ -35,8 +35,6 @@ BAD = [
     ([*LINK, "--input", "8x5", "--inputs", "a:b"], "got both - at options `--input` and `--inputs`"),
     ([*LINK, "cnn", "--model", "rnn"], "got both - at argument TARGET and option `--model`"),
     ([*LINK, "cnnn"], "did you mean `cnn`?"),
-    ([*LINK, "--measure", "--one-gpu-step", "4ms"], "got both - at options `--measure` and `--one-gpu-step`"),
-    ([*SIZED, "--measure"], "got both - at options `--measure` and `--parameters`"),
     ([*LINK, "--save", "speedup.pdf"], "expected a file ending in .svg, .html, .txt, .json, .csv or .md"),
 ]  # fmt: skip
 
@@ -109,13 +107,6 @@ def test_a_model_of_ones_own_is_weighed_on_virtual_gpus(dpdemo, monkeypatch, tmp
     assert report["workload"]["parameter_bytes"] == 4 * numbers
     assert report["workload"]["buffer_bytes"] == 2 * 4 * 32 + 8
     assert report["workload"]["launches"]["modules"] == 4
-
-
-@needs_no_gpu
-def test_measuring_without_a_gpu_says_what_to_do(dpdemo):
-    done = dpdemo("speedup", *LINK, "--measure")
-    assert (done.code, done.out) == (2, "")
-    assert "expected a GPU to measure on, got none - at option `--measure`" in done.err
 
 
 def test_a_timeline_and_a_trace_are_saved(dpdemo, tmp_path):

@@ -29,9 +29,8 @@ def test_a_step_is_read_with_its_unit_and_perhaps_its_rows(text, ms, rows):
 
 @pytest.mark.parametrize("text", ["49", "ms", "0ms", "49ms@0", "49ms@", "-1ms", "49min", "49ms@8@9", ""])
 def test_anything_else_is_refused_with_an_example(text):
-    with pytest.raises(UsageError, match="expected a time such as 49ms, or 49ms@8 for 8 rows") as refused:
+    with pytest.raises(UsageError, match="expected a time such as 49ms, or 49ms@8 for 8 rows"):
         read_anchor(text)
-    assert "--measure" in refused.value.hint
 
 
 def test_rows_are_refused_where_the_batch_is_not_known():
