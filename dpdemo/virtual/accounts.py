@@ -191,6 +191,6 @@ class Accounts:
 def live_allocations(ledger: Ledger) -> Iterator[Allocation]:
     """Yield the allocations of a ledger that are live, in the order in which they were made."""
     found = [thing for thing in gc.get_objects() if type(thing).__name__ == "Allocation"]
-    for allocation in sorted(found, key=lambda one: one.birth):
-        if allocation.ledger is ledger and allocation.nbytes:
+    for allocation in sorted(found, key=lambda one: getattr(one, "birth", 0)):
+        if allocation.ledger is ledger and hasattr(allocation, "nbytes"):
             yield allocation

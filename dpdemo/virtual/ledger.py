@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+_LAST_BYTE = BLOCK_BYTES - 1
+
+
 class Allocation:
     """One storage's place on a virtual GPU: the label that says where its tensors live.
 
@@ -27,6 +30,7 @@ class Allocation:
 
     """
 
+    # `birth`, the number of the allocation, is there once there are accounts.
     __slots__ = ("birth", "index", "kind", "ledger", "nbytes", "requested")
 
     def __init__(
@@ -41,15 +45,17 @@ class Allocation:
         self.index = index
         self.kind = kind
         self.requested = requested
-        self.nbytes = self.birth = 0  # until the ledger has agreed
-        if is_counted:  # as `count` does, at the cost of one call less for each new tensor
-            nbytes = -(-requested // BLOCK_BYTES) * BLOCK_BYTES
-            live = ledger.live
-            now = live[index] + nbytes
-            if now > ledger.most[index] or ledger.accounts is not None:
-                ledger.allocate(self, now, nbytes)
-            live[index] = now
-            self.nbytes = nbytes
+        if not is_counted:
+            self.nbytes = self.birth = 0
+            return
+        nbytes = requested + _LAST_BYTE & -BLOCK_BYTES  # as `count` does, at the cost of one call less
+        live = ledger.live
+        now = live[index] + nbytes
+        if now > ledger.most[index] or ledger.accounts is not None:
+            self.nbytes = self.birth = 0  # until the ledger has agreed
+            ledger.allocate(self, now, nbytes)
+        live[index] = now
+        self.nbytes = nbytes
 
     def count(self) -> None:
         """Take the bytes, if they are not taken yet."""
@@ -66,7 +72,9 @@ class Allocation:
         kind = self.kind if accounts is None else accounts.kind_of(self)
         new = Allocation(self.ledger, self.index, requested, kind)  # first, as when data is kept
         self.free()
-        self.kind, self.birth, self.nbytes, self.requested = kind, new.birth, new.nbytes, requested
+        self.kind, self.nbytes, self.requested = kind, new.nbytes, requested
+        if accounts is not None:
+            self.birth = new.birth
         new.nbytes = 0  # its bytes are this one's now
 
     def mark(self, kind: Kind) -> None:

@@ -258,6 +258,18 @@ def test_growing_in_place_needs_both_sizes_at_once_and_keeps_the_kind(gpus: Virt
     assert gpus.peak_bytes(0) == 512 + 2048
 
 
+def test_accounts_take_over_what_was_there_without_bytes_too() -> None:
+    ledger = Ledger(1)
+    empty, full = Allocation(ledger, 0, 0), Allocation(ledger, 0, 600)
+    accounts = ledger.open_accounts()
+    empty.mark(Kind.PARAMETER)
+    full.mark(Kind.PARAMETER)
+    assert accounts.gpus[0].held[Kind.PARAMETER] == sum(accounts.gpus[0].held) == 1024
+    empty.resize(1)
+    del full
+    assert accounts.gpus[0].held[Kind.PARAMETER] == ledger.live[0] == 512
+
+
 def test_bytes_of_a_full_gpu_are_not_taken() -> None:
     ledger = Ledger(1, [1024])
     first = Allocation(ledger, 0, 600)

@@ -26,7 +26,7 @@ def memory_snapshot(pool: object = None) -> Snapshot:  # noqa: ARG001
 def _recorder_of_what_is_there() -> Recorder:
     ledger = the_session().ledger
     recorder = Recorder(ledger.num_gpus)
-    for allocation in live_allocations(ledger):
+    for allocation in filter(lambda one: one.nbytes, live_allocations(ledger)):
         recorder.adopt(allocation.index, allocation.birth, allocation.nbytes)
     return recorder
 
