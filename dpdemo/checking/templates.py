@@ -188,6 +188,11 @@ TEMPLATES: dict[str, Template] = {
         "return y, value   # in forward; and after the call, on what was gathered:\n"
         "model.module.{path} = value",
     ),
+    "of all rows": Template(
+        _after_the_call,
+        "y = {call}   # forward returns the rows that it is made of\n"
+        "model.module.{path} = ...   # after the call, of all of them",
+    ),
     "number": Template(
         _after_the_call,
         "y = {call}\nmodel.module.{path} = ...   # after the call; forward may take it as an argument",

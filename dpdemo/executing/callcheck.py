@@ -19,6 +19,7 @@ from torch import nn
 from dpdemo.checking.doctor import end_of_program
 from dpdemo.checking.engine import judge
 from dpdemo.checking.evidence import (
+    Cache,
     Call,
     Event,
     Evidence,
@@ -30,6 +31,7 @@ from dpdemo.checking.evidence import (
     Single,
     first_line,
 )
+from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.hookprobes import changed, reaches_of
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments
 from dpdemo.checking.observing.scan import scan
@@ -81,6 +83,7 @@ class _Subject:
     unchecked: dict[str, int] = field(default_factory=dict)
     reductions: dict[_Kind, set[Reduction]] = field(default_factory=dict)
     kept: dict[Kept, None] = field(default_factory=dict)
+    caches: dict[Cache, None] = field(default_factory=dict)
 
     def take_rehearsal(self, kind: _Kind) -> Rehearsed:
         """Hand out what the rehearsal of a kind saw, once: it is reported with one call."""
@@ -204,6 +207,8 @@ class CallCheck:
         subject.kept |= dict.fromkeys(changed(draft.reaches))
         subject.seen.add(kind)
         call = draft.freeze()
+        if call.raised is not None:
+            subject.caches |= dict.fromkeys(caches_of(draft.wrapper.module))
         key = (kind, _outcome(call))
         if key in subject.probes and not subject.has_news(kind):
             return
@@ -254,8 +259,9 @@ class CallCheck:
         sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes if probe.batch_size))
         used = tuple(found for one in subject.rehearsed.values() for found in one.meanwhile)
         evidence = Evidence(
-            num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used, kept=tuple(subject.kept)
-        )
+            num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used,
+            kept=tuple(subject.kept), caches=tuple(subject.caches),
+        )  # fmt: skip
         found = judge(evidence, self._rules, sizes)
         return _without_wrapping(found, subject.line) if subject.line else found
 

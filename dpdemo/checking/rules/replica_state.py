@@ -44,7 +44,15 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
             continue
         severity: Severity | None = "warning" if change.kind == "mode" or change.harmless else None
         what = _told(change) + _FOLLOWED * change.harmless
-        yield Found(change.path, what, place_of(change), probe, severity, _outside(change), change.place)
+        yield Found(
+            change.path,
+            what,
+            place_of(change),
+            probe,
+            severity,
+            _outside(change, probe.batch_size),
+            change.place,
+        )
     yield from note_of_all(
         harmless, "set in forward and lost with the replicas: nothing that forward computes needs it"
     )
@@ -74,13 +82,14 @@ def _told(change: StateChange) -> str:
     )
 
 
-def _outside(change: StateChange) -> Advice:
-    """Advise the statement behind the call, where it reads nothing but `self`; else its value returned."""
+def _outside(change: StateChange, rows: int) -> Advice:
+    """Advise the statement behind the call, where it reads `self` alone; else to return what has rows."""
     if change.kind == "mode":
         return advise("mode", module=f"model.module.{change.path}".removesuffix(".training"))
     alone = "yes" if change.stands_alone and not change.owner else ""
-    is_number = change.kind == "attribute" and change.single.type in {"int", "float", "bool"}
-    return advise("number" if is_number else "outside", path=change.path, stands_alone=alone)
+    shape = change.single.shape or ()
+    kind = "of all rows" if change.kind == "buffer" else "outside" if shape[:1] == (rows,) else "number"
+    return advise(kind, path=change.path, stands_alone=alone)
 
 
 def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
@@ -138,15 +147,17 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         probe, change = found[0]
         subject = ",".join(sorted(one.path for _, one in found))
         what = _told_of([one for _, one in found])
-        yield Found(subject, what, place_of(change), probe, None, _of_buffer(change, evidence), change.place)
+        yield Found(
+            subject, what, place_of(change), probe, None, _of_buffer(change, probe, evidence), change.place
+        )
 
 
-def _of_buffer(change: StateChange, evidence: Evidence) -> Advice:
+def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
     """Advise a call of the module itself for an observer of a library; else the statement behind the call."""
     kinds = dict(evidence.scan.module_types)
     if kinds.get(change.path.rpartition(".")[0], "").endswith(("Observer", "FakeQuantize")):
         return advise("calibrate")
-    return _outside(change)
+    return _outside(change, probe.batch_size)
 
 
 def _has_raised(probe: Probe) -> bool:
