@@ -78,7 +78,7 @@ class Config(pydantic.BaseModel):
     weights: tuple[Weight, ...] | Literal["auto"] | None = Field(
         default=None,
         description="Unequal chunks: a number for each GPU, in whose proportions every batch is cut, such as "
-        "1,2,2; or auto, by `speeds`, or in `memory` by memory.",
+        "1,2,2; or auto, by `speeds`.",
     )
     chunks: tuple[Rows, ...] | None = Field(
         default=None,

@@ -78,7 +78,7 @@ def _check_ranks(config: Config, num_ranks: int | None, where: Where) -> None:
             f"{at('batch_size_is', where)}",
             hint="leave `batch_size_is` out: with weights the batch size is global",
         )
-    if num_ranks is None or (config.weights == "auto" and config.speeds is None):
+    if num_ranks is None:
         return
     split = split_of(config, config.batch_size, num_ranks)
     if split.num_idle:

@@ -23,7 +23,7 @@ def weights_of(config: Config) -> tuple[Weight, ...] | None:
     """Give the weight of each device; None where torch's own rule holds. Chunks are weights of their own.
 
     Raises:
-        UsageError: for `auto` without speeds, which only a machine, or a model's memory, can tell.
+        UsageError: for `auto` without speeds.
 
     """
     if config.chunks is not None:
@@ -33,8 +33,7 @@ def weights_of(config: Config) -> tuple[Weight, ...] | None:
     if config.speeds is None:
         raise UsageError(
             "expected weights, or the speeds that they follow, got `auto` alone - at key `weights`",
-            hint="say how fast each GPU is: --weights auto --speeds 1,1,0.5; `dpdemo run` measures that on "
-            "real GPUs (a virtual one has no speed), and `dpdemo memory --weights auto` weighs by memory",
+            hint="give the speed of each GPU: --weights auto --speeds 1,1,0.5",
         )
     return config.speeds
 
@@ -99,8 +98,6 @@ _MOST = 1_000_000
 
 def _refuse(text: str, key: str) -> NoReturn:
     hint = f"write for example --{key} 1,2,2, or --{key} 1,2x7 for seven times 2"
-    if key == "speeds":
-        hint += "; left out, `dpdemo run --weights auto` measures the speeds of real GPUs"
     raise UsageError(
         f"expected a number for each GPU, got {show_typed(text)} - at option `--{key}`", hint=hint
     )

@@ -15,10 +15,11 @@ from dpdemo.memory.predict import Progress, batches_of, num_chosen, opened_stepp
 from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
 from dpdemo.memory.steps import Measured, Stepper, Watch
-from dpdemo.memory.weighing import SEGMENTS, Weigher
 from dpdemo.models.libraries import InputSizes
 from dpdemo.reports.memory import Fit, MemoryReport, Training
 
+SEGMENTS = 40 * 2**20
+"""The larger of two sizes may need this much less: two of the segments that small requests share."""
 _MOST_ROWS = 12
 """How many rows past a batch that does not fit to look for a larger one, at most."""
 
@@ -68,8 +69,6 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
     with opened_stepper(checked, training or Training(), hardware, batches, say, watch) as stepper:
-        if checked.weights == "auto" and checked.speeds is None:
-            return _largest_chunks(checked, stepper, say)
         search = _Search(checked, stepper, say)
         largest = largest_that_fits(search.room, stepper.batches.batch_size)
         if largest == LIMIT:
@@ -83,18 +82,6 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
             search.room(largest)
         report = report_of(checked, stepper, search.measured(largest or 1))
         return replace(report, fit=search.fit(largest))
-
-
-def _largest_chunks(config: Config, stepper: Stepper, say: Progress) -> MemoryReport:
-    """Find the chunks that fill every GPU; no GPU has room for one row more."""
-    weigher = Weigher(stepper, say)
-    chunks = weigher.fullest(stepper.batches.batch_size)
-    following = weigher.following(chunks)
-    found = weigher.measured(following)
-    shown = chunks if any(chunks) else following  # where nothing fits, what the smallest batch lacks
-    report = report_of(config, stepper, weigher.measured(shown), shown)
-    weigher.cut_into(following)
-    return replace(report, fit=_fit(stepper, sum(chunks), found, weigher.num_predictions, say))
 
 
 def _fit(stepper: Stepper, largest: int, found: Measured, num_predictions: int, say: Progress) -> Fit:

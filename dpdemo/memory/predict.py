@@ -19,7 +19,6 @@ from dpdemo.memory.inputs import BatchMaker, Given
 from dpdemo.memory.leftovers import caches_emptied
 from dpdemo.memory.steps import Measured, Stepper, Watch, num_parameters
 from dpdemo.memory.uncompiled import not_compiling
-from dpdemo.memory.weighing import Weigher
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.modules import DTYPES, build
 from dpdemo.models.user import find_object
@@ -79,10 +78,6 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
     with opened_stepper(checked, training or Training(), hardware, batches, say, watch) as stepper:
         size = stepper.batches.batch_size
-        if checked.weights == "auto" and checked.speeds is None:
-            weigher = Weigher(stepper, say)
-            chunks = weigher.balanced(size)
-            return report_of(checked, stepper, weigher.measured(chunks), chunks)
         say(f"one step with a batch of {size}")
         return report_of(checked, stepper, stepper.measure(size))
 
@@ -112,10 +107,7 @@ def opened_stepper(  # noqa: PLR0913, PLR0917 - all that a step depends on
         _virtual_gpus(count, has_numbers=batches.has_numbers) as gpus,
     ):
         gpus.recorder.keeps_frames = watch is not None and watch.snapshot
-        placed = config
-        if config.weights == "auto" and config.speeds is None:
-            placed = config.model_copy(update={"weights": (1,) * num_chosen(config)})
-        built = build(config, place(placed, chosen_devices(config)), batches.load_model)
+        built = build(config, place(config, chosen_devices(config)), batches.load_model)
         if not config.is_builtin and config.dtype != "float32":
             built.model.to(DTYPES[config.dtype])
         with _known_objects_kept():
@@ -172,16 +164,11 @@ def num_chosen(config: Config) -> int:
     return len(_ordinals(config))
 
 
-def report_of(
-    config: Config, stepper: Stepper, measured: Measured, chunks: tuple[int, ...] | None = None
-) -> MemoryReport:
-    """Report a step for the chosen GPUs; one that is named twice is one GPU.
-
-    `chunks` are those that were found for `weights: auto`.
-    """
+def report_of(config: Config, stepper: Stepper, measured: Measured) -> MemoryReport:
+    """Report a step for the chosen GPUs; one that is named twice is one GPU."""
     ordinals = _ordinals(config)
     rows = dict.fromkeys(ordinals, 0)
-    found = chunks or split_of(config, measured.batch_size, len(ordinals)).rows()
+    found = split_of(config, measured.batch_size, len(ordinals)).rows()
     for ordinal, chunk in zip(ordinals, found, strict=True):
         rows[ordinal] += chunk
     if config.output_device is not None:

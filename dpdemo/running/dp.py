@@ -15,7 +15,6 @@ from dpdemo.reports.tracing import trace_batches
 from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
 from dpdemo.running.opening import opened
-from dpdemo.running.speeds import with_measured_speeds
 from dpdemo.splitting.weighted import WeightedDataParallel
 
 
@@ -29,8 +28,6 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
 
     """
     with opened(config, virtual=virtual) as (devices, _):
-        if not virtual:  # a virtual GPU has no speed of its own
-            config = with_measured_speeds(config, devices)
         report = SplitReport("run", config, devices, (), wrapped=config.wrapped, virtual=virtual)
         built = build(config, place(config, devices))
         loader = make_loader(config)
