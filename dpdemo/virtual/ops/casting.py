@@ -6,6 +6,8 @@ dispatch key `AutocastCUDA`; while autocast is on for "cuda" in a thread, that k
 dispatch. All of the state (on or off, dtype, nesting, by thread) stays PyTorch's own.
 """
 
+# ruff: noqa: SIM905 - a hundred names are easier to read, and to compare, as text
+
 from __future__ import annotations
 
 import warnings
@@ -23,91 +25,36 @@ if TYPE_CHECKING:
     Kernel = Callable[..., Any]
 
 # Each list is one of ATen/autocast_mode.h (2.13); an operator that a release lacks is passed over.
-LOWER_PRECISION = (
-    *(
-        "_convolution.deprecated",
-        "_convolution",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_tbc",
-        "conv_transpose1d",
-    ),
-    *("conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu", "addmm", "addmv", "addr"),
-    *("matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm", "chain_matmul"),
-    *("linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell"),
-    *(
-        "rnn_tanh_cell",
-        "rnn_relu_cell",
-        "_scaled_dot_product_flash_attention",
-        "scaled_dot_product_attention",
-    ),
-)
+LOWER_PRECISION = """
+    _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d
+    conv_transpose2d.input conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv
+    linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell
+    _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention
+    scaled_dot_product_attention
+""".split()
 # On CUDA these end in `_cudnn_rnn`, which casts all its operands (aten/src/ATen/cudnn/AutocastRNN.cpp).
-RECURRENT = (
-    *("lstm.input", "lstm.data", "gru.input", "gru.data"),
-    *("rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"),
-)
-FP32 = (
-    *(
-        "acos",
-        "asin",
-        "cosh",
-        "erfinv",
-        "exp",
-        "expm1",
-        "log",
-        "log10",
-        "log2",
-        "log1p",
-        "reciprocal",
-        "rsqrt",
-    ),
-    *("sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm"),
-    *(
-        "native_layer_norm",
-        "rms_norm",
-        "group_norm",
-        "frobenius_norm.dim",
-        "nuclear_norm",
-        "nuclear_norm.dim",
-    ),
-    *("cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d"),
-    *("hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss"),
-    *("margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss"),
-    *(
-        "multi_margin_loss",
-        "binary_cross_entropy_with_logits",
-        "dist",
-        "pdist",
-        "cdist",
-        "renorm",
-        "logsumexp",
-    ),
-    *("upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d"),
-    *("upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
-    *("_upsample_bilinear2d_aa", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"),
-)
-FP32_RESULT = (
-    *("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm"),
-    *("linalg_matrix_norm", "linalg_matrix_norm.str_ord", "sum", "sum.dim_IntList"),
-)
-WIDEST = (
-    *(
-        "addcdiv",
-        "addcmul",
-        "atan2",
-        "bilinear",
-        "cross",
-        "dot",
-        "vdot",
-        "grid_sampler",
-        "index_put",
-        "tensordot",
-    ),
-    *("scatter_add", "cat", "stack"),
-)
-BANNED = ("binary_cross_entropy",)
+RECURRENT = """
+    lstm.input lstm.data gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input rnn_relu.data
+""".split()
+FP32 = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm
+    frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss
+    cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss
+    mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss
+    multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d
+    _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
+    _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa
+    upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
+""".split()
+FP32_RESULT = """
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+    linalg_matrix_norm.str_ord sum sum.dim_IntList
+""".split()
+WIDEST = """
+    addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add cat stack
+""".split()
+BANNED = ["binary_cross_entropy"]
 
 # From float16 to float32 these are one kernel, which makes no wide copy of its operand (native/SoftMax.cpp).
 _FROM_HALF = {
@@ -253,7 +200,7 @@ class Autocast:
     @staticmethod
     def _register() -> torch.library.Library:
         library = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
-        kinds: tuple[tuple[tuple[str, ...], Callable[[Any], Kernel]], ...] = (
+        kinds: tuple[tuple[list[str], Callable[[Any], Kernel]], ...] = (
             (LOWER_PRECISION + RECURRENT, lambda op: _casting(op, _lower)),
             (FP32, lambda op: _casting(op, _float32)),
             (FP32_RESULT, _with_float32_result),
