@@ -24,7 +24,7 @@ How it is made, one mechanism per file, in the order to read them:
                  cuda_kernels.py, which lists CUDA's kernels, and clashes.py, in their own words
     provenance.py who made a CPU tensor: the user, or C++
     refusals.py  dtypes that CUDA refuses, and what is not deterministic there
-    cuda_only.py operators that only CUDA has
+    cuda_only.py operators that only CUDA has; sync_batch_norm.py: those of SyncBatchNorm
     rules.py     the operators that need more, each with the reason why
     widening.py  operators that CUDA has for a narrow dtype and the CPU has not
     autograd.py  gradients are where their tensors are

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 _TEMPORARY = Kind.TEMPORARY
+_plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 _SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
@@ -53,9 +54,19 @@ def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
         with torch._C.DisableTorchFunction():
             return label_of(tensor, key)
     try:
-        return tensor.untyped_storage().__dict__.get(key)
+        label: Allocation | None = tensor.untyped_storage().__dict__.get(key)
     except (NotImplementedError, RuntimeError, ValueError):
         return _label_without_storage(tensor, key)
+    if label is None and type(tensor).__torch_dispatch__ is not _plain_dispatch:
+        return _label_of_part(tensor, key)
+    return label
+
+
+def _label_of_part(tensor: torch.Tensor, key: str) -> Allocation | None:
+    """Find the label of a wrapper that C++ made without asking Python (DTensor): its first part has it."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    parts = flatten()[0] if flatten is not None else []
+    return label_of(getattr(tensor, parts[0]), key) if parts else None
 
 
 def is_of_a_block(tensor: torch.Tensor) -> bool:

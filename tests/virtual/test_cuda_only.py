@@ -87,3 +87,57 @@ def test_the_profiler_records_the_operators_and_complains_of_none(activities: An
         torch.ones(2, device=ONE).sin()
     assert "aten::sin" in {event.key for event in profiler.key_averages()}
     assert "Failed to record" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("shape", [(6, 3, 4, 4), (6, 3)])
+def test_synchronised_batch_norm_equals_one_over_the_union_of_the_ranks(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """The operators of two ranks with 2 and 4 rows, put together by hand as SyncBatchNorm does."""
+    plain = (nn.BatchNorm2d if len(shape) > 2 else nn.BatchNorm1d)(3)
+    nn.init.normal_(plain.weight)
+    synced = nn.BatchNorm1d(3).to(ONE)
+    synced.load_state_dict(plain.state_dict())
+    data, upstream = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+    whole = data.float().requires_grad_()
+    expected = plain(whole)
+    expected.backward(upstream.float())
+    parts = [part.to(ONE) for part in data.split([2, 4])]
+    stats = [torch.batch_norm_stats(part, plain.eps) for part in parts]
+    means, invstds = (torch.stack(each) for each in zip(*stats, strict=True))
+    pixels = data[0, 0].numel()
+    counts = torch.tensor([2.0 * pixels, 4.0 * pixels], device=ONE)
+    buffers = (synced.running_mean, synced.running_var, 0.1, plain.eps)
+    mean, invstd = torch.batch_norm_gather_stats_with_counts(parts[0], means, invstds, *buffers, counts)
+    weight, bias = synced.weight.detach(), synced.bias.detach()
+    results = [torch.batch_norm_elemt(part, weight, bias, mean, invstd, plain.eps) for part in parts]
+    gradients = [part.to(ONE) for part in upstream.split([2, 4])]
+    both = list(zip(gradients, parts, strict=True))
+    sums = [torch.batch_norm_backward_reduce(*one, mean, invstd, weight, True, True, True) for one in both]
+    sum_dy, sum_dy_xmu, for_weight, for_bias = (sum(each) for each in zip(*sums, strict=True))
+    of_input = [
+        torch.batch_norm_backward_elemt(*one, mean, invstd, weight, sum_dy, sum_dy_xmu, counts.int())
+        for one in both
+    ]
+    assert {result.dtype for result in [*results, *of_input]} == {dtype}
+    assert mean.device == ONE
+    error = 1e-5 if dtype is torch.float32 else 0.02
+    narrow: dict[str, Any] = {"atol": error, "rtol": error}
+    torch.testing.assert_close(torch.cat(results).cpu().float(), expected.detach(), **narrow)
+    torch.testing.assert_close(torch.cat(of_input).cpu().float(), whole.grad, **narrow)
+    torch.testing.assert_close(for_weight.cpu(), plain.weight.grad, **narrow)
+    torch.testing.assert_close(for_bias.cpu(), plain.bias.grad, **narrow)
+    torch.testing.assert_close(synced.running_mean.cpu(), plain.running_mean, **narrow)
+    torch.testing.assert_close(synced.running_var.cpu(), plain.running_var, **narrow)
+
+
+def test_distributed_random_operator_runs_as_on_cuda() -> None:
+    """DTensor's `run_dtensor_rng_op`, which PyTorch has for CUDA alone, shifts the GPU's stream."""
+    from torch._prims.rng_prims import run_dtensor_rng_op
+
+    torch.cuda.manual_seed(7)
+    data = torch.zeros(8, device="cuda")
+    drawn = run_dtensor_rng_op(0, 8, torch.ops.aten.uniform_.default, data)
+    torch.cuda.manual_seed(7)
+    torch.testing.assert_close(drawn, torch.zeros(8, device="cuda").uniform_(), rtol=0, atol=0)

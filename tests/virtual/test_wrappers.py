@@ -206,3 +206,24 @@ def test_what_was_given_to_cpp_is_taken_back() -> None:
         "assert [bool(guard) for guard in _registry()] == before\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Late(torch.Tensor):
+    """A wrapper that C++ makes without asking Python for a label, as it makes DTensors."""
+
+    inner: torch.Tensor
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["inner"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(func)
+
+
+def test_a_wrapper_made_by_cpp_is_where_its_first_part_is() -> None:
+    made: Any = torch._C._VariableFunctions.ones(2).as_subclass(Late)
+    made.inner = torch.ones(2, device=ONE)
+    assert (made.device, made.is_cuda, made.get_device()) == (ONE, True, 1)
+    made.inner = torch.ones(2)
+    assert (made.device.type, made.is_cuda) == ("cpu", False)

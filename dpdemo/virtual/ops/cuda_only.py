@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.ops import sync_batch_norm
 from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ def _product(op: Any) -> Callable[..., Tensor]:
     return run
 
 
-COMPUTED: dict[Any, Callable[..., Tensor]] = {
+COMPUTED: dict[Any, Callable[..., Any]] = {
     getattr(packet, wide): _product(getattr(packet, plain))
     for packet in (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm)
     for wide, plain in (("dtype", "default"), ("dtype_out", "out"))
     if hasattr(packet, wide)
 }
+COMPUTED.update(sync_batch_norm.COMPUTED)
 
 
 @functools.cache

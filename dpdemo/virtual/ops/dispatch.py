@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _CPU = torch.device("cpu")
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _AS_WRITTEN = torch._C.DispatchKey.CompositeExplicitAutograd
+_ON_CUDA = torch._C.DispatchKey.CUDA
 _FAKING = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.FUNCTIONAL)
 _Tensor = torch.Tensor
 _strided = torch.strided
@@ -304,7 +305,7 @@ def run_higher_order(session: Session, func: Any, args: tuple[Any, ...], kwargs:
         UnsupportedOpError: PyTorch runs it compiled only.
 
     """
-    kernel = func.py_kernels.get(_AS_WRITTEN)
+    kernel = func.py_kernels.get(_AS_WRITTEN) or func.py_kernels.get(_ON_CUDA)
     if kernel is None:
         raise UnsupportedOpError(f"{func}: expected an operator that PyTorch runs without compiling it")
     try:
