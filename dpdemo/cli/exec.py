@@ -15,7 +15,9 @@ from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.errors import UsageError
+from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import find_program
+from dpdemo.executing.ranks import run_ranks
 
 app = command_app()
 
@@ -32,6 +34,17 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     gpus: Annotated[
         str | None,
         typer.Option("--gpus", "-g", metavar="N", help="How many virtual GPUs it finds; 2 if left out."),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks",
+            "--nproc-per-node",
+            metavar="N",
+            min=1,
+            max=128,
+            help="Run it as N ranks of torch.distributed, a virtual GPU each.",
+        ),
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run a module by its name, as python -m does.")] = False,
     check: Annotated[
@@ -72,10 +85,14 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     It runs as python SCRIPT ARGS would, and exits as it does; the report goes to stderr when it is over. With
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
-    num_gpus = DEFAULT_GPUS if gpus is None else parse_num_virtual(gpus)
+    num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
     memory = read_gpu_memory(gpu_memory, num_gpus)
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
+    if ranks is not None:
+        _refuse_beside_ranks(check=check, save=save)
+        hardware = Hardware(num_gpus, memory, random, card)
+        raise SystemExit(run_ranks(found, hardware, ranks, report=check_report_path(report), quiet=quiet))
     if not quiet:
         _hint(words, gpus)
     chosen = _chosen(select, ignore, check=check)
@@ -84,10 +101,18 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     with loading_torch():
         from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
-        from dpdemo.executing.hardware import Hardware
 
     hardware = Hardware(num_gpus, memory, random, card)
     raise SystemExit(execute(found, hardware, finish, CallCheck(*chosen) if check else None))
+
+
+def _refuse_beside_ranks(*, check: bool, save: Path | None) -> None:
+    for name, is_given in (("--check", check), ("--save", save is not None)):
+        if is_given:
+            raise UsageError(
+                f"expected no `{name}` beside `--ranks` - at option `{name}`",
+                hint="DataParallel's calls are checked in one process: leave out --ranks",
+            )
 
 
 def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -5,9 +5,10 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from dpdemo.virtual import VirtualGpus, virtual_gpus
+if TYPE_CHECKING:
+    from dpdemo.virtual import VirtualGpus
 
 
 @dataclass(frozen=True)
@@ -19,15 +20,20 @@ class Hardware:
     random: Literal["cuda", "cpu"] = "cuda"
     card: str | None = None
 
-    def opened(self) -> AbstractContextManager[VirtualGpus]:
+    def opened(self) -> "AbstractContextManager[VirtualGpus]":
         """Make the GPUs, for the length of a `with` block."""
+        from dpdemo.virtual import virtual_gpus  # a launcher of ranks needs no torch
+
         return virtual_gpus(self.num_gpus, memory=self.memory, random=self.random, card=self.card)
 
     def open_until_exit(self) -> None:
-        """Make the GPUs, until this process ends."""
+        """Make the GPUs, until this process ends, and note what it does if it is a rank."""
+        from dpdemo.executing.ranknotes import follow
+
         opened = ExitStack()
-        opened.enter_context(self.opened())
+        gpus = opened.enter_context(self.opened())
         atexit.register(opened.close)
+        follow(gpus)
 
     def to_text(self) -> str:
         """Write it in one line, for an environment variable."""

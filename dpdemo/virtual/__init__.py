@@ -42,6 +42,7 @@ How it is made, one mechanism per file, in the order to read them:
                  known.py, computed.py: numbers that are known all the same; guards.py: readers who need none
     factories.py the functions that make tensors; devices.py, generators.py, legacy.py: names that do too
     storages.py  what saving and loading go through
+    distributed.py NCCL's name over gloo; collectives.py: the operators `c10d.*`
     comm.py      the eight functions of `torch._C` on which DataParallel rests
     flattening.py many tensors in one, and apart again
     runtime.py   the functions of `torch._C` behind `torch.cuda` and `torch.accelerator`

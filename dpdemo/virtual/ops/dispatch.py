@@ -19,7 +19,7 @@ from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops import meta
+from dpdemo.virtual.ops import collectives, meta
 from dpdemo.virtual.ops.cuda_only import COMPUTED
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
@@ -256,8 +256,10 @@ def _as_cpp(action: Any) -> Any:
     return act
 
 
-def _kind(func: Any) -> Any:
+def _kind(func: Any) -> Any:  # noqa: PLR0911 - a return for each kind
     """Choose what an operator without a rule takes."""
+    if func.namespace == "c10d":
+        return collectives.action(run)
     if is_custom(func):
         return run_custom
     if (registered := by_registration(func, VirtualGpuMode)) is not None:

@@ -30,7 +30,10 @@ def table(session: Session, autocast: Autocast) -> list[Patch]:
     scriptable = [*functions.making(), *functions.computing()]
     build = cuda_build.cuda_build()
     unanswered = cuda_runtime.unanswered()  # first: later patches give answers to some of these names
+    from dpdemo.virtual import distributed  # here, for it stands above the operators
+
     return [
+        *distributed.patches(),
         *unanswered,
         *cuda_runtime.bound_names([*unanswered, *build]),
         *data_parallel.copies(),

@@ -1,0 +1,1 @@
+"""Results: one file for each, with its data, its words and its table."""

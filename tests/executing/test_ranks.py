@@ -1,0 +1,158 @@
+"""`dpdemo exec --ranks N`: programs written for NCCL run as ranks, and mismatches are named.
+
+The oracle is a plain CPU module that gets the rows of all ranks in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_START = """
+import os, torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("nccl")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank)
+"""
+_TRAINING = """
+from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.device_mesh import init_device_mesh
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+def train(model, take):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        data, target = torch.randn(8, 8, generator=rows), torch.randn(8, 2, generator=rows)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(take(data)), take(target)).backward()
+        optimizer.step()
+
+def mine(rows):
+    return rows.chunk(size)[rank].cuda()
+
+expected = make()
+train(expected, lambda rows: rows)
+
+def compare(model):
+    for given, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        whole = given.full_tensor() if isinstance(given, DTensor) else given
+        assert whole.device == torch.device("cuda", rank), whole.device
+        torch.testing.assert_close(whole.cpu(), wanted)
+"""
+_WAYS = {
+    "ddp": """
+model = DistributedDataParallel(make().cuda(), device_ids=[rank])
+train(model, mine)
+compare(model)""",
+    "fsdp1": """
+model = FullyShardedDataParallel(make().cuda(), use_orig_params=True)
+train(model, mine)
+with FullyShardedDataParallel.summon_full_params(model):
+    compare(model)""",
+    "fsdp2": """
+model = make().cuda()
+fully_shard(model[0])
+fully_shard(model)
+train(model, mine)
+compare(model)""",
+    "tensor parallel": """
+plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+model = parallelize_module(make().cuda(), init_device_mesh("cuda", (size,)), plan)
+train(model, lambda rows: rows.cuda())
+compare(model)""",
+}
+
+
+def run(folder: Path, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(program, "utf-8")
+    command = [sys.executable, "-m", "dpdemo", "exec", "--ranks", "2", *options, "train.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", _WAYS)
+def test_training_equals_one_process_with_the_rows_of_all_ranks(tmp_path: Path, way: str) -> None:
+    result = run(tmp_path, _START + _TRAINING + _WAYS[way], "--report", "report.json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [rank["exit_code"] for rank in report["ranks"]] == [0, 0]
+    assert all(rank["collectives"] for rank in report["ranks"])
+
+
+_COLLECTIVES = """
+backend = dist.get_backend()
+assert backend == "nccl" and dist.is_nccl_available(), backend
+assert isinstance(dist.group.WORLD._get_backend(torch.device("cuda")), dist.ProcessGroupNCCL)
+mean = torch.tensor([rank + 1], device="cuda")
+dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+assert mean.item() == 1, mean
+uneven = [torch.empty(each + 1, device="cuda") for each in range(size)]
+dist.all_gather(uneven, torch.full((rank + 1,), float(rank), device="cuda"))
+assert [part.tolist() for part in uneven] == [[0.0], [1.0, 1.0]], uneven
+matrix = torch.empty(2, 3, device="cuda")
+dist.all_gather_into_tensor(matrix, torch.full((1, 3), float(rank), device="cuda"))
+assert matrix.tolist() == [[0.0] * 3, [1.0] * 3] and matrix.device.index == rank
+scaled = torch.full((2,), 4.0, device="cuda")
+dist.all_reduce(scaled, op=dist._make_nccl_premul_sum(0.5))
+assert scaled.tolist() == [4.0, 4.0], scaled
+for call, words in [
+    (lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu"),
+    (lambda: dist.all_reduce(torch.ones(2, 3, device="cuda").t()), "Tensors must be contiguous"),
+    (lambda: dist.all_reduce(mean, op=dist.ReduceOp.BAND), "Cannot use"),
+    (lambda: dist.all_reduce(mean.short()), "not supported for NCCL"),
+]:
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+print("done", rank, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path) -> None:
+    result = run(tmp_path, _START + _COLLECTIVES)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == ["[1] done 1", "done 0"]
+    assert "Ran on 2 ranks: train.py" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (
+            "t = torch.ones(3, device='cuda')\nfor _ in range(3 - rank):\n    dist.all_reduce(t)\n",
+            "rank 0 waits for rank 1, which has ended",
+        ),
+        (
+            "t = torch.ones(3, device='cuda')\ndist.all_reduce(t) if rank else dist.broadcast(t, 0)",
+            "The ranks are not in the same collective",
+        ),
+        (
+            "if rank:\n    raise ValueError('no such file')\ndist.all_reduce(torch.ones(3, device='cuda'))\n",
+            "rank 1 failed with exit code 1; all ranks were stopped",
+        ),
+    ],
+)
+def test_what_keeps_ranks_from_going_on_is_named(tmp_path: Path, program: str, words: str) -> None:
+    result = run(tmp_path, _START + program)
+    assert result.returncode == 1
+    assert words in result.stderr
+    assert result.stderr.count("train.py:") >= 1
