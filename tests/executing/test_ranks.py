@@ -145,6 +145,7 @@ def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path
             "t = torch.ones(3, device='cuda')\ndist.all_reduce(t) if rank else dist.broadcast(t, 0)",
             "The ranks are not in the same collective",
         ),
+        ("dist.all_reduce(torch.ones(3, device='cuda:0'))\n", "Duplicate GPU detected : rank"),
         (
             "if rank:\n    raise ValueError('no such file')\ndist.all_reduce(torch.ones(3, device='cuda'))\n",
             "rank 1 failed with exit code 1; all ranks were stopped",

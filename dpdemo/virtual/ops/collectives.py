@@ -27,6 +27,8 @@ nccl_groups: set[str] = set()
 coalesced: dict[str, list[Any]] = {}
 """By name of the group, the works to wait for once its coalescing manager closes."""
 
+_WITHOUT_ALL = {"barrier", "send", "recv_", "recv_any_source_"}
+_connected: set[str] = set()
 _BY_NUMBER_OF_ELEMENTS = {"_allgather_base_", "_reduce_scatter_base_"}
 _REFUSED = {
     "recv_any_source_": "ProcessGroupNCCL does not support recvAnysource",  # Backend.hpp's and NCCL's words
@@ -60,22 +62,50 @@ def action(run: Run) -> Run:
         if group is None:
             return run(session, func, args, kwargs)
         tensors = list(flat_tensors(args))
-        if group.group_name in nccl_groups:
-            if name in _REFUSED:
-                raise RuntimeError(_REFUSED[name])
-            if name != "barrier":
-                for tensor in tensors:
-                    _check_dtype(name, tensor)
-                    if label_of(tensor, session.key) is None:
-                        stamp(tensor, session, session.current.index)
+        is_nccl = group.group_name in nccl_groups
+        if is_nccl:
+            _prepare(session, name, tensors)
         for listener in listeners:
             listener(name, group, tensors)
+        if is_nccl and tensors and name not in _WITHOUT_ALL:
+            _check_own_gpu(session, group, tensors)
         result = _adapted(name, func, args, kwargs)
         if group.group_name in coalesced:
             coalesced[group.group_name].append(result[-1] if isinstance(result, (tuple, list)) else result)
         return result
 
     return collective
+
+
+def _prepare(session: Session, name: str, tensors: list[torch.Tensor]) -> None:
+    """Refuse what NCCL refuses, and put what C++ made on the current GPU."""
+    if name in _REFUSED:
+        raise RuntimeError(_REFUSED[name])
+    if name == "barrier":
+        return
+    for tensor in tensors:
+        _check_dtype(name, tensor)
+        if label_of(tensor, session.key) is None:
+            stamp(tensor, session, session.current.index)
+
+
+def _check_own_gpu(session: Session, group: Any, tensors: list[torch.Tensor]) -> None:
+    """Refuse two ranks on one GPU at a group's first collective, as NCCL does when it connects them."""
+    if group.group_name in _connected or group.size() == 1:
+        return
+    _connected.add(group.group_name)
+    label = label_of(tensors[0], session.key)
+    store = torch.distributed.distributed_c10d._world.pg_map[group][1]
+    own = "host" if label is None else str(session.visible[label.index])
+    store.set(f"gpu of {group.rank()}", own)
+    others = (rank for rank in range(group.size()) if rank != group.rank())
+    for rank in others:
+        if store.get(f"gpu of {rank}").decode() == own:
+            raise torch.distributed.DistBackendError(
+                "NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)\n"
+                f"Duplicate GPU detected : rank {group.rank()} and rank {rank} both on CUDA device {own}; "
+                "each rank needs torch.cuda.set_device(LOCAL_RANK) before its first collective"
+            )
 
 
 def _adapted(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
