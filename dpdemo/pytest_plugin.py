@@ -9,6 +9,7 @@ asked for, nothing here imports torch or changes it.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,14 @@ def _marked(item: pytest.Item) -> tuple[int, dict[str, object]] | None:
 
 
 def _open(stack: contextlib.ExitStack, number: int, **options: Any) -> VirtualGpus:
+    from dpdemo.executing.startup.sitecustomize import GPUS
+
+    os.environ.pop(GPUS, None)  # a worker of xdist opens its GPUs here, not when torch is imported
+    from dpdemo.executing.children import reaching_children
+    from dpdemo.executing.hardware import Hardware
     from dpdemo.virtual import virtual_gpus
 
+    if options.get("storage", "cpu") == "cpu":  # ranks that a test starts with mp.spawn see the GPUs too
+        chosen = {name: value for name, value in options.items() if name != "storage"}
+        stack.enter_context(reaching_children(Hardware(number, **chosen)))
     return stack.enter_context(virtual_gpus(number, **options))

@@ -247,3 +247,28 @@ assert (torch.Tensor.to, torch.cuda.device_count()) == before
 def test_the_package_declares_the_plugin():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"dpdemo": "dpdemo.pytest_plugin"}
+
+
+SPAWN = """
+    import pytest
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+
+    def main(rank, size, file):
+        dist.init_process_group("nccl", init_method=f"file://{file}", rank=rank, world_size=size)
+        torch.cuda.set_device(rank)
+        ones = torch.ones(2, device="cuda")
+        dist.all_reduce(ones)
+        assert ones.tolist() == [size, size] and ones.device.index == rank
+        dist.destroy_process_group()
+
+    @pytest.mark.virtual_gpus(2)
+    @pytest.mark.filterwarnings("ignore")
+    def test_spawn(tmp_path):
+        mp.spawn(main, (2, tmp_path / "store"), nprocs=2)
+"""
+
+
+def test_ranks_that_a_test_spawns_have_the_gpus_too(session):
+    session(test_it=SPAWN).assert_outcomes(passed=1)

@@ -50,7 +50,8 @@ class _TorchFinder(MetaPathFinder):
             load(module)
             sys.meta_path.remove(self)
             del loader.exec_module  # type: ignore[attr-defined]
-            _open_gpus(chosen)
+            if GPUS in os.environ:
+                _open_gpus(chosen)
 
         loader.exec_module = exec_module  # type: ignore[attr-defined]
 
