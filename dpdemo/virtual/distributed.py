@@ -61,7 +61,7 @@ def _process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
         """NCCL by name, gloo in fact."""
 
         NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
-        supports_splitting = True
+        supports_splitting = False
         bound_device_id = None
         uid = 0
 
@@ -190,6 +190,11 @@ def _of_groups(cpp: Any) -> list[Patch]:  # noqa: C901 - functions that share wh
         return Done(works)
 
     return [
+        *group(
+            cpp.ProcessGroup,
+            "gloo's C++ cannot split off a group that has NCCL's name: PyTorch makes a new one instead",
+            bound_device_id=property(lambda _: None, lambda *_: None),
+        ),
         *group(
             cpp.ProcessGroup,
             "C++ sees tensors of the CPU",
