@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from dpdemo.errors import DpdemoError, RunError, UsageError
     from dpdemo.explaining.walkthrough import explain
     from dpdemo.memory import largest_batch, predict_memory
-    from dpdemo.replaying.record import record
-    from dpdemo.replaying.replay import replay
     from dpdemo.reports.check import CheckReport
     from dpdemo.reports.explanation import Explanation
     from dpdemo.reports.memory import MemoryReport, Training
-    from dpdemo.reports.recording import Recording, load_recording
-    from dpdemo.reports.replay import Replay
     from dpdemo.reports.split import SplitReport
     from dpdemo.reports.sweep import SweepReport
     from dpdemo.reports.weights import WeightsReport
@@ -44,8 +40,6 @@ _HOMES = {
     "Explanation": "dpdemo.reports.explanation",
     "LossParts": "dpdemo.splitting.losses",
     "MemoryReport": "dpdemo.reports.memory",
-    "Recording": "dpdemo.reports.recording",
-    "Replay": "dpdemo.reports.replay",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.running.interrupts",
     "SplitReport": "dpdemo.reports.split",
@@ -59,12 +53,9 @@ _HOMES = {
     "explain": "dpdemo.explaining.walkthrough",
     "largest_batch": "dpdemo.memory",
     "load_config": "dpdemo.config.load",
-    "load_recording": "dpdemo.reports.recording",
     "loss_parts": "dpdemo.splitting.losses",
     "mean_over_ranks": "dpdemo.splitting.losses",
     "predict_memory": "dpdemo.memory",
-    "record": "dpdemo.replaying.record",
-    "replay": "dpdemo.replaying.replay",
     "run": "dpdemo.running",
     "sample_weights": "dpdemo.weighting.samples",
     "simulate": "dpdemo.splitting.predict",
@@ -79,8 +70,6 @@ __all__ = [
     "Explanation",
     "LossParts",
     "MemoryReport",
-    "Recording",
-    "Replay",
     "RunError",
     "RunInterrupted",
     "SplitReport",
@@ -94,12 +83,9 @@ __all__ = [
     "explain",
     "largest_batch",
     "load_config",
-    "load_recording",
     "loss_parts",
     "mean_over_ranks",
     "predict_memory",
-    "record",
-    "replay",
     "run",
     "sample_weights",
     "simulate",

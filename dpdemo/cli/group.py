@@ -18,9 +18,6 @@ from dpdemo.wording import show_typed
 
 HELP = ["-h", "--help"]
 _ELSEWHERE = {
-    "gpus": ["devices"],
-    "gpu": ["devices"],
-    "list": ["devices"],
     "split": ["simulate"],
     "preview": ["simulate"],
     "lint": ["check"],
@@ -40,21 +37,23 @@ COMMANDS = {
     "speedup": "Predict whether more GPUs pay: bytes and launches of a step, the break-even, the speed-up.",
     "exec": "Run an unmodified program on virtual GPUs, then report how each DataParallel call was split.",
     "explain": "Take one batch through scatter, replicate, parallel_apply and gather, step by step.",
-    "record": "Record what DataParallel does, forward and backward, for `dpdemo replay` to repeat.",
-    "replay": "Repeat a recording and say identical, equal to round-off, or where it first differs.",
-    "compare": "Compare DataParallel with DistributedDataParallel for one config.",
     "init": "Write a commented config and a model to start from: dpdemo.yaml and model.py.",
     "page": "Make one offline HTML page to try the split: sliders, the four steps, a sample to follow.",
-    "devices": "List the visible GPUs and apply DataParallel's balance rule.",
-    "schema": "Print the JSON schema of the config, of a report, or of what another command writes.",
 }
 GROUPS = {
     "See the split": ("doctor", "simulate", "sweep", "page"),
-    "Run it": ("run", "exec", "explain", "compare"),
+    "Run it": ("run", "exec", "explain"),
     "Before you pay for GPUs": ("check", "memory", "speedup"),
-    "On other machines": ("record", "replay", "devices"),
-    "To start": ("init", "schema"),
+    "To start": ("init",),
 }
+GONE = {
+    "compare": "`dpdemo simulate --strategy ddp` beside `dpdemo simulate`",
+    "record": "`dpdemo run --virtual`, which shows what DataParallel did",
+    "replay": "`dpdemo run --virtual` beside `dpdemo run`",
+    "devices": "`dpdemo run`, which warns of GPUs that are not balanced",
+    "schema": "`--format json`, and the page docs/json.md for what stands in it",
+}
+"""What to use in place of each command of old."""
 FIRST = ("simulate 8 --batch-size 65", "run --virtual --gpus 3", "model.py:Net")
 
 
@@ -152,6 +151,8 @@ def _is_target(name: str) -> bool:
 def _unknown_command(name: str) -> UsageError:
     import difflib
 
+    if name in GONE:
+        return UsageError(f"the command `{name}` is gone: use {GONE[name]}")
     meant = [command for command in COMMANDS if command.startswith(name)] + _ELSEWHERE.get(name, [])
     near = meant or difflib.get_close_matches(name, COMMANDS, n=1)
     return UsageError(

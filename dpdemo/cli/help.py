@@ -22,7 +22,7 @@ PANELS = {
         parameters outputs operators one_gpu_step program module config""",
     "Checks": "check select ignore fail_on baseline explain list_rules traceback_of",
     "DDP": "strategy nodes processes batch_size_is sampler_drop_last timeout",
-    "Output": "of file folder form format save report emit quiet verbose",
+    "Output": "of file folder form format save report quiet verbose",
 }
 """Which option stands in which panel, by the names of the commands' parameters."""
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
@@ -95,25 +95,12 @@ EXAMPLES = {
         "explain --virtual --gpus 4 --model model.py:Net",
         "explain --virtual --gpus 3 --save trace.json",
     ),
-    "record": (
-        "record dp.json --virtual --gpus 3",
-        "record dp.json --gpus 0,1",
-        "record dp.json --virtual --gpus 4 --model cnn --batches 8",
-    ),
-    "replay": ("replay dp.json", "replay dp.json --virtual", "replay dp.json --gpus 0,0,0 --format json"),
-    "compare": (
-        "compare --gpus 4",
-        "compare --gpus 3 --batch-size 10 --data-size 10",
-        "compare --config dpdemo.yaml --emit train_ddp.py",
-    ),
     "init": ("init", "init experiments", "init -q"),
     "page": (
         "page --save page.html",
         "page --gpus 8 --batch-size 65 --save page.html",
         "page -c dpdemo.yaml --save page.html",
     ),
-    "devices": ("devices", "devices --format json", "devices -f csv"),
-    "schema": ("schema config", "schema report", "schema check"),
 }
 """What to type for each command."""
 

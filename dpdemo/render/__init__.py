@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
 _DRAWN_IN = {
     "CheckReport": "check",
-    "Comparison": "comparison",
     "Diagnosis": "diagnosis",
     "ExecReport": "execution",
     "Explanation": "explanation",
     "MemoryReport": "memory",
-    "Replay": "replay",
     "SpeedupReport": "speedup",
     "SplitReport": "split",
     "SweepReport": "sweep",
-    "VisibleDevices": "devices",
     "WeightsReport": "weights",
 }
 

@@ -1,7 +1,7 @@
 """What all reports share: their plain data, their rows, and the ways to look at one.
 
 A report is a frozen dataclass. pydantic reads its fields and what is marked as `computed`, so that the JSON
-and the published schema come of themselves. The classes stay plain ones: they are made by the thousand in an
+comes of itself. The classes stay plain ones: they are made by the thousand in an
 epoch's loop, and pydantic's schema of them is built only where JSON is asked for.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PlainSerializer, TypeAdapter, computed_field
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError
 
 from dpdemo.reports.drawing import drawing_of
@@ -45,14 +44,6 @@ class Report:
     columns: ClassVar[tuple[str, ...]]
     """The names of what stands in each row."""
 
-    @classmethod
-    def json_schema(cls) -> dict[str, object]:
-        """Make the JSON schema of `to_dict`."""
-        found = _adapter(cls).json_schema(mode="serialization", schema_generator=_Complete)
-        version = {"const": cls.SCHEMA, "title": "Schema", "type": "string"}
-        found["properties"] = {"schema": version, **found["properties"]}
-        return {**found, "required": ["schema", *found["required"]]}
-
     def streamed(self, *, verbose: bool = False) -> dict[str, object]:
         """Give the report as plain data whose long lists are made while they are read, and only once.
 
@@ -82,7 +73,7 @@ class Report:
         return [dict(zip(self.columns, row, strict=True)) for row in self.each_row()]
 
     def to_json(self) -> str:
-        """Write the report as JSON; `dpdemo schema` prints what stands under each key."""
+        """Write the report as JSON; docs/json.md shows an example."""
         return drawing_of(self).text("json")
 
     def to_markdown(self) -> str:
@@ -112,15 +103,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         return drawing_of(self).page()
-
-
-class _Complete(GenerateJsonSchema):
-    """A schema in which every key is required, but for those that are there only with a value."""
-
-    def field_is_required(self, field: Any, total: bool) -> bool:
-        """Return whether a key is always there: one with a default is written all the same."""
-        del total
-        return "serialization_exclude_if" not in field
 
 
 _adapters: dict[type["Report"], TypeAdapter["Report"]] = {}

@@ -1,1 +1,0 @@
-"""DataParallel against DistributedDataParallel for one config, both really run."""

@@ -1,1 +1,0 @@
-"""What DataParallel did, recorded as checksums, repeated elsewhere and compared."""
