@@ -14,10 +14,9 @@ Quantity = Literal["memory", "multiprocessors"]
 
 @dataclass(frozen=True, slots=True)
 class VisibleDevice:
-    """A device as torch sees it; the CPU has no ordinal."""
+    """A GPU as torch sees it."""
 
     name: str
-    model: str
     memory_bytes: int
     multiprocessors: int
 

@@ -43,6 +43,7 @@ def run(
         from dpdemo.running import run as run_config
         from dpdemo.running.ddp.world import speaks
         from dpdemo.running.interrupts import RunInterrupted
+        from dpdemo.running.visible import warn_of_balance
 
         import_module(_STRATEGY_ROOMS[settings.config.strategy])  # what `run` needs
 
@@ -58,6 +59,9 @@ def run(
     show(report, settings, verbose=settings.verbose)
     if not settings.quiet:
         _hint(report, is_named=settings.config.gpus is not None)
+        warning = None if virtual or settings.config.strategy == "ddp" else warn_of_balance(report.devices)
+        if warning is not None:
+            print_hint(warning)
 
 
 def _hint(report: SplitReport, *, is_named: bool) -> None:

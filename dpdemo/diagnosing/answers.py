@@ -137,7 +137,7 @@ def _steps(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> 
     if EVEN in marks and marks[EVEN].mark == "look" and batch_size is not None:
         near = even_batch_sizes_near(batch_size, num_gpus)
         yield f"take a batch that {num_gpus} GPUs share evenly: {' or '.join(map(str, near))}"
-    yield "DistributedDataParallel is faster on the same GPUs: dpdemo compare sets both side by side"
+    yield "DistributedDataParallel is faster on the same GPUs: compare dpdemo simulate --strategy ddp"
 
 
 def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:

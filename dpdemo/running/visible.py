@@ -1,10 +1,10 @@
-"""The GPUs that torch sees, and the choice among them."""
+"""The GPUs that torch sees, the choice among them, and whether DataParallel finds them balanced."""
 
 from collections.abc import Sequence
 
 import torch
 
-from dpdemo.arithmetic.balance import VisibleDevice
+from dpdemo.arithmetic.balance import THRESHOLD, VisibleDevice, find_imbalance
 from dpdemo.config.fields import Config
 from dpdemo.config.gpus import check_number
 from dpdemo.errors import UsageError
@@ -57,20 +57,21 @@ def _not_visible(wanted: str, visible: int) -> UsageError:
     )
 
 
-def visible_devices() -> tuple[VisibleDevice, ...]:
-    """List the GPUs that torch sees, in the order of their ordinals."""
-    return tuple(_describe(ordinal) for ordinal in range(num_visible()))
+def warn_of_balance(devices: Devices) -> str | None:
+    """Explain DataParallel's warning of imbalance, where it warns about these GPUs."""
+    if devices.kind != "cuda":
+        return None
+    found = find_imbalance([_describe(ordinal) for ordinal in devices.ordinals])
+    if found is None:
+        return None
+    others = [str(ordinal) for ordinal in devices.ordinals if f"cuda:{ordinal}" != found.smaller.name]
+    return (
+        f"{found.smaller.name} has {found.ratio:.0%} of the {found.what} of {found.larger.name}, "
+        f"and DataParallel warns under {THRESHOLD:.0%}; --gpus {','.join(others)}{',' * (len(others) == 1)} "
+        "leaves it out"
+    )
 
 
 def _describe(ordinal: int) -> VisibleDevice:
     properties = torch.cuda.get_device_properties(ordinal)
-    return VisibleDevice(
-        f"cuda:{ordinal}", properties.name, properties.total_memory, properties.multi_processor_count
-    )
-
-
-def why_no_gpu() -> str:
-    """Explain why torch sees no GPU."""
-    if torch.version.cuda is None and torch.version.hip is None:
-        return f"torch {torch.__version__} is built without CUDA"
-    return f"torch {torch.__version__} is built with CUDA, but finds no driver or GPU (is it hidden?)"
+    return VisibleDevice(f"cuda:{ordinal}", properties.total_memory, properties.multi_processor_count)

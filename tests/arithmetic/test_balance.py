@@ -11,7 +11,7 @@ from dpdemo.arithmetic.balance import VisibleDevice, find_imbalance
 
 
 def gpu(ordinal, memory, multiprocessors=100):
-    return VisibleDevice(f"cuda:{ordinal}", "card", memory, multiprocessors)
+    return VisibleDevice(f"cuda:{ordinal}", memory, multiprocessors)
 
 
 def test_equal_devices_are_balanced():

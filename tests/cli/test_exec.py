@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 import torch
-from jsonforms import keeps_to
+from jsonforms import read_json
 from processes import PATIENCE_SECONDS, loaded_by
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
@@ -90,7 +90,7 @@ def test_a_program_that_fails_leaves_pythons_traceback_its_code_and_the_report(p
     assert "DataParallel(ReLU) #1 on cuda:0–1: never called" in tail
     assert "run on cuda:0 alone" in " ".join(tail.split())
     assert "DataParallel(Linear) #2 on cuda:0–1: 1 call, 1 more failed" in tail
-    report = keeps_to("exec", (tmp_path / "report.json").read_text())
+    report = read_json("exec", (tmp_path / "report.json").read_text())
     assert report["arguments"] == ["--help", "--gpus", "x"]
     assert [use["num_failed"] for use in report["data_parallel"]] == [0, 1]
 
@@ -126,7 +126,7 @@ def test_gpus_that_the_program_hides_from_itself_are_not_there_for_it(program, s
     assert (done.code, done.out) == (0, f"2 {3 * 2**20}\n")
     assert "DataParallel(Linear) #1 on cuda:0–1: 1 call" in done.err
     assert "The program set CUDA_VISIBLE_DEVICES to '2,0', so it saw 2 of 3." in " ".join(done.err.split())
-    report = keeps_to("exec", saved.read_text())
+    report = read_json("exec", saved.read_text())
     assert [gpu["capacity_bytes"] for gpu in report["memory"]] == [3 * 2**20, 2**20]
 
 

@@ -8,15 +8,12 @@ from dpdemo import reading
 
 READERS = [
     ("simulate", "--config"),
-    ("replay", "--virtual"),
     ("check", "--traceback"),
     ("check", "linear.py:Net", "--input", "8x5", "--baseline"),
 ]
 WRITERS = [
     ("simulate", "--gpus", "2", "--save"),
     ("page", "--save"),
-    ("record", "--virtual"),
-    ("compare", "--emit"),
     ("init",),
 ]
 
@@ -59,8 +56,6 @@ def test_what_cannot_be_written_is_exit_code_2(dpdemo, command, place):
         "check own:Net --input 8x5",
         "memory linear --gpus 2",
         "doctor linear",
-        "devices",
-        "replay r.json",
         "exec x.py",
         "exec -m x",
         "init",

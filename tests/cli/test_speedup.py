@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from jsonforms import keeps_to
+from jsonforms import read_json
 from processes import run
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
@@ -49,7 +49,7 @@ def test_bad_usage_is_said_with_exit_code_2_and_nothing_on_stdout(dpdemo, option
 def told(dpdemo, *options):
     done = dpdemo("speedup", *options, "--format", "json")
     assert (done.code, done.err) == (0, "")
-    return keeps_to("speedup", done.out)
+    return read_json("speedup", done.out)
 
 
 def test_given_sizes_need_no_model(dpdemo):

@@ -101,8 +101,6 @@ def test_every_file_is_saved_though_the_reader_leaves(tmp_path):
     "command",
     [
         "simulate --save own.md",
-        "record own.json",
-        "compare --emit own.py",
         "explain --save other.md --save ./own.md",
     ],
 )
@@ -113,13 +111,6 @@ def test_the_config_that_is_read_is_never_written_over(tmp_path, command):
     assert done.returncode == 2
     assert "which is being read - at " in done.stderr
     assert [path.read_text() for path in tmp_path.iterdir()] == ["batch_size: 64"]
-
-
-@needs_no_gpu
-def test_a_script_is_refused_before_any_work(tmp_path):
-    done = bash("dpdemo compare --gpus 2 --emit no/such.py", tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "got the folder 'no' - at option `--emit`" in done.stderr
 
 
 @needs_no_gpu

@@ -59,8 +59,6 @@ SIZES = ("--gpus", "2", "--batch-size", "8")
 COMMANDS = {
     "run": ("run", "--virtual", *SIZES, "--data-size", "8", "--model"),
     "explain": ("explain", "--virtual", *SIZES, "--model"),
-    "record": ("record", "r.json", "--virtual", *SIZES, "--model"),
-    "compare": ("compare", *SIZES, "--data-size", "8", "--model"),
     "memory": ("memory", *SIZES, "--input", "8x5"),
     "speedup": ("speedup", "--gpus", "2", "--link", "pcie4", "--input", "8x5"),
     "check": ("check", *SIZES, "--input", "8x5"),

@@ -225,14 +225,11 @@ def test_a_config_is_frozen():
         make_config({}).batch_size = 3
 
 
-def test_the_schema_knows_every_key_and_no_other():
-    schema = Config.model_json_schema()
-    assert list(schema["properties"]) == list(Config.model_fields)
-    assert schema["additionalProperties"] is False
-    assert all(part.get("description") for part in schema["properties"].values())
+def test_every_key_has_a_description():
+    assert all(field.description for field in Config.model_fields.values())
 
 
-@pytest.mark.parametrize("name", ["simulate", "run", "explain", "record", "load_config"])
+@pytest.mark.parametrize("name", ["simulate", "run", "explain", "load_config"])
 def test_a_functions_signature_lists_every_key_with_its_default(name):
     shown = inspect.signature(getattr(dpdemo, name)).parameters
     assert {name: shown[name].default for name in Config.model_fields} == {

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from jsonforms import keeps_to
+from jsonforms import read_json
 from rich.console import Console
 
 from dpdemo.render import drawing_of, write
@@ -109,10 +109,10 @@ def test_a_peak_stands_beside_the_capacity_where_there_was_one():
 
 
 def test_json_is_exact():
-    found = keeps_to("exec", drawing_of(report(use(in_replica=True), set_visible="1")).text("json"))
+    found = read_json("exec", drawing_of(report(use(in_replica=True), set_visible="1")).text("json"))
     assert found["moved"]["device_to_host_bytes"] == 5 * 2**30
     assert found["memory"][0] == {"device": "cuda:0", "peak_bytes": 4608, "capacity_bytes": None}
-    limited = keeps_to("exec", drawing_of(report(capacity_bytes=(2**30,) * 3)).text("json"))
+    limited = read_json("exec", drawing_of(report(capacity_bytes=(2**30,) * 3)).text("json"))
     assert [gpu["capacity_bytes"] for gpu in limited["memory"]] == [2**30] * 3
     assert found["data_parallel"][0]["splits"][1]["in_model"][2]["rows"] == 2
     assert (found["cuda_visible_devices"], found["arguments"]) == ("1", ["--lr", "1"])

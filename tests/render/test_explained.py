@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import pytest
-from jsonforms import keeps_to
+from jsonforms import read_json
 from samples import drawn
 
 from dpdemo.bytesize import size
@@ -139,7 +139,7 @@ def test_one_chunk_goes_through_the_kernels_of_a_plain_call():
 
 
 def test_the_json_holds_every_step_with_its_sums():
-    found = keeps_to("explain", drawn(explanation([10, 10, 10]), form="json"))
+    found = read_json("explain", drawn(explanation([10, 10, 10]), form="json"))
     assert found["schema"] == "dpdemo.explain/2"
     assert [step["name"] for step in found["steps"]] == ["scatter", "replicate", "parallel_apply", "gather"]
     for step in found["steps"]:
@@ -153,7 +153,7 @@ def test_the_json_holds_every_step_with_its_sums():
 @pytest.mark.parametrize("difference", [math.nan, math.inf, None])
 def test_a_difference_that_is_no_number_is_null_in_json(difference):
     text = drawn(explanation([5, 5], difference=difference), form="json")
-    assert keeps_to("explain", text)["plain"]["difference"] is None
+    assert read_json("explain", text)["plain"]["difference"] is None
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".json"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonforms import keeps_to
+from jsonforms import read_json
 from memories import GIB, MIB, first, fitted, gpu, other, report
 from rich.console import Console
 
@@ -18,7 +18,6 @@ from dpdemo.render import save, write
 from dpdemo.render.memory.bars import LETTERS, STYLES, bar
 from dpdemo.render.memory.lines import gpu_lines, label
 from dpdemo.render.memory.words import number_text, share, verdict
-from dpdemo.render.schemas import schema_of
 from dpdemo.reports.memory import KEYS, PARTS, Training
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -306,13 +305,12 @@ def test_only_a_gpu_that_is_just_full_is_said_to_be(held, said):
 
 @pytest.mark.slow
 @given(reports())
-def test_json_keeps_to_its_published_schema_and_adds_up(found):
-    read = keeps_to("memory", drawn(found, "json"))
+def test_json_adds_up(found):
+    read = read_json("memory", drawn(found, "json"))
     for each in read["gpus"]:
         assert sum(each["parts_bytes"].values()) == each["peak_bytes"]
         if each["capacity_bytes"] is not None:
             assert each["capacity_bytes"] - each["peak_bytes"] == each["spare_bytes"]
-    assert schema_of("memory")["properties"]["schema"]["const"] == "dpdemo.memory/1"
 
 
 @given(reports())

@@ -13,16 +13,12 @@ from samples import called, interrupted, observed, returning_a_dict, simulated
 from test_executed import report as executed
 from test_executed import use
 from test_explained import explanation
-from test_replayed import SUM, replay
 
-from dpdemo.arithmetic.balance import VisibleDevice
 from dpdemo.errors import UsageError
 from dpdemo.render import _DRAWN_IN, drawing_of, write
 from dpdemo.render.rows import csv_pieces
 from dpdemo.reports.check import CheckReport, Finding, Place, RulePage
-from dpdemo.reports.comparison import Comparison, GradientCheck, Side
 from dpdemo.reports.diagnosis import Answer, Diagnosis
-from dpdemo.reports.visible import VisibleDevices
 from dpdemo.reports.weights import SampleWeight, WeightsReport
 from dpdemo.sweeping.sweep import sweep
 from dpdemo.timing.links import LINKS
@@ -31,10 +27,6 @@ from dpdemo.timing.workload import given_workload
 
 RULE = RulePage("DP301", "lost-state", "error", "a title", (("Before", "self.n += 1"), ("After", "return n")))
 CHECK = CheckReport("Net", 4, (Finding(RULE, "error", "n", "`n` is lost", Place("/m.py", 3), ("8",)),), (8,))
-SIDE = Side(1, (4, 4, 2, 0), 10, 1, 10, 0, 0, 1.67, 88, 96, 48, 96)
-COMPARED = Comparison(
-    simulated(gpus=3).config, SIDE, SIDE, False, 10, (GradientCheck("DDP", float("nan"), 1.0, "why"),)
-)
 REPORTS = {
     "split": simulated(gpus=8),
     "ranks": simulated(gpus=2, nodes=2, strategy="ddp"),
@@ -44,14 +36,11 @@ REPORTS = {
     "explanation": explanation([4, 4, 2]),
     "memory": fitted(),
     "execution": executed(use()),
-    "replay": replay("different", first=SUM),
     "check": CHECK,
-    "comparison": COMPARED,
     "sweep": sweep(gpus="1-4", batch_size="1-8"),
     "speedup": predict_speedup(given_workload(124_000_000), LINKS["pcie4"], [2]),
     "diagnosis": Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
     "weights": WeightsReport("Net", 2, 3, (2, 1), (SampleWeight(2, "cuda:1", 1.5),)),
-    "devices": VisibleDevices((VisibleDevice("cuda:0", "A card", 2**34, 80),)),
 }
 every = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 

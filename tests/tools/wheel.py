@@ -25,10 +25,6 @@ MORE = (
     "dpdemo init",
     "dpdemo run --virtual --config dpdemo.yaml",
     "dpdemo page --save page.html",
-    "dpdemo schema config",
-    "dpdemo devices",
-    "dpdemo record own.json --virtual --gpus 2",
-    "dpdemo replay own.json",
 )
 """Commands that the README names without showing what they print."""
 IMPORTS = """

@@ -106,7 +106,6 @@ FITTING = {
     "--loss": ("mean", "cross-entropy", "mse", "own:fails"),
     "--optimizer": ("adamw", "sgd"),
     "--save": ("r.json", "r.svg", "r.html", "r.md", "r.csv", "r.txt", "r.pickle", "fifo", "folder"),
-    "--emit": ("c.py",),
     "--report": ("r.json", "r.txt"),
     "--memory": ("recording.json", "good.yaml", "fifo"),
     "--baseline": ("known.json", "recording.json", "fifo", "folder"),
@@ -134,13 +133,10 @@ ARGUMENTS = {
     "memory": TARGETS,
     "speedup": TARGETS,
     "doctor": (*TARGETS, "script.py"),
-    "record": ("r.json", "folder/r.json", "fifo"),
-    "replay": ("recording.json", "whole.json", "fifo", "folder"),
     "init": ("folder", "fifo"),
-    "schema": ("config", "report", "recording"),
     "exec": ("script.py",),
 }
-DEAR = {"compare": 0.05, "doctor": 0.4, "exec": 0.4, "check": 0.6}
+DEAR = {"doctor": 0.4, "exec": 0.4, "check": 0.6}
 """How often a command that runs for long is kept when it is drawn."""
 
 

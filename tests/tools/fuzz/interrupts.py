@@ -27,8 +27,6 @@ COMMANDS = (
     "run --virtual --gpus 3 --save r.json",
     "run --virtual --gpus 2 --model cnn --input-size 8 --save r.json",
     "explain --virtual --gpus 3 --save r.json",
-    "record r.json --virtual --gpus 2",
-    "replay whole.json --virtual",
     "check own.py:Net --gpus 2 --input 8x5 --save r.json",
     "memory own.py:Net --gpus 2 --input 8x5 --save r.json",
     "speedup own.py:Net --gpus 2 --input 8x5 --link pcie4 --save r.json",
@@ -118,14 +116,14 @@ def ended(line, ready):
     return f"exit code {code}, left {left}, stderr {said[-1500:]}"
 
 
-def interrupted(line, delay, recording=""):
+def interrupted(line, delay):
     """Run a command in a fork, press Ctrl-C after some seconds (None: never), and say what went wrong."""
     reading, writing = os.pipe()
     waiting, starting = os.pipe()
     with tempfile.TemporaryDirectory() as name:
         child = os.fork()
         if child == 0:
-            _be_interrupted(line, Path(name), recording, starting, writing)
+            _be_interrupted(line, Path(name), starting, writing)
         os.close(writing)
         os.read(waiting, 1)
         if delay is not None:
@@ -143,12 +141,11 @@ def interrupted(line, delay, recording=""):
     return fault if how in {0, 130} else f"the process died: {how}"  # 130: while torch was imported
 
 
-def _be_interrupted(line, folder, recording, starting, writing):
+def _be_interrupted(line, folder, starting, writing):
     """Be the fork: whatever happens, it ends here."""
     fault = "it did not begin"
     try:
         furnish(folder)
-        (folder / "whole.json").write_text(recording)
         os.chdir(folder)
         os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -173,7 +170,6 @@ def runs(seed, seconds, most=None):
     """Yield (number, command, delay, fault) until the time is over, or there were `most`."""
     prepared()
     importlib.import_module("torch._dynamo")  # which replaces torch.manual_seed for good
-    recording = _recording()
     took = {}
     end = time.monotonic() + seconds
     number = 0
@@ -182,29 +178,13 @@ def runs(seed, seconds, most=None):
         line = draw.choice(COMMANDS)
         if line not in took:
             began = time.monotonic()
-            fault = interrupted(line, None, recording)
+            fault = interrupted(line, None)
             took[line] = time.monotonic() - began
             if fault:
                 yield number, line, None, fault
         delay = draw.random() * took[line]
-        yield number, line, delay, interrupted(line, delay, recording)
+        yield number, line, delay, interrupted(line, delay)
         number += 1
-
-
-def _recording():
-    with tempfile.TemporaryDirectory() as name:
-        child = os.fork()
-        if child == 0:
-            from dpdemo.cli import main
-
-            os.chdir(name)
-            sys.argv = ["dpdemo", "record", "r.json", "--virtual", "--gpus", "2", "-q"]
-            try:
-                main()
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        return (Path(name) / "r.json").read_text()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""Print the gradients of one step of plain torch's DDP, of rank 0 of as many processes as asked for.
+
+    python ddp_gradients.py RANKS ROWS SEED
+
+Each rank takes the samples that DistributedSampler deals to it, and averages its own loss.
+"""
+
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import multiprocessing, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler, TensorDataset
+
+
+def make(rows, seed):
+    """Make the model and the batch, equal in each process."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(7, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 3))
+    return model, torch.randn(rows, 7)
+
+
+def step(rank, ranks, rows, seed, port):
+    """Take one step on this rank."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    store = dist.TCPStore("127.0.0.1", port, ranks, is_master=rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    model, batch = make(rows, seed)
+    mine = list(DistributedSampler(TensorDataset(batch), ranks, rank, shuffle=False))
+    wrapper = DistributedDataParallel(model)
+    wrapper(batch[mine]).pow(2).mean().backward()
+    if rank == 0:
+        found = {name: parameter.grad.tolist() for name, parameter in model.named_parameters()}
+        sys.stdout.write(json.dumps(found))
+        sys.stdout.flush()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    import socket
+
+    numbers = [int(word) for word in sys.argv[1:]]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.spawn(step, (*numbers, port), nprocs=numbers[0])
