@@ -16,7 +16,7 @@ from dpdemo.cli.startup import no_collections
 PANELS = {
     "GPUs": """gpus gpus_argument output_device virtual weights chunks speeds gpu card gpu_memory reserve link
         bandwidth fit trust random""",
-    "Data": """batch_size data_size dim shuffle drop_last seed input_size input inputs batches trace_sample
+    "Data": """batch_size data_size dim shuffle drop_last seed input_size input inputs trace_sample
         seq_len image_size near""",
     "Model": """target model output_size dtype amp autocast optimizer loss zero_grad inference numbers
         parameters outputs operators one_gpu_step program module config""",
@@ -42,7 +42,6 @@ METAVARS = {
     "weights": "WEIGHTS",
     "chunks": "ROWS,ROWS,...",
     "speeds": "SPEEDS",
-    "batches": "BATCHES",
     "seq_len": "TOKENS",
     "image_size": "PIXELS",
 }

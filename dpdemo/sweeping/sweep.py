@@ -39,6 +39,9 @@ def sweep(
         near: for each number of GPUs the report names the batch size nearest to this one that they share
             equally.
 
+    Returns:
+        The figure of each cell, a line for each number of GPUs.
+
     Raises:
         UsageError: if an axis or `of` is not valid, or the grid has more than 100,000 cells.
 

@@ -42,7 +42,6 @@ def test_the_exit_code_is_that_of_a_tool_that_the_signal_ends():
         "simulate --gpus 8",
         "simulate --gpus 8 --format json",
         "simulate --gpus 8 --batch-size 10 --fail-on idle --format csv",
-        "schema report",
         "check --list",
         pytest.param("explain --virtual --gpus 0,1,2", marks=needs_no_gpu),
     ],
