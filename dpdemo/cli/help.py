@@ -15,14 +15,14 @@ from dpdemo.cli.startup import no_collections
 
 PANELS = {
     "GPUs": """gpus gpus_argument output_device virtual weights chunks speeds gpu card gpu_memory reserve link
-        bandwidth fit trust random""",
+        bandwidth fit random""",
     "Data": """batch_size data_size dim shuffle drop_last seed input_size input inputs trace_sample
         seq_len image_size near""",
     "Model": """target model output_size dtype amp autocast optimizer loss zero_grad inference numbers
         parameters outputs operators one_gpu_step program module config""",
     "Checks": "check select ignore fail_on baseline explain list_rules traceback_of",
-    "DDP": "strategy nodes processes batch_size_is sampler_drop_last timeout",
-    "Output": "of file folder form format save report quiet verbose",
+    "DDP": "strategy ranks nodes processes batch_size_is sampler_drop_last timeout",
+    "Output": "of folder form format save report quiet verbose",
 }
 """Which option stands in which panel, by the names of the commands' parameters."""
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
