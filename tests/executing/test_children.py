@@ -37,6 +37,7 @@ def run_exec(folder, program, **files):
 ALL = "4 ['cuda:0', 'cuda:1', 'cuda:2', 'cuda:3'] ['0', '1', '2', '3']"
 
 
+@pytest.mark.slow
 def test_subprocesses_see_the_gpus_that_the_program_names_for_them(tmp_path):
     out, report, err = run_exec(
         tmp_path,
@@ -68,6 +69,7 @@ def test_subprocesses_see_the_gpus_that_the_program_names_for_them(tmp_path):
     assert "used no GPU itself" in " ".join(err.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_processes_of_multiprocessing_see_what_the_program_set_before_it_used_a_gpu(tmp_path, method):
     out, _, _ = run_exec(
@@ -114,6 +116,7 @@ def test_a_child_starts_its_own_site_customisation_and_finds_its_own_path(tmp_pa
     assert out == one * 2
 
 
+@pytest.mark.slow
 def test_data_loaders_with_workers_of_each_kind_read_on_gpus_that_the_program_has_not_used(tmp_path):
     out, _, _ = run_exec(
         tmp_path,

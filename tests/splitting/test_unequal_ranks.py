@@ -43,6 +43,7 @@ os._exit(0)  # an orderly exit aborts now and then (pytorch/pytorch#179291)
 """
 
 
+@pytest.mark.slow
 def test_gradients_are_the_whole_batchs_for_any_rows_of_the_ranks(tmp_path):
     (tmp_path / "rank.py").write_text(RANK)
     command = [

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from quick import QUICK, rounds
 from ratios import NUM_GPUS, report, seconds
 from torch import nn
 
@@ -25,8 +26,8 @@ from dpdemo.virtual import virtual_gpus
 
 Inputs = Callable[[int], torch.Tensor]
 
-ROUNDS = 9
-FEW_ROUNDS = 3
+ROUNDS = rounds(9)
+FEW_ROUNDS = rounds(3)
 STEPS = 30
 BATCH_SIZE = 32
 
@@ -137,7 +138,8 @@ def drawn(shape: tuple[int, ...] | None, size: int) -> torch.Tensor:
 def check_small_models(at_most: float, at_most_of_bare: float) -> None:
     """Print what a check of a small model takes, and the bare runs of its plan: medians of 30 models."""
     rows = []
-    for factory, shape in SMALL:
+    models = SMALL[:1] if QUICK else SMALL
+    for factory, shape in models:
         inputs = partial(drawn, shape)
         plain = factory()
         step = lambda: plain(inputs(BATCH_SIZE)).sum().backward()  # noqa: B023, E731 - called in this round
@@ -152,7 +154,7 @@ def check_small_models(at_most: float, at_most_of_bare: float) -> None:
         one, bare, whole = (statistics.median(column) for column in zip(*taken, strict=True))
         rows.append((bare / one, whole / one, whole / bare, whole))
     bare_ratio, ratio, of_bare, took = (statistics.median(column) for column in zip(*rows, strict=True))
-    print(f"{len(SMALL)} small models: a check takes {took * 1000:.0f} ms of the processor")
+    print(f"{len(models)} small models: a check takes {took * 1000:.0f} ms of the processor")
     print(f"the runs of its plan ÷ one plain forward and backward   {bare_ratio:>8.0f}")
     report("check ÷ one plain forward and backward", ratio, at_most)
     report("check of a small model ÷ the runs of its plan", of_bare, at_most_of_bare)

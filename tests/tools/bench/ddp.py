@@ -1,4 +1,4 @@
-"""Time `dpdemo run --strategy ddp` against a bare torchrun script, and `simulate` at 10^5 ranks against 8.
+"""Time `dpdemo run --strategy ddp` against a bare torchrun script.
 
 Every figure is a ratio within this one run: the commands take turns, and the medians are compared.
 """
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from commands import DPDEMO, PYTHON, row, take_turns
+from quick import rounds
 
 BARE = str(Path(__file__).parent / "bare_ddp.py")
 PROCESSES = {
@@ -16,17 +17,11 @@ PROCESSES = {
     ],
     "dpdemo run --strategy ddp --processes 3": [*DPDEMO, "run", "--strategy", "ddp", "--processes", "3"],
 }  # fmt: skip
-RANKS = {
-    "simulate, 8 ranks": [*DPDEMO, "simulate", "--strategy", "ddp", "--gpus", "8"],
-    "simulate, 100000 ranks": [
-        *DPDEMO, "simulate", "--strategy", "ddp", "--nodes", "12500", "--gpus", "8", "--data-size", "3000000",
-    ],
-}  # fmt: skip
 
 
-def compare(commands: dict[str, list[str]], rounds: int, goal: float) -> None:
+def compare(commands: dict[str, list[str]], times: int, goal: float) -> None:
     """Let two commands take turns, and set the second against the first."""
-    (yardstick, first), (name, second) = take_turns(commands, rounds).items()
+    (yardstick, first), (name, second) = take_turns(commands, times).items()
     row(yardstick, f"{first * 1000:.0f} ms", 1.0, "", met=True)
     row(name, f"{second * 1000:.0f} ms", second / first, f"<= {goal}", met=second / first <= goal)
 
@@ -35,5 +30,4 @@ if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.stdout.reconfigure(line_buffering=True)
     print(f"{'command':<44} {'median':>14} {'ratio':>8}   {'goal':<10}")
-    compare(PROCESSES, rounds=7, goal=1.15)
-    compare(RANKS, rounds=15, goal=1.1)
+    compare(PROCESSES, rounds(7), goal=1.15)

@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable
 
 import torch
+from quick import QUICK, rounds
 
 from dpdemo.config.fields import Config
 from dpdemo.models.modules import build
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import Watch, make_loader, run_epoch
-from dpdemo.running.opening import opened_devices
+from dpdemo.running.opening import opened
 
-SAMPLES = 1_000_000
-SLICES = 25
+SLICES = rounds(25)
+SAMPLES_A_SLICE = 400 if QUICK else 40_000
 GOAL = 1.25
 
 
@@ -30,8 +31,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 def main() -> None:
     """Print the ratio, with the making of the batches counted on neither side and on both."""
-    config = Config(data_size=SAMPLES // SLICES)
-    with opened_devices(config, virtual=False) as devices:
+    config = Config(data_size=SAMPLES_A_SLICE)
+    with opened(config, virtual=False) as (devices, _):
         built = build(config, place(config, devices))
         torch.set_num_threads(1)
         batches = [batch.clone() for batch in make_loader(config)]

@@ -4,10 +4,11 @@ import sys
 import time
 
 import torch
+from quick import rounds
 from torch import nn
 
 REPLICATE = sys.modules["torch.nn.parallel.replicate"]
-REPEATS, CALLS = 7, 20_000
+REPEATS, CALLS = rounds(7), 20_000
 
 
 def shared(tensors, devices, detach=False):

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from quick import QUICK
+
 DECODER = ["memory", "--model", "dpdemo.examples.gpt:Decoder", "--loss", "cross-entropy", "--quiet"]
 
 
@@ -37,10 +39,11 @@ def line(what: str, value: float, unit: str, goal: float) -> bool:
 
 def main() -> int:
     """Print all figures."""
-    seconds, resident = run("--input", "64x512:int64", "--gpus", "8")
-    few, _ = run("--input", "16x512:int64", "--gpus", "2")
-    large, _ = run("--input", "4096x512:int64", "--gpus", "8")
-    fit, fit_resident = run("--input", "64x512:int64", "--gpus", "8", "--gpu-memory", "80GiB", "--fit")
+    rows = 8 if QUICK else 64
+    seconds, resident = run("--input", f"{rows}x512:int64", "--gpus", "8")
+    few, _ = run("--input", f"{rows // 4}x512:int64", "--gpus", "2")
+    large, _ = run("--input", f"{64 * rows}x512:int64", "--gpus", "8")
+    fit, fit_resident = run("--input", f"{rows}x512:int64", "--gpus", "8", "--gpu-memory", "80GiB", "--fit")
     met = [
         line("one step on 8 GPUs", seconds, "s", 5),
         line("memory resident", resident, "GiB", 0.35),

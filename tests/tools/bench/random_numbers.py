@@ -11,13 +11,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from quick import QUICK, rounds
 
 from dpdemo.virtual import virtual_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROUNDS = 7
+ROUNDS = rounds(7)
 
 
 def seconds(draw: Callable[[str], Any], device: str) -> float:
@@ -46,4 +47,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10**7)
+    main(10**5 if QUICK else int(sys.argv[1]) if len(sys.argv) > 1 else 10**7)

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import torch
+from quick import QUICK, rounds
 from ratios import NUM_GPUS, encoder, report, seconds, step
 from torch import nn
 
@@ -20,7 +21,7 @@ from dpdemo.virtual import virtual_gpus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROUNDS = 5
+ROUNDS = rounds(5)
 CALLS = 5000
 
 
@@ -70,7 +71,8 @@ def main() -> int:
     """Measure and report."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model, batch = encoder(4, 256), torch.randn(32, 64, 256)
+    layers, rows = (1, 8) if QUICK else (4, 32)
+    model, batch = encoder(layers, 256), torch.randn(rows, 64, 256)
     plain, virtual = medians(microseconds_an_op)
     cpu, gpu, hand, dp = medians(lambda: one_round(model, batch))
     print(f"torch {torch.__version__}, one thread, medians of {ROUNDS} rounds")

@@ -12,18 +12,17 @@ import sys
 from typing import TYPE_CHECKING
 
 import torch
+from quick import rounds
 from ratios import NUM_GPUS, encoder, report, seconds, step
 from torch import nn
 
-import dpdemo
 from dpdemo import WeightedDataParallel
 from dpdemo.virtual import virtual_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROUNDS = 15
-MANY = 100_000
+ROUNDS = rounds(15)
 
 
 def ratio(one: Callable[[], object], other: Callable[[], object], times: int = 1) -> float:
@@ -38,15 +37,6 @@ def of_calls(model: nn.Module, batch: torch.Tensor, times: int) -> float:
         moved, inputs = copy.deepcopy(model).cuda(), batch.cuda()
         weighted, plain = WeightedDataParallel(moved, weights=[1] * NUM_GPUS), nn.DataParallel(moved)
         return ratio(lambda: step(weighted, inputs), lambda: step(plain, inputs), times)
-
-
-def of_previews() -> float:
-    """Compare a preview of many GPUs, all but the first of which are equal, with one of eight."""
-    many = dpdemo.Config(gpus=MANY, batch_size=10**9, data_size=10**12, weights=(1,) + (2,) * (MANY - 1))
-    eight = dpdemo.Config(gpus=8, batch_size=10**9, data_size=10**12, weights=(1,) + (2,) * 7)
-    from dpdemo.splitting.predict import predict
-
-    return seconds(lambda: predict(many), 20) / 20 - seconds(lambda: predict(eight), 20) / 20
 
 
 def main() -> int:
@@ -66,7 +56,6 @@ def main() -> int:
             of_calls(small, torch.randn(32, 32), 30),
             1.05,
         ),
-        report(f"a preview of {MANY} weighted GPUs takes longer than one of 8 by, s", of_previews(), 0.05),
     ]
     return 0 if all(held) else 1
 
