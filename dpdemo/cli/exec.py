@@ -17,7 +17,6 @@ from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.errors import UsageError
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import find_program
-from dpdemo.executing.ranks import run_ranks
 
 app = command_app()
 
@@ -92,6 +91,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     if ranks is not None:
         _refuse_beside_ranks(check=check, save=save)
         hardware = Hardware(num_gpus, memory, random, card)
+        from dpdemo.executing.ranks import run_ranks
+
         raise SystemExit(run_ranks(found, hardware, ranks, report=check_report_path(report), quiet=quiet))
     if not quiet:
         _hint(words, gpus)
