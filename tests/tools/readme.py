@@ -6,9 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import processes
-
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))  # a program of its own finds what the tests share
+import processes  # noqa: E402
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
