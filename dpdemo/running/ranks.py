@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 NOTES = "DPDEMO_RANK_NOTES"
 """The folder in which ranks note what they do."""
 _POLL_S = 0.05
-_GRACE_S = 5.0  # how long the others may go on after a rank has failed
 _LAST_WORDS_S = 0.5
 _SAME_SHAPE = {"allreduce_", "broadcast_", "reduce_", "_allgather_base_", "_reduce_scatter_base_"}
 _whole_lines = threading.Lock()
