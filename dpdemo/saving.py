@@ -13,7 +13,7 @@ from dpdemo.errors import RunError, UsageError
 
 PICTURES = (".svg", ".html", ".txt")
 """Endings under which the picture of anything can be saved."""
-FORMS = {".json": "json", ".csv": "csv", ".md": "markdown", ".sarif": "sarif", ".xml": "junit"}
+FORMS = {".json": "json", ".csv": "csv", ".md": "markdown", ".sarif": "sarif"}
 """The formats that have an ending of their own."""
 
 

@@ -54,8 +54,9 @@ def as_set_there(hint: str, key: str, where: Where) -> str:
     """Rewrite `key: value` of a hint into the option or argument, where the key was set by one."""
     place = where.get(key, "")
     if place.startswith("option "):
+        option = f"`--set {key}=" if place.startswith("option `--set ") else f"`--{key.replace('_', '-')} "
         flat = re.sub(r"\[([^]]*)\]", lambda found: found[1].replace(" ", ""), hint)  # [0, 1] is 0,1 there
-        return flat.replace(f"`{key}: ", f"`--{key.replace('_', '-')} ")
+        return flat.replace(f"`{key}: ", option)
     return hint.replace(f"`{key}: ", f"`{key}=") if place.startswith("argument ") else hint
 
 

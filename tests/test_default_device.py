@@ -19,7 +19,7 @@ MAKERS = {
     "arange", "as_tensor", "empty", "empty_strided", "eye", "full", "linspace", "normal", "ones", "rand",
     "randint", "randn", "randperm", "scalar_tensor", "tensor", "zeros",
 }  # fmt: skip
-SAMPLE = ("--input-size", "4", "--dtype", "float64")
+SAMPLE = ("--set", "input_size=4", "--set", "dtype=float64")
 MODEL = """
 import torch
 from torch import nn

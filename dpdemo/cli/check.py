@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dpdemo.cli.checkpages import explain_traceback, show_rules
 from dpdemo.cli.completion import models, rules
 from dpdemo.cli.group import command_app
 from dpdemo.cli.mishaps import as_ours
@@ -22,7 +22,7 @@ from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.config.weights import parse_numbers
 from dpdemo.errors import DpdemoError, UsageError
-from dpdemo.reading import current_folder, read_text
+from dpdemo.reading import current_folder
 from dpdemo.saving import check_save_path, endings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-_ENDINGS = endings(("json", "csv", "sarif", "junit", "markdown"))
+_ENDINGS = endings(("json", "csv", "sarif", "markdown"))
 DEFAULT_BATCH_SIZE = 32
 _TARGET = "argument TARGET"
 FAILED_ITSELF = 3
@@ -77,7 +77,7 @@ def check(  # noqa: PLR0913, PLR0917 - an option each
         str, typer.Option("--ignore", metavar="CODES", help=_HELP["ignore"], autocompletion=rules)
     ] = "",
     format: Annotated[  # noqa: A002 - the option's name
-        Literal["text", "json", "csv", "github", "sarif", "junit", "markdown"],
+        Literal["text", "json", "csv", "github", "sarif", "markdown"],
         typer.Option("--format", "-f", help="Form of the report."),
     ] = "text",
     save: Annotated[
@@ -108,7 +108,7 @@ def check(  # noqa: PLR0913, PLR0917 - an option each
     cannot begin, and with 3 where it fails itself.
     """
     if explain or list_rules:
-        _show_rules(explain)
+        show_rules(explain)
         return
     if traceback_of:
         explain_traceback(traceback_of, format)
@@ -125,8 +125,8 @@ def check(  # noqa: PLR0913, PLR0917 - an option each
         "data_size": data_size,
         "drop_last": drop_last,
         "autocast": autocast,
-        "weights": _numbers(weights, "weights"),
-        "chunks": _numbers(chunks, "chunks"),
+        "weights": parse_numbers(weights, "weights") if weights else (),
+        "chunks": parse_numbers(chunks, "chunks") if chunks else (),
         **_chosen(select, ignore, defaults),
     }
     with failing_apart():
@@ -163,17 +163,6 @@ def _without_known(report: "CheckReport", baseline: Path, *, quiet: bool) -> "Ch
     return left
 
 
-def _numbers(text: str, option: str) -> tuple[float, ...]:
-    """Read what a batch is cut by; `auto` has no meaning where nothing is fast or slow."""
-    found = parse_numbers(text, option) if text else ()
-    if isinstance(found, str):
-        raise UsageError(
-            f"expected a number for each GPU, got `auto` - at option `--{option}`",
-            hint=f"write for example --{option} 4,13,13",
-        )
-    return found
-
-
 @contextlib.contextmanager
 def failing_apart() -> Iterator[None]:
     """Exit with a code of its own where the check itself fails, so that 1 says that it found something."""
@@ -195,31 +184,6 @@ def failing_apart() -> Iterator[None]:
         what = f"the check itself failed: {type(error).__name__}: {error}"
         print_error(DpdemoError(what, hint="this is a fault of dpdemo, not of the model: please report it"))
         raise typer.Exit(FAILED_ITSELF) from None
-
-
-def explain_traceback(path: str, form: str) -> None:
-    """Read an error that DataParallel raised, and say what it means."""
-    from dpdemo.checking.doctor import diagnose
-    from dpdemo.render import drawing_of, make_console
-
-    try:
-        text = sys.stdin.read() if path == "-" else read_text(path, errors="replace")
-    except OSError as error:
-        raise UsageError(
-            f"expected a file with a traceback, got {error} - at option `--traceback`"
-        ) from error
-    drawing_of(diagnose(text)).write(form, make_console())
-
-
-def _show_rules(code: str) -> None:
-    from dpdemo.checking import registry
-    from dpdemo.render import make_console
-    from dpdemo.render.check.pages import print_list, print_page
-
-    if code:
-        print_page(registry.find_rule(code), make_console())
-    else:
-        print_list(registry.rules(), make_console())
 
 
 def _chosen(select: str, ignore: str, defaults: "Defaults") -> dict[str, tuple[str, ...]]:

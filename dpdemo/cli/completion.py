@@ -20,6 +20,14 @@ def models(incomplete: str) -> Offers:
     return [*((name, shapes.summary) for name, shapes in MODELS.items()), *_files(incomplete)]
 
 
+def keys(incomplete: str) -> Offers:
+    """Offer the keys of the config, as `--set` takes them."""
+    del incomplete
+    from dpdemo.config.fields import Config
+
+    return [(f"{name}=", field.description or "") for name, field in Config.model_fields.items()]
+
+
 def _files(incomplete: str) -> Offers:
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     start = incomplete[: len(incomplete) - len(incomplete.rpartition("/")[2])]

@@ -14,14 +14,13 @@ from typer.core import TyperCommand
 from dpdemo.cli.startup import no_collections
 
 PANELS = {
-    "GPUs": """gpus gpus_argument output_device virtual weights chunks speeds gpu card gpu_memory reserve link
+    "GPUs": """gpus gpus_argument virtual weights chunks gpu card gpu_memory reserve link
         bandwidth fit random""",
-    "Data": """batch_size data_size dim shuffle drop_last seed input_size input inputs trace_sample
-        seq_len image_size near""",
-    "Model": """target model output_size dtype amp autocast optimizer loss zero_grad inference numbers
-        parameters outputs operators one_gpu_step program module config""",
+    "Data": """batch_size data_size drop_last input inputs         seq_len image_size near""",
+    "Model": """target model amp autocast optimizer loss zero_grad inference numbers
+        parameters outputs operators one_gpu_step program module config set_keys""",
     "Checks": "check select ignore fail_on baseline explain list_rules traceback_of",
-    "DDP": "strategy ranks nodes processes batch_size_is sampler_drop_last timeout",
+    "DDP": "strategy ranks timeout",
     "Output": "of folder form format save report quiet verbose",
 }
 """Which option stands in which panel, by the names of the commands' parameters."""
@@ -31,17 +30,9 @@ METAVARS = {
     "batch_size": "SAMPLES",
     "data_size": "SAMPLES",
     "gpus": "GPUS",
-    "input_size": "FEATURES",
-    "output_size": "FEATURES",
-    "output_device": "ORDINAL",
     "model": "MODEL",
-    "seed": "NUMBER",
-    "nodes": "MACHINES",
-    "processes": "RANKS",
-    "trace_sample": "SAMPLE",
     "weights": "WEIGHTS",
     "chunks": "ROWS,ROWS,...",
-    "speeds": "SPEEDS",
     "seq_len": "TOKENS",
     "image_size": "PIXELS",
 }
@@ -57,7 +48,7 @@ EXAMPLES = {
     "simulate": (
         "simulate 8 --batch-size 65",
         "simulate 8 --batch-size 65 --fail-on idle,lone-sample",
-        "simulate --strategy ddp --nodes 2 --gpus 4 --save split.svg",
+        "simulate --strategy ddp --gpus 4 --save split.svg",
     ),
     "sweep": (
         "sweep",
@@ -67,7 +58,7 @@ EXAMPLES = {
     "run": (
         "run --virtual --gpus 3",
         "run --virtual --gpus 4 --model model.py:Net --batch-size 64",
-        "run --strategy ddp --processes 3",
+        "run --strategy ddp --set processes=3",
     ),
     "check": (
         "check model.py:Net --gpus 4",

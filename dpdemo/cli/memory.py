@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,25 +12,21 @@ from dpdemo.cli.capacity import GpuMemory, say_how_read
 from dpdemo.cli.completion import cards, losses
 from dpdemo.cli.group import command_app
 from dpdemo.cli.memoryoptions import Request, read_request, read_training, with_target
-from dpdemo.cli.options import PLAIN, Output, Settings, takes_config, target_argument
+from dpdemo.cli.options import PLAIN, Settings, takes_config, target_argument
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import status_line
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
 from dpdemo.errors import CheckFailedError
 from dpdemo.reports.memory import Optimizer, ZeroGrad
-from dpdemo.saving import replacing
 
 if TYPE_CHECKING:
-    from dpdemo.memory.steps import Watch
     from dpdemo.reports.memory import MemoryReport
 
 app = command_app()
 
-_SNAPSHOT = ".pickle"
 _DRAWN = {".svg", ".html", ".json"}
 """The endings of files that show the step's memory over time."""
-_OUTPUT = Output(PLAIN.forms, more=(_SNAPSHOT,))
 _HELP = {
     "target": "The model: `model.py:Net`, `pkg.mod:Net`, `transformers:gpt2-xl`, `torchvision:resnet50`, "
     "`timm:vit_base_patch16_224`, or a built-in name.",
@@ -53,7 +48,7 @@ _LOSS = typer.Option("--loss", metavar="LOSS", help=_HELP["loss"], autocompletio
 
 
 @app.command()
-@takes_config(output=_OUTPUT)
+@takes_config(output=PLAIN)
 def memory(  # noqa: PLR0913, PLR0917 - an option each
     settings: Settings,
     target: Annotated[str, target_argument(_HELP["target"])] = "",
@@ -86,21 +81,9 @@ def memory(  # noqa: PLR0913, PLR0917 - an option each
     if not settings.quiet:
         say_how_read(gpu_memory)
     report = _predict(request, settings)
-    show(report, replace(settings, save=_saved(settings, snapshots=False)))
+    show(report, settings)
     if not report.fits:  # with --fit: not even one sample
         _refuse(report, settings)
-
-
-def _saved(settings: Settings, *, snapshots: bool) -> tuple[Path, ...]:
-    return tuple(path for path in settings.save if (path.suffix.lower() == _SNAPSHOT) is snapshots)
-
-
-def _watch(settings: Settings) -> "Watch":
-    """Say what is to be kept of each moment of the step, for the files that were named."""
-    from dpdemo.memory.steps import Watch
-
-    is_drawn = any(path.suffix.lower() in _DRAWN for path in settings.save)
-    return Watch(moments=is_drawn, snapshot=bool(_saved(settings, snapshots=True)))
 
 
 def _predict(request: Request, settings: Settings) -> "MemoryReport":
@@ -115,9 +98,8 @@ def _predict(request: Request, settings: Settings) -> "MemoryReport":
         with loading_torch():
             from dpdemo.memory import largest_batch, predict_memory
             from dpdemo.models.libraries import InputSizes
-        watch = _watch(settings)
         predict = largest_batch if request.fit else predict_memory
-        report = predict(
+        return predict(
             request.config,
             training=request.training,
             gpu_memory=request.gpu_memory,
@@ -126,21 +108,9 @@ def _predict(request: Request, settings: Settings) -> "MemoryReport":
             inputs=request.inputs,
             input_sizes=InputSizes(request.seq_len, request.image_size),
             progress=say,
-            watch=watch,
+            moments=any(path.suffix.lower() in _DRAWN for path in settings.save),
             numbers=request.numbers,
         )
-    _save_snapshots(watch, settings)
-    return report
-
-
-def _save_snapshots(watch: "Watch", settings: Settings) -> None:
-    from dpdemo.virtual.snapshot import snapshot_of
-
-    for path in _saved(settings, snapshots=True):
-        with replacing(path) as file:
-            pickle.dump(snapshot_of(watch.kept()), file.buffer)
-        if not settings.quiet:
-            print_hint(f"saved to {path}; https://pytorch.org/memory_viz shows it")
 
 
 def _refuse(report: "MemoryReport", settings: Settings) -> None:

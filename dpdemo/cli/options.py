@@ -1,28 +1,29 @@
-"""The options that commands share: one for each key of the config, and those of the output.
+"""The options that commands share: the common keys of the config, `--set` for all keys, and the output.
 
-They are made from the config's own fields, so a new key is an option at once, with its description as help.
+The options are made from the config's own fields, with a field's description as help.
 """
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from dpdemo.cli.completion import models
+from dpdemo.cli.completion import keys, models
 from dpdemo.config.fields import Config
 from dpdemo.config.gpus import parse_gpus
 from dpdemo.config.load import make_config, read_values
 from dpdemo.config.numbers import any_number
-from dpdemo.config.ranks import OF_DDP_ALONE
 from dpdemo.config.weights import OF_WEIGHTS, is_weighted, parse_numbers
 from dpdemo.errors import UsageError
 from dpdemo.saving import check_save_path, endings
-from dpdemo.wording import Where, as_set_there, at
+from dpdemo.wording import Where, as_set_there, at, show_typed
 
+KEYS = ("gpus", "batch_size", "data_size", "drop_last", "model", "weights", "chunks", "strategy")
+"""Keys of the config that are options of their own; `--set KEY=VALUE` sets any key."""
 SAVE_HELP = "Save it, too, several times if need be:"
 
 
@@ -46,16 +47,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Output:
-    """Which output options a command has: its formats, which make endings of `--save`, and `more` of them."""
+    """Which output options a command has: its formats; these make the endings of `--save`."""
 
     forms: tuple[str, ...] = ()
     is_grouped: bool = False
-    more: tuple[str, ...] = ()
 
     @property
     def endings(self) -> tuple[str, ...]:
         """The endings that `--save` knows."""
-        return (*endings(self.forms), *self.more)
+        return endings(self.forms)
 
     def options(self) -> dict[str, tuple[Any, Any]]:
         """Make the options; `--quiet` is always one of them."""
@@ -80,6 +80,15 @@ PLAIN = Output(("table", "json", "csv", "markdown"))
 _CONFIG_FILE = Annotated[
     str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML file with any of these keys.")
 ]
+_SET = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set any key of the config, such as seed=1 or dim=1.",
+        autocompletion=keys,
+    ),
+]
 _GPUS_HELP = "3 is the first three; 0,2 are ordinals; 3, is one; 0-3 is a range; or all."
 _GPUS_ARGUMENT = Annotated[str | None, typer.Argument(metavar="GPUS", help="The same as --gpus.")]
 
@@ -94,7 +103,7 @@ def takes_config(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options; it gets them as one `Settings`, its first argument.
 
-    `output` says which options of the output there are; `strategies` are those that the command knows; with
+    `output` lists its options of the output, `strategies` those that the command knows; with
     `has_gpus_argument` the GPUs may be an argument too, as in `dpdemo simulate 8`; `gpus_help` is the help of
     `--gpus` where a list has numbers of GPUs, not ordinals. A command that has no weights cuts as torch does.
     """
@@ -103,7 +112,13 @@ def takes_config(
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         fields = _field_options(strategies, gpus_help, has_weights=has_weights)
         argument = {"gpus_argument": (_GPUS_ARGUMENT, None)} if has_gpus_argument else {}
-        shared = {**argument, "config": (_CONFIG_FILE, None), **fields, **output.options()}
+        shared = {
+            **argument,
+            "config": (_CONFIG_FILE, None),
+            **fields,
+            "set_keys": (_SET, None),
+            **output.options(),
+        }
 
         def call(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
@@ -153,15 +168,12 @@ def _expect_torchs_chunks(settings: Settings) -> None:
 def _field_options(
     strategies: tuple[str, ...], gpus_help: str, *, has_weights: bool
 ) -> dict[str, tuple[Any, None]]:
-    without = set() if "ddp" in strategies else {"trace_sample", *OF_DDP_ALONE}
-    if len(strategies) == 1:
-        without.add("strategy")
-    if not has_weights:
-        without |= {*OF_WEIGHTS}
+    without = {*(() if has_weights else OF_WEIGHTS), *(("strategy",) if len(strategies) == 1 else ())}
     options = {}
-    for name, field in Config.model_fields.items():
+    for name in KEYS:
         if name in without:
             continue
+        field = Config.model_fields[name]
         flag = f"--{name.replace('_', '-')}"
         if field.annotation is bool:
             flag = f"{flag}/--no-{name.replace('_', '-')}"
@@ -204,8 +216,29 @@ def _is_number(name: str) -> bool:
     return Config.model_fields[name].annotation is not bool and not is_text
 
 
+def _read_set(texts: Sequence[str], named: Mapping[str, Any], where: dict[str, str]) -> dict[str, Any]:
+    """Read the values of `--set`, and note in `where` that they were set there."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        key = name.strip().replace("-", "_")
+        if not sign:
+            raise UsageError(
+                f"expected KEY=VALUE, got {show_typed(text)} - at option `--set`", hint="write --set seed=1"
+            )
+        if key in named or key in found:
+            raise UsageError(f"expected `{key}` once, got it twice - at option `--set`")
+        found[key] = _value(key, value.strip())
+        where[key] = f"option `--set {key}`"
+    return found
+
+
 def _value(name: str, text: Any) -> Any:
-    """Read what an option was given, as far as that is not the config's own business."""
+    """Read the text of an option or of `--set`; the config's own check refuses what has the wrong type."""
+    if name not in Config.model_fields:
+        return text
+    if Config.model_fields[name].annotation is bool:
+        return {"true": True, "false": False}.get(text, text)
     if name == "gpus":
         return parse_gpus(text)
     if name in OF_WEIGHTS:
@@ -220,7 +253,7 @@ def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...]
     if argument is not None and given["gpus"] is not None:
         raise UsageError("expected one of them, got both - at argument GPUS and option `--gpus`")
     given["gpus"] = argument if argument is not None else given["gpus"]
-    file = given.pop("config")
+    file, keys_set = given.pop("config"), given.pop("set_keys") or ()
     if shown["quiet"] and shown.get("verbose"):
         raise UsageError("expected one of them, got both - at options `--quiet` and `--verbose`")
     if output.forms:
@@ -229,9 +262,8 @@ def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...]
         check_save_path(path, output.endings, read=[file] if file else [])
     values, where = read_values(file) if file is not None else ({}, {})
     named = {name: _value(name, text) for name, text in given.items() if text is not None}
-    if "dp" not in strategies:
-        values["strategy"] = strategies[0]
     where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
+    named |= _read_set(keys_set, named, where)
     config = make_config({**values, **named}, where)
     if config.strategy not in strategies:
         raise UsageError(

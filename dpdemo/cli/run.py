@@ -35,7 +35,7 @@ def run(
     """Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.
 
     Without --gpus it takes all visible GPUs, or the CPU where there is none. With --strategy ddp it starts a
-    process for each GPU, or as many as --processes says; under torchrun it is one rank of those.
+    process for each GPU, or as many as `--set processes=N` says; under torchrun it is one rank of those.
     """
     if virtual:
         hide_real_gpus()
@@ -69,7 +69,7 @@ def _hint(report: SplitReport, *, is_named: bool) -> None:
         print_hint(f"{len(report.devices)} virtual GPUs, since none were named; try --gpus 3")
     elif report.distribution is not None:
         if report.distribution.world_size == 1:
-            print_hint("one process, so nothing is distributed; try --processes 3")
+            print_hint("one process, so nothing is distributed; try --set processes=3")
     elif report.devices.kind == "cpu":
         print_hint(
             "no GPU is visible, so DataParallel made one plain call per batch; "

@@ -4,6 +4,8 @@ import difflib
 import re
 from typing import Any
 
+from dpdemo.config.fields import Config
+from dpdemo.config.messages import OTHER_DTYPES
 from dpdemo.errors import UsageError
 from dpdemo.saving import FORMS, PICTURES
 from dpdemo.wording import show_typed
@@ -19,7 +21,7 @@ _ELSEWHERE = {
     "--n-gpus": "--gpus",
     "--devices": "--gpus",
     "--device-ids": "--gpus",
-    "--nproc-per-node": "--processes",
+    "--nproc-per-node": "--set processes=",
     "--json": "--format json",
     "--csv": "--format csv",
     "--out": "--save",
@@ -28,13 +30,7 @@ _ELSEWHERE = {
     "--card": "--gpu",
     "--shape": "--input",
     "--input-shape": "--input",
-    "fp32": "float32",
-    "float": "float32",
-    "fp64": "float64",
-    "double": "float64",
-    "fp16": "float16",
-    "half": "float16",
-    "bf16": "bfloat16",
+    **OTHER_DTYPES,
     "md": "markdown",
     "text": "table",
 }
@@ -114,6 +110,9 @@ def _near(error: Any) -> list[str]:
     option = getattr(error, "option_name", "")
     if option:
         known = _known_options(error)
+        key = option.removeprefix("--no-").lstrip("-").replace("-", "_")
+        if "--set" in known and key in Config.model_fields:
+            return [f"--set {key}="]
         other = _ELSEWHERE.get(option)
         alike = difflib.get_close_matches(option, known, n=2, cutoff=0.65)
         longer = [name for name in known if len(option) > 4 and name.startswith(option)]

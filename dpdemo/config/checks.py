@@ -117,7 +117,7 @@ def _check_batch(config: Config, num_ranks: int, where: Where) -> None:
         raise UsageError(
             f"expected a global batch_size that the {num_ranks} ranks divide, got {config.batch_size} - "
             f"{at('batch_size', where)}",
-            hint=f"choose {sizes}, or give each rank its own: --batch-size-is per-rank",
+            hint=f"choose {sizes}, or give each rank its own: --set batch_size_is=per-rank",
         )
     each = rows_per_rank(config, num_ranks)
     samples = samples_per_rank(config.data_size, num_ranks, sampler_drop_last=config.sampler_drop_last)

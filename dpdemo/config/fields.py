@@ -15,10 +15,6 @@ Ordinal = Annotated[int, Field(ge=0, le=MAX_ORDINAL)]
 Count = Annotated[int, Field(ge=1, le=MAX_ORDINAL)]
 Rows = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Weight = Rows | Annotated[float, Field(ge=0, le=INT64_MAX, allow_inf_nan=False)]
-Speed = (
-    Annotated[int, Field(gt=0, le=INT64_MAX)]
-    | Annotated[float, Field(gt=0, le=INT64_MAX, allow_inf_nan=False)]
-)
 DType = Literal["float32", "float64", "bfloat16", "float16"]
 
 
@@ -75,23 +71,20 @@ class Config(pydantic.BaseModel):
         description="DistributedSampler's drop_last: leave out the samples that the ranks do not divide, "
         "instead of repeating some.",
     )
-    weights: tuple[Weight, ...] | Literal["auto"] | None = Field(
+    weights: tuple[Weight, ...] | None = Field(
         default=None,
         description="Unequal chunks: a number for each GPU, in whose proportions every batch is cut, such as "
-        "1,2,2; or auto, by `speeds`.",
+        "1,2,2.",
     )
     chunks: tuple[Rows, ...] | None = Field(
         default=None,
         description="Unequal chunks: the exact rows of each GPU in a full batch, such as 4,13,13.",
     )
-    speeds: tuple[Speed, ...] | None = Field(
-        default=None, description="How fast each GPU is, for `weights: auto`, such as 1,1,0.5."
-    )
     trace_sample: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = Field(
         default=None, description="Number of a sample whose way is shown: batch, device, row, output row."
     )
 
-    @pydantic.field_validator("gpus", "weights", "chunks", "speeds", mode="before")
+    @pydantic.field_validator("gpus", "weights", "chunks", mode="before")
     @classmethod
     def _freeze_list(cls, value: object) -> object:
         return tuple(value) if isinstance(value, list) else value

@@ -29,9 +29,8 @@ class Keys(TypedDict, total=False):
     processes: int | None
     batch_size_is: Literal["per-rank", "global"] | None
     sampler_drop_last: bool
-    weights: Sequence[float] | Literal["auto"] | None
+    weights: Sequence[float] | None
     chunks: Sequence[int] | None
-    speeds: Sequence[float] | None
     trace_sample: int | None
 
 

@@ -46,7 +46,6 @@ _ITEMS = {
     "gpus": f"an ordinal from 0 to {MAX_ORDINAL}",
     "weights": "a number of 0 or more",
     "chunks": "a whole number of 0 or more",
-    "speeds": "a number above 0",
 }
 _TOP = (
     dict.fromkeys(("seed", "trace_sample"), INT64_MAX)
@@ -66,15 +65,26 @@ _EXPECTED = {
     "strategy": "dp or ddp",
     "batch_size_is": "per-rank or global",
     "sampler_drop_last": "true or false",
-    "weights": "a number for each GPU such as [1, 2, 2], or `auto`",
+    "weights": "a number for each GPU such as [1, 2, 2]",
     "chunks": "the rows of each GPU such as [4, 13, 13]",
-    "speeds": "a number for each GPU such as [1, 1, 0.5]",
 }
 _EXAMPLES = {
     "gpus": "[0, 1, 2]", "output_device": "0", "shuffle": "true", "drop_last": "true", "strategy": "ddp",
     "nodes": "4", "processes": "3", "batch_size_is": "global", "sampler_drop_last": "true",
-    "trace_sample": "17", "weights": "[1, 2, 2]", "chunks": "[4, 13, 13]", "speeds": "[1, 1, 0.5]",
+    "trace_sample": "17", "weights": "[1, 2, 2]", "chunks": "[4, 13, 13]",
 }  # fmt: skip
+
+
+OTHER_DTYPES = {
+    "fp32": "float32",
+    "float": "float32",
+    "fp64": "float64",
+    "double": "float64",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+}
+"""Other names of types."""
 
 
 def _expected(key: str, got: object) -> str:
@@ -96,7 +106,8 @@ def _next_step(key: str, got: object) -> str:
     if key == "gpus":
         return _next_step_gpus(got)
     if key == "dtype" and isinstance(got, str):
-        near = difflib.get_close_matches(got, get_args(DType), n=1)
+        other = OTHER_DTYPES.get(got.lower())
+        near = [other] if other else difflib.get_close_matches(got, get_args(DType), n=1)
         return f"did you mean `{near[0]}`?" if near else f"leave `{key}` out to get the default, {default}"
     return f"write for example `{key}: {example}`"
 

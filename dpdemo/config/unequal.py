@@ -1,4 +1,4 @@
-"""What the keys of unequal splits, `weights`, `chunks` and `speeds`, cannot tell alone."""
+"""Checks of `weights` and `chunks` that take several keys."""
 
 from dpdemo.arithmetic.weights import short_list
 from dpdemo.config.fields import Config
@@ -20,12 +20,6 @@ def check_weights(config: Config, where: Where) -> None:
             f"expected `weights` or `chunks`, got both - {at('chunks', where)}",
             hint="weights are proportions for any batch, chunks the exact sizes of a full one",
         )
-    if config.speeds is not None and config.weights != "auto":
-        raise UsageError(
-            f"expected `speeds` only with `weights: auto`, got {short_list(config.speeds)} - "
-            f"{at('speeds', where)}",
-            hint="add --weights auto, or give the speeds as weights themselves",
-        )
     if not is_weighted(config):
         return
     _check_numbers(config, where)
@@ -43,7 +37,7 @@ def check_weights(config: Config, where: Where) -> None:
 def _check_numbers(config: Config, where: Where) -> None:
     for key in OF_WEIGHTS:
         given = getattr(config, key)
-        if isinstance(given, tuple) and not any(given):
+        if given is not None and not any(given):
             raise UsageError(
                 f"expected at least one of `{key}` above 0, got {short_list(given) or 'none'} - "
                 f"{at(key, where)}",
@@ -56,7 +50,7 @@ def _count(config: Config, where: Where) -> int | None:
     if config.strategy == "dp" and config.gpus is None:
         key = "weights" if config.chunks is None else "chunks"
         given = getattr(config, key)
-        number = len(given) if isinstance(given, tuple) else len(config.speeds or (1, 1))
+        number = len(given)
         listed = ",".join(map(str, range(number)))
         raise UsageError(
             f"expected GPUs to share the batch, got none with {key} {show(given)} - {at(key, where)}",

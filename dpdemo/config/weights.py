@@ -1,4 +1,4 @@
-"""What `weights`, `chunks` and `speeds` of a config mean: how each batch is cut."""
+"""How a config cuts each batch: its keys `weights` and `chunks`."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -10,7 +10,7 @@ from dpdemo.config.numbers import any_number
 from dpdemo.errors import UsageError
 from dpdemo.wording import Where, at, show_typed
 
-OF_WEIGHTS = ("weights", "chunks", "speeds")
+OF_WEIGHTS = ("weights", "chunks")
 """Keys that cut a batch into unequal chunks."""
 
 
@@ -20,31 +20,12 @@ def is_weighted(config: Config) -> bool:
 
 
 def weights_of(config: Config) -> tuple[Weight, ...] | None:
-    """Give the weight of each device; None where torch's own rule holds. Chunks are weights of their own.
-
-    Raises:
-        UsageError: for `auto` without speeds.
-
-    """
-    if config.chunks is not None:
-        return config.chunks
-    if config.weights != "auto":
-        return config.weights
-    if config.speeds is None:
-        raise UsageError(
-            "expected weights, or the speeds that they follow, got `auto` alone - at key `weights`",
-            hint="give the speed of each GPU: --weights auto --speeds 1,1,0.5",
-        )
-    return config.speeds
+    """Return the weight of each device; None under torch's own rule. Chunks are weights of their own."""
+    return config.weights if config.chunks is None else config.chunks
 
 
 def split_of(config: Config, batch_size: int, num_devices: int) -> Split:
-    """Split a batch of a config over its devices.
-
-    Raises:
-        UsageError: for `auto` without speeds.
-
-    """
+    """Split a batch of a config over its devices."""
     weights = weights_of(config)
     if weights is None:
         return split_batch(batch_size, num_devices)
@@ -64,25 +45,23 @@ def expect_one_each(config: Config, num_devices: int, where: Where | None = None
     noun = "rank" if config.strategy == "ddp" else "GPU"
     for key in OF_WEIGHTS:
         given = getattr(config, key)
-        if isinstance(given, tuple) and len(given) != num_devices:
+        if given is not None and len(given) != num_devices:
             raise UsageError(
                 f"expected one of `{key}` for each of the {num_devices} {noun}s, got {len(given)} "
                 f"({short_list(given)}) - {at(key, where or {})}",
                 hint="0 is a weight, too: that GPU then has no replica"
                 if noun == "GPU"
-                else f"start as many ranks: --processes {len(given)}, or as many GPUs",
+                else f"start as many ranks: --set processes={len(given)}, or as many GPUs",
             )
 
 
-def parse_numbers(text: str, key: str) -> tuple[Weight, ...] | str:
-    """Read `1,2,2`, `0.5,1x7` (0.5 once, and 1 for each of seven) or `auto`, as given on a command line.
+def parse_numbers(text: str, key: str) -> tuple[Weight, ...]:
+    """Read `1,2,2` or `0.5,1x7` (0.5 once, and 1 for each of seven), as given on a command line.
 
     Raises:
         UsageError: for anything else; negative numbers are the config's own business.
 
     """
-    if text.strip() == "auto":
-        return "auto"
     found: list[Weight] = []
     for part in text.split(","):
         number, _, times = part.strip().partition("x")

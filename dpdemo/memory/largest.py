@@ -14,7 +14,7 @@ from dpdemo.memory.inputs import Given
 from dpdemo.memory.predict import Progress, batches_of, num_chosen, opened_stepper, report_of
 from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
-from dpdemo.memory.steps import Measured, Stepper, Watch
+from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.models.libraries import InputSizes
 from dpdemo.reports.memory import Fit, MemoryReport, Training
 
@@ -35,7 +35,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
     inputs: Given | str = None,
     input_sizes: InputSizes | None = None,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    moments: bool = False,
     numbers: bool = False,
     **overrides: Unpack[Keys],
 ) -> MemoryReport:
@@ -50,7 +50,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         inputs: the inputs of a batch size.
         input_sizes: how long texts and how large images are, for a model of a library.
         progress: called with a description of each piece of work.
-        watch: which moments of the step to keep.
+        moments: keep what each GPU holds over the step, for a picture of it.
         numbers: compute with real numbers.
         overrides: config keys that win over `config`.
 
@@ -68,7 +68,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
-    with opened_stepper(checked, training or Training(), hardware, batches, say, watch) as stepper:
+    with opened_stepper(checked, training or Training(), hardware, batches, say, moments=moments) as stepper:
         search = _Search(checked, stepper, say)
         largest = largest_that_fits(search.room, stepper.batches.batch_size)
         if largest == LIMIT:

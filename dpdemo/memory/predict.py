@@ -17,7 +17,7 @@ from dpdemo.errors import UsageError
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import BatchMaker, Given
 from dpdemo.memory.leftovers import caches_emptied
-from dpdemo.memory.steps import Measured, Stepper, Watch, num_parameters
+from dpdemo.memory.steps import Measured, Stepper, num_parameters
 from dpdemo.memory.uncompiled import not_compiling
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.modules import DTYPES, build
@@ -42,7 +42,7 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
     inputs: Given | str = None,
     input_sizes: InputSizes | None = None,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    moments: bool = False,
     numbers: bool = False,
     **overrides: Unpack[Keys],
 ) -> MemoryReport:
@@ -59,7 +59,7 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
             batch size (or its name, `pkg.mod:function`); of one tensor [batch_size, input_size] if left out.
         input_sizes: how long texts and how large images are, for a model of a library.
         progress: called with a description of each piece of work.
-        watch: which moments of the step to keep; none if left out.
+        moments: keep what each GPU holds over the step, for a picture of it.
         numbers: compute with real numbers, for models whose shapes depend on them; this takes their memory
             on this machine.
         overrides: config keys that win over `config`, such as `gpus=4` or `batch_size=256`.
@@ -76,20 +76,21 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
-    with opened_stepper(checked, training or Training(), hardware, batches, say, watch) as stepper:
+    with opened_stepper(checked, training or Training(), hardware, batches, say, moments=moments) as stepper:
         size = stepper.batches.batch_size
         say(f"one step with a batch of {size}")
         return report_of(checked, stepper, stepper.measure(size))
 
 
 @contextmanager
-def opened_stepper(  # noqa: PLR0913, PLR0917 - all that a step depends on
+def opened_stepper(  # noqa: PLR0913 - all that a step depends on
     config: Config,
     training: Training,
     hardware: Hardware,
     batches: BatchMaker,
     say: Progress,
-    watch: Watch | None = None,
+    *,
+    moments: bool = False,
 ) -> Iterator[Stepper]:
     """Build the model on virtual GPUs without numbers, for the length of a `with` block.
 
@@ -106,12 +107,12 @@ def opened_stepper(  # noqa: PLR0913, PLR0917 - all that a step depends on
         torch.random.fork_rng(devices=[]),
         _virtual_gpus(count, has_numbers=batches.has_numbers) as gpus,
     ):
-        gpus.recorder.keeps_frames = watch is not None and watch.snapshot
+        gpus.recorder.keeps_events = moments  # asking for the recorder makes it follow what is built below
         built = build(config, place(config, chosen_devices(config)), batches.load_model)
         if not config.is_builtin and config.dtype != "float32":
             built.model.to(DTYPES[config.dtype])
         with _known_objects_kept():
-            yield Stepper(gpus, built, batches, training, sizes, hardware, watch)
+            yield Stepper(gpus, built, batches, training, sizes, hardware, keeps_moments=moments)
 
 
 def batches_of(

@@ -62,26 +62,6 @@ _SAY_WHAT = (
 )
 
 
-@dataclass
-class Watch:
-    """Which moments of the counted step `recorder` keeps: `moments` for a picture, all for a snapshot."""
-
-    moments: bool = False
-    snapshot: bool = False
-    recorder: Recorder | None = None
-
-    def kept(self) -> Recorder:
-        """Return the recorder of a step.
-
-        Raises:
-            RuntimeError: if no step was made yet.
-
-        """
-        if self.recorder is None:
-            raise RuntimeError("expected a step that was watched, got none")
-        return self.recorder
-
-
 @dataclass(frozen=True)
 class Measured:
     """The memory of one step."""
@@ -103,7 +83,8 @@ class Stepper:
         training: Training,
         capacities: Sequence[int | None],
         hardware: Hardware | None = None,
-        watch: Watch | None = None,
+        *,
+        keeps_moments: bool = False,
     ) -> None:
         self.gpus = gpus
         self.built = built
@@ -111,10 +92,9 @@ class Stepper:
         self.batches = batches
         self._capacities = capacities
         self.hardware = hardware or Hardware()
-        self._watch = watch or Watch()
-        self._recorder = self._watch.recorder = gpus.recorder
-        self._recorder.keeps_events = self._watch.moments or self._watch.snapshot
-        self._recorder.keeps_frames = self._watch.snapshot
+        self._keeps_moments = keeps_moments
+        self._recorder = gpus.recorder
+        self._recorder.keeps_events = keeps_moments
         gpus.count_scratch(self.hardware.scratch_capability)
         self.loss: Loss = make_loss(training.loss)
         self.optimizer = self._make_optimizer()
@@ -231,7 +211,7 @@ class Stepper:
             largest=tuple(most[part] for part in PARTS),
             reserved_bytes=self._recorder.allocators[index].reserved_bytes if is_used else 0,
             context_bytes=self.hardware.reserve_bytes if is_used else 0,
-            moments=moments_of(self._recorder, index) if self._watch.moments else (),
+            moments=moments_of(self._recorder, index) if self._keeps_moments else (),
         )
 
 

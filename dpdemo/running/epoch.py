@@ -83,7 +83,7 @@ def run_epoch(
 
 def _other_samples(dataset: NoiseDataset) -> str:
     dtype = str(dataset.dtype).removeprefix("torch.")
-    return f"each sample is {list(dataset.sample)} of {dtype}; --input-size and --dtype choose others"
+    return f"each sample is {list(dataset.sample)} of {dtype}; input_size and dtype choose others"
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def predict(config: Config) -> SplitReport:
         raise UsageError(
             f"expected an epoch in order to trace sample {config.trace_sample}, got one that is shuffled, "
             "which torch's random numbers decide - at key `trace_sample`",
-            hint="`dpdemo run --trace-sample` tells, or leave shuffle out",
+            hint="`dpdemo run` shows it, or leave shuffle out",
         )
     if config.strategy == "ddp":
         from dpdemo.splitting.ddp import predict_ddp

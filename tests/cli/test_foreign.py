@@ -54,7 +54,7 @@ def test_json_and_sarif_hold_the_name_as_it_is(dpdemo, folder):
 
 
 def test_an_error_lets_no_message_through(dpdemo):
-    done = dpdemo("run", "--virtual", "--gpus", "0,1", "--model", "evil.py:Broken", "--input-size", "4")
+    done = dpdemo("run", "--virtual", "--gpus", "0,1", "--model", "evil.py:Broken", "--set", "input_size=4")
     assert done.code == 1
     assert "got ValueError in replica 1 on device 1: Evil" in done.err
     assert "\x1b" not in done.err

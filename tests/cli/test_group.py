@@ -29,11 +29,47 @@ def test_every_command_module_is_in_the_table():
     assert with_app - {"group"} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["simulate", "run"])
-def test_every_key_of_the_config_is_an_option(dpdemo, name):
-    said = dpdemo(name, "--help").out
-    for key in Config.model_fields:
-        assert f"--{key.replace('_', '-')}" in said
+@pytest.mark.parametrize(
+    ("key", "value"), Config(seed=3, dtype="float64", shuffle=True, dim=1).model_dump().items()
+)
+def test_set_sets_every_key_as_a_file_does(dpdemo, tmp_path, key, value):
+    text = "8" if value is None else str(value).lower()
+    (tmp_path / "one.yaml").write_text(f"{key}: {text}")
+    by_file = dpdemo("simulate", "-f", "json", "--config", tmp_path / "one.yaml")
+    by_option = dpdemo("simulate", "-f", "json", "--set", f"{key}={text}")
+    assert (by_option.code, by_option.out) == (by_file.code, by_file.out)
+
+
+@pytest.mark.parametrize(
+    "command", ["simulate", "run --virtual", "explain --virtual", "memory", "page --save p.html"]
+)
+def test_set_is_an_option_of_each_command_with_a_config(dpdemo, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    done = dpdemo(*command.split(), "--gpus", "2", "--set", "seed=-1")
+    assert (done.code, done.out) == (2, "")
+    assert "expected a whole number of 0 or more, got -1 - at option `--set seed`" in done.err
+
+
+def test_set_takes_lists_as_the_options_do(dpdemo):
+    by_set = dpdemo("simulate", "-f", "json", "--set", "gpus=0,2", "--set", "weights=1,2")
+    assert by_set.out == dpdemo("simulate", "-f", "json", "--gpus", "0,2", "--weights", "1,2").out
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--set seed", "expected KEY=VALUE, got 'seed' - at option `--set`"),
+        ("--set sede=1", "did you mean `seed`?"),
+        ("--set seed=1 --set seed=2", "expected `seed` once, got it twice"),
+        ("--batch-size 3 --set batch-size=3", "expected `batch_size` once, got it twice"),
+        ("--seed 7", "did you mean `--set seed=`?"),
+        ("--no-shuffle", "did you mean `--set shuffle=`?"),
+    ],
+)
+def test_a_wrong_set_is_answered_with_what_to_write(dpdemo, line, said):
+    done = dpdemo("simulate", *line.split())
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
 
 
 def test_the_version_is_the_packages(dpdemo):
@@ -78,8 +114,9 @@ def test_a_lone_number_after_simulate_is_its_gpus(dpdemo):
 
 
 def test_the_case_of_a_choice_does_not_matter(dpdemo):
-    done = dpdemo("simulate", "--strategy", "DDP", "--processes", "2", "--format", "CSV", "-q")
+    done = dpdemo("simulate", "--strategy", "DDP", "--set", "processes=2", "--format", "CSV", "-q")
     assert (
-        done.out == dpdemo("simulate", "--strategy", "ddp", "--processes", "2", "--format", "csv", "-q").out
+        done.out
+        == dpdemo("simulate", "--strategy", "ddp", "--set", "processes=2", "--format", "csv", "-q").out
     )
     assert done.code == 0

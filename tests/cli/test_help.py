@@ -56,7 +56,7 @@ def test_the_examples_of_the_program_are_commands_or_targets(dpdemo):
 def test_a_default_is_said_where_an_option_may_come_from_a_file(dpdemo):
     said = " ".join(dpdemo("simulate", "--help").out.split())
     assert "Samples in one epoch. [default: 100]" in said
-    assert "Visit the samples in a random order. [default: no-shuffle]" in said
+    assert "Leave out a last batch that is not full. [default: no-drop-last]" in said
 
 
 def test_help_keeps_to_a_narrow_terminal_but_for_what_cannot_be_broken(dpdemo, monkeypatch):

@@ -16,8 +16,8 @@ BAD_OPTIONS = [
     (["--batch-size", "1e3"], "got 1000.0 - at option `--batch-size`"),
     (["--data-size", "99999999999999999999"], "got 99999999999999999999 - at option `--data-size`"),
     (
-        ["--dtype", "int8"],
-        "expected one of float32, float64, bfloat16, float16, got 'int8' - at option `--dtype`",
+        ["--set", "dtype=int8"],
+        "expected one of float32, float64, bfloat16, float16, got 'int8' - at option `--set dtype`",
     ),
     (
         ["--format", "xml"],
@@ -25,7 +25,7 @@ BAD_OPTIONS = [
     ),
     (["--model", "liner"], "did you mean `linear`?"),
     (["--model", "nowhere:factory"], "expected an importable module `nowhere`, got ModuleNotFoundError"),
-    (["--dim", "7"], "expected a dimension from 0 to 1 for this model, got 7"),
+    (["--set", "dim=7"], "expected a dimension from 0 to 1 for this model, got 7"),
     (["--quiet", "--verbose"], "got both - at options `--quiet` and `--verbose`"),
     (["--drop-last", "--batch-size", "200"], "expected at least one full batch"),
     (["--config", "no/such.yaml"], "expected a YAML file, got none - at no/such.yaml"),

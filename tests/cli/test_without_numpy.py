@@ -18,7 +18,7 @@ def without_numpy(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    mostly_slow(["run --virtual --gpus 2 -q", "run --strategy ddp --processes 2 -q"], 2),
+    mostly_slow(["run --virtual --gpus 2 -q", "run --strategy ddp --set processes=2 -q"], 2),
     ids=["dp", "ddp"],
 )
 def test_nothing_is_said_of_it_and_the_report_is_whole(program, without_numpy, command):

@@ -34,13 +34,12 @@ def test_a_note_stands_before_the_summary():
     )
 
 
-def test_a_repair_of_several_lines_keeps_them_on_github_and_in_junit():
+def test_a_repair_of_several_lines_keeps_them_on_github():
     rule = RulePage("DP501", "loss", "error", "a loss", ())
     finding = Finding(rule, "error", "", "it is off", own_before="return loss", own_after="x = 1\nreturn x")
     report = CheckReport("Net", 4, (finding,), (8,))
     text = drawing_of(report).text("github")
     assert "::it is off%0AInstead of: return loss%0Awrite:%0Ax = 1%0Areturn x\n" in text
-    assert "Instead of: return loss\nwrite:\nx = 1\nreturn x" in drawing_of(report).text("junit")
 
 
 RULE = RulePage("DP301", "state", "error", "state", (("Why", "replicas"), ("References", "none")))
@@ -49,7 +48,7 @@ IN_THE_PROGRAM = Change(None, "y = model(x)", "y = model(x, mean)")
 WIDE = Finding(RULE, "error", "mean", "it is lost", Place("net.py", 3), own_before="a", own_after="b")
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "github", "junit"])
+@pytest.mark.parametrize("form", ["text", "markdown", "github"])
 def test_all_changes_of_a_repair_are_told_in_order_and_where_they_are(form):
     report = CheckReport("Net", 4, (replace(WIDE, also=(IN_THE_MODEL, IN_THE_PROGRAM)),), (8,))
     text = drawing_of(report).text(form)

@@ -126,9 +126,9 @@ def test_what_is_repeated_is_named_unless_shuffled():
 
 
 def test_the_tip_names_the_option_that_repeats_nothing():
-    assert "--sampler-drop-last leaves out 1 sample instead of repeating any" in drawn(ddp(processes=3))
-    assert "--sampler-drop-last" not in drawn(ddp(processes=4))
-    assert "--sampler-drop-last" not in drawn(observed(ddp(processes=3)))
+    assert "--set sampler_drop_last=true leaves out 1 sample instead of" in drawn(ddp(processes=3))
+    assert "sampler_drop_last" not in drawn(ddp(processes=4))
+    assert "sampler_drop_last" not in drawn(observed(ddp(processes=3)))
 
 
 def test_a_single_rank_is_said_in_the_singular():

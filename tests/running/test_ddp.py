@@ -60,7 +60,7 @@ CONFIGS = [
     {"input_size": 40, "output_size": 9},
     {"weights": [1, 2, 2]},
     {"weights": [3, 1, 2.5], "batch_size": 13, "data_size": 50, "shuffle": True},
-    {"weights": "auto", "speeds": [1, 1, 0.5], "trace_sample": 99, "model": "rnn", "dim": 1},
+    {"weights": [1, 1, 0.5], "trace_sample": 99, "model": "rnn", "dim": 1},
     *({"chunks": [4, 13, 13], "data_size": 62, "drop_last": d, "sampler_drop_last": s}
       for d in (False, True) for s in (False, True)),
     {"chunks": [1, 2, 3], "batch_size": 6, "data_size": 1, "trace_sample": 0},
@@ -93,7 +93,7 @@ class TestOneCommand:
     @pytest.fixture(scope="class")
     @classmethod
     def done(cls, folder):
-        return dpdemo(folder, "run", "--strategy", "ddp", "--processes", "3", "-f", "json")
+        return dpdemo(folder, "run", "--strategy", "ddp", "--set", "processes=3", "-f", "json")
 
     def test_it_prints_one_report_and_nothing_else(self, done):
         assert done.returncode == 0
@@ -101,7 +101,7 @@ class TestOneCommand:
         assert done.stderr == ""
 
     def test_it_equals_the_prediction(self, done, folder):
-        wanted = dpdemo(folder, "simulate", "--strategy", "ddp", "--processes", "3", "-f", "json")
+        wanted = dpdemo(folder, "simulate", "--strategy", "ddp", "--set", "processes=3", "-f", "json")
         got, wanted = json.loads(done.stdout), json.loads(wanted.stdout)
         assert got.pop("command") == "run"
         assert wanted.pop("command") == "simulate"
@@ -128,7 +128,7 @@ def test_the_python_api_runs_it_and_leaves_the_process_as_it_was(folder, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"PYTHONUNBUFFERED": "1"}])
 def test_what_ranks_print_comes_line_by_line_each_with_its_rank(folder, settings):
-    options = ["--strategy", "ddp", "--processes", "2", "--model", "trouble:PrintsInPieces"]
+    options = ["--strategy", "ddp", "--set", "processes=2", "--model", "trouble:PrintsInPieces"]
     done = dpdemo(folder, "run", *options, "--data-size", "30", "-f", "json", **settings)
     assert json.loads(done.stdout)["schema"] == "dpdemo.report/1"
     lines = [f"[rank {rank}] rank {rank} after a pause" for rank in (0, 0, 1, 1)]
@@ -164,7 +164,7 @@ def test_it_runs_from_a_thread_and_tells_progress(folder, monkeypatch):
 def test_nothing_to_distribute_is_hinted_at(folder):
     done = dpdemo(folder, "run", "--strategy", "ddp", "--data-size", "10")
     assert done.returncode == 0
-    assert "one process, so nothing is distributed; try --processes 3" in done.stderr
+    assert "one process, so nothing is distributed; try --set processes=3" in done.stderr
 
 
 class TestRecords:

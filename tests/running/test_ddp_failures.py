@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 def run_ddp(folder, model, *options, processes=2):
     return dpdemo(
-        folder, "run", "--strategy", "ddp", "--processes", str(processes),
+        folder, "run", "--strategy", "ddp", "--set", f"processes={processes}",
         "--model", f"trouble:{model}", "--batch-size", "5", *options,
     )  # fmt: skip
 
@@ -123,8 +123,8 @@ def test_a_model_without_parameters_is_what_ddp_says_of_it(folder):
 @pytest.mark.slow
 def test_ctrl_c_stops_all_ranks_and_keeps_what_they_saw(folder):
     program = start(
-        folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--processes", "2", "--model", "trouble:Endless",
-        "--data-size", "1000000", "-f", "json",
+        folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--set", "processes=2",
+        "--model", "trouble:Endless", "--data-size", "1000000", "-f", "json",
     )  # fmt: skip
     wait_for(lambda: (folder / "started-0").exists() and (folder / "started-1").exists())
     program.send_signal(signal.SIGINT)
@@ -135,7 +135,7 @@ def test_ctrl_c_stops_all_ranks_and_keeps_what_they_saw(folder):
 
 
 def test_ctrl_c_before_the_first_batch_ends_it_as_well(folder):
-    program = start(folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--processes", "2")
+    program = start(folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--set", "processes=2")
     wait_for(lambda: len(processes_of(folder)) == 2)
     program.send_signal(signal.SIGINT)
     out, err = program.communicate(timeout=PATIENCE_SECONDS)
@@ -145,8 +145,8 @@ def test_ctrl_c_before_the_first_batch_ends_it_as_well(folder):
 
 def test_ranks_do_not_outlive_a_parent_that_is_killed(folder):
     program = start(
-        folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--processes", "2", "--model", "trouble:Endless",
-        "--data-size", "1000000",
+        folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--set", "processes=2",
+        "--model", "trouble:Endless", "--data-size", "1000000",
     )  # fmt: skip
     wait_for((folder / "started-1").exists)
     assert len(processes_of(folder)) == 2
@@ -210,7 +210,7 @@ class TestUnderALauncher:
         assert "--rdzv-endpoint HOST:PORT" in done.stderr
 
     def test_fewer_ranks_than_asked_are_an_error(self, folder):
-        done = self.rank_0_of_2(folder, 1, "--processes", "3")
+        done = self.rank_0_of_2(folder, 1, "--set", "processes=3")
         assert done.returncode == 2
         assert "expected 3 processes as asked, got 2 from the launcher" in done.stderr
 

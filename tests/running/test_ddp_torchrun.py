@@ -108,7 +108,7 @@ def test_ctrl_c_at_one_agent_leaves_no_rank_of_it(folder):
 
 @pytest.mark.slow
 def test_more_processes_than_torchrun_started_are_an_error(folder):
-    done = outcomes(agents(folder, "--processes", "3"))
+    done = outcomes(agents(folder, "--set", "processes=3"))
     said = "".join(err for _, err, _ in done)
     assert all(code != 0 for _, _, code in done)
     assert "expected 3 processes as asked, got 2 from the launcher" in said

@@ -116,13 +116,12 @@ def weighted_configs(draw):
     gpus = config["gpus"] = config["gpus"] + draw(st.lists(st.sampled_from(config["gpus"]), max_size=2))
     numbers = st.integers(0, 6) | st.sampled_from([0.5, 2.5])
     weights = draw(st.lists(numbers, min_size=len(gpus), max_size=len(gpus)).filter(any))
-    how = draw(st.sampled_from(["weights", "chunks", "speeds"]))
+    how = draw(st.sampled_from(["weights", "chunks"]))
     if how == "chunks":
         config["chunks"] = [int(2 * weight) for weight in weights]
         config["batch_size"] = sum(config["chunks"])
     else:
-        config["weights"] = "auto" if how == "speeds" else weights
-        config["speeds"] = [weight + 1 for weight in weights] if how == "speeds" else None
+        config["weights"] = weights
     if draw(st.booleans()):
         config |= {"shuffle": False, "trace_sample": draw(st.integers(0, config["data_size"] - 1))}
     return config
@@ -215,7 +214,7 @@ class TestTheUsersModel:
     def test_a_first_batch_that_does_not_fit_says_how_to_change_it(self):
         with pytest.raises(dpdemo.RunError, match="to take batch 1, got RuntimeError") as caught:
             dpdemo.run(model="failing_models:TakesEight", gpus=None)
-        assert caught.value.hint == ("each sample is [5] of float32; --input-size and --dtype choose others")
+        assert caught.value.hint == ("each sample is [5] of float32; input_size and dtype choose others")
         assert dpdemo.run(model="failing_models:TakesEight", gpus=None, input_size=8).totals.batches == 4
 
     def test_ctrl_c_keeps_the_batches_done_before_it(self):

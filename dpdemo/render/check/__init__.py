@@ -1,4 +1,4 @@
-"""Drawing a CheckReport: for people, and as JSON, CSV, Markdown, SARIF, JUnit and GitHub's annotations."""
+"""Drawing a CheckReport: for people, and as JSON, CSV, Markdown, SARIF and GitHub's annotations."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -19,7 +19,6 @@ def drawing(report: CheckReport) -> Drawing:
     others = {
         "github": partial(plain.as_github, report),
         "sarif": partial(plain.as_sarif, report),
-        "junit": partial(plain.as_junit, report),
     }
     text = partial(plain.as_markdown, report)
     return Drawing.of(report, "dpdemo check", partial(_draw, report), markdown=text, **others)

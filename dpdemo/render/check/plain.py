@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from xml.etree import ElementTree as ET
 
 from dpdemo import __version__
 from dpdemo.render.check.words import IN_THE_PROGRAM, summary
@@ -107,35 +106,6 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
             }
         ]
     return result
-
-
-def as_junit(report: CheckReport) -> Iterator[str]:
-    """Write a report as JUnit XML: a test case per finding, failed where it is an error or a warning."""
-    suite = ET.Element(
-        "testsuite",
-        name="dpdemo check",
-        tests=str(max(len(report.findings), 1)),
-        failures=str(report.count("error") + report.count("warning")),
-        errors="0",
-        skipped=str(report.count("info")),
-    )
-    for finding in report.findings:
-        name = f"{finding.code} {finding.name}: {printable(finding.subject)}"
-        case = ET.SubElement(suite, "testcase", classname=printable(report.model), name=name)
-        if finding.place is not None:
-            case.set("file", printable(finding.file or ""))
-            case.set("line", str(finding.line))
-        kind = "skipped" if finding.severity == "info" else "failure"
-        told = ET.SubElement(case, kind, message=printable(finding.message))
-        if kind == "failure":
-            told.set("type", finding.severity)
-            told.text = _repair(finding)
-    if not report.findings:
-        ET.SubElement(suite, "testcase", classname=printable(report.model), name="no pitfalls")
-    text = "\n".join(printable(line) for line in (*report.remarks, summary(report)))
-    ET.SubElement(suite, "system-out").text = text
-    ET.indent(suite)
-    yield '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
 
 
 def as_markdown(report: CheckReport) -> Iterator[str]:

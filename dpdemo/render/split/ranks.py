@@ -137,4 +137,4 @@ def tip(report: SplitReport, distribution: Distribution) -> str:
     if not distribution.num_repeated or report.config.sampler_drop_last or size < ranks:
         return ""
     left = size % (distribution.global_batch_size if is_weighted(report.config) else ranks)
-    return f"--sampler-drop-last leaves out {counted(left, 'sample')} instead of repeating any"
+    return f"--set sampler_drop_last=true leaves out {counted(left, 'sample')} instead of repeating any"

@@ -53,7 +53,7 @@ def cutting(config: Config) -> str:
     weights = weights_of(config)
     if weights is None:
         return ""
-    return f"{'speeds' if config.weights == 'auto' else 'weights'} {short_list(weights)}"
+    return f"weights {short_list(weights)}"
 
 
 def _strategy(report: SplitReport) -> str:

@@ -15,7 +15,9 @@ PROCESSES = {
     "bare torchrun script, 3 processes": [
         PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", BARE,
     ],
-    "dpdemo run --strategy ddp --processes 3": [*DPDEMO, "run", "--strategy", "ddp", "--processes", "3"],
+    "dpdemo run --strategy ddp --set processes=3": [
+        *DPDEMO, "run", "--strategy", "ddp", "--set", "processes=3",
+    ],
 }  # fmt: skip
 
 

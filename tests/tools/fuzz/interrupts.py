@@ -25,7 +25,7 @@ from hunting import hunt
 
 COMMANDS = (
     "run --virtual --gpus 3 --save r.json",
-    "run --virtual --gpus 2 --model cnn --input-size 8 --save r.json",
+    "run --virtual --gpus 2 --model cnn --set input_size=8 --save r.json",
     "explain --virtual --gpus 3 --save r.json",
     "check own.py:Net --gpus 2 --input 8x5 --save r.json",
     "memory own.py:Net --gpus 2 --input 8x5 --save r.json",
