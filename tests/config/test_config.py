@@ -83,7 +83,7 @@ def refuse(tmp_path, monkeypatch, text):
         ("dtype: float23", "expected one of float32, float64, bfloat16, float16, got 'float23' (text)",
          "did you mean `float32`?"),
         ("dtype: half", "expected one of float32, float64, bfloat16, float16, got 'half' (text)",
-         "leave `dtype` out to get the default, float32"),
+         "did you mean `float16`?"),
         ("seed: -1", "expected a whole number of 0 or more, got -1", "write for example `seed: 0`"),
         ("output_device: -1", "expected the ordinal of a GPU, 0 or more, got -1",
          "write for example `output_device: 0`"),
