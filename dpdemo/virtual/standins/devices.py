@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from dpdemo.virtual.applying import Patch, group, of_session
-from dpdemo.virtual.state import Session, as_device
+from dpdemo.virtual.state import as_device
 
 _device: Any = torch.device
 
@@ -37,14 +36,12 @@ class _DeviceType(type):
         return made
 
 
-_DeviceName = _DeviceType("device", (), {"__module__": "torch", "__doc__": _device.__doc__})
+DeviceName = _DeviceType("device", (), {"__module__": "torch", "__doc__": _device.__doc__})
 
 
-@of_session
-def _device_name(_: Session) -> list[Patch]:
+def understands_numbers() -> bool:
+    """Return whether this build of PyTorch reads a bare number as a CUDA device by itself."""
     try:
-        understands_numbers = _device(0).type == "cuda"
+        return bool(_device(0).type == "cuda")
     except RuntimeError:
-        understands_numbers = False
-    why = "C++ refuses a bare number as device in a CPU build"
-    return [] if understands_numbers else group(torch, why, device=_DeviceName)
+        return False
