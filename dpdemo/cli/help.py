@@ -18,8 +18,9 @@ PANELS = {
         bandwidth fit random""",
     "Data": """batch_size data_size drop_last input inputs         seq_len image_size near""",
     "Model": """target model amp autocast optimizer loss zero_grad inference numbers
-        parameters outputs one_gpu_step program module config set_keys""",
+        parameters outputs operators one_gpu_step program module config set_keys""",
     "Checks": "check select ignore fail_on baseline explain list_rules traceback_of",
+    "Tokens": "lengths seed group_by_length sort pack pad_to cost accumulate",
     "DDP": "strategy ranks timeout",
     "Output": "of folder form format save report quiet verbose",
 }
@@ -46,8 +47,8 @@ EXAMPLES = {
         "train.py --epochs 1",
     ),
     "simulate": (
-        "simulate 8 --batch-size 65",
         "simulate 8 --batch-size 65 --fail-on idle,lone-sample",
+        "simulate 8 --batch-size 64 --lengths lengths.txt --group-by-length",
         "simulate --strategy ddp --gpus 4 --save split.svg",
     ),
     "sweep": (
@@ -83,7 +84,7 @@ EXAMPLES = {
     "explain": (
         "explain --virtual --gpus 3",
         "explain --virtual --gpus 4 --model model.py:Net",
-        "explain --virtual --gpus 3 --save steps.svg",
+        "explain --virtual --gpus 3 --save trace.json",
     ),
     "init": ("init", "init experiments", "init -q"),
     "page": (

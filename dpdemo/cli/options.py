@@ -6,7 +6,7 @@ The options are made from the config's own fields, with a field's description as
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -43,6 +43,21 @@ class Settings:
     quiet: bool = False
     verbose: bool = False
     file: str | None = None
+    more: Any = None
+
+
+@dataclass(frozen=True)
+class More:
+    """Options of one command that decide keys of the config: each with its type and its default.
+
+    `read` gets their values and the keys that are set, and returns `Settings.more` and the keys.
+    """
+
+    options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    read: Callable[[dict[str, Any], dict[str, Any]], tuple[Any, dict[str, Any]]] = lambda _, keys: (
+        None,
+        keys,
+    )
 
 
 @dataclass(frozen=True)
@@ -93,13 +108,14 @@ _GPUS_HELP = "3 is the first three; 0,2 are ordinals; 3, is one; 0-3 is a range;
 _GPUS_ARGUMENT = Annotated[str | None, typer.Argument(metavar="GPUS", help="The same as --gpus.")]
 
 
-def takes_config(
+def takes_config(  # noqa: PLR0913 - commands differ in all of these
     *,
     output: Output = REPORT,
     strategies: tuple[str, ...] = ("dp",),
     has_gpus_argument: bool = False,
     gpus_help: str = _GPUS_HELP,
     has_weights: bool = True,
+    more: More = More(),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the shared options; it gets them as one `Settings`, its first argument.
 
@@ -117,12 +133,13 @@ def takes_config(
             "config": (_CONFIG_FILE, None),
             **fields,
             "set_keys": (_SET, None),
+            **more.options,
             **output.options(),
         }
 
         def call(**given: Any) -> None:
             kept = {parameter.name: given.pop(parameter.name) for parameter in own}
-            settings = _settings(given, output, strategies)
+            settings = _settings(given, output, strategies, more)
             if not has_weights:
                 _expect_torchs_chunks(settings)
             try:
@@ -247,7 +264,8 @@ def _value(name: str, text: Any) -> Any:
     return text if number is None else number
 
 
-def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...]) -> Settings:
+def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...], more: More) -> Settings:
+    own = {name: given.pop(name) for name in more.options}
     shown = {name: given.pop(name) for name in output.options()}
     argument = given.pop("gpus_argument", None)
     if argument is not None and given["gpus"] is not None:
@@ -264,11 +282,12 @@ def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...]
     named = {name: _value(name, text) for name, text in given.items() if text is not None}
     where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
     named |= _read_set(keys_set, named, where)
-    config = make_config({**values, **named}, where)
+    found, chosen = more.read(own, {**values, **named})
+    config = make_config(chosen, where)
     if config.strategy not in strategies:
         raise UsageError(
             f"expected the strategy {' or '.join(strategies)}, which this command is about, got "
             f"{config.strategy} - {at('strategy', where)}",
             hint="leave `strategy` out",
         )
-    return Settings(config, where, file=file, **shown)
+    return Settings(config, where, file=file, more=found, **shown)

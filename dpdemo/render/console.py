@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, Any, Literal, NoReturn
 
+from rich.box import Box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.table import Table
@@ -20,6 +21,8 @@ OFF_THE_PAGE: dict[str, Any] = {"force_jupyter": False}
 """In a notebook Rich shows whatever is printed, to a file too, in the cell: ours goes where it should."""
 GAP = 2
 """Blanks between columns."""
+ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+"""A line below the heads of columns, in plain signs."""
 
 
 class PipedConsole(Console):

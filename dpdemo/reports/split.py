@@ -8,7 +8,7 @@ samples over 10^5 devices is a handful of objects.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import PlainSerializer, SerializationInfo, field_serializer
 
@@ -16,6 +16,11 @@ from dpdemo.config.fields import Config
 from dpdemo.reports.base import IfThere, Ratio, Report, Row, computed
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.distribution import Distribution
+
+if TYPE_CHECKING:
+    from dpdemo.results.tokens import Tokens
+else:
+    Tokens = Any  # loaded where lengths are given
 
 Shape = tuple[int, ...]
 _Plain = list[int] | dict[str, list[int]] | None
@@ -48,6 +53,10 @@ def crossed(shapes: Shapes) -> str:
     """Write a lone tensor as `10x5`, a structure as `logits=10x5 state=2x10`, an unknown one as nothing."""
     texts = ((path, "x".join(map(str, shape)) or "scalar") for path, shape in shapes)
     return " ".join(f"{path}={text}" if path else text for path, text in texts)
+
+
+def _plain_tokens(tokens: "Tokens", info: SerializationInfo) -> dict[str, Any]:
+    return tokens.to_dict(verbose=bool((info.context or {}).get("verbose")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +227,7 @@ class SplitReport(Report):
     partial: bool = False
     distribution: Annotated[Distribution | None, IfThere] = None
     trace: Annotated[Trace | None, IfThere] = None
+    tokens: Annotated[Tokens | None, PlainSerializer(_plain_tokens), IfThere] = None
 
     @computed
     def model(self) -> str:
@@ -259,25 +269,37 @@ class SplitReport(Report):
 
         `device` holds the output, `input_device` the input; under DDP a replica is a rank.
         """
-        return _COLUMNS + (() if self.distribution is None else ("node", "local_rank"))
+        place = () if self.distribution is None else ("node", "local_rank")
+        return _COLUMNS + place + (() if self.tokens is None else ("tokens", "padded_tokens", "share"))
 
     def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
-        """Yield the row of each replica and idle device of each group of batches, and that of Outside."""
+        """Yield the row of each replica and idle device of each group of batches, and that of Outside.
+
+        With tokens every batch is listed by itself, since no two are alike.
+        """
+        if self.tokens is None:
+            for group in self.listed(verbose=verbose):
+                yield from self._rows_of(group)
+            return
+        for group, batch in zip(self.each_batch(), self.tokens.each_batch(), strict=True):
+            cells = self.tokens.cells(batch, len(group.idle))
+            yield from (row + cell for row, cell in zip(self._rows_of(group), cells, strict=True))
+
+    def _rows_of(self, group: BatchGroup) -> Iterator[Row]:
         no_place = () if self.distribution is None else (None, None)
-        for group in self.listed(verbose=verbose):
-            batch = (group.first, group.count, group.batch_size)
-            for one in group.replicas(self.distribution):
-                place = () if self.distribution is None else (one.node, one.local_rank)
-                shapes = (crossed(one.input), crossed(one.output))
-                yield (*batch, "in_model", one.replica, one.device, one.rows, one.device, *shapes, *place)
-            for device in group.idle:
-                yield (*batch, "idle", None, device, 0, None, None, None, *no_place)
-            out = group.outside
-            shapes = (crossed(out.input), crossed(out.output))
-            yield (
-                *(*batch, "outside", None, out.device, group.batch_size, out.input_device, *shapes),
-                *no_place,
-            )
+        batch = (group.first, group.count, group.batch_size)
+        for one in group.replicas(self.distribution):
+            place = () if self.distribution is None else (one.node, one.local_rank)
+            shapes = (crossed(one.input), crossed(one.output))
+            yield (*batch, "in_model", one.replica, one.device, one.rows, one.device, *shapes, *place)
+        for device in group.idle:
+            yield (*batch, "idle", None, device, 0, None, None, None, *no_place)
+        out = group.outside
+        shapes = (crossed(out.input), crossed(out.output))
+        yield (
+            *(*batch, "outside", None, out.device, group.batch_size, out.input_device, *shapes),
+            *no_place,
+        )
 
     def each_batch(self) -> Iterator[BatchGroup]:
         """Yield every batch as a group of its own."""

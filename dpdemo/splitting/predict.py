@@ -5,8 +5,9 @@ of batch, and a batch at most two kinds of chunk; or, with weights, a run or two
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dpdemo.config.fields import Config
 from dpdemo.config.keys import Keys, showing_keys
@@ -18,32 +19,80 @@ from dpdemo.reports.split import BatchGroup, SplitReport
 from dpdemo.reports.tracing import trace_batches
 from dpdemo.splitting.shapes import outside_of, predicted_devices, replica_runs
 
+if TYPE_CHECKING:
+    from dpdemo.splitting.tokens import TokenOptions
+
 
 @showing_keys
-def simulate(config: Config | str | os.PathLike[str] | None = None, **overrides: Unpack[Keys]) -> SplitReport:
+def simulate(  # noqa: PLR0913 - one argument for each option of the command
+    config: Config | str | os.PathLike[str] | None = None,
+    *,
+    lengths: Sequence[int] | str | os.PathLike[str] | None = None,
+    group_by_length: bool = False,
+    sort: bool = False,
+    pack: int | None = None,
+    pad_to: Literal["chunk", "batch"] | int | None = None,
+    cost: Literal["linear", "quadratic"] = "linear",
+    accumulate: int = 1,
+    **overrides: Unpack[Keys],
+) -> SplitReport:
     """Predict the split of every batch of the epoch.
 
     Args:
         config: a Config, or the path of a YAML file; the tutorial's values if left out.
+        lengths: the tokens of each sample, or a file of them (see `dpdemo simulate --lengths`); the epoch is
+            as long as they are unless `data_size` is set.
+        group_by_length: reorder samples as transformers' LengthGroupedSampler does, from `seed`.
+        sort: reorder samples by length, the longest first.
+        pack: pack samples into rows of at most so many tokens.
+        pad_to: pad rows to the longest of their `chunk` or `batch`, or to so many tokens.
+        cost: whether a row takes time by its tokens, or by their square, as attention does.
+        accumulate: batches of an optimizer step.
         overrides: config keys that win over `config`, such as `gpus=8` or `batch_size=64`.
 
     Returns:
-        The rows of each GPU in each batch, and the shapes in and outside of the model.
+        The rows of each GPU in each batch, and the shapes in and outside of the model; with `lengths` the
+        tokens too.
 
     Raises:
-        UsageError: if the config is not valid, or `gpus` is `all` (which only a machine can answer).
+        UsageError: if the config or the lengths are not valid, or `gpus` is `all` (which only a machine can
+            answer).
 
     """
-    return predict(resolve(config, overrides))
+    arrangement = {"group_by_length": group_by_length, "sort": sort, "pack": pack}
+    options: dict[str, Any] = {**arrangement, "pad_to": pad_to, "cost": cost, "accumulate": accumulate}
+    if lengths is None:
+        _expect_no_options(options)
+        return predict(resolve(config, overrides))
+    from dpdemo.config.lengths import get_lengths
+    from dpdemo.splitting.tokens import make_options, resolve_sized
+
+    given = make_options(get_lengths(lengths), **options)
+    return predict(resolve_sized(config, overrides, given.lengths), given)
 
 
-def predict(config: Config) -> SplitReport:
-    """Predict the split for a checked config.
+def _expect_no_options(options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value != {"cost": "linear", "accumulate": 1}.get(name) and value is not False:
+            raise UsageError(f"expected `lengths` beside it, got none - at argument `{name}`")
+
+
+def predict(config: Config, tokens: "TokenOptions | None" = None) -> SplitReport:
+    """Predict the split for a checked config, and the tokens of each device where lengths are given.
 
     Raises:
         UsageError: if `gpus` is `all`, or a sample of a shuffled epoch is to be traced.
 
     """
+    if tokens is None:
+        return _predict_rows(config)
+    from dpdemo.splitting.tokens import arrange, count_tokens
+
+    rows = arrange(config, tokens)
+    return count_tokens(_predict_rows(rows.config), rows, tokens)
+
+
+def _predict_rows(config: Config) -> SplitReport:
     if config.trace_sample is not None and config.shuffle:
         raise UsageError(
             f"expected an epoch in order to trace sample {config.trace_sample}, got one that is shuffled, "

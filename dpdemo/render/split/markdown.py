@@ -6,6 +6,7 @@ from dpdemo.render.markdown import escaped, table
 from dpdemo.render.shapes import bracketed
 from dpdemo.render.split import words
 from dpdemo.render.split.lines import Line, group_lines
+from dpdemo.render.split.tokens import token_markdown
 from dpdemo.reports.split import BatchGroup, Shapes, SplitReport
 
 Row = tuple[str, ...]
@@ -17,7 +18,10 @@ def pieces(report: SplitReport, *, verbose: bool) -> Iterator[str]:
     if report.partial:
         yield f"\n**{words.interruption(report)}**\n"
     yield "\n"
-    yield from _table(report, verbose=verbose)
+    if report.tokens is None:
+        yield from _table(report, verbose=verbose)
+    else:
+        yield from token_markdown(report.tokens, verbose=verbose)
     yield "\n"
     for name, number, meaning in words.facts(report):
         said = " ".join(filter(None, (number, escaped(meaning)))).replace(" : ", ": ")

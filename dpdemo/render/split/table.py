@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD, Box
+from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpdemo.render.console import GAP, Canvas, grid
+from dpdemo.render.console import ASCII_HEAD, GAP, Canvas, grid
 from dpdemo.render.layout import Cells, choose
 from dpdemo.render.shapes import bracketed
 from dpdemo.render.split import words
 from dpdemo.render.split.bars import IDLE, SHORT, bar, heading
 from dpdemo.render.split.lines import Line, Splits, group_lines
+from dpdemo.render.split.tokens import token_tables
 from dpdemo.reports.split import BatchGroup, Shapes, SplitReport
 from dpdemo.wording import printable
-
-_ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
 class GroupPicture:
@@ -71,7 +70,7 @@ class GroupPicture:
 
     def _empty_table(self) -> Table:
         layout = self._layout
-        box = _ASCII_HEAD if self._canvas.is_ascii else SIMPLE_HEAD
+        box = ASCII_HEAD if self._canvas.is_ascii else SIMPLE_HEAD
         table = Table(
             box=box,
             show_edge=False,
@@ -126,7 +125,9 @@ class Picture(GroupPicture):
         yield text(words.setting(report), style="dim")
         if report.partial:
             yield text(words.interruption(report), style="bold yellow")
-        for group in report.listed(verbose=verbose):
+        if report.tokens is not None:
+            yield from token_tables(report.tokens, self._canvas, verbose=verbose)
+        for group in report.listed(verbose=verbose) if report.tokens is None else ():
             yield Text()
             yield text(words.heading(report, group), style="bold")
             yield from self.group(group)

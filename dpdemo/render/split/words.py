@@ -8,6 +8,7 @@ from dpdemo.render.split.lines import Splits, has_shared_devices, num_distinct
 from dpdemo.reports.advice import advice, find
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import BatchGroup, SplitReport, Stop
+from dpdemo.results.tokens import Tokens
 from dpdemo.wording import counted, printable
 
 STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
@@ -43,6 +44,8 @@ def setting(report: SplitReport) -> str:
         parts.append(f"split along dimension {config.dim}")
     if config.drop_last:
         parts.append("short last batch left out")
+    if report.tokens is not None:
+        parts.append(report.tokens.setting())
     return ", ".join(filter(None, parts))
 
 
@@ -106,7 +109,15 @@ def inside(report: Splits) -> str:
 
 def facts(report: SplitReport) -> list[tuple[str, str, str]]:
     """Sum up the epoch: name, number and what it means to a learner."""
-    return _totals(report) + _stops(report)
+    return (_totals(report) if report.tokens is None else _tokens(report, report.tokens)) + _stops(report)
+
+
+def _tokens(report: SplitReport, tokens: Tokens) -> list[tuple[str, str, str]]:
+    """Sum up the tokens, which decide how long a step takes, in place of the balance of the rows."""
+    rows = [fact for fact in _totals(report) if fact[0] not in {"Balance", "Sample weight"}]
+    if tokens.pack is not None:
+        rows = [("Rows" if name == "Samples" else name, number, what) for name, number, what in rows]
+    return rows + tokens.facts()
 
 
 def _totals(report: SplitReport) -> list[tuple[str, str, str]]:
@@ -181,6 +192,7 @@ def warnings(report: SplitReport) -> list[str]:
     if report.command != "simulate":
         return []
     of_ranks = [] if report.distribution is None else ranks.warnings(report, report.distribution)
+    of_ranks += [] if report.tokens is None else report.tokens.warnings()
     return of_ranks + [str(finding) for finding in find(report) if finding.kind == "lone-sample"]
 
 
@@ -188,6 +200,8 @@ def tip(report: SplitReport) -> str:
     """Advise in one line what would split evenly, if something would."""
     if report.command != "simulate":
         return ""
+    if report.tokens is not None and (better := report.tokens.tip()):
+        return better
     if report.distribution is not None:
         return ranks.tip(report, report.distribution)
     return advice(report)

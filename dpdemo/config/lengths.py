@@ -1,0 +1,247 @@
+"""Reading `--lengths`, the tokens of each sample: from a text, CSV or JSON lines file, or from stdin."""
+
+import contextlib
+import csv
+import json
+import operator
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+from dpdemo.config.fields import INT64_MAX
+from dpdemo.errors import UsageError
+from dpdemo.reading import MOST_BYTES, read_bytes
+from dpdemo.wording import printable, show
+
+STDIN = "-"
+_OPTION = "option `--lengths`"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The tokens of each sample; `source` names the file, and `lines` has the line of each."""
+
+    values: list[int]
+    source: str = ""
+    lines: Sequence[int] = ()
+
+    def place(self, index: int) -> str:
+        """Say where a length is: `lengths.txt:7`, or an item of the argument `lengths`."""
+        if self.source:
+            return f"{self.source}:{self.lines[index]}"
+        return f"argument `lengths`, item {index + 1}"
+
+    def first(self, data_size: int) -> "Lengths":
+        """Take the lengths of the first samples, as many as the epoch has.
+
+        Raises:
+            UsageError: if there are fewer.
+
+        """
+        if len(self.values) < data_size:
+            where = f"at {self.source}, which ends" if self.source else "at argument `lengths`, which ends"
+            last = f" with line {self.lines[-1]}" if self.source and self.values else ""
+            raise UsageError(
+                f"expected a length for each of the {data_size} samples, got {len(self.values)} - "
+                f"{where}{last}",
+                hint="leave data_size out: without it the epoch is as long as the lengths",
+            )
+        return Lengths(self.values[:data_size], self.source, self.lines)
+
+    def expect_at_most(self, limit: int, place: str) -> None:
+        """Check that no sample is longer than the option or argument at `place` allows.
+
+        Raises:
+            UsageError: if one is.
+
+        """
+        if self.values and max(self.values) > limit:
+            index = next(index for index, length in enumerate(self.values) if length > limit)
+            raise UsageError(
+                f"expected at most {limit} tokens, the limit of {place}, got {self.values[index]} - at "
+                f"{self.place(index)}",
+                hint=f"the longest sample has {max(self.values)}",
+            )
+
+
+def check_lengths(values: Sequence[SupportsIndex] | Any) -> Lengths:
+    """Check lengths given in Python: whole numbers of 0 or more, NumPy's and a tensor's included.
+
+    Raises:
+        UsageError: naming the first that is not.
+
+    """
+    found: list[int] = []
+    try:
+        items = iter(values)
+    except TypeError:
+        raise UsageError(
+            f"expected a list of whole numbers, got {show(values)} - at argument `lengths`"
+        ) from None
+    for index, value in enumerate(items):
+        try:
+            number = -1 if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            number = -1
+        if not 0 <= number <= INT64_MAX:
+            raise UsageError(
+                f"expected a whole number of 0 or more, got {show(value)} - at argument `lengths`, "
+                f"item {index + 1}"
+            )
+        found.append(number)
+    if not found:
+        raise UsageError("expected a length for each sample, got none - at argument `lengths`")
+    return Lengths(found)
+
+
+def get_lengths(lengths: Any) -> Lengths:
+    """Read lengths from a file where one is named, or else check them.
+
+    Raises:
+        UsageError: if they are not valid.
+
+    """
+    is_file = isinstance(lengths, str | os.PathLike)
+    return read_lengths(os.fspath(lengths)) if is_file else check_lengths(lengths)
+
+
+def read_lengths(text: str) -> Lengths:
+    """Read `FILE`, `FILE:COLUMN`, `-` or `-:COLUMN`.
+
+    Without a column each line is a whole number. With one the file is JSON lines if its first line begins
+    with a brace, else CSV (tabs instead of commas in a .tsv) whose first line names the columns. In JSON
+    lines a list, such as input_ids, counts its items.
+
+    Raises:
+        UsageError: naming the file and the line.
+
+    """
+    path, column = _taken_apart(text)
+    source = "stdin" if path == STDIN else printable(path)
+    content = _content(path, source).rstrip()
+    if not content:
+        raise UsageError(f"expected a length for each sample, got an empty file - at {source}")
+    lines = content.split("\n")
+    if column is None:
+        return Lengths(_numbers(content, lines, source), source, range(1, len(lines) + 1))
+    if lines[0].lstrip().startswith("{"):
+        return Lengths(list(_of_json(lines, column, source)), source, range(1, len(lines) + 1))
+    return _of_csv(content, column, source, "\t" if path.endswith(".tsv") else ",")
+
+
+def _taken_apart(text: str) -> tuple[str, str | None]:
+    path, colon, column = text.rpartition(":")
+    if not colon or not path or Path(text).exists():
+        return text, None
+    if not column:
+        raise UsageError(f"expected a column after the colon, got {show(text)} - at {_OPTION}")
+    return path, column
+
+
+def _content(path: str, source: str) -> str:
+    try:
+        # a program that writes into our pipe may take its time: only this waits without a limit
+        data = sys.stdin.buffer.read(MOST_BYTES + 1) if path == STDIN else read_bytes(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"expected a file with lengths, got {source!r}: {why} - at {_OPTION}") from None
+    if len(data) > MOST_BYTES:
+        raise UsageError(
+            f"expected at most {MOST_BYTES >> 20} MiB, got more - at {source}",
+            hint="an endless stream has no last length: cut it with head -n",
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"expected text, got bytes that are not UTF-8 - at {source}:{line}",
+            hint="a file of lengths has one whole number a line",
+        ) from None
+
+
+def _numbers(content: str, lines: list[str], source: str) -> list[int]:
+    """Read a whole number from each line."""
+    if _NO_DIGIT.search(content) is None:  # int() also reads 1_000 and the digits of other scripts
+        with contextlib.suppress(ValueError):  # a blank line, or two numbers on one
+            found = list(map(int, lines))
+            if max(found) <= INT64_MAX:
+                return found
+    return [_one_number(line, f"{source}:{number}", is_alone=True) for number, line in enumerate(lines, 1)]
+
+
+_NO_DIGIT = re.compile(r"[^0-9 \t\r\n]")
+
+
+def _one_number(text: str, place: str, *, is_alone: bool = False) -> int:
+    text = text.strip()
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= INT64_MAX:
+        return int(text)
+    got = show(text).removesuffix(" (text)") if text else "nothing"
+    hint = ""
+    if is_alone and (text.startswith("{") or "," in text):
+        hint = "name the column: --lengths FILE:COLUMN"
+    elif is_alone and text.isidentifier() and place.endswith(":1"):
+        hint = f"name the column: --lengths FILE:{text}"
+    raise UsageError(f"expected a whole number of 0 or more, got {got} - at {place}", hint=hint)
+
+
+def _of_json(lines: list[str], column: str, source: str) -> Iterator[int]:
+    decode: Callable[[str], Any] = json.JSONDecoder().decode
+    for number, line in enumerate(lines, 1):
+        place = f"{source}:{number}"
+        try:
+            row = decode(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            got = show(line.strip()).removesuffix(" (text)") if line.strip() else "nothing"
+            raise UsageError(f"expected a JSON object, got {got} - at {place}")
+        if column not in row:
+            raise _no_column(column, list(map(str, row)), place)
+        value = row[column]
+        if type(value) is list:
+            value = len(value)
+        if type(value) is not int or not 0 <= value <= INT64_MAX:
+            raise UsageError(
+                f"expected a whole number of 0 or more, got {show(value)} - at {place}, column "
+                f"`{printable(column)}`"
+            )
+        yield value
+
+
+def _of_csv(content: str, column: str, source: str, delimiter: str) -> Lengths:
+    reader = csv.reader(StringIO(content, newline=""), delimiter=delimiter)
+    values: list[int] = []
+    lines: list[int] = []
+    try:
+        head = next(reader)
+        if column not in head:
+            raise _no_column(column, head, f"{source}:1")
+        index = head.index(column)
+        for row in reader:
+            cell = row[index] if index < len(row) else ""
+            values.append(
+                int(cell)
+                if cell.isascii() and cell.isdigit() and len(cell) < 19
+                else _one_number(cell, f"{source}:{reader.line_num}, column `{printable(column)}`")
+            )
+            lines.append(reader.line_num)
+    except csv.Error as error:
+        raise UsageError(f"expected CSV, got {error} - at {source}:{reader.line_num}") from None
+    if not values:
+        raise UsageError(f"expected a length for each sample, got the head of a table alone - at {source}")
+    return Lengths(values, source, lines)
+
+
+def _no_column(column: str, known: list[str], place: str) -> UsageError:
+    named = ", ".join(printable(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
+    return UsageError(
+        f"expected the column `{printable(column)}`, got {named or 'none'} - at {place}",
+        hint=f"choose one of them: --lengths FILE:{printable(known[0])}" if known else "",
+    )

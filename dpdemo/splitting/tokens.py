@@ -1,0 +1,225 @@
+"""The predicted tokens of an epoch: lengths put into order, and counted as the rows are shared."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from typing import Any, get_args
+
+from dpdemo.arithmetic.chunk import Split
+from dpdemo.arithmetic.tokens import (
+    PadTo,
+    Sharing,
+    balance_of,
+    each_batch,
+    grouped,
+    packed,
+    shuffled,
+    summarize,
+)
+from dpdemo.config.fields import INT64_MAX, Config
+from dpdemo.config.lengths import Lengths
+from dpdemo.config.load import read_values, resolve
+from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
+from dpdemo.config.weights import is_weighted, split_of
+from dpdemo.errors import UsageError
+from dpdemo.reports.split import SplitReport
+from dpdemo.results.tokens import Cost, Order, Tokens
+from dpdemo.wording import show
+
+
+@dataclass(frozen=True)
+class TokenOptions:
+    """What to count: `pack` is the room of a packed row; `pad_to` None is what the strategy's loader does."""
+
+    lengths: Lengths
+    group_by_length: bool = False
+    sort: bool = False
+    pack: int | None = None
+    pad_to: PadTo | None = None
+    cost: Cost = "linear"
+    accumulate: int = 1
+    is_typed: bool = False
+
+    def place(self, name: str) -> str:
+        """Say where an option was given: on the command line, or in Python."""
+        return f"option `--{name.replace('_', '-')}`" if self.is_typed else f"argument `{name}`"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an epoch in order: their lengths, and the config of so many rows."""
+
+    config: Config
+    lengths: Sequence[int]
+    arranged: Order
+    num_samples: int
+
+
+def make_options(lengths: Lengths, *, is_typed: bool = False, **options: Any) -> TokenOptions:
+    """Check the options that go with lengths.
+
+    Raises:
+        UsageError: for a value that cannot be.
+
+    """
+    found = TokenOptions(lengths, **options, is_typed=is_typed)
+    for name in ("pack", "accumulate", "pad_to"):
+        value = getattr(found, name)
+        is_count = type(value) is int and 1 <= value <= INT64_MAX
+        if not is_count and value not in _WORDS[name]:
+            words = "`chunk`, `batch` or " if name == "pad_to" else ""
+            raise UsageError(
+                f"expected {words}a whole number of 1 or more, got {show(value)} - at {found.place(name)}"
+            )
+    if found.cost not in get_args(Cost):
+        raise UsageError(
+            f"expected {' or '.join(get_args(Cost))}, got {show(found.cost)} - at {found.place('cost')}"
+        )
+    return found
+
+
+_WORDS: dict[str, tuple[str | None, ...]] = {
+    "pack": (None,),
+    "accumulate": (),
+    "pad_to": (None, "chunk", "batch"),
+}
+
+
+def resolve_sized(
+    config: Config | str | os.PathLike[str] | None, overrides: Mapping[str, object], lengths: Lengths
+) -> Config:
+    """Make a config whose epoch has a sample for each length, unless its data size is set.
+
+    Raises:
+        UsageError: if the result is not valid.
+
+    """
+    if isinstance(config, str | os.PathLike):
+        set_keys: Collection[str] = read_values(config)[0]
+    else:
+        set_keys = config.model_fields_set if config is not None else ()
+    if "data_size" in set_keys or "data_size" in overrides:
+        return resolve(config, overrides)
+    return resolve(config, {"data_size": len(lengths.values), **overrides})
+
+
+def arrange(config: Config, options: TokenOptions) -> Rows:
+    """Put the lengths into the epoch's order, and pack them where that was asked for.
+
+    Raises:
+        UsageError: for lengths that are too few or too long, or orders that exclude each other.
+
+    """
+    lengths = options.lengths.first(config.data_size)
+    _check(lengths, options, config)
+    values, arranged = lengths.values, _order_of(config, options)
+    match arranged:
+        case "grouped":
+            values = _grouped(values, config, options)
+        case "sorted":
+            values = sorted(values, reverse=True)
+        case "shuffled":
+            values = shuffled(values, config.seed)
+    if options.pack is not None:
+        values = packed(values, options.pack)
+        config = resolve(config, {"data_size": len(values)})
+    return Rows(config, values, arranged, len(lengths.values))
+
+
+def _order_of(config: Config, options: TokenOptions) -> Order:
+    if options.group_by_length:
+        return "grouped"
+    if options.sort:
+        return "sorted"
+    return "shuffled" if config.shuffle else "data"
+
+
+def _check(lengths: Lengths, options: TokenOptions, config: Config) -> None:
+    if options.sort and (options.group_by_length or config.shuffle):
+        other = "group_by_length" if options.group_by_length else "shuffle"
+        raise UsageError(f"expected one order, got `sort` and `{other}` - at {options.place('sort')}")
+    if options.pack is not None:
+        lengths.expect_at_most(options.pack, options.place("pack"))
+    if isinstance(options.pad_to, int):
+        if options.pack is not None and options.pack > options.pad_to:
+            raise UsageError(
+                f"expected at least the {options.pack} tokens of `pack`, got {options.pad_to} - at "
+                f"{options.place('pad_to')}"
+            )
+        lengths.expect_at_most(options.pad_to, options.place("pad_to"))
+
+
+def _grouped(lengths: Sequence[int], config: Config, options: TokenOptions) -> list[int]:
+    """Group as transformers' samplers do: by the rows that one loader draws for an optimizer step."""
+    rows = config.batch_size
+    if config.strategy == "ddp" and not is_weighted(config):
+        rows = rows_per_rank(config, world_size(config) or 1)  # `all` is refused with the rows
+    return grouped(lengths, rows * options.accumulate, config.seed)
+
+
+def count_tokens(report: SplitReport, rows: Rows, options: TokenOptions) -> SplitReport:
+    """Add the tokens to a report of the rows."""
+    num_devices = len(report.devices)
+    is_ranks = report.distribution is not None
+    pad_to = options.pad_to or ("chunk" if is_ranks else "batch")
+    order, sharings = _drawn(rows.config, rows.lengths, num_devices)
+    tokens = Tokens(
+        source=options.lengths.source,
+        arranged=rows.arranged,
+        seed=rows.config.seed,
+        num_samples=rows.num_samples,
+        pack=options.pack,
+        pad_to=pad_to,
+        cost=options.cost,
+        accumulate=options.accumulate,
+        devices=tuple(report.devices),
+        is_ranks=is_ranks,
+        order=order,
+        sharings=sharings,
+        summary=summarize(
+            each_batch(order, sharings, pad_to, is_quadratic=options.cost == "quadratic"),
+            num_devices,
+            options.accumulate,
+        ),
+    )
+    return replace(report, tokens=_compared(tokens, rows, options))
+
+
+def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
+    """Add the balance of another order: without what was asked for, or else with grouping."""
+    if len(tokens.devices) == 1:
+        return tokens
+    config, lengths = rows.config, options.lengths.values[: rows.num_samples]
+
+    def balance(order: Sequence[int]) -> float:
+        drawn, sharings = _drawn(config, order, len(tokens.devices))
+        is_quadratic = options.cost == "quadratic"
+        return balance_of(
+            each_batch(drawn, sharings, "chunk", is_quadratic=is_quadratic), len(tokens.devices)
+        )
+
+    if rows.arranged in {"data", "shuffled"} and options.pack is None:
+        return replace(tokens, grouped=balance(_grouped(lengths, config, options)))
+    config = resolve(config, {"data_size": rows.num_samples})
+    return replace(tokens, before=balance(shuffled(lengths, config.seed) if config.shuffle else lengths))
+
+
+def _drawn(
+    config: Config, lengths: Sequence[int], num_devices: int
+) -> tuple[Sequence[int], tuple[Sharing, ...]]:
+    """Return the lengths as the epoch draws them, repeated ones included, and how its batches are shared."""
+    if config.strategy == "ddp":
+        epoch = distribute_epoch(config, num_devices)
+        last = [(1, epoch.last)] if epoch.last else []
+        splits = [(epoch.num_full_batches, epoch.full), *last]
+        in_turn = not is_weighted(config)
+        return list(islice(cycle(lengths), epoch.drawn)), _sharings(splits, in_turn=in_turn)
+    full, rest = divmod(config.data_size, config.batch_size)
+    sizes = [(full, config.batch_size), (0 if config.drop_last else 1, rest)]
+    splits = [(count, split_of(config, size, num_devices)) for count, size in sizes if count and size]
+    return lengths, _sharings(splits)
+
+
+def _sharings(splits: Iterable[tuple[int, Split]], *, in_turn: bool = False) -> tuple[Sharing, ...]:
+    return tuple(Sharing(count, split.sizes(), split.used(), in_turn) for count, split in splits if count)
