@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from dpdemo.checking.errors import find
 from dpdemo.checking.evidence import Raised
+from dpdemo.checking.messages import Known, find_known
 from dpdemo.checking.registry import rule_of
 from dpdemo.checking.rules.wrapper import wrapper_error
 from dpdemo.checking.source import line_of
@@ -39,6 +40,8 @@ def diagnose(text: str) -> CheckReport:
     caught = list(_CAUGHT.finditer(text))
     inner = text[caught[-1].end() :] if caught else text
     ends = list(_LAST.finditer(inner)) or list(_LAST.finditer(text))
+    if not ends and (known := find_known(text)):  # what a log says, without an exception
+        return _explained(known.text.partition(":")[0], known)
     if not ends and "StopIteration" not in text:
         raise UsageError(
             "expected the traceback of an exception, got a text without one - at option `--traceback`",
@@ -51,6 +54,10 @@ def diagnose(text: str) -> CheckReport:
     code = "DP106" if len(caught) > 1 else find(message, place.code if place else "", functions)
     where = f" in replica {caught[-1]['replica']} on {caught[-1]['device']}" if caught else ""
     first = message.splitlines()[0][:300]
+    if not code and (known := find_known(message)):
+        return CheckReport(
+            "(traceback)", 0, (), notes=(f"{first}: {known.means}", f"what to do: {known.todo}")
+        )
     if not code and not caught:
         note = f"{first}: no rule knows this message, nor does it say that DataParallel has a part in it"
         return CheckReport("(traceback)", 0, (), notes=(note,))
@@ -61,6 +68,10 @@ def diagnose(text: str) -> CheckReport:
         error = Raised("wrapper", kind, told, places=(place,) if place else ())
         return CheckReport("(traceback)", 0, (rule.finding(wrapper_error(error)),))
     return CheckReport("(traceback)", 0, (Finding(rule, "error", code, f"{first}{where}", place),))
+
+
+def _explained(message: str, known: Known) -> CheckReport:
+    return CheckReport("(traceback)", 0, (), notes=(f"{message}: {known.means}", f"what to do: {known.todo}"))
 
 
 def end_of_program(error: BaseException, *, has_called: bool) -> tuple[Finding, ...]:

@@ -1,11 +1,21 @@
-"""docs/rules.md holds every rule as the registry has it; `python tests/checking/test_docs.py` writes it."""
+"""docs/rules.md and docs/errors.md hold what the registry and the table of messages have.
+
+`python tests/checking/test_docs.py` writes them.
+"""
 
 from pathlib import Path
 
-from dpdemo.checking.registry import rules
+import pytest
+import torch
+
+from dpdemo.checking.doctor import diagnose
+from dpdemo.checking.errors import find
+from dpdemo.checking.messages import OF_DATA_PARALLEL, OF_OTHERS, find_known
+from dpdemo.checking.registry import rule_of, rules
 from dpdemo.reports.check import FAMILIES
 
 FILE = Path(__file__).parent.parent.parent / "docs/rules.md"
+ERRORS = FILE.with_name("errors.md")
 BEGIN, END = "<!-- rules: begin -->\n", "<!-- rules: end -->\n"
 
 
@@ -32,5 +42,82 @@ def test_every_rule_is_of_a_family():
     assert {known.code[:3] for known in rules()} == set(FAMILIES)
 
 
+def errors_page():
+    """Each message with its meaning, as a heading that a search finds."""
+    lines = [
+        "# Errors of multi-GPU PyTorch, and what they mean",
+        "",
+        "Written from the table by which `dpdemo check --traceback FILE` (`-` for stdin) explains a",
+        "traceback. In an error of DataParallel, `Caught RuntimeError in replica 0 on device 0.` says only",
+        "that the rest was raised in a replica: the last line of the traceback is the error.",
+        "",
+        "## DataParallel",
+        "",
+    ]
+    for one in OF_DATA_PARALLEL:
+        rule = rule_of(one.code)
+        why = " ".join(rule.section("Why").split())
+        lines += [f"### `{one.text}`", ""]
+        lines += [
+            f"{rule.title} {why[0].upper()}{why[1:]}",
+            "",
+            "```text",
+            rule.section("After"),
+            "```",
+            "",
+        ]
+        lines += [f"`dpdemo check model.py:Net` finds it ([{rule.code}](rules.md)).", ""]
+    lines += ["## torch.distributed and CUDA", ""]
+    for one in OF_OTHERS:
+        lines += [
+            f"### `{one.text}`",
+            "",
+            f"{one.means[0].upper()}{one.means[1:]} What to do: {one.todo}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def test_the_page_of_errors_is_that_of_the_table():
+    assert ERRORS.read_text() == errors_page(), "run python tests/checking/test_docs.py"
+
+
+@pytest.mark.parametrize("one", OF_DATA_PARALLEL, ids=lambda one: one.text[:50])
+def test_an_error_of_data_parallel_is_of_the_rule_that_the_page_names(one):
+    assert find(one.text, "", "") == one.code
+
+
+@pytest.mark.parametrize("one", OF_OTHERS, ids=lambda one: one.text[:50])
+def test_another_error_is_explained_where_its_traceback_is_given(one):
+    assert find_known(one.text) is one
+    frames = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    step()\n'
+    text = frames + one.text + "\n"
+    assert diagnose(text).notes[0].endswith(one.means)
+
+
+FROM_CUDA_BUILDS = ("Watchdog", "Duplicate GPU", "invalid device ordinal", "CUDA out of memory")
+"""What a build of torch for the CPU has no words for."""
+FROM_PYTHON = ("object has no attribute",)
+
+
+@pytest.fixture(scope="module")
+def pytorchs_words():
+    root = Path(torch.__file__).parent
+    files = [*root.rglob("*.py"), root / "lib/libtorch_cpu.so", root / "lib/libtorch_python.so"]
+    return b"".join(file.read_bytes() for file in files)
+
+
+@pytest.mark.slow
+def test_the_words_are_pytorchs(pytorchs_words):
+    """Some four words of each message stand in PyTorch's files as they are."""
+    for one in OF_OTHERS:
+        if any(word in one.text for word in (*FROM_CUDA_BUILDS, *FROM_PYTHON)):
+            continue
+        words = one.text.split()
+        parts = [" ".join(words[at : at + 4]).encode() for at in range(1, max(2, len(words) - 3))]
+        assert any(part in pytorchs_words for part in parts), one.text
+
+
 if __name__ == "__main__":
+    ERRORS.write_text(errors_page())
     FILE.write_text(with_table(FILE.read_text()))
