@@ -30,8 +30,7 @@ from dpdemo.checking.running.probing import probe_all
 from dpdemo.checking.running.runs import Runner
 from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
-from dpdemo.models.guessing import guess_input
-from dpdemo.models.inputs import Batches, InputSpec, drawing
+from dpdemo.models.inputs import Batches, batches_for
 from dpdemo.reports.check import CheckReport
 from dpdemo.virtual import VirtualGpuError, is_active, virtual_gpus
 
@@ -142,8 +141,9 @@ def _gather_evidence(
     wrapper = built.model if isinstance(built.model, nn.DataParallel) else None
     device_ids = tuple(wrapper.device_ids) if wrapper is not None else tuple(range(request.gpus))
     dim = wrapper.dim if wrapper is not None else request.dim
-    inputs, assumed = _inputs_of(built, inputs, request.rows)
-    batches = _batches(inputs, dim, request.rows)
+    batches = _batches_of(built, inputs, dim, request.rows)
+    guessed = batches.worked_out
+    assumed = (f"run with --input {guessed}, worked out from the first layer",) if guessed else ()
     if batches.size < 1:
         raise UsageError(
             f"expected a batch of 1 or more, got {batches.size} rows - at the first of `inputs`",
@@ -219,33 +219,22 @@ def _is_lazy(parameter: Any) -> bool:
     return bool(is_lazy(parameter))
 
 
-def _inputs_of(built: building.Built, inputs: object, batch_size: int | None) -> tuple[Any, tuple[str, ...]]:
-    """Find the inputs: those given, or that came with the model, or what its first layer tells.
+def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int | None) -> Batches:
+    """Make the batches: of the inputs given, of those that came with the model, or of a guess.
 
     Raises:
         UsageError: if there are none, and the layers do not tell.
 
     """
     assert built.model is not None  # noqa: S101 - told before
-    known = inputs if inputs is not None else built.inputs
-    if known is not None:
-        return known, ()
     core = built.model.module if isinstance(built.model, nn.DataParallel) else built.model
-    guessed = guess_input(core, batch_size or _BATCH_SIZE)
-    if guessed is None:
+    found = batches_for(core, inputs, built.inputs, batch_size, _BATCH_SIZE, dim)
+    if found is None:
         raise UsageError(
             "expected inputs for the model, got none, and its layers do not tell - at `inputs`",
             hint="give --input 32x128 for each argument, or let the factory return (model, inputs)",
         )
-    return [guessed], (f"run with --input {guessed}, worked out from the first layer",)
-
-
-def _batches(inputs: object, dim: int, batch_size: int | None) -> Batches:
-    if isinstance(inputs, list) and inputs and all(isinstance(text, str) for text in inputs):
-        return Batches.from_specs([InputSpec.parse(text) for text in inputs], batch_size)
-    if callable(inputs) and not isinstance(inputs, torch.Tensor):
-        return Batches.from_function(drawing(inputs), batch_size or _BATCH_SIZE)
-    return Batches.from_example(inputs, dim, batch_size)
+    return found
 
 
 def _agreeing(probes: tuple[Probe, ...]) -> Iterator[Probe]:

@@ -9,7 +9,7 @@ import typer
 from dpdemo.cli.capacity import GpuMemory, read_gpu_memory
 from dpdemo.cli.check import read_codes
 from dpdemo.cli.completion import cards, rules
-from dpdemo.cli.execoutput import check_report_path, check_trace_path, finisher
+from dpdemo.cli.execoutput import check_report_path, finisher
 from dpdemo.cli.group import command_app
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
@@ -74,10 +74,6 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.json", help="Save the report as JSON.")
     ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="trace.json", help="Save the calls as a trace that Perfetto opens."),
-    ] = None,
 ) -> None:
     """Run an unmodified program on virtual GPUs, then report how each DataParallel call was split.
 
@@ -89,7 +85,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
     if ranks is not None:
-        _refuse_beside_ranks(check=check, save=save)
+        _refuse_beside_ranks(check=check)
         hardware = Hardware(num_gpus, memory, random, card)
         from dpdemo.executing.ranks import run_ranks
 
@@ -97,7 +93,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     if not quiet:
         _hint(words, gpus)
     chosen = _chosen(select, ignore, check=check)
-    finish = finisher(quiet=quiet, path=check_report_path(report), trace=check_trace_path(save))
+    finish = finisher(quiet=quiet, path=check_report_path(report))
     hide_real_gpus()
     with loading_torch():
         from dpdemo.executing.callcheck import CallCheck
@@ -107,13 +103,13 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
     raise SystemExit(execute(found, hardware, finish, CallCheck(*chosen) if check else None))
 
 
-def _refuse_beside_ranks(*, check: bool, save: Path | None) -> None:
-    for name, is_given in (("--check", check), ("--save", save is not None)):
-        if is_given:
-            raise UsageError(
-                f"expected no `{name}` beside `--ranks` - at option `{name}`",
-                hint="DataParallel's calls are checked in one process: leave out --ranks",
-            )
+def _refuse_beside_ranks(*, check: bool) -> None:
+    if check:
+        name = "--check"
+        raise UsageError(
+            f"expected no `{name}` beside `--ranks` - at option `{name}`",
+            hint="DataParallel's calls are checked in one process: leave out --ranks",
+        )
 
 
 def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

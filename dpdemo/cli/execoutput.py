@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TextIO
 
 from dpdemo.cli.streams import print_error
-from dpdemo.errors import RunError, UsageError
-from dpdemo.render.chrometrace import TRACE_ENDING, is_trace, save_trace
+from dpdemo.errors import RunError
 from dpdemo.reports.base import Report
 from dpdemo.reports.check import CheckReport
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import ExecReport, Traffic
 from dpdemo.saving import check_save_path, replacing
-from dpdemo.timing.seen import execution_timeline
 
 
 def check_report_path(path: Path | None) -> Path | None:
@@ -31,33 +29,12 @@ def check_report_path(path: Path | None) -> Path | None:
     return path.absolute()
 
 
-def check_trace_path(path: Path | None) -> Path | None:
-    """Check `--save` of a trace, as `check_report_path` does `--report`.
-
-    Raises:
-        UsageError: nothing can be saved there, or its name is not that of a trace.
-
-    """
-    if path is None:
-        return None
-    check_save_path(path, (".json",))
-    if not is_trace(path):
-        raise UsageError(
-            f"expected a name that ends in {TRACE_ENDING}, got {str(path)!r} - at option `--save`",
-            hint="--report saves the report as JSON",
-        )
-    return path.absolute()
-
-
-def finisher(
-    *, quiet: bool, path: Path | None, trace: Path | None = None
-) -> Callable[[ExecReport, CheckReport | None], None]:
+def finisher(*, quiet: bool, path: Path | None) -> Callable[[ExecReport, CheckReport | None], None]:
     """Make the function that shows and saves the reports; the exit code stays the program's all the same."""
     stderr = sys.stderr
     _load()
     steps = [
         *([] if path is None else [partial(_save, path)]),
-        *([] if trace is None else [partial(_save_trace, trace)]),
         *([] if quiet else [partial(_show, stderr)]),
     ]
 
@@ -117,12 +94,5 @@ def _save(path: Path, report: Report) -> None:
     try:
         with replacing(path) as file:
             file.write(drawing_of(report).text("json"))
-    except RunError as error:
-        print_error(error)
-
-
-def _save_trace(path: Path, report: ExecReport) -> None:
-    try:
-        save_trace([execution_timeline(report)], path)
     except RunError as error:
         print_error(error)

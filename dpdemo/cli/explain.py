@@ -1,6 +1,5 @@
 """`dpdemo explain`: one batch through DataParallel's four steps."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,8 +9,6 @@ from dpdemo.cli.options import PLAIN, Settings, takes_config
 from dpdemo.cli.output import show
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
-from dpdemo.render.chrometrace import is_trace, save_trace
-from dpdemo.timing.seen import explanation_timeline
 
 app = command_app()
 
@@ -27,7 +24,6 @@ def explain(
     """Take one batch through scatter, replicate, parallel_apply and gather, step by step.
 
     Shows shapes, devices and bytes copied, all of them observed, and proves that the steps are DataParallel.
-    --save trace.json writes the steps in Chrome's trace format, which Perfetto opens.
     """
     if virtual:
         hide_real_gpus()
@@ -35,11 +31,6 @@ def explain(
         from dpdemo.explaining import walkthrough
 
     found = walkthrough.explain(settings.config, virtual=virtual)
-    traces = tuple(path for path in settings.save if is_trace(path))
-    for path in traces:
-        save_trace([explanation_timeline(found)], path)
-        if not settings.quiet:
-            print_hint(f"saved to {path}")
-    show(found, replace(settings, save=tuple(path for path in settings.save if path not in traces)))
+    show(found, settings)
     if found.devices.kind == "cpu" and not settings.quiet:
         print_hint("no GPU is visible; `dpdemo explain --virtual --gpus 0,1,2` takes the four steps anyway")

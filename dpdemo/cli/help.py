@@ -18,7 +18,7 @@ PANELS = {
         bandwidth fit random""",
     "Data": """batch_size data_size drop_last input inputs         seq_len image_size near""",
     "Model": """target model amp autocast optimizer loss zero_grad inference numbers
-        parameters outputs operators one_gpu_step program module config set_keys""",
+        parameters outputs one_gpu_step program module config set_keys""",
     "Checks": "check select ignore fail_on baseline explain list_rules traceback_of",
     "Tokens": "lengths seed group_by_length sort pack pad_to cost accumulate",
     "DDP": "strategy ranks timeout",
@@ -84,7 +84,7 @@ EXAMPLES = {
     "explain": (
         "explain --virtual --gpus 3",
         "explain --virtual --gpus 4 --model model.py:Net",
-        "explain --virtual --gpus 3 --save trace.json",
+        "explain --virtual --gpus 3 --save steps.svg",
     ),
     "init": ("init", "init experiments", "init -q"),
     "page": (

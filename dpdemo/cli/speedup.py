@@ -15,14 +15,10 @@ from dpdemo.cli.output import show
 from dpdemo.cli.progress import status_line
 from dpdemo.cli.speedupoptions import Given, Request, read_request
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.cli.streams import print_hint
 from dpdemo.errors import UsageError
-from dpdemo.render.chrometrace import is_trace, save_trace
-from dpdemo.render.timelines import save_timelines
 from dpdemo.reports.speedup import SpeedupReport, Workload
 from dpdemo.timing.anchors import check_anchors
 from dpdemo.timing.predict import predict_speedup
-from dpdemo.timing.timeline import timelines
 
 app = command_app()
 
@@ -33,7 +29,6 @@ _HELP = {
     "step": "A measured step of one GPU, perhaps with its rows: 49ms, 49ms@8. Several give a line.",
     "parameters": "Numbers in a model that is not there: 124M. Needs no torch.",
     "outputs": "With --parameters: bytes of the outputs of one GPU, 98MB.",
-    "operators": "With --parameters: operators of a forward.",
     "input": "[NAME=]SHAPE[:TYPE], once for each argument: 256x128, mask=256x128:bool.",
     "inputs": "pkg.mod:function that returns the inputs of a batch size; with --parameters their bytes.",
     "loss": "As for dpdemo memory. [default: output.loss if there is one, else mean]",
@@ -60,9 +55,6 @@ def speedup(  # noqa: PLR0913, PLR0917 - an option each
         str | None, typer.Option("--parameters", metavar="N", help=_HELP["parameters"])
     ] = None,
     outputs: Annotated[str | None, typer.Option("--outputs", metavar="BYTES", help=_HELP["outputs"])] = None,
-    operators: Annotated[
-        int | None, typer.Option("--operators", min=0, metavar="N", help=_HELP["operators"])
-    ] = None,
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_HELP["input"])] = None,  # noqa: A002
     inputs: Annotated[str | None, typer.Option("--inputs", metavar="TARGET", help=_HELP["inputs"])] = None,
     loss: Annotated[str | None, _LOSS] = None,
@@ -70,8 +62,7 @@ def speedup(  # noqa: PLR0913, PLR0917 - an option each
     """Predict whether more GPUs pay: bytes and launches of a step, the break-even, the speed-up.
 
     --gpus 2,4,8 has numbers of GPUs; --batch-size is the batch of one. Bytes and operators are counted on
-    virtual GPUs, milliseconds of computation come from --one-gpu-step alone. --save draws a timeline
-    of one step under .svg and .html, and writes it for Perfetto as trace.json.
+    virtual GPUs, milliseconds of computation come from --one-gpu-step alone.
     """
     settings = _with_target(settings, target)
     given = Given(
@@ -80,13 +71,12 @@ def speedup(  # noqa: PLR0913, PLR0917 - an option each
         steps=tuple(one_gpu_step or ()),
         parameters=parameters,
         outputs=outputs,
-        operators=operators,
         shapes=tuple(input or ()),
         inputs=inputs,
     )
     request = read_request(settings, given)
     report = _predict(request, loss or "auto", quiet=settings.quiet)
-    _show(report, settings)
+    show(report, settings)
 
 
 def _with_target(settings: Settings, target: str | None) -> Settings:
@@ -117,17 +107,3 @@ def _observed(request: Request, loss: str, *, quiet: bool) -> Workload:
         with loading_torch():
             from dpdemo.timing.observe import observe_workload
         return observe_workload(request.config, request.inputs, loss=loss, progress=say)
-
-
-def _show(report: SpeedupReport, settings: Settings) -> None:
-    """Save the timelines under names of pictures and traces, and all else as any report."""
-    drawn = [path for path in settings.save if is_trace(path) or path.suffix.lower() in {".svg", ".html"}]
-    for path in drawn:
-        if is_trace(path):
-            save_trace(timelines(report), path)
-        else:
-            save_timelines(timelines(report), path, "dpdemo speedup", str(report))
-        if not settings.quiet:
-            print_hint(f"saved to {path}")
-    others = tuple(path for path in settings.save if path not in drawn)
-    show(report, replace(settings, save=others))

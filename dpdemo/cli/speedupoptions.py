@@ -10,7 +10,7 @@ from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.numbers import scaled_number
 from dpdemo.config.targets import is_target
 from dpdemo.errors import UsageError
-from dpdemo.reports.speedup import Anchor, Launches, Link, Workload
+from dpdemo.reports.speedup import Anchor, Link, Workload
 from dpdemo.timing.anchors import read_anchor
 from dpdemo.timing.links import chosen_link, missing_link
 from dpdemo.timing.workload import builtin_workload, given_workload
@@ -31,7 +31,6 @@ class Given:
     steps: tuple[str, ...]
     parameters: str | None
     outputs: str | None
-    operators: int | None
     shapes: tuple[str, ...]
     inputs: str | None
 
@@ -61,12 +60,11 @@ def read_request(settings: Settings, given: Given) -> Request:
     if given.parameters is not None:
         workload = _sized(settings, given, given.parameters)
         return Request(settings.config, gpus, link, anchors, workload, None)
-    for option, value in (("--outputs", given.outputs), ("--operators", given.operators)):
-        if value is not None:
-            raise UsageError(
-                f"expected `--parameters` too, got it alone - at option `{option}`",
-                hint="sizes stand for a model that is not there; one that is there is measured itself",
-            )
+    if given.outputs is not None:
+        raise UsageError(
+            "expected `--parameters` too, got it alone - at option `--outputs`",
+            hint="sizes stand for a model that is not there; one that is there is measured itself",
+        )
     inputs = _inputs(given)
     config = batch_of_inputs(settings, list(given.shapes))
     is_known = config.is_builtin and inputs is None
@@ -103,16 +101,12 @@ def _sized(settings: Settings, given: Given, parameters: str) -> Workload:
             hint="with --parameters the inputs are bytes: --inputs 38MB",
         )
     is_said = "batch_size" in settings.config.model_fields_set
-    launches = None
-    if given.operators is not None:
-        launches = Launches(forward=given.operators, backward=2 * given.operators, modules=0, tensors=0)
     return given_workload(
         read_amount(parameters, "--parameters"),
         dtype=settings.config.dtype,
         output_bytes=0 if given.outputs is None else read_amount(given.outputs, "--outputs"),
         input_bytes=0 if given.inputs is None else read_amount(given.inputs, "--inputs"),
         rows=settings.config.batch_size if is_said else None,
-        launches=launches,
     )
 
 

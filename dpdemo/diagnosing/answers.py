@@ -124,11 +124,18 @@ def _times(scaling: Scaling) -> str:
 
 
 def next_step(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Answer:
-    """Recommend the next step: fix errors, make it fit, choose another batch, or go on to DDP."""
-    return Answer(NEXT, "good", next(_steps(answers, batch_size, num_gpus)))
+    """Recommend the next step: fix errors, make it fit, choose another batch, or go on to DDP.
+
+    Only the last is marked as good: the others follow from an answer that is not.
+    """
+    repair = next(_repairs(answers, batch_size, num_gpus), None)
+    if repair is not None:
+        return Answer(NEXT, "look", repair)
+    text = "DistributedDataParallel is faster on the same GPUs: dpdemo simulate --strategy ddp previews it"
+    return Answer(NEXT, "good", text)
 
 
-def _steps(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Iterator[str]:
+def _repairs(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> Iterator[str]:
     marks = {answer.question: answer for answer in answers}
     if RIGHT in marks and marks[RIGHT].mark == "bad":
         yield f"fix what is not right: {marks[RIGHT].more} shows how"
@@ -137,7 +144,6 @@ def _steps(answers: Sequence[Answer], batch_size: int | None, num_gpus: int) -> 
     if EVEN in marks and marks[EVEN].mark == "look" and batch_size is not None:
         near = even_batch_sizes_near(batch_size, num_gpus)
         yield f"take a batch that {num_gpus} GPUs share evenly: {' or '.join(map(str, near))}"
-    yield "DistributedDataParallel is faster on the same GPUs: compare dpdemo simulate --strategy ddp"
 
 
 def of_program(report: ExecReport, findings: CheckReport) -> Diagnosis:

@@ -13,7 +13,7 @@ from dpdemo.config.load import make_config
 from dpdemo.diagnosing import answers
 from dpdemo.errors import DpdemoError
 from dpdemo.memory import predict_memory
-from dpdemo.models.targets import find_model, work_out_input
+from dpdemo.models.targets import batches_of_target, find_model
 from dpdemo.reports.diagnosis import Answer, Diagnosis
 from dpdemo.splitting.predict import predict
 from dpdemo.timing import predict_speedup
@@ -104,7 +104,7 @@ def _questions(case: Case) -> Iterator[tuple[str, Callable[[], Answer]]]:
         anchors = [read_anchor(text) for text in case.steps]
         check_anchors(anchors, workload)
         report = predict_speedup(workload, find_link(case.link), (case.num_gpus,), anchors)
-        steps = [f"--one-gpu-step {text}" for text in case.steps or ("49ms",)]
+        steps = [f"--one-gpu-step {text}" for text in case.steps]
         return answers.paying(report, case.command("speedup", f"--link {case.link}", *steps))
 
     yield "splitting", lambda: answers.evenness(predict(config), case.command("simulate", size))
@@ -123,17 +123,20 @@ def _or_why_not(question: str, ask: Callable[[], Answer]) -> Answer:
 
 def _checked(case: Case) -> Any:
     given = list(case.inputs) or None
-    return check_found(lambda: (find_model(case.target, _WHERE), given), Request(gpus=case.num_gpus))
+    return check_found(
+        lambda: (find_model(case.target, _WHERE), given),
+        Request(gpus=case.num_gpus, batch_size=case.batch_size),
+    )
 
 
 def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:
     """Complete the batch and the inputs; also return what was inferred."""
     if case.inputs:
         return replace(case, batch_size=read_input(case.inputs[0]).shape[0]), ()
-    size = case.batch_size or DEFAULT_BATCH_SIZE
     with opened_gpus(case.num_gpus):  # a file may ask for GPUs as it is read
-        guessed = work_out_input(find_model(case.target, _WHERE), case.target, size, _WHERE)
-    if guessed is None:
-        return replace(case, batch_size=size), ()
-    assumed = (f"--input {guessed}, worked out from the first layer",)
-    return replace(case, batch_size=size, inputs=(guessed,)), assumed
+        model = find_model(case.target, _WHERE)
+        batches = batches_of_target(model, case.target, case.batch_size, DEFAULT_BATCH_SIZE, _WHERE)
+    case, guessed = replace(case, batch_size=batches.size), batches.worked_out
+    if not guessed:
+        return case, ()
+    return replace(case, inputs=(guessed,)), (f"--input {guessed}, worked out from the first layer",)

@@ -5,7 +5,6 @@ and of shapes have no numbers on the host either, so a batch of any size costs n
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,8 +13,7 @@ from dpdemo.config.catalogue import batched
 from dpdemo.config.fields import Config
 from dpdemo.config.targets import parse_target
 from dpdemo.errors import UsageError
-from dpdemo.models.guessing import guess_input
-from dpdemo.models.inputs import Arguments, Batches, InputSpec, with_numbers
+from dpdemo.models.inputs import Arguments, Batches, batches_for, to_device, with_numbers
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
 from dpdemo.models.libraries.huggingface import install_hooks
@@ -30,14 +28,11 @@ Given = list[str] | Callable[[int], object] | None
 By default they are those that the factory returned with its model, else a tensor of `input_size`.
 """
 
-_WITHOUT_NUMBERS = torch.device("meta")
-
 
 class BatchMaker:
     """Makes the arguments of one call for a batch size, on a device.
 
     Attributes:
-        worked_out: the input inferred from the model's first layer, as `--input` takes it, or "".
         note: a remark on the inputs of a library's model, or "".
         has_new_hooks: whether transformers' hooks, which a first call puts into a model, were put in.
 
@@ -48,34 +43,28 @@ class BatchMaker:
     ) -> None:
         self._config = config
         self._sizes = sizes or InputSizes()
-        self._size = config.batch_size
         self.has_numbers = has_numbers
-        self._source: Batches | None = None
-        if isinstance(given, list) and given:
-            self._source = self._of_shapes(given)
-        elif callable(given):
-            self._source = Batches.from_function(given, self._size)
-        self.worked_out = ""
+        self._given = given or None
+        self._source = None if self._given is None else self._batches(self._given)
         self.note = ""
         self.has_new_hooks = False
 
-    def _of_shapes(self, shapes: list[str]) -> Batches:
-        specs = [InputSpec.parse(text) for text in shapes]
-        return Batches.from_specs(specs, self._size, self._config.dim, numbers=False)
+    def _batches(self, given: object) -> Batches:
+        size, config = self._chosen_size, self._config
+        return Batches.of(given, size, config.batch_size, config.dim, numbers=False)
 
-    def load_model(self, target: str, config: Config) -> nn.Module:
+    @property
+    def _chosen_size(self) -> int | None:
+        return self._config.batch_size if "batch_size" in self._config.model_fields_set else None
+
+    def load_model(self, target: str, config: Config) -> tuple[nn.Module, object]:
         """Load the user's model, and take the inputs that come with it, unless others were given."""
-        model, inputs = self._loaded(target, config)
-        if self._source is None and callable(inputs) and not isinstance(inputs, nn.Module):
-            self._source = Batches.from_function(inputs, self._size)
-        elif self._source is None and inputs is not None:
-            self._source = Batches.from_example(_without_numbers(inputs), config.dim)
-            if "batch_size" not in config.model_fields_set:
-                self._size = self._source.size
-        if self.is_guessed and "input_size" not in config.model_fields_set and not config.dim:
-            self.worked_out = guess_input(model, self._size) or ""
-            self._source = self._of_shapes([self.worked_out]) if self.worked_out else None
-        return model
+        model, own = self._loaded(target, config)
+        can_guess = "input_size" not in config.model_fields_set
+        if self._source is None and (own is not None or can_guess):
+            size, dim = self._chosen_size, config.dim
+            self._source = batches_for(model, None, own, size, config.batch_size, dim, numbers=False)
+        return model, own
 
     def _loaded(self, target: str, config: Config) -> tuple[nn.Module, object]:
         parsed = parse_target(target, "key `model`")
@@ -99,9 +88,14 @@ class BatchMaker:
         return self._source is None and not self._config.is_builtin
 
     @property
+    def worked_out(self) -> str:
+        """The input inferred from the model's first layer, as `--input` takes it, or ""."""
+        return "" if self._source is None else self._source.worked_out
+
+    @property
     def batch_size(self) -> int:
-        """The config's, or that of the example where the config names none."""
-        return self._size
+        """The config's, or that of the inputs where the config names none."""
+        return self._config.batch_size if self._source is None else self._source.size
 
     def make(self, batch_size: int, device: torch.device) -> Arguments:
         """Make the batch and copy it to `device`.
@@ -113,7 +107,7 @@ class BatchMaker:
         args, kwargs = self._on_host(batch_size)
         if self.has_numbers:
             args, kwargs = rebuild(args, with_numbers), rebuild(kwargs, with_numbers)
-        return _moved(args, device), _moved(kwargs, device)
+        return to_device(args, device), to_device(kwargs, device)
 
     def _on_host(self, batch_size: int) -> Arguments:
         if self._source is not None:
@@ -121,22 +115,7 @@ class BatchMaker:
         dataset = make_dataset(self._config)
         dtype = torch.int64 if dataset.vocabulary else dataset.dtype
         shape = batched(dataset.sample, batch_size, self._config.dim)
-        return (torch.empty(shape, dtype=dtype, device=_WITHOUT_NUMBERS),), {}
-
-
-def _moved(value: object, device: torch.device) -> Any:
-    return rebuild(value, lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf)
-
-
-def _without_numbers(value: Any) -> Any:
-    """Drop the numbers of an example, so that repeating it costs nothing; ids and lengths keep theirs."""
-
-    def take(leaf: object) -> object:
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
-            return leaf.to(_WITHOUT_NUMBERS)
-        return leaf
-
-    return rebuild(value, take)
+        return (torch.empty(shape, dtype=dtype, device="meta"),), {}
 
 
 def shapes_of(arguments: Arguments) -> tuple[tuple[str, Shape], ...]:

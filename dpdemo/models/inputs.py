@@ -1,4 +1,8 @@
-"""The user's inputs at any batch size: from shapes as of `--input`, an example, or a function."""
+"""The user's inputs at any batch size: from shapes as of `--input`, an example, or a function.
+
+`Batches.of` is the one place that decides on the batch size: of two that differ the user's choice wins, then
+the rows of the shapes or of the example, then the command's default.
+"""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -14,6 +18,7 @@ from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
 from dpdemo.config.inputspec import read_input
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import user_frames, users_code
+from dpdemo.models.guessing import guess_input
 from dpdemo.models.libraries import Inputs
 from dpdemo.watching.tree import rebuild, tensors_in, with_parts
 
@@ -64,28 +69,49 @@ class InputSpec:
 
 
 class Batches:
-    """Makes the arguments of a call at a batch size, always the same ones."""
+    """Makes the arguments of a call at a batch size, always the same ones.
 
-    def __init__(self, make: Callable[[int], object], size: int) -> None:
+    Attributes:
+        size: the batch size.
+        worked_out: the input inferred from the model's first layer, as `--input` takes it, or "".
+
+    """
+
+    def __init__(self, make: Callable[[int], object], size: int, worked_out: str = "") -> None:
         self._make = make
         self.size = size
+        self.worked_out = worked_out
 
     def arguments(self, size: int) -> Arguments:
         """Return the positional and keyword arguments of a batch of `size` rows."""
         return as_arguments(self._make(size))
 
     @classmethod
-    def from_specs(
-        cls, specs: list[InputSpec], size: int | None = None, dim: int = 0, *, numbers: bool = True
+    def of(
+        cls, given: object, size: int | None, default: int, dim: int = 0, *, numbers: bool = True
     ) -> "Batches":
-        """Make inputs of given shapes, random ones or without numbers.
+        """Make batches of what a user gave: shapes as of `--input`, a function of the batch size, an example.
 
-        The batch size is number `dim` of the first shape unless `size` is given.
+        Args:
+            given: the inputs.
+            size: the batch size that the user chose; None leaves it to the inputs.
+            default: the batch size of a function where the user chose none.
+            dim: the dimension that holds the batch.
+            numbers: whether floats have numbers; without them a batch of any size costs nothing.
 
         Raises:
-            UsageError: if the first shape has no such number.
+            UsageError: if the inputs have no batch dimension.
 
         """
+        if isinstance(given, list) and given and all(isinstance(text, str) for text in given):
+            return cls._of_specs([InputSpec.parse(text) for text in given], size, dim, numbers=numbers)
+        if callable(given) and not isinstance(given, torch.nn.Module):
+            make = drawing(given) if numbers else given
+            return cls(partial(_call, make), size or default)
+        return cls._of_example(given if numbers else rebuild(given, _without_numbers), size, dim)
+
+    @classmethod
+    def _of_specs(cls, specs: list[InputSpec], size: int | None, dim: int, *, numbers: bool) -> "Batches":
         if len(specs[0].shape) <= dim:
             raise UsageError(
                 f"expected a shape with a dimension {dim}, got {'x'.join(map(str, specs[0].shape))} - at "
@@ -103,7 +129,7 @@ class Batches:
         return cls(make, whole if size is None else size)
 
     @classmethod
-    def from_example(cls, example: object, dim: int = 0, size: int | None = None) -> "Batches":
+    def _of_example(cls, example: object, size: int | None, dim: int) -> "Batches":
         """Take the rows of an example, over and over where more are wanted."""
         args, kwargs = as_arguments(example)
         whole = rows_of(args, kwargs, dim)
@@ -115,10 +141,52 @@ class Batches:
         make = lambda rows: (resize(args, whole, rows, dim), resize(kwargs, whole, rows, dim))  # noqa: E731
         return cls(make, whole if size is None else size)
 
-    @classmethod
-    def from_function(cls, make: Callable[[int], object], size: int) -> "Batches":
-        """Call the user's own function with a batch size."""
-        return cls(partial(_call, make), size)
+
+def batches_for(  # noqa: PLR0913, PLR0917 - all that decides on a batch
+    model: torch.nn.Module,
+    given: object,
+    own: object,
+    size: int | None,
+    default: int,
+    dim: int = 0,
+    *,
+    numbers: bool = True,
+) -> Batches | None:
+    """Make batches of the inputs that a user gave, else of those of the model's factory, else of a guess.
+
+    Args:
+        model: it is guessed from its first layer what it takes, if nobody says so.
+        given: the inputs that the user gave, or None.
+        own: the inputs that a factory returned with its model, or None.
+        size: the batch size that the user chose, or None.
+        default: the batch size where neither the user nor the inputs have one.
+        dim: the dimension that holds the batch.
+        numbers: whether floats have numbers.
+
+    Returns:
+        The batches; None if there are no inputs and the layers do not tell.
+
+    """
+    known = own if given is None else given
+    if known is not None:
+        return Batches.of(known, size, default, dim, numbers=numbers)
+    guessed = None if dim else guess_input(model, size or default)
+    if guessed is None:
+        return None
+    found = Batches.of([guessed], size, default, numbers=numbers)
+    found.worked_out = guessed
+    return found
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """Copy the tensors of a structure to a device, and whatever else has a `to`, as a training loop does."""
+    return rebuild(value, lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf)
+
+
+def _without_numbers(leaf: object) -> object:
+    """Drop the numbers of an example, so that repeating it costs nothing; ids and lengths keep theirs."""
+    is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return leaf.to("meta") if is_float else leaf  # type: ignore[attr-defined] # it is a tensor
 
 
 def drawing(make: Callable[[int], object]) -> Callable[[int], object]:

@@ -12,7 +12,7 @@ from torch import nn
 
 from dpdemo.config.catalogue import BLOCK, CHANNELS, EMBEDDING, VOCABULARY
 from dpdemo.config.fields import Config
-from dpdemo.models.user import load_factory
+from dpdemo.models.user import load_with_inputs
 
 DTYPES = {
     "float32": torch.float32,
@@ -33,17 +33,23 @@ class Placement:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A model ready to call: `split` is the module inside the wrapper, whose forward each replica runs."""
+    """A model ready to call: `split` is the module inside the wrapper, whose forward each replica runs.
+
+    `inputs` are those that the user's factory returned with the model, if it did.
+    """
 
     model: nn.Module
     split: nn.Module
     wrapper: nn.Module
     input_device: torch.device
+    inputs: object = None
 
 
-def build(
-    config: Config, placement: Placement, load: Callable[[str, Config], nn.Module] = load_factory
-) -> BuiltModel:
+Load = Callable[[str, Config], tuple[nn.Module, object]]
+"""Loads the user's model, and the inputs that come with it."""
+
+
+def build(config: Config, placement: Placement, load: Load = load_with_inputs) -> BuiltModel:
     """Build the model of a config and place it; `load` gets the user's own.
 
     The weights come from the config's seed; the global generator is left as it was.
@@ -57,16 +63,12 @@ def build(
         if config.model in _BUILDERS:
             return _BUILDERS[config.model](config, placement)
         make = _WHOLE_MODELS.get(config.model)
-        model = make(config) if make else load(config.model, config)
-        return _build_whole(model, config, placement)
-
-
-def _build_whole(model: nn.Module, config: Config, placement: Placement) -> BuiltModel:
-    if config.is_builtin:
-        model = model.to(DTYPES[config.dtype])
-    model = model.to(placement.first)
-    wrapper = placement.wrap(model)
-    return BuiltModel(wrapper, model, wrapper, placement.first)
+        model, inputs = (make(config), None) if make else load(config.model, config)
+        if make:
+            model = model.to(DTYPES[config.dtype])
+        model = model.to(placement.first)
+        wrapper = placement.wrap(model)
+        return BuiltModel(wrapper, model, wrapper, placement.first, inputs)
 
 
 class BatchAt(nn.Module):

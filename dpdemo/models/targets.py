@@ -8,7 +8,7 @@ from torch import nn
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.load import make_config
 from dpdemo.errors import UsageError
-from dpdemo.models.guessing import guess_input
+from dpdemo.models.inputs import Batches, batches_for
 from dpdemo.models.modules import Placement, build
 from dpdemo.models.user import Given, find_object, make_model
 
@@ -36,10 +36,18 @@ def work_out_input(given: Given, target: str, batch_size: int, where: str) -> st
         UsageError: if the layers do not tell.
 
     """
-    model, with_it = make_model(given, target, where)
-    if with_it is not None:
-        return None
-    found = guess_input(model, batch_size)
+    return batches_of_target(given, target, batch_size, batch_size, where).worked_out or None
+
+
+def batches_of_target(given: Given, target: str, size: int | None, default: int, where: str) -> Batches:
+    """Make the batches of a target that nobody gave inputs for: its own, or those that its first layer takes.
+
+    Raises:
+        UsageError: if it has none and the layers do not tell.
+
+    """
+    model, own = make_model(given, target, where)
+    found = batches_for(model, None, own, size, default)
     if found is None:
         raise UsageError(
             f"expected inputs of `{target}`, got none, and its layers do not tell - at option `--input`",

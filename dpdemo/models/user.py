@@ -25,16 +25,6 @@ Given = nn.Module | Callable[..., object]
 """The user's model: the model itself, or a class or function that builds it."""
 
 
-def load_factory(target: str, config: Config) -> nn.Module:
-    """Load the model that a config names (see `load_with_inputs`), without the inputs that may come with it.
-
-    Raises:
-        UsageError: if it cannot be imported, raises, or gives no torch.nn.Module.
-
-    """
-    return load_with_inputs(target, config)[0]
-
-
 def load_with_inputs(target: str, config: Config) -> tuple[nn.Module, object]:
     """Load the model that a target names, and the inputs that its factory may return beside it, else None.
 

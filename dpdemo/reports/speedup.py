@@ -23,6 +23,9 @@ PhaseName = Literal[
     "buffers",
     "all-reduce",
 ]
+PartName = PhaseName | Literal["forward", "launching", "backward"]
+Timeline = tuple[tuple[PartName, float], ...]
+"""The parts of one step in their order, each with its expected milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +162,8 @@ class Way:
 
     `weak` keeps the rows of each GPU, `strong` divides the batch of one GPU. `lock_ms` is how long one
     process needs to launch the forward of all replicas, a thread at a time, `replicate_ms` how long to copy
-    their modules; None where that is not known, or where each replica has its own process.
+    their modules; None where that is not known, or where each replica has its own process. `timeline` has the
+    parts of one weak step; only its copies where no step of one GPU was measured.
     """
 
     num_gpus: int
@@ -168,6 +172,7 @@ class Way:
     strong: Scaling
     lock_ms: Estimate | None = None
     replicate_ms: Estimate | None = None
+    timeline: Timeline = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dpdemo.models.modules import Placement, build
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import SplitReport
 from dpdemo.reports.tracing import trace_batches
-from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch
+from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
 from dpdemo.running.opening import opened
 from dpdemo.splitting.weighted import WeightedDataParallel
@@ -28,9 +28,10 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
 
     """
     with opened(config, virtual=virtual) as (devices, _):
-        report = SplitReport("run", config, devices, (), wrapped=config.wrapped, virtual=virtual)
         built = build(config, place(config, devices))
-        loader = make_loader(config)
+        config = with_own_size(config, built)
+        report = SplitReport("run", config, devices, (), wrapped=config.wrapped, virtual=virtual)
+        loader = make_loader(config, built)
         try:
             batches = run_epoch(built, config, devices, loader, Watch(progress))
         except EpochInterrupted as interrupt:

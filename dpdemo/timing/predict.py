@@ -65,6 +65,7 @@ def _way(
         strategy=strategy,
         weak=_scaling(weak, num_gpus, workload, anchors),
         strong=_scaling(strong, 1, workload, anchors),
+        timeline=weak.timeline(one_gpu_ms(anchors, workload, 1.0, MIDDLE) if anchors else None),
     )
     if isinstance(weak, DdpStep) or workload.launches is None or num_gpus < 2:
         return way

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from dpdemo.reports.speedup import Link, PhaseName, Rate, Workload
+from dpdemo.reports.speedup import Link, PartName, PhaseName, Rate, Timeline, Workload
 from dpdemo.timing.costs import (
     BUCKET_BYTES,
     BUCKET_MS,
@@ -114,6 +114,20 @@ class DataParallelStep(_Step):
         copies["replicate"] = max(copies["replicate"], self.replicate_ms(case))
         return sum(copies.values()) + self._waited_for_lock(one_gpu_ms, case)
 
+    def timeline(self, one_gpu_ms: float | None) -> Timeline:
+        """List the parts of a step in the middle case; without a measured step only its copies.
+
+        Python copies the modules while the broadcast runs, so that the longer of the two counts.
+        """
+        copies: dict[PartName, float] = {name: ms for name, _, ms in self.phases(MIDDLE)}
+        if copies:
+            copies["replicate"] = max(copies["replicate"], self.replicate_ms(MIDDLE))
+        computed = dict(_computed(one_gpu_ms))
+        if one_gpu_ms is not None and copies:
+            computed["launching"] = self._waited_for_lock(one_gpu_ms, MIDDLE)
+        parts = computed | copies
+        return tuple((name, parts[name]) for name in _DATA_PARALLEL_ORDER if parts.get(name))
+
     def _waited_for_lock(self, one_gpu_ms: float, case: Case) -> float:
         """Return what launching takes longer than the forward that it runs ahead of."""
         launching = self.lock_ms(case)
@@ -147,6 +161,31 @@ class DdpStep(_Step):
         hidden = (1 - FORWARD_SHARE) * one_gpu_ms if case is FAST and self.link.hides_ring else 0.0
         own = case.cost(DDP_SHARE) * one_gpu_ms
         return own + copies.get("buffers", 0.0) + max(0.0, copies["all-reduce"] - hidden)
+
+    def timeline(self, one_gpu_ms: float | None) -> Timeline:
+        """List the parts of a step in the middle case; without a measured step only its copies.
+
+        The backward includes DDP's hooks and bucket copies.
+        """
+        copies: dict[PartName, float] = {name: ms for name, _, ms in self.phases(MIDDLE)}
+        parts = dict(_computed(one_gpu_ms)) | copies
+        if one_gpu_ms is not None and copies:
+            parts["backward"] += MIDDLE.cost(DDP_SHARE) * one_gpu_ms
+        return tuple((name, parts[name]) for name in _DDP_ORDER if parts.get(name))
+
+
+_DATA_PARALLEL_ORDER: tuple[PartName, ...] = (
+    *("load", "scatter", "replicate", "forward", "launching", "gather"),
+    *("output gradients", "backward", "reduce", "input gradients"),
+)
+_DDP_ORDER: tuple[PartName, ...] = ("buffers", "forward", "backward", "all-reduce")
+
+
+def _computed(one_gpu_ms: float | None) -> Timeline:
+    """Divide the step of one GPU into its forward and its backward."""
+    if one_gpu_ms is None:
+        return ()
+    return ("forward", FORWARD_SHARE * one_gpu_ms), ("backward", (1 - FORWARD_SHARE) * one_gpu_ms)
 
 
 AnyStep = DataParallelStep | DdpStep

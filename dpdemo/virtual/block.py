@@ -16,19 +16,18 @@ from dpdemo.arithmetic.cards import VIRTUAL, Card, find_card
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.bytesize import capacities
 from dpdemo.virtual import patches, state
+from dpdemo.virtual.applying import applied
 from dpdemo.virtual.blocks import KIND_NAMES
 from dpdemo.virtual.errors import VirtualGpuError
 from dpdemo.virtual.kinds import optimizers_watched
 from dpdemo.virtual.ledger import BytesMoved, Ledger
 from dpdemo.virtual.ops import meta
-from dpdemo.virtual.ops.casting import Autocast
+from dpdemo.virtual.ops.casting import stop_casting
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
-from dpdemo.virtual.patches.applying import applied
+from dpdemo.virtual.patches.cuda_devices import VARIABLE, own_variable, start_driver
+from dpdemo.virtual.patches.generators import on_gpu
+from dpdemo.virtual.patches.wrappers import forget_initialisation, guarded
 from dpdemo.virtual.recorder import Recorder
-from dpdemo.virtual.standins.generators import on_gpu
-from dpdemo.virtual.standins.lazy_init import forget_initialisation
-from dpdemo.virtual.standins.visible import VARIABLE, own_variable, start_driver
-from dpdemo.virtual.standins.wrappers import guarded
 from dpdemo.virtual.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -230,10 +229,9 @@ def _enter(session: state.Session) -> None:
     """Put the GPUs in place, for this thread and those that it starts."""
     _load_decompositions()
     with contextlib.ExitStack() as stack:
-        autocast = Autocast()
-        stack.callback(autocast.close)
+        stack.callback(stop_casting)
         stack.enter_context(own_variable(session))
-        stack.enter_context(applied(patches.table(session, autocast)))
+        stack.enter_context(applied(patches.table(session)))
         stack.enter_context(guarded())
         stack.enter_context(optimizers_watched())
         stack.enter_context(VirtualGpuMode(session))

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from dpdemo.virtual.applying import Patch, group
 from dpdemo.virtual.labels import label_of, stamp
 from dpdemo.virtual.ops.collectives import coalesced, flat_tensors, nccl_groups
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
-from dpdemo.virtual.patches.applying import Patch, group
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ops.meta import take_numbers
@@ -29,6 +30,7 @@ from dpdemo.virtual.state import the_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+_WHY = "the ledger tells parameters and buffers from other tensors"
 _apply: Any = nn.Module._apply
 _register_buffer: Any = nn.Module.register_buffer
 _register_parameter: Any = nn.Module.register_parameter
@@ -60,6 +62,7 @@ def mark_forward(tensors: Iterable[object], kind: Kind) -> None:
         mark_all(tensors, kind)
 
 
+@stands_in(nn.Module, "_apply", why=_WHY)
 def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     """Stand in for `Module._apply`, behind `.to()` and its like: what it moved are parameters and buffers."""
     session = the_session()
@@ -74,6 +77,7 @@ def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     return moved
 
 
+@stands_in(nn.Module, "register_parameter", why=_WHY)
 def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
     """Stand in for `Module.register_parameter`, for those made on a GPU."""
     _register_parameter(self, name, param)
@@ -81,6 +85,7 @@ def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -
         the_session().modules.add(self)
 
 
+@stands_in(nn.Module, "register_buffer", why=_WHY)
 def register_buffer(
     self: nn.Module,
     name: str,

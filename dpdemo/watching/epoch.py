@@ -69,13 +69,13 @@ class ReplicaObserver:
         seen, self._seen = self._seen, ()
         return seen
 
-    def outside(self, given: object, result: object) -> Any:
+    def outside(self, given: tuple[object, ...], result: object) -> Any:
         """See a call of the wrapper; without GPUs its module got the same objects, which are seen already."""
         if self._passed is not None:
             args, output = self._passed
-            if result is output and len(args) == 1 and given is args[0]:
+            if result is output and len(args) == len(given) == 1 and given[0] is args[0]:
                 return self._seen[0]
-        return self._look((given,), result)
+        return self._look(given, result)
 
     def close(self) -> None:
         """Stop looking."""

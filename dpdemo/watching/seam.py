@@ -22,7 +22,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel._functions import Scatter
 
-from dpdemo.virtual.patches.applying import Patch, applied
+from dpdemo.virtual.applying import Patch, applied
 
 Around = Callable[..., Any]
 """Called in place of a step, with `proceed` before the step's own arguments: `proceed` runs the step."""

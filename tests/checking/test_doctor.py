@@ -84,8 +84,7 @@ def raised_by(case):
     try:
         model, inputs = case.factory()
         dim = case.options.get("dim", 0)
-        is_function = callable(inputs) and not isinstance(inputs, torch.Tensor)
-        batches = Batches.from_function(inputs, 8) if is_function else Batches.from_example(inputs, dim)
+        batches = Batches.of(inputs, None, 8, dim)
         if not any(isinstance(module, nn.DataParallel) for module in model.modules()):
             model = nn.DataParallel(model.to("cuda:0"), dim=dim)
         model = model.to("cuda:0") if case.code in ("DP401", "DP409", "DP501") else model

@@ -442,28 +442,6 @@ def test_ctrl_c_while_a_call_is_rehearsed_ends_the_program_as_python_does(tmp_pa
     assert tail.endswith("Slow on 2 virtual GPUs: no pitfalls\n")
 
 
-def test_every_call_is_saved_as_a_trace_of_a_thread_a_gpu(program, script, tmp_path):
-    path = script(
-        """
-        import torch
-        model = torch.nn.DataParallel(torch.nn.Linear(4, 2).cuda())
-        for rows in (8, 8, 3):
-            model(torch.ones(rows, 4).cuda())
-        """
-    )
-    done = program("exec", "--gpus", "2", "--quiet", "--save", tmp_path / "trace.json", path)
-    assert (done.code, done.err) == (0, "")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    blocks = [(event["tid"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
-    assert blocks == [(0, 0, 2000), (1, 0, 2000), (0, 2000, 1000), (1, 2000, 1000)]
-
-
-def test_a_trace_is_refused_under_a_name_that_is_none(program, script, tmp_path):
-    done = program("exec", "--gpus", "2", "--save", tmp_path / "calls.json", script("print(1)"))
-    assert done.code == 2
-    assert "expected a name that ends in trace.json" in done.err
-
-
 def test_without_gpus_a_program_finds_two_and_is_told_so(program, script):
     path = script("import torch\nprint(torch.cuda.device_count())\n")
     done = program("exec", path, "--gpus", "8")

@@ -73,6 +73,7 @@ def test_a_clean_model_with_an_even_batch_is_well():
     assert report.assumed == ("--input 32x12, worked out from the first layer",)
     assert report.ok
     assert "pay if one GPU's step takes longer than" in report.answers[3].text
+    assert "--one-gpu-step" not in report.answers[3].more  # nobody measured one
 
 
 def test_a_pitfall_is_named_and_comes_first_in_what_to_do():
@@ -80,6 +81,7 @@ def test_a_pitfall_is_named_and_comes_first_in_what_to_do():
     assert report.answers[1].mark == "bad"
     assert report.answers[1].text.startswith("DP301 lost-state: `steps`")
     assert "fix what is not right: dpdemo check doctored.py:Counts --gpus 4" in report.answers[-1].text
+    assert report.answers[-1].mark == "look"
     assert not report.ok
 
 

@@ -68,11 +68,7 @@ def script_of(case):
     """Do what a script would: wrap the model unless it is, and call it with two batches in both modes."""
     model, inputs = case.factory()
     dim = getattr(model, "dim", case.options.get("dim", 0))
-    batches = (
-        Batches.from_function(inputs, 8)
-        if callable(inputs) and not isinstance(inputs, torch.Tensor)
-        else Batches.from_example(inputs, dim)
-    )
+    batches = Batches.of(inputs, None, 8, dim)
     model = model.to("cuda:0")
     if not any(isinstance(module, nn.DataParallel) for module in model.modules()):
         model = nn.DataParallel(model, dim=dim)

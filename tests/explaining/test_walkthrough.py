@@ -12,7 +12,7 @@ import dpdemo
 from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.load import make_config
-from dpdemo.explaining.movement import moved_by_tensors
+from dpdemo.explaining.steps import moved_by_tensors
 from dpdemo.models.modules import Placement, build
 from dpdemo.running.epoch import make_loader
 

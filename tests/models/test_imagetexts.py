@@ -229,4 +229,6 @@ def test_the_report_says_that_texts_are_alone(small):
 def test_images_are_checked_with_numbers(small):
     model = find_object(f"transformers:{small('llava')}", "argument TARGET")
     report = dpdemo.check(model, gpus=2, batch_size=4)
-    assert "DP501" in {finding.code for finding in report.findings}
+    assert "DP401" in {
+        finding.code for finding in report.findings
+    }  # it ran, and gave a loss for each replica

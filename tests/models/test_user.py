@@ -7,7 +7,7 @@ from torch import nn
 
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.models.user import find_object, load_factory, make_model
+from dpdemo.models.user import find_object, load_with_inputs, make_model
 
 SOURCE = """
 import torch.nn as nn
@@ -51,61 +51,65 @@ def folder(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+def _load(target, config):
+    return load_with_inputs(target, config)[0]
+
+
 @pytest.mark.usefixtures("folder")
 class TestLoading:
     def test_the_current_folder_is_importable(self):
-        assert isinstance(load_factory("own_models:no_parameters", Config()), nn.Linear)
+        assert isinstance(_load("own_models:no_parameters", Config()), nn.Linear)
 
     def test_parameters_named_like_config_keys_get_their_values(self):
-        model = load_factory("own_models:Tutorial", Config(input_size=7, output_size=9))
+        model = _load("own_models:Tutorial", Config(input_size=7, output_size=9))
         assert (model.fc.in_features, model.fc.out_features) == (7, 9)
 
     def test_a_dotted_factory_is_found_inside_its_class(self):
-        assert isinstance(load_factory("own_models:Zoo.small", Config()), nn.Linear)
+        assert isinstance(_load("own_models:Zoo.small", Config()), nn.Linear)
 
     def test_a_ready_module_is_taken_as_it_is(self):
-        assert load_factory("own_models:ready", Config()) is sys.modules["own_models"].ready
+        assert _load("own_models:ready", Config()) is sys.modules["own_models"].ready
 
     def test_a_factory_that_raises_shows_the_users_own_frame(self):
         with pytest.raises(UsageError, match=r"got RuntimeError: no weights here - at key `model`") as caught:
-            load_factory("own_models:raises", Config())
+            _load("own_models:raises", Config())
         assert "own_models.py:13 in raises" in str(caught.value)
         assert "dpdemo/models" not in str(caught.value)
 
     def test_a_factory_that_wants_more_than_the_config_has_is_an_error(self):
         with pytest.raises(UsageError, match="missing 1 required positional argument: 'depth'"):
-            load_factory("own_models:wants_more", Config())
+            _load("own_models:wants_more", Config())
 
     @pytest.mark.parametrize(("name", "got"), [("gives_text", "str"), ("number", "int")])
     def test_what_is_no_module_is_an_error(self, name, got):
         with pytest.raises(UsageError, match=f"own_models:{name}`, got {got} - at"):
-            load_factory(f"own_models:{name}", Config())
+            _load(f"own_models:{name}", Config())
 
     def test_an_unknown_factory_is_answered_with_those_there_are(self):
         with pytest.raises(UsageError, match=r"expected `Tutoral` in .*own_models.py, got none") as caught:
-            load_factory("own_models:Tutoral", Config())
+            _load("own_models:Tutoral", Config())
         assert "Tutorial" in caught.value.hint
 
     def test_an_unknown_module_is_answered_with_where_it_was_looked_for(self, folder):
         with pytest.raises(
             UsageError, match="importable module `nowhere`, got ModuleNotFoundError"
         ) as caught:
-            load_factory("nowhere:f", Config())
+            _load("nowhere:f", Config())
         assert str(folder) in caught.value.hint
 
     def test_a_module_that_breaks_on_import_names_what_it_lacks(self):
         with pytest.raises(UsageError, match="No module named 'nothing_of_that_name'") as caught:
-            load_factory("broken_models:f", Config())
+            _load("broken_models:f", Config())
         assert "broken_models.py:1" in str(caught.value)
 
     def test_a_syntax_error_is_the_users_and_no_traceback_of_ours(self):
         with pytest.raises(UsageError, match="got SyntaxError"):
-            load_factory("mistyped:f", Config())
+            _load("mistyped:f", Config())
 
     @pytest.mark.parametrize("target", [":f", "own_models:", ":"])
     def test_half_a_name_is_an_error(self, target):
         with pytest.raises(UsageError, match=r"expected a model as `model\.py:Net` or `pkg\.mod:Net`"):
-            load_factory(target, Config())
+            _load(target, Config())
 
 
 PACKAGED = """
@@ -137,29 +141,29 @@ class TestWaysToNameAModel:
         ["ownpkg.nets:Net", "ownpkg.nets.Net", "ownpkg/nets.py:Net", "ownpkg/nets.py", "./ownpkg/nets.py"],
     )
     def test_each_way_to_name_a_class_finds_it(self, target):
-        assert load_factory(target, Config()).in_features == 6
+        assert _load(target, Config()).in_features == 6
 
     def test_an_absolute_file_is_found_from_any_folder(self, folder, monkeypatch):
         monkeypatch.chdir("/")
-        assert load_factory(f"{folder}/ownpkg/nets.py:Net", Config()).in_features == 6
+        assert _load(f"{folder}/ownpkg/nets.py:Net", Config()).in_features == 6
 
     def test_a_file_named_like_a_module_of_python_is_taken_all_the_same(self):
-        assert isinstance(load_factory("code.py", Config()), nn.Identity)
+        assert isinstance(_load("code.py", Config()), nn.Identity)
         assert sys.modules["_code"].Net is find_object("./code.py:Net", "here")
 
     def test_a_file_with_several_models_is_answered_with_their_names(self):
         expected = r"expected one torch\.nn\.Module in own_models\.py, got Tutorial, ready"
         with pytest.raises(UsageError, match=expected) as caught:
-            load_factory("own_models.py", Config())
+            _load("own_models.py", Config())
         assert caught.value.hint == "name one: `own_models.py:Tutorial`"
 
     def test_a_file_that_is_not_there_is_said_to_be_missing(self):
         with pytest.raises(UsageError, match=r"expected a Python file, got `nets\.py`, which is not there"):
-            load_factory("nets.py:Net", Config())
+            _load("nets.py:Net", Config())
 
     def test_a_dotted_name_that_leads_nowhere_says_where_it_ends(self):
         with pytest.raises(UsageError, match=r"expected `Nest` in .*nets\.py, got none"):
-            load_factory("ownpkg.nets.Nest", Config())
+            _load("ownpkg.nets.Nest", Config())
 
 
 @pytest.mark.usefixtures("folder")

@@ -13,9 +13,8 @@ from processes import run
 import dpdemo.virtual
 from dpdemo.arithmetic.cards import VIRTUAL
 from dpdemo.virtual import VirtualGpuError, is_active, patches, state, virtual_gpus
+from dpdemo.virtual.applying import Patch, applied, attributes
 from dpdemo.virtual.block import _open
-from dpdemo.virtual.ops.casting import Autocast
-from dpdemo.virtual.patches.applying import Patch, applied, attributes
 
 ABSENT = object()
 
@@ -24,7 +23,7 @@ def snapshot() -> list[tuple[Any, str, Any]]:
     """Return every attribute of the table with what it is now."""
     session = _open(2, [None, None], VIRTUAL, is_meta=False, draws_as_cpu=False)
     try:
-        table = patches.table(session, Autocast())
+        table = patches.table(session)
     finally:
         state.session = None
     return [(patch.owner, patch.name, attributes(patch.owner).get(patch.name, ABSENT)) for patch in table]
@@ -94,7 +93,7 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_going_back() -> None:
 def test_every_patch_says_why() -> None:
     session = _open(1, [None], VIRTUAL, is_meta=False, draws_as_cpu=False)
     try:
-        assert all(patch.why for patch in patches.table(session, Autocast()))
+        assert all(patch.why for patch in patches.table(session))
     finally:
         state.session = None
 

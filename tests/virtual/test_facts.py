@@ -17,7 +17,7 @@ from torch import nn
 
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus, suspended, virtual_gpus
 from dpdemo.virtual.ops import provenance
-from dpdemo.virtual.standins.refusals import REFUSED
+from dpdemo.virtual.patches.cuda_build import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

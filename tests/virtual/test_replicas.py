@@ -19,7 +19,7 @@ from processes import PATIENCE_SECONDS
 from torch import nn
 
 from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
-from dpdemo.virtual.standins import replicas
+from dpdemo.virtual.patches import replicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,7 +210,7 @@ def test_a_replica_that_is_over_before_it_is_looked_at_is_harmless():
     while task.exists():  # Python is through with it a moment before the system is
         time.sleep(0.001)
     assert math.isnan(replicas._busy_seconds(thread))
-    assert not replicas._Watch(thread).is_waiting()
+    assert not replicas._is_in_waiting_function(thread)
 
 
 def test_a_thread_from_before_the_block_is_told_that_it_does_not_see_the_gpus() -> None:
@@ -262,7 +262,7 @@ def test_threads_are_looked_at_while_no_garbage_is_collected(
     before = gc.isenabled()
     (gc.enable if collects else gc.disable)()
     try:
-        assert replicas._place_of(threading.current_thread()) is not None
+        assert not replicas._is_in_waiting_function(threading.current_thread())
         assert (seen, gc.isenabled()) == ([False], collects)
     finally:
         (gc.enable if before else gc.disable)()

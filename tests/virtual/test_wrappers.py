@@ -200,7 +200,7 @@ def test_what_was_given_to_cpp_is_taken_back() -> None:
     code = (
         "import ctypes, torch\n"
         "from dpdemo.virtual import virtual_gpus\n"
-        "from dpdemo.virtual.standins.wrappers import _registry\n"
+        "from dpdemo.virtual.patches.wrappers import _registry\n"
         "before = [bool(guard) for guard in _registry()]\n"
         "with virtual_gpus(2): assert all(_registry())\n"
         "assert [bool(guard) for guard in _registry()] == before\n"

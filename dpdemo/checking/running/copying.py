@@ -24,8 +24,8 @@ from dpdemo.checking.observing.state import INTERNAL
 from dpdemo.checking.running.on_gpu import brought_along
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
+from dpdemo.virtual.applying import Patch, applied
 from dpdemo.virtual.labels import stamp
-from dpdemo.virtual.patches.applying import Patch, applied
 from dpdemo.virtual.state import the_session
 from dpdemo.watching.tree import tensors_in
 

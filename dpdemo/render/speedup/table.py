@@ -8,10 +8,26 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpdemo.render.console import GAP, Canvas
+from dpdemo.render.console import GAP, Canvas, grid
+from dpdemo.render.layout import SHORTEST_BAR
 from dpdemo.render.speedup import words
-from dpdemo.reports.speedup import SpeedupReport, Way
+from dpdemo.reports.speedup import PartName, SpeedupReport, Way
 
+_PARTS: dict[PartName, tuple[str, str]] = {
+    "load": ("L", "white"),
+    "buffers": ("U", "white"),
+    "scatter": ("S", "cyan"),
+    "replicate": ("R", "bright_blue"),
+    "forward": ("F", "green"),
+    "launching": ("P", "bright_red"),
+    "gather": ("G", "cyan"),
+    "output gradients": ("O", "bright_cyan"),
+    "backward": ("B", "bright_green"),
+    "reduce": ("D", "magenta"),
+    "all-reduce": ("A", "magenta"),
+    "input gradients": ("I", "bright_cyan"),
+}
+"""The letter and the colour of each part of a step."""
 _STYLES = {"pays": "bold green", "does not pay": "bold red", "cannot tell": "bold yellow"}
 
 
@@ -26,9 +42,49 @@ def parts(report: SpeedupReport, canvas: Canvas) -> Iterator[RenderableType]:
             if places.start:
                 yield Text()
             yield _table(report.ways, places, rows, canvas)
+    if any(way.timeline for way in report.ways):
+        yield Text()
+        yield canvas.text(words.timeline_heading(report), style="bold")
+        yield from _timelines(report.ways, canvas)
     yield Text()
     yield canvas.text(f"{report.summary}.", style="bold")
     yield canvas.text(*words.notes(report), style="dim")
+
+
+def _timelines(ways: tuple[Way, ...], canvas: Canvas) -> Iterator[RenderableType]:
+    """Yield a bar for each way, on one scale, and what the letters in them mean."""
+    labels = [words.heading(way) for way in ways]
+    totals = [words.timeline_total(way) for way in ways]
+    width = canvas.width - max(map(len, labels)) - max(map(len, totals)) - 2 * GAP
+    scale = max(sum(ms for _, ms in way.timeline) for way in ways)
+    rows = grid("keep", max(width, SHORTEST_BAR), "right")
+    for label, way, total in zip(labels, ways, totals, strict=True):
+        rows.add_row(
+            canvas.text(label),
+            _timeline_bar(way, scale, max(width, SHORTEST_BAR), canvas),
+            canvas.text(total),
+        )
+    yield rows
+    used = [name for name in _PARTS if any(name == part for way in ways for part, _ in way.timeline)]
+    legend = ((_letter(name), f" {name}  ") for name in used)
+    yield Text.assemble(*(piece for pair in legend for piece in pair))
+
+
+def _timeline_bar(way: Way, scale: float, width: int, canvas: Canvas) -> Text:
+    bar, reached = Text(), 0.0
+    for name, ms in way.timeline:
+        reached += ms
+        cells = round(reached / scale * width) - len(bar)
+        if cells > 0:
+            bar.append_text(_letter(name)).append(
+                ("#" if canvas.is_ascii else "█") * (cells - 1), _PARTS[name][1]
+            )
+    return bar
+
+
+def _letter(name: PartName) -> Text:
+    letter, style = _PARTS[name]
+    return Text(letter, f"black on {style}")
 
 
 def _fitting(ways: tuple[Way, ...], rows: list[words.Row], width: int) -> Iterator[range]:

@@ -5,6 +5,7 @@ from typing import get_args
 
 from dpdemo.bytesize import size
 from dpdemo.reports.speedup import Estimate, PhaseName, Rate, Scaling, SpeedupReport, Way
+from dpdemo.wording import ms_span
 
 BETWEEN = "  between"
 """The name of the row below a figure that holds its interval."""
@@ -110,6 +111,18 @@ def _gains(scalings: list[Scaling]) -> Iterator[Row]:
     yield "verdict", tuple(scaling.verdict or _NONE for scaling in scalings)
 
 
+def timeline_heading(report: SpeedupReport) -> str:
+    """Head the bars of one step."""
+    is_whole = any(way.weak.step_ms for way in report.ways)
+    return "One step, each GPU keeping its rows" if is_whole else "The copies of one step"
+
+
+def timeline_total(way: Way) -> str:
+    """Write how long the parts of a way's step take together."""
+    total = sum(ms for _, ms in way.timeline)
+    return ms_span(total, total)
+
+
 def _span(estimate: Estimate | None) -> str:
     return _NONE if estimate is None else estimate.span
 
@@ -131,5 +144,5 @@ def notes(report: SpeedupReport) -> Iterator[str]:
             f"{100 * report.method_error:.0f} %."
         )
     if report.workload.launches is None:
-        yield "Launching is not counted: --operators says how many a forward has."
+        yield "Launching is not counted: it needs the model, not its size alone."
     yield "Reading and preparing the data is not counted: the anchor's loader must keep up with all GPUs."

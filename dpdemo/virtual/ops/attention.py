@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import attention_devices
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.dropout import dropout
 from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
-from dpdemo.virtual.ops.fused import Kernel, is_plain, run_fused
+from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.state import is_seen_by_us_alone
 from dpdemo.virtual.transfer import device_index, has_operators_of_its_own
 
@@ -31,6 +32,8 @@ _HALF = (torch.float16, torch.bfloat16)
 _attention: Any = torch._C._nn.scaled_dot_product_attention
 
 
+@stands_in(torch.nn.functional, "scaled_dot_product_attention", why=FUSED)
+@stands_in(torch._C._nn, "scaled_dot_product_attention", why=FUSED)
 @functools.wraps(_attention)
 def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
     query: Tensor,
@@ -121,14 +124,14 @@ def _takes_efficient(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
     )
 
 
-def can_use_flash(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
-    """Stand in for `torch._C._can_use_flash_attention`."""
+@stands_in(torch._C, "_can_use_flash_attention", why="only a build for CUDA has it")
+def _can_use_flash(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
     takes = _takes_flash(params.query, params.key, params.value, shares_keys=params.enable_gqa)
     return _is_plain_on_gpu(params) and params.attn_mask is None and takes
 
 
-def can_use_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
-    """Stand in for `torch._C._can_use_mem_efficient_attention`."""
+@stands_in(torch._C, "_can_use_mem_efficient_attention", why="only a build for CUDA has it")
+def _can_use_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
     return _is_plain_on_gpu(params) and _takes_efficient(
         params.query, params.key, params.value, params.attn_mask
     )

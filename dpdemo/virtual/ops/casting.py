@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ops.casting_cpu import spare_gpus
 from dpdemo.virtual.state import the_session
@@ -166,53 +167,50 @@ def _banned(op: Any) -> Kernel:
     return kernel
 
 
-class Autocast:
-    """The kernels of one block, registered when autocast is first turned on for "cuda"."""
+_libraries: dict[str, torch.library.Library] = {}  # the kernels of the open block, by type of device
 
-    def __init__(self) -> None:
-        self._library: torch.library.Library | None = None
-        self._library_of_cpu: torch.library.Library | None = None
 
-    def set_enabled(self, *args: Any) -> None:
-        """Stand in for `torch.set_autocast_enabled(device_type, enabled)`; "cuda" if only one is given."""
-        device_type, enabled = args if len(args) == 2 else ("cuda", args[0])
-        _set_enabled(device_type, enabled)
-        if device_type == "cuda":
-            if enabled and self._library is None:
-                self._library = self._register()
-            torch._C._dispatch_tls_set_dispatch_key_included(_KEY, enabled)
-        elif device_type == "cpu" and enabled and self._library_of_cpu is None:
-            self._library_of_cpu = spare_gpus(find_operator)
+@stands_in(torch, why="C++ would cast by its own devices")
+def set_autocast_enabled(*args: Any) -> None:
+    """Turn autocast on or off for a type of device, "cuda" if none is given."""
+    device_type, enabled = args if len(args) == 2 else ("cuda", args[0])
+    _set_enabled(device_type, enabled)
+    if enabled and device_type in {"cpu", "cuda"} and device_type not in _libraries:
+        _libraries[device_type] = _register() if device_type == "cuda" else spare_gpus(find_operator)
+    if device_type == "cuda":
+        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, enabled)
 
-    def clear_cache(self) -> None:
-        """Stand in for `torch.clear_autocast_cache`."""
-        _casts.clear()
-        _clear_cache()
 
-    def close(self) -> None:
-        """Take the kernels out again."""
-        self.clear_cache()
-        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, False)
-        for library in (self._library, self._library_of_cpu):
-            if library is not None:
-                library._destroy()  # type: ignore[no-untyped-call]
+@stands_in(torch, why="it keeps weights that were cast")
+def clear_autocast_cache() -> None:
+    """Forget the weights that were cast."""
+    _casts.clear()
+    _clear_cache()
 
-    @staticmethod
-    def _register() -> torch.library.Library:
-        library = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
-        kinds: tuple[tuple[list[str], Callable[[Any], Kernel]], ...] = (
-            (LOWER_PRECISION + RECURRENT, lambda op: _casting(op, _lower)),
-            (FP32, lambda op: _casting(op, _float32)),
-            (FP32_RESULT, _with_float32_result),
-            (WIDEST, lambda op: _casting(op, _widest)),
-            (BANNED, _banned),
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a kernel of C++ is overridden, which is the point
-            for names, build in kinds:
-                for op in filter(None, map(find_operator, names)):
-                    library.impl(op, build(op), allow_override=True)  # type: ignore[no-untyped-call]
-        return library
+
+def stop_casting() -> None:
+    """Take the kernels of the block out again."""
+    clear_autocast_cache()
+    torch._C._dispatch_tls_set_dispatch_key_included(_KEY, False)
+    while _libraries:
+        _libraries.popitem()[1]._destroy()  # type: ignore[no-untyped-call]
+
+
+def _register() -> torch.library.Library:
+    library = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
+    kinds: tuple[tuple[list[str], Callable[[Any], Kernel]], ...] = (
+        (LOWER_PRECISION + RECURRENT, lambda op: _casting(op, _lower)),
+        (FP32, lambda op: _casting(op, _float32)),
+        (FP32_RESULT, _with_float32_result),
+        (WIDEST, lambda op: _casting(op, _widest)),
+        (BANNED, _banned),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel of C++ is overridden, which is the point
+        for names, build in kinds:
+            for op in filter(None, map(find_operator, names)):
+                library.impl(op, build(op), allow_override=True)  # type: ignore[no-untyped-call]
+    return library
 
 
 def find_operator(name: str) -> Any:

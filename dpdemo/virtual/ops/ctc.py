@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _ctc_loss: Any = torch.ctc_loss
 _NONE, _MEAN = 0, 1  # at::Reduction
 
 
+@stands_in(torch, "ctc_loss", why="it divides by lengths that may be on the CPU")
 @functools.wraps(_ctc_loss)
 def ctc_loss(  # noqa: PLR0913, PLR0917 - PyTorch's own
     log_probs: Tensor,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.ops import sync_batch_norm
 from dpdemo.virtual.transfer import device_index
 
@@ -47,8 +48,14 @@ COMPUTED: dict[Any, Callable[..., Any]] = {
 COMPUTED.update(sync_batch_norm.COMPUTED)
 
 
-@functools.cache
-def half_fft(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+_TRANSFORMS = (
+    *("fft", "fft2", "fftn", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ihfft", "ihfft2", "ihfftn"),
+    *("irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"),
+)
+
+
+@wraps(torch.fft, *_TRANSFORMS, why="C++ knows half precision on CUDA only")
+def _half_fft(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Build a stand-in for a function of `torch.fft`, which C++ has for half precision on CUDA only."""
 
     @functools.wraps(original)
@@ -60,9 +67,3 @@ def half_fft(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return result.to(torch.complex32 if result.is_complex() else torch.float16)
 
     return transform
-
-
-TRANSFORMS = (
-    *("fft", "fft2", "fftn", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ihfft", "ihfft2", "ihfftn"),
-    *("irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"),
-)

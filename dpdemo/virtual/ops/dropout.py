@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _dropout: Any = torch.dropout
 
 
+@stands_in(torch._VF, "dropout", why="its mask is smaller on CUDA")
+@stands_in(torch, "dropout", why="its mask is smaller on CUDA")
 @functools.wraps(_dropout)
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002 - PyTorch's own
     """Stand in for `torch.dropout`; `is_fused_kernel_acceptable` (native/Dropout.cpp) says what is fused."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+FUSED = "one kernel on CUDA, which keeps less than the CPU's operators"
 _counting = threading.Lock()
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from dpdemo.virtual.applying import Patch, group, of_session
 from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ops.computed import (
@@ -185,7 +186,7 @@ def _without_numbers(value: Any) -> Any:
     return None if isinstance(value, _Generator) else value
 
 
-def new_parameter(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+def _make_parameter(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
     """Stand in for `Parameter.__new__`: parameters have no numbers."""
     if isinstance(data, _Tensor) and data.layout is torch.strided:
         data = _without_numbers(data.detach())
@@ -199,7 +200,7 @@ def take_numbers(module: nn.Module) -> None:
             _swap(parameter, nn.Parameter(parameter.detach(), parameter.requires_grad))
 
 
-def refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in for a method of tensors that hands numbers to Python: those that are known."""
 
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -243,11 +244,26 @@ def known(tensor: torch.Tensor, reader: str) -> torch.Tensor:
 _format: Any = torch.Tensor.__format__
 
 
-def format_(self: torch.Tensor, spec: str) -> Any:
+def _format_(self: torch.Tensor, spec: str) -> Any:
     """Stand in for `Tensor.__format__`: without a format a tensor is printed as usual, without numbers."""
     if spec and ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
         return _format(known(self, "Tensor.__format__"), spec)
     return _format(self, spec)
 
 
-READING = ("__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "item", "tolist")
+_READING = ("__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "item", "tolist")
+
+
+@of_session
+def _readers(session: Session) -> list[Patch]:
+    """Refuse to read numbers where the session's tensors have none."""
+    if not session.is_meta:
+        return []
+    reading = {
+        name: _refusing(name, getattr(torch._C.TensorBase, name, None) or getattr(_Tensor, name))
+        for name in _READING
+    }
+    return [
+        *group(_Tensor, "there are no numbers to read", **reading, __format__=_format_),
+        *group(nn.Parameter, "a parameter has no numbers on the host either", __new__=_make_parameter),
+    ]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.ops.casting import cast_to_float32
-from dpdemo.virtual.ops.fused import Kernel, is_plain, run_fused
+from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _rms_norm: Any = torch.rms_norm
 _KEPT_BYTES = 4  # the reciprocal of a row's root mean square, in float32 for all narrower dtypes
 
 
+@stands_in(torch, "rms_norm", why=FUSED)
 @functools.wraps(_rms_norm)
 def rms_norm(
     input: Tensor,  # noqa: A002 - PyTorch's own

@@ -16,7 +16,7 @@ from dpdemo.virtual.cuda_random.distributions import ALIKE, DISTRIBUTIONS
 from dpdemo.virtual.cuda_random.launch import Drawing
 from dpdemo.virtual.cuda_random.philox import words
 from dpdemo.virtual.errors import wrong_generator
-from dpdemo.virtual.standins.generators import kind_of_device, stream_of
+from dpdemo.virtual.patches.generators import kind_of_device, stream_of
 
 if TYPE_CHECKING:
     from dpdemo.virtual.cuda_random.distributions import Distribution, Given

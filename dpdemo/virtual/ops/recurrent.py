@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.errors import recurrent_devices
 from dpdemo.virtual.ops.casting import cast_for_autocast
-from dpdemo.virtual.ops.fused import Kernel, is_plain, run_fused
+from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
@@ -29,13 +30,10 @@ if TYPE_CHECKING:
 
 # Numbers that are kept for each hidden unit of each layer, direction and time step.
 _KEPT = {"lstm": 6, "gru": 4, "rnn_tanh": 1, "rnn_relu": 1}
-NAMES = tuple(_KEPT)
-CELLS = ("lstm_cell", "gru_cell")
 
 
-@functools.cache
-def fused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a stand-in for `torch._VF.lstm` and its like."""
+@wraps(torch._VF, *_KEPT, why=f"{FUSED}; and C++ compares its own devices")
+def _network(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def call(data: Tensor, *args: Any) -> Any:
@@ -47,19 +45,20 @@ def fused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         _check("parameter", data, weights)
         if device_index(data) is None or not is_plain() or not torch.backends.cudnn.enabled:
             return original(data, *args)
-        return _fused(name, original, args[:packed], data, hidden, weights, args[packed + 2 :])
+        return _fused(original.__name__, original, args[:packed], data, hidden, weights, args[packed + 2 :])
 
     return call
 
 
-@functools.cache
-def cell(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a stand-in for `torch._VF.lstm_cell` and its like, which fails as CUDA does.
+@wraps(torch, "lstm_cell", "gru_cell", why=f"{FUSED}, with words of its own")
+@wraps(torch._VF, "lstm_cell", "gru_cell", why=f"{FUSED}, with words of its own")
+def _cell(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build a cell that fails as CUDA does.
 
     There two products and one kernel make a cell, on the CPU two linear layers: with a state left on the CPU
     the first that meets it is another one.
     """
-    kernel: Any = getattr(torch.ops.aten, f"_thnn_fused_{name}").default
+    kernel: Any = getattr(torch.ops.aten, f"_thnn_fused_{original.__name__}").default
 
     @functools.wraps(original)
     def call(data: Tensor, hidden: Any, *weights: Tensor | None) -> Any:

@@ -6,7 +6,6 @@ in `torch.library._impls`; the code for CUDA it finds itself when it is asked fo
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,20 +27,6 @@ _FOR_ALL = (
     "CompositeExplicitAutogradNonFunctional",
 )
 _has_code: Any = torch._C._dispatch_has_kernel_for_dispatch_key
-
-
-def forgetting_choices(original: Callable[..., Any], actions: dict[int, tuple[Any, Any]]) -> Any:
-    """Build the stand-in for a method of `Library`: what its operators take is looked up anew afterwards."""
-
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            for key in [key for key, (func, _) in actions.items() if func.namespace == self.ns]:
-                del actions[key]
-
-    return call
 
 
 def by_registration(func: Any, seen: Any) -> Action | None:

@@ -1,55 +1,88 @@
-"""Everything that is replaced in PyTorch while a block is open: what, where and why, as data.
+"""Everything that is replaced in PyTorch while a block is open.
 
-The next PyTorch release is an edit of these tables, a file per mechanism. An attribute that a build does not
-have (a CPU build has no `torch._C._scatter`) is added, and taken away again. `applied` puts every attribute
-back by identity, whatever happens.
+Each replacement stands beside the name that it replaces and the reason why (`@stands_in`), here and in
+`ops/`; the next PyTorch release is an edit of these. `applied` puts every attribute back by identity,
+whatever happens.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from dpdemo.virtual import distributed, kinds
+from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch, built
+from dpdemo.virtual.ops import attention, casting, ctc, cuda_only, dropout, meta, norms, recurrent
 from dpdemo.virtual.patches import (
+    autograd,
+    comm,
+    composites,
     cuda_build,
-    cuda_runtime,
-    data_parallel,
-    functions,
-    gradients,
-    tensors,
-    tracing,
+    cuda_devices,
+    cuda_memory,
+    factories,
+    generators,
+    indexing,
+    legacy,
+    names,
+    replicas,
+    storages,
+    streams,
+    tensor,
+    tracers,
+    wrappers,
 )
 
 if TYPE_CHECKING:
-    from dpdemo.virtual.ops.casting import Autocast
-    from dpdemo.virtual.patches.applying import Patch
     from dpdemo.virtual.state import Session
 
+_REGISTERING = (
+    *(attention, autograd, casting, comm, composites, ctc, cuda_build, cuda_devices, cuda_memory, cuda_only),
+    *(dropout, factories, generators, indexing, kinds, legacy, meta, names, norms, recurrent, replicas),
+    *(storages, streams, tensor, tracers, wrappers),
+)
+_C: Any = torch._C
 
-def table(session: Session, autocast: Autocast) -> list[Patch]:
-    """Return all patches for `session`, whose threads cast as `autocast` says."""
-    scriptable = [*functions.making(), *functions.computing()]
-    build = cuda_build.cuda_build()
-    unanswered = cuda_runtime.unanswered()  # first: later patches give answers to some of these names
-    from dpdemo.virtual import distributed  # here, for it stands above the operators
 
+def table(session: Session) -> list[Patch]:
+    """Return all patches for `session`."""
+    patches = [*cuda_build.refused_questions(), *built(REGISTERED)]
     return [
         *distributed.patches(),
-        *unanswered,
-        *cuda_runtime.bound_names([*unanswered, *build]),
-        *data_parallel.copies(),
-        *cuda_runtime.cuda(session),
-        *cuda_runtime.accelerator(),
-        *build,
-        *cuda_build.tensor_types(),
-        *tensors.tensor_methods(),
-        *tensors.storage_methods(),
-        *tensors.module_methods(),
-        *tensors.readers(session),
-        *scriptable,
-        *functions.naming_devices(),
-        *tracing.torchscript(scriptable),
-        *tracing.tracers(),
-        *gradients.gradients(),
-        *gradients.casting(autocast),
-        *data_parallel.replica_threads(),
+        *_bound_names(patches),  # first, for some have a patch of their own
+        *patches,
+        *[patch for make in OF_SESSION for patch in make(session)],
+        *_known_to_torchscript(patches),
     ]
+
+
+def _bound_names(patches: list[Patch]) -> list[Patch]:
+    """Replace functions of `torch._C` also where a module of `torch.cuda` took them over at its import."""
+    replaced = {
+        id(vars(_C)[patch.name]): patch.value
+        for patch in patches
+        if patch.owner is _C and patch.name in vars(_C)
+    }
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith(("torch.cuda", "torch.accel"))
+    ]
+    return [
+        Patch(module, name, replaced[id(value)], "it was taken over from torch._C when this was imported")
+        for module in modules
+        for name, value in vars(module).items()
+        if id(value) in replaced
+    ]
+
+
+def _known_to_torchscript(patches: list[Patch]) -> list[Patch]:
+    """Let TorchScript know the replacements of PyTorch's functions, which it knows by identity."""
+    known = torch.jit._builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+    ops = [
+        (patch, known.get(id(getattr(patch.owner, patch.name, None))))
+        for patch in patches
+        if isinstance(patch.name, str)
+    ]
+    why = "TorchScript knows functions by identity"
+    return [Patch(known, id(patch.value), op, why) for patch, op in ops if op is not None]

@@ -102,7 +102,6 @@ FITTING = {
     "--one-gpu-step": ("49ms", "49ms@8", "30ms@4", "1us", "1e9s"),
     "--parameters": ("124M", "1.5B", "0"),
     "--outputs": ("98MB", "0B"),
-    "--operators": ("100", "0"),
     "--of": ("balance", "weight", "idle"),
     "--near": ("24", "1"),
     "--loss": ("mean", "cross-entropy", "mse", "own:fails"),

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from dpdemo.virtual.applying import replace, stands_in
 from dpdemo.virtual.labels import label_as_wrapper
 from dpdemo.virtual.state import gpu_index, the_session
 
@@ -30,11 +33,13 @@ _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _POSITIONS = ("strides", "storage_offset", "memory_format", "dtype", "layout", "device")
 _CPU = torch.device("cpu")
 _CPU_TYPE, _CUDA_TYPE = 0, 1  # c10/core/DeviceType.h
+# torch::utils::set_requires_device_init(c10::DeviceType, bool), exported from libtorch_python
+_SET_LAZY = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
 _GUARDS = "_ZN3c104impl26device_guard_impl_registryE"  # c10/core/impl/DeviceGuardImplInterface.h
 
 
-def make_wrapper_subclass(cls: type, size: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Stand in for `Tensor._make_wrapper_subclass`."""
+@stands_in(torch.Tensor, "_make_wrapper_subclass", why="C++ would ask for a CUDA runtime", form=staticmethod)
+def _make_wrapper_subclass(cls: type, size: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     given = {**dict(zip(_POSITIONS, args, strict=False)), **kwargs}
     device = given.get("device")
     index = None if device is None else gpu_index(torch.device(device))
@@ -50,13 +55,16 @@ def make_wrapper_subclass(cls: type, size: Any, *args: Any, **kwargs: Any) -> to
     return made
 
 
-def avoid_device_init(_: object) -> bool:
-    """Stand in for `FakeTensorMode.avoid_device_init`: numbers that it knows stay on the CPU."""
-    return True
-
-
-def init_gpu_context(_: torch.device) -> None:
-    """Stand in for what makes a context of CUDA before the first fake tensor of a GPU: there is none."""
+replace(
+    FakeTensorMode,
+    "it would compute numbers that it knows on the GPU itself, which C++ does not have",
+    avoid_device_init=property(lambda _: True),
+)
+replace(
+    fake_tensor,
+    "PyTorch 2.11 would make a context of CUDA for each fake tensor",
+    init_gpu_context=lambda _: None,
+)
 
 
 @contextlib.contextmanager
@@ -85,3 +93,18 @@ def _registry() -> Any:
         with contextlib.suppress(OSError, ValueError):
             return (ctypes.c_void_p * 2).in_dll(ctypes.CDLL(str(library)), _GUARDS)
     return None
+
+
+def forget_initialisation() -> None:
+    """Make C++ call `torch.cuda._lazy_init` again, as before the block.
+
+    C++ notes in a static variable that it has called it (torch/csrc/utils/device_lazy_init.cpp); with that
+    note `torch.zeros(1, device="cuda")` would fail with another message after the block than before it. Where
+    the function is not exported, the note stays.
+    """
+    library = Path(torch.__file__).parent / "lib" / "libtorch_python.so"
+    if library.exists():
+        function = getattr(ctypes.CDLL(str(library)), _SET_LAZY, None)
+        if function is not None:
+            function.argtypes, function.restype = (ctypes.c_int8, ctypes.c_bool), None
+            function(_CUDA_TYPE, True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.cuda_random.launch import Stream
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
@@ -176,5 +177,6 @@ class _GeneratorType(type):
         return on_gpu(torch.device("cuda", index), draws_as_cpu=the_session().draws_as_cpu)
 
 
+@stands_in(torch, "Generator", why="C++ has generators for the CPU only")
 class GeneratorName(metaclass=_GeneratorType):
     """Stands in for the name `torch.Generator`: it makes generators, and knows them."""

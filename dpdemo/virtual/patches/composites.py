@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.standins.factories import LIKE_INPUT, like_input
+from dpdemo.virtual.applying import wraps
+from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from torch import Tensor
 
@@ -102,26 +104,24 @@ _CHECKS: tuple[tuple[Any, str, Check], ...] = (
 )
 
 
-@functools.cache
-def checked(original: Callable[..., Any], check: Check) -> Callable[..., Any]:
-    """Build a stand-in that makes the check which C++ cannot make."""
-
+@wraps(torch.linalg, "cond", "matrix_rank", why="C++ may make its result from nothing, on the CPU")
+def _where_input_is(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        message = check(args, kwargs)
-        if message is not None:
-            raise RuntimeError(message)
-        return original(*args, **kwargs)
+        result = original(*args, **kwargs)
+        operands = (*args, *[value for name, value in kwargs.items() if name != "out"])
+        homes = [device_index(item) for item in operands if isinstance(item, torch.Tensor)]
+        home = next((home for home in homes if home is not None), None)
+        if home is not None:
+            stamp_all(result, the_session(), home)
+        return result
 
     return call
 
 
-@functools.cache
-def written_out(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a stand-in for a function that under any dispatch mode forgets to write into `out=`.
-
-    `matrix_rank_impl` (native/LinearAlgebra.cpp) ends in a sum, which it takes for a new tensor there.
-    """
+@wraps(torch.linalg, "matrix_rank", why="under any dispatch mode it forgets to write into `out=`")
+def _written_out(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`matrix_rank_impl` (native/LinearAlgebra.cpp) ends in a sum, which it takes for a new tensor there."""
 
     @functools.wraps(original)
     def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
@@ -133,12 +133,21 @@ def written_out(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def stand_ins() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Yield owner, name and stand-in of each function that is checked."""
-    for owner, name, check in _CHECKS:
-        original = getattr(owner, name)
-        if name in LIKE_INPUT:
-            original = like_input(original)
-        if name == "matrix_rank":
-            original = written_out(original)
-        yield owner, name, checked(original, check)
+def _checked(check: Check) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what builds a replacement that makes the check which C++ cannot make."""
+
+    def build(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            message = check(args, kwargs)
+            if message is not None:
+                raise RuntimeError(message)
+            return original(*args, **kwargs)
+
+        return call
+
+    return build
+
+
+for _owner, _name, _check in _CHECKS:
+    wraps(_owner, _name, why="C++ would compare its own devices, which are all the CPU")(_checked(_check))

@@ -12,10 +12,12 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils._device
 
+from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.kinds import mark_forward
-from dpdemo.virtual.labels import label_of, stamp, stamp_all, unstamp, unwrapped
+from dpdemo.virtual.labels import label_of, stamp, unstamp, unwrapped
 from dpdemo.virtual.ops.provenance import note_users
 from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import device_index, move
@@ -28,16 +30,18 @@ _device = torch.device
 _transform_level: Any = torch._C._functorch.maybe_current_level
 # Functions of `torch` that take `device=`; those that copy data are below.
 PLAIN = (
+    *("arange", "bartlett_window", "blackman_window", "empty", "empty_like", "empty_permuted"),
     *(
-        "arange",
-        "bartlett_window",
-        "blackman_window",
-        "empty",
-        "empty_like",
-        "empty_permuted",
         "empty_strided",
+        "eye",
+        "full",
+        "full_like",
+        "hamming_window",
+        "hann_window",
+        "kaiser_window",
+        "linspace",
+        "logspace",
     ),
-    *("eye", "full", "full_like", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace"),
     *("normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"),
     *("randperm", "range", "scalar_tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
 )
@@ -45,16 +49,19 @@ COPYING = (
     *("tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
     *("sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"),
 )
-LIKE_INPUT = ("cond", "matrix_rank")
 # Made of their arguments alone: no random numbers, no other tensor.
 _SIMPLE = frozenset(
     {torch.arange, torch.empty, torch.empty_strided, torch.eye, torch.full}
     | {torch.linspace, torch.logspace, torch.ones, torch.scalar_tensor, torch.zeros}
 )
-FFT = ("fftfreq", "rfftfreq")
+_NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
+_NUMBERS = "C++ refuses a bare number as device in a CPU build"
+_COPIES = "it copies data in with dispatch turned off"
 
 
-@functools.cache
+@wraps(torch, *PLAIN, why=_NUMBERS)
+@wraps(torch.fft, "fftfreq", "rfftfreq", why=_NUMBERS)
+@wraps(torch.Tensor, *_NEW, why=_NUMBERS)
 def plain(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in that reads a bare number as a GPU and leaves the rest to `dispatch.py`."""
 
@@ -109,7 +116,8 @@ def _make_at(index: int, original: Callable[..., Any], args: tuple[Any, ...], kw
     return result
 
 
-@functools.cache
+@wraps(torch, *COPYING, why=_COPIES)
+@wraps(torch.nested, "nested_tensor", why=_COPIES)
 def copying(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build a stand-in that makes its tensor on the CPU and then moves it to the GPU asked for."""
     is_tensor = (
@@ -158,23 +166,8 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     return next((home for home in homes if home is not None), None)
 
 
-@functools.cache
-def like_input(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a stand-in for a function whose result C++ may make from nothing, where its input is."""
-
-    @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        home = _target(args, {name: value for name, value in kwargs.items() if name != "out"})
-        if home is not None:
-            stamp_all(result, the_session(), home)
-        return result
-
-    return make
-
-
-@functools.cache
-def as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+@wraps(torch, "as_tensor", why=_COPIES)
+def _as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     """Build the stand-in for `torch.as_tensor`, which returns a tensor that fits as it is."""
     copy_in = copying(original)
 
@@ -187,15 +180,17 @@ def as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def device_context(original: Callable[..., Any], replaced: dict[Any, str]) -> Callable[..., Any]:
-    """Build the stand-in for `DeviceContext.__torch_function__` (`with torch.device("cuda:1"):`).
+# It keeps the functions that it finds at its first call: these must be PyTorch's own.
+torch.utils._device._device_constructors()
+_REPLACED = {getattr(torch, name): name for name in (*PLAIN, *COPYING, "as_tensor")}
 
-    It fills in `device=` for the functions of `_device_constructors`; `replaced` names those that have a
-    stand-in here, which must be the one that is called.
-    """
+
+@wraps(torch.utils._device.DeviceContext, "__torch_function__", why="it calls PyTorch's own functions")
+def _device_context(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Build the replacement that fills in `device=` (`with torch.device("cuda:1"):`) and calls ours."""
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: N807
-        name = replaced.get(func)
+        name = _REPLACED.get(func)
         if name is None or self.device.type != "cuda":
             return original(self, func, types, args, kwargs)
         kwargs = kwargs or {}

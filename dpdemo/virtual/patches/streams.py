@@ -8,12 +8,16 @@ show.
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.parallel
 
+from dpdemo.virtual.applying import replace
 from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 if TYPE_CHECKING:
@@ -179,25 +183,44 @@ class VirtualEvent:
         return f"<torch.cuda.Event {id(self):#x}>"
 
 
-def current_stream(index: int | None = None) -> VirtualStream:
-    """Return the calling thread's current stream on GPU `index` (the current one if None)."""
+@cuda_runtime("_accelerator_getStream")
+def current_stream(index: int = -1) -> VirtualStream:
+    """Return the calling thread's current stream on GPU `index` (the current GPU if negative)."""
     session = the_session()
-    index = session.current.index if index is None else session.check_ordinal(index)
+    index = session.current.index if index < 0 else session.check_ordinal(index)
     return VirtualStream(stream_id=session.current.streams.get(index, 0), device_index=index)
 
 
-def default_stream(index: int | None = None) -> VirtualStream:
-    """Return the default stream of GPU `index` (the current one if None)."""
-    session = the_session()
-    index = session.current.index if index is None else session.check_ordinal(index)
-    return VirtualStream(stream_id=0, device_index=index)
+@cuda_runtime("_cuda_getCurrentStream")
+def _current_ids(index: int) -> tuple[int, int, int]:
+    stream = current_stream(index)
+    return stream.stream_id, stream.device_index, stream.device_type
 
 
-def set_stream(stream: VirtualStream) -> None:
+@cuda_runtime("_cuda_getCurrentRawStream")
+def _raw_stream(index: int) -> int:
+    return current_stream(index).stream_id
+
+
+@cuda_runtime("_cuda_getDefaultStream")
+def _default_ids(index: int) -> tuple[int, int, int]:
+    return 0, current_stream(index).device_index, _CUDA
+
+
+@cuda_runtime("_accelerator_setStream")
+def _set_stream(stream: VirtualStream) -> None:
     """Make `stream` the calling thread's current stream, and its GPU the current one."""
     here = the_session().current
     here.index = stream.device_index
     here.streams[stream.device_index] = stream.stream_id
 
 
+@cuda_runtime("_cuda_setStream")
+def _set_stream_by_ids(stream_id: int, device_index: int, device_type: int) -> None:
+    _set_stream(VirtualStream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+
+
 VirtualStream.__name__, VirtualEvent.__name__ = "Stream", "Event"
+for _owner in (torch, torch.cuda, torch.cuda.streams):
+    replace(_owner, "streams that C++ defines", Stream=VirtualStream, Event=VirtualEvent)
+replace(sys.modules["torch.nn.parallel._functions"], "it keeps a stream for each device", _streams=None)

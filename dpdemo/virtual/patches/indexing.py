@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.applying import Patch, group, of_session, stands_in
 from dpdemo.virtual.ops.meta import is_without_numbers
-from dpdemo.virtual.standins.tensor import beside
+from dpdemo.virtual.patches.tensor import beside
 from dpdemo.virtual.transfer import device_index, move
+
+if TYPE_CHECKING:
+    from dpdemo.virtual.state import Session
 
 _Tensor = torch.Tensor
 
 
-def setitem(self: torch.Tensor, index: Any, value: Any) -> None:
+@stands_in(_Tensor, "__setitem__", why="what names a device: to C++ every tensor is on the CPU")
+def _setitem(self: torch.Tensor, index: Any, value: Any) -> None:
     """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
     if is_without_numbers() and self.is_meta:
         index = _with_numbers(index)
@@ -35,8 +40,13 @@ def _moved(index: Any, home: int) -> Any:
     return move(index, home) if is_on_cpu else index
 
 
-def getitem(self: torch.Tensor, index: Any) -> torch.Tensor:
-    """Stand in for `Tensor.__getitem__` where tensors have no numbers."""
+@of_session
+def _lists_in_index(session: Session) -> list[Patch]:
+    why = "C++ makes a list in an index without its numbers"
+    return group(_Tensor, why, __getitem__=_getitem) if session.is_meta else []
+
+
+def _getitem(self: torch.Tensor, index: Any) -> torch.Tensor:
     if is_without_numbers() and self.is_meta:
         index = _with_numbers(index)
     found: torch.Tensor = torch._C.TensorBase.__getitem__(self, index)

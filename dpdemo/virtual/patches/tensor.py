@@ -9,9 +9,11 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.dlpack
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from dpdemo.virtual.applying import Attribute, stands_in, wraps
 from dpdemo.virtual.errors import UnsupportedOpError, numpy_of_device_tensor
 from dpdemo.virtual.labels import label_of, stamp_all
 from dpdemo.virtual.ops.known import is_forgotten
@@ -28,10 +30,12 @@ _to = _Tensor.to
 _type = _Tensor.type
 _device: Any = torch._C.TensorBase.device
 _PINNED = "_virtual_gpu_pinned"
+_NAMES_DEVICE = "what names a device: to C++ every tensor is on the CPU"
+_NEEDS_RUNTIME = "C++ would ask for a CUDA runtime"
 
 
-def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let tensor subclasses and function modes see the call first, as PyTorch's own methods do."""
+def _method(name: str, why: str = _NAMES_DEVICE) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a method of `torch.Tensor`, which subclasses and function modes may override as PyTorch's."""
 
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(getattr(_Tensor, name))
@@ -42,13 +46,13 @@ def _overridable(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
                 return handle_torch_function(getattr(_Tensor, name), (self,), self, *args, **kwargs)
             return method(self, *args, **kwargs)
 
-        return call
+        return stands_in(_Tensor, name, why=why)(call)
 
     return decorate
 
 
-def _overridable_attribute(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let tensor subclasses and function modes see the reading of an attribute, as PyTorch's own do."""
+def _attribute(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register an attribute of `torch.Tensor`, which subclasses and function modes may override too."""
 
     def decorate(read: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(read)
@@ -57,7 +61,7 @@ def _overridable_attribute(name: str) -> Callable[[Callable[..., Any]], Callable
                 return handle_torch_function(vars(_Tensor)[name].__get__, (self,), self)
             return read(self)
 
-        return get
+        return stands_in(_Tensor, name, why=_NAMES_DEVICE, form=Attribute)(get)
 
     return decorate
 
@@ -71,7 +75,7 @@ def _of_uninitialised(method: Callable[..., Any], self: torch.Tensor, *args: Any
         return result
 
 
-@_overridable_attribute("device")
+@_attribute("device")
 def device(self: torch.Tensor) -> torch.device:
     """Return the device that this tensor is on."""
     session = the_session()
@@ -83,19 +87,19 @@ def device(self: torch.Tensor) -> torch.device:
     return session.devices[label.index]
 
 
-@_overridable_attribute("is_cuda")
+@_attribute("is_cuda")
 def is_cuda(self: torch.Tensor) -> bool:
     """Return whether this tensor is on a GPU."""
     return device_index(self) is not None
 
 
-@_overridable_attribute("is_cpu")
+@_attribute("is_cpu")
 def is_cpu(self: torch.Tensor) -> bool:
     """Return whether this tensor is on the CPU."""
     return bool(device(self).type == "cpu")
 
 
-@_overridable("get_device")
+@_method("get_device")
 def get_device(self: torch.Tensor) -> int:
     """Return the GPU's index, or -1 for a CPU tensor."""
     index = device_index(self)
@@ -117,7 +121,7 @@ def _target_of(args: list[Any], kwargs: dict[str, Any]) -> object:
     return None
 
 
-@_overridable("to")
+@_method("to")
 def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Stand in for `Tensor.to`: devices here, dtypes and memory formats by PyTorch's own."""
     rest = list(args)
@@ -142,7 +146,7 @@ def _options(rest: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
-@_overridable("cuda")
+@_method("cuda")
 def cuda(
     self: torch.Tensor,
     device: Any = None,
@@ -157,13 +161,13 @@ def cuda(
     return move(self, gpu_index(wanted), memory_format=memory_format)
 
 
-@_overridable("cpu")
+@_method("cpu")
 def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
     """Stand in for `Tensor.cpu`."""
     return move(self, None, memory_format=memory_format)
 
 
-@_overridable("numpy")
+@_method("numpy")
 def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Tensor.numpy`: a GPU tensor has none, unless `force=True`."""
     index = device_index(self)
@@ -176,7 +180,7 @@ def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     return move(self.detach(), None).resolve_conj().resolve_neg().numpy()
 
 
-@_overridable("type")
+@_method("type")
 def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
     """Stand in for `Tensor.type`: ``torch.cuda.FloatTensor`` and its like, to say and to ask for."""
     index = device_index(self)
@@ -197,7 +201,7 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
     return _type(move(self, None), name, non_blocking, **kwargs)
 
 
-@_overridable("pin_memory")
+@_method("pin_memory", _NEEDS_RUNTIME)
 def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """Stand in for `Tensor.pin_memory`: a copy that says it is pinned."""
     index = device_index(self)
@@ -210,13 +214,13 @@ def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return pinned
 
 
-@_overridable("is_pinned")
+@_method("is_pinned", _NEEDS_RUNTIME)
 def is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
     """Return whether `pin_memory` made this tensor's storage."""
     return self.layout is torch.strided and _PINNED in self.untyped_storage().__dict__
 
 
-@_overridable("record_stream")
+@_method("record_stream", _NEEDS_RUNTIME)
 def record_stream(self: torch.Tensor, stream: Any) -> None:
     """Stand in for `Tensor.record_stream`: copies are done on return, so nothing is recorded."""
     if device_index(self) is None:
@@ -236,19 +240,19 @@ def beside(self: torch.Tensor, value: Any) -> Any:
     return value
 
 
-@_overridable("copy_")
+@_method("copy_")
 def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
     """Stand in for `Tensor.copy_`, whose operands may be on two devices."""
     return torch._C.TensorBase.copy_(self, beside(self, src), non_blocking)
 
 
-@_overridable("type_as")
+@_method("type_as")
 def type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Stand in for `Tensor.type_as`, which goes where `other` is."""
     return self.to(other.device, other.dtype)
 
 
-@_overridable("new_tensor")
+@_method("new_tensor")
 def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     """Stand in for `Tensor.new_tensor`, which by default makes its result where `self` is."""
     kwargs.setdefault("dtype", self.dtype)
@@ -257,7 +261,7 @@ def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     return torch.tensor(data, **kwargs)
 
 
-@_overridable("new")
+@_method("new")
 def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Stand in for the legacy `Tensor.new`, which makes its result where `self` is."""
     index = device_index(self)
@@ -268,23 +272,30 @@ def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return result
 
 
-def no_dlpack(name: str, original: Any) -> Any:
-    """Build the stand-in for a function that hands memory out, which would pass for the CPU's."""
+def _no_dlpack(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def build(original: Any) -> Any:
+        @functools.wraps(original)
+        def hand_out(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
+            if device_index(tensor) is not None:
+                raise UnsupportedOpError(
+                    f"{name}: the memory of a virtual GPU cannot be handed out; use `.cpu()`"
+                )
+            return original(tensor, *args, **options)
 
-    @functools.wraps(original)
-    def hand_out(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
-        if device_index(tensor) is not None:
-            raise UnsupportedOpError(
-                f"{name}: the memory of a virtual GPU cannot be handed out; use `.cpu()`"
-            )
-        return original(tensor, *args, **options)
+        return hand_out
 
-    return hand_out
+    return build
 
+
+for _owner, _name in ((torch, "to_dlpack"), (torch.utils.dlpack, "to_dlpack"), (_Tensor, "__dlpack__")):
+    wraps(_owner, _name, why="it would say that the memory is the CPU's")(
+        _no_dlpack(_name if _owner is not _Tensor else f"Tensor.{_name}")
+    )
 
 _parse_to_by_pytorch: Any = torch._C._nn._parse_to
 
 
+@stands_in(torch._C._nn, "_parse_to", why="a bare number as device, and the device of a tensor")
 def parse_to(*args: Any, **kwargs: Any) -> Any:
     """Stand in for `torch._C._nn._parse_to`, with which `Module.to` reads its arguments."""
     if args and isinstance(args[0], _Tensor):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.cuda.sparse
 
+from dpdemo.virtual.applying import replace, stands_in
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import device_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _set_default_tensor_type: Any = torch.set_default_tensor_type
 _new_tensor: Any = torch.Tensor.__new__
@@ -73,34 +78,23 @@ class _HostType(type):
         return getattr(cls.original, name)
 
 
-@cache
-def host_types() -> dict[str, type]:
-    """Make stand-ins for the types of tensors on the CPU, by name."""
-    return {
-        name: _HostType(name, (), {"__module__": "torch", "original": original})
-        for name, original in _OF_PYTORCH.items()
-    }
+def _types(
+    kind: type, module: Any, names: Iterable[str], attribute: str, values: dict[str, Any]
+) -> dict[str, Any]:
+    own = {"__module__": module.__name__}
+    return {name: kind(name, (), {**own, attribute: values[name]}) for name in names}
 
 
-@cache
-def sparse_types() -> dict[str, type]:
-    """Make the types of sparse tensors on a GPU, by name, those that PyTorch has."""
-    return {
-        name: _SparseType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
-        for name, dtype in DTYPES.items()
-        if hasattr(torch.cuda.sparse, name)
-    }
+_OLD = "old names, not available in CPU builds"
+replace(torch.cuda, _OLD, **_types(_LegacyType, torch.cuda, DTYPES, "dtype", DTYPES))
+_sparse = filter(partial(hasattr, torch.cuda.sparse), DTYPES)
+replace(torch.cuda.sparse, _OLD, **_types(_SparseType, torch.cuda.sparse, _sparse, "dtype", DTYPES))
+replace(
+    torch, "C++ takes tensors on a GPU for these", **_types(_HostType, torch, DTYPES, "original", _OF_PYTORCH)
+)
 
 
-@cache
-def tensor_types() -> dict[str, type]:
-    """Make the types, by name."""
-    return {
-        name: _LegacyType(name, (), {"__module__": "torch.cuda", "dtype": dtype})
-        for name, dtype in DTYPES.items()
-    }
-
-
+@stands_in(torch, why="sets the default device too")
 def set_default_tensor_type(kind: Any) -> None:
     """Stand in for `torch.set_default_tensor_type`: a type of CUDA makes tensors on the current GPU."""
     settings = the_session().settings

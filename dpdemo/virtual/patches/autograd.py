@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import BackwardCFunction
 
+from dpdemo.virtual.applying import Attribute, replace, stands_in
 from dpdemo.virtual.errors import invalid_gradient
 from dpdemo.virtual.kinds import around_backward
 from dpdemo.virtual.labels import as_cpp, stamp
@@ -57,7 +58,9 @@ def get_grad(self: torch.Tensor) -> torch.Tensor | None:
     return gradient
 
 
-def unpack_dual(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+@stands_in(torch._VF, "_unpack_dual", why="C++ makes tangents of nothing on the CPU")
+@stands_in(torch._functorch.predispatch, "_unpack_dual_impl", why="C++ makes tangents of nothing on the CPU")
+def _unpack_dual_(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Stand in for `torch._VF._unpack_dual`: a tangent that C++ made of zeros is where its tensor is."""
     primal, tangent = _unpack_dual(*args, **kwargs)
     _settle(tangent, primal)
@@ -82,7 +85,15 @@ def del_grad(self: torch.Tensor) -> None:
     _grad.__delete__(self)
 
 
-def run_engine(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+replace(
+    torch.Tensor,
+    "C++ makes gradients of nothing on the CPU; they are labelled when they are read",
+    grad=Attribute(get_grad, set_grad, del_grad),
+)
+
+
+@stands_in(torch.autograd, "_engine_run_backward", why="C++ makes gradients of nothing on the CPU")
+def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
     for place, (output, gradient) in enumerate(zip(outputs, args[0], strict=False)):
         if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor):
@@ -104,7 +115,8 @@ def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     return results
 
 
-def apply(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+@stands_in(torch.autograd.Function, "apply", why="it notes where the outputs are", form=classmethod)
+def _apply_(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Function.apply`: note where the outputs are."""
     result = _apply.__get__(None, cls)(*args, **kwargs)
     _note_homes(args, result)
@@ -124,14 +136,17 @@ def _note_homes(args: tuple[Any, ...], result: Any) -> None:
                 node.__dict__.setdefault(_SOURCES, sources)
 
 
-def backward(self: Any, *gradients: Any) -> Any:
+@stands_in(BackwardCFunction, "apply", why="C++ makes gradients of zeros on the CPU")
+def _backward_(self: Any, *gradients: Any) -> Any:
     """Stand in for `BackwardCFunction.apply`, through which C++ calls every Python `backward`."""
     return _at_home(self, gradients, lambda: _backward(self, *gradients))
 
 
-def backward_boxed(self: Any, gradients: list[Any]) -> Any:
-    """Stand in for `BackwardCFunction.apply_boxed` (2.15), whose gradients come in a list."""
-    return _at_home(self, gradients, lambda: _backward_boxed(self, gradients))
+if _backward_boxed is not None:
+
+    @stands_in(BackwardCFunction, "apply_boxed", why="the same since 2.15, with gradients in a list")
+    def _backward_boxed_(self: Any, gradients: list[Any]) -> Any:
+        return _at_home(self, gradients, lambda: _backward_boxed(self, gradients))
 
 
 def _at_home(node: Any, gradients: Sequence[Any], call: Callable[[], Any]) -> Any:
@@ -169,3 +184,20 @@ def _check_gradient(where: str, place: int, home: int | None, gradient: torch.Te
     session = the_session()
     wanted, found = ("cpu" if index is None else session.devices[index] for index in (home, there))
     raise invalid_gradient(where, place, wanted, found)
+
+
+_Groups = dict[tuple[torch.device, torch.dtype | None], tuple[list[list[Any]], list[int]]]
+
+
+@stands_in(torch._C, "_group_tensors_by_device_and_dtype", why="C++ would group tensors of all GPUs together")
+def _group_by_device_and_dtype(tensorlistlist: list[list[Any]], with_indices: bool = False) -> _Groups:
+    """Group tensors as optimizers and gradient clipping do for foreach kernels (torch/csrc/Module.cpp)."""
+    groups: _Groups = {}
+    for position, tensor in enumerate(tensorlistlist[0]):
+        lists, indices = groups.setdefault((tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], []))
+        for group, column in zip(lists, tensorlistlist, strict=True):
+            if column:  # an optimizer without momentum passes an empty list
+                group.append(column[position])
+        if with_indices:
+            indices.append(position)
+    return groups

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 
+from dpdemo.virtual.applying import Attribute, stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import copy_storage_shadow
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Function = TypeVar("_Function")
 _new: Any = torch._C.StorageBase.__new__
 _copy_bytes: Any = torch._C.StorageBase.copy_  # type: ignore[attr-defined]
 _resize: Any = torch._C.StorageBase.resize_  # type: ignore[attr-defined]
 _is_shared: Any = torch._C.StorageBase.is_shared  # type: ignore[attr-defined]
 _device: Any = torch._C.StorageBase.device  # type: ignore[attr-defined]
+
+
+def _method(name: str, form: Callable[[Any], Any] | None = None) -> Callable[[_Function], _Function]:
+    why = "what names a device: to C++ every storage is on the CPU"
+    return stands_in(torch.UntypedStorage, name, why=why, form=form)
 
 
 def _index(storage: torch.UntypedStorage) -> int | None:
@@ -34,6 +44,7 @@ def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedSto
     return copy_(copy, storage)
 
 
+@_method("copy_")
 def copy_(
     self: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: Any = None
 ) -> torch.UntypedStorage:
@@ -49,6 +60,7 @@ def copy_(
     return self
 
 
+@_method("resize_")
 def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
     """Stand in for `UntypedStorage.resize_`, which is counted (FSDP frees parameters with it)."""
     resized: torch.UntypedStorage = _resize(self, size)
@@ -58,6 +70,7 @@ def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
     return resized
 
 
+@_method("__new__")
 def new(cls: type, *args: Any, device: Any = None, **options: Any) -> torch.UntypedStorage:
     """Stand in for `UntypedStorage(…, device="cuda")`."""
     index = None if device is None else gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
@@ -70,6 +83,7 @@ def new(cls: type, *args: Any, device: Any = None, **options: Any) -> torch.Unty
     return made
 
 
+@_method("_share_cuda_")
 def share(self: torch.UntypedStorage, *_: Any, **__: Any) -> NoReturn:  # noqa: ARG001
     """Stand in for `UntypedStorage._share_cuda_`.
 
@@ -82,11 +96,13 @@ def share(self: torch.UntypedStorage, *_: Any, **__: Any) -> NoReturn:  # noqa: 
     )
 
 
+@_method("is_shared")
 def is_shared(self: torch.UntypedStorage) -> bool:
     """Stand in for `UntypedStorage.is_shared`: the memory of a GPU always counts as shared."""
     return _index(self) is not None or _is_shared(self)
 
 
+@_method("device", Attribute)
 def device(self: torch.UntypedStorage) -> torch.device:
     """Return the device that this storage is on."""
     index = _index(self)
@@ -96,22 +112,26 @@ def device(self: torch.UntypedStorage) -> torch.device:
     return the_session().devices[index]
 
 
+@_method("to")
 def to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:  # noqa: ARG001
     """Stand in for `UntypedStorage.to`."""
     target = gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
     return self if target == _index(self) else _copy(self, target)
 
 
+@_method("cuda")
 def cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
     """Stand in for `UntypedStorage.cuda`."""
     return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
+@_method("cpu")
 def cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
     """Stand in for `UntypedStorage.cpu`."""
     return to(self, device="cpu")
 
 
+@_method("clone")
 def clone(self: torch.UntypedStorage) -> torch.UntypedStorage:
     """Stand in for `UntypedStorage.clone`, which `deepcopy` calls."""
     return _copy(self, _index(self))

@@ -16,15 +16,15 @@ import torch
 import torch.cuda.nccl
 from torch import _utils
 
+from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.kinds import mark, mark_forward
-from dpdemo.virtual.labels import as_cpp, stamp_all
+from dpdemo.virtual.labels import as_cpp, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import forget, know_parts
 from dpdemo.virtual.ops.meta import as_cpp_sees
-from dpdemo.virtual.standins.flattening import flatten_by_pytorch, unflatten_by_pytorch
-from dpdemo.virtual.state import the_session
+from dpdemo.virtual.state import is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import device_index, move, num_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 _coalescing: Any = _utils
+_flatten: Any = torch._C._nn.flatten_dense_tensors
+_unflatten: Any = torch._C._nn.unflatten_dense_tensors
+_SEAM = "DataParallel rests on it: absent in CPU builds, real devices in CUDA builds"
+_VIEWS = "C++ runs a view and a slice for each tensor, hundreds in a step"
 
 
 def _wrap_dim(dim: int, ndim: int) -> int:
@@ -52,6 +56,7 @@ def _shape(sizes: Sequence[int]) -> str:
     return str(list(sizes))
 
 
+@stands_in(torch._C, "_broadcast", why=_SEAM)
 @as_cpp
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
     """Copy `tensor` to each device; where it is already, return it itself."""
@@ -64,6 +69,7 @@ def _on(tensor: Tensor, device: int) -> Tensor:
     return move(tensor, the_session().check_ordinal(device))
 
 
+@stands_in(torch._C, "_broadcast_out", why=_SEAM)
 @as_cpp
 def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
     """Copy `tensor` into each of `outputs`."""
@@ -88,6 +94,7 @@ def _expect_cuda(role: str, position: int, tensor: Tensor, but: str) -> None:
         )
 
 
+@stands_in(torch._C, "_broadcast_coalesced", why=_SEAM)
 @as_cpp
 def broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
@@ -137,7 +144,7 @@ def _flat(chunk: Sequence[Tensor], device: int, *, copies_one: bool) -> Tensor:
     """Put tensors behind each other in a buffer on a device; a single one may be the buffer itself."""
     session = the_session()
     with _quietly(session):
-        flat: Tensor = flatten_by_pytorch(chunk)
+        flat: Tensor = _flatten(chunk)
         if len(chunk) == 1 and not copies_one:
             return flat
         if len(chunk) == 1:
@@ -155,7 +162,7 @@ def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tenso
     """
     session = the_session()
     with _quietly(session):
-        parts = [part.data for part in unflatten_by_pytorch(flat, chunk)]
+        parts = [part.data for part in _unflatten(flat, chunk)]
         stamp_all([part for part in parts if not part.numel()], session, device)  # these are no views of it
     return parts
 
@@ -167,6 +174,7 @@ def _quietly(session: Session) -> Iterator[None]:
         yield
 
 
+@stands_in(torch._C, "_scatter", why=_SEAM)
 @as_cpp
 def scatter(
     tensor: Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any
@@ -199,6 +207,7 @@ def _chunk_on(chunk: Tensor, device: int) -> Tensor:
     return copy
 
 
+@stands_in(torch._C, "_scatter_out", why=_SEAM)
 @as_cpp
 def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> list[Tensor]:
     """Split `tensor` along `dim` into `outputs`, whose sizes say how."""
@@ -227,6 +236,7 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
     return list(outputs)
 
 
+@stands_in(torch._C, "_gather", why=_SEAM)
 @as_cpp
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
     """Concatenate `tensors` along `dim` on GPU `destination`; -1 is the CPU, None the current GPU."""
@@ -293,6 +303,7 @@ def _fill(tensors: Sequence[Tensor], result: Tensor, dim: int) -> Tensor:
     return result
 
 
+@stands_in(torch._C, "_gather_out", why=_SEAM)
 @as_cpp
 def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     """Concatenate `tensors` along `dim` into `output`."""
@@ -306,6 +317,7 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     return _fill(tensors, output, dim)
 
 
+@stands_in(torch.cuda.nccl, "is_available", why="NCCL adds gradients up for DataParallel")
 @as_cpp
 def can_reduce(tensors: Sequence[Tensor]) -> bool:
     """Stand in for `torch.cuda.nccl.is_available`: dense, contiguous tensors, each on a GPU of its own."""
@@ -314,6 +326,7 @@ def can_reduce(tensors: Sequence[Tensor]) -> bool:
     return fit and None not in homes and len(homes) == len(tensors)
 
 
+@stands_in(torch._C, "_nccl_reduce", why=_SEAM)
 @as_cpp
 def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
     inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any
@@ -336,3 +349,43 @@ def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
         forget(total)
     for other in others:
         session.ledger.transfer(device_index(other), device_index(output), num_bytes(other))
+
+
+@stands_in(torch._C._nn, "flatten_dense_tensors", why=_VIEWS)
+@as_cpp
+def _flattened(tensors: Sequence[Tensor]) -> Tensor:
+    """Put tensors into one; nothing in it is counted or can fail, so dispatch need not see it."""
+    homes = {device_index(tensor) for tensor in tensors}
+    if len(homes) != 1 or homes == {None} or not _are_plain(tensors):
+        whole: Tensor = _flatten(tensors)
+        return whole
+    with torch._C._DisableTorchDispatch():
+        whole = _flatten(tensors)
+    stamp(whole, the_session(), homes.pop())  # type: ignore[arg-type] # not None: seen above
+    return whole
+
+
+@stands_in(torch._C._nn, "unflatten_dense_tensors", why=_VIEWS)
+@as_cpp
+def _unflattened(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    index = device_index(whole)
+    if index is not None and _are_plain((whole, *tensors)):
+        with torch._C._DisableTorchDispatch():
+            parts: list[Tensor] = _unflatten(whole, tensors)
+    else:
+        parts = _unflatten(whole, tensors)
+    for part in parts if index is not None else ():
+        if not part.numel():  # of no storage: C++ makes it anew
+            stamp(part, the_session(), index)  # type: ignore[arg-type] # not None: it has parts
+    return parts
+
+
+def _are_plain(tensors: Sequence[Tensor]) -> bool:
+    """Return whether tensors can be put together and taken apart by views alone."""
+    return is_seen_by_us_alone() and all(
+        isinstance(tensor, torch.Tensor)
+        and type(tensor).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        for tensor in tensors
+    )

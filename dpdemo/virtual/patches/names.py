@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from dpdemo.virtual.state import as_device
+from dpdemo.virtual.applying import Patch, group, of_session
+from dpdemo.virtual.state import Session, as_device
 
 _device: Any = torch.device
 
@@ -36,12 +37,14 @@ class _DeviceType(type):
         return made
 
 
-DeviceName = _DeviceType("device", (), {"__module__": "torch", "__doc__": _device.__doc__})
+_DeviceName = _DeviceType("device", (), {"__module__": "torch", "__doc__": _device.__doc__})
 
 
-def understands_numbers() -> bool:
-    """Return whether this build of PyTorch reads a bare number as a CUDA device by itself."""
+@of_session
+def _device_name(_: Session) -> list[Patch]:
     try:
-        return bool(_device(0).type == "cuda")
+        understands_numbers = _device(0).type == "cuda"
     except RuntimeError:
-        return False
+        understands_numbers = False
+    why = "C++ refuses a bare number as device in a CPU build"
+    return [] if understands_numbers else group(torch, why, device=_DeviceName)

@@ -1,0 +1,158 @@
+"""A patch as data; `stands_in`, which registers one beside its function; and `applied`, which undoes them.
+
+Everything that virtual GPUs replace in PyTorch is registered where the replacement is written, with the
+reason why. `patches/__init__.py` collects what was registered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from dpdemo.virtual.state import Session
+
+    Make = Callable[[Any], Any]
+    OfSession = Callable[[Session], Iterable["Patch"]]
+
+_ABSENT = object()
+_Value = TypeVar("_Value")
+
+
+class Patch(NamedTuple):
+    """An attribute of `owner` (an entry if that is a dict) that has another value while a block is open."""
+
+    owner: Any
+    name: Any
+    value: Any
+    why: str
+
+
+class Around(NamedTuple):
+    """A value that `make` builds around the attribute as it is when a block opens."""
+
+    make: Make
+
+
+class Attribute(property):
+    """A property that torch._dynamo can inspect as it inspects the attributes that C++ defines."""
+
+    __objclass__ = torch._C.TensorBase
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.fget, "__name__", "")).removeprefix("get_")
+
+
+REGISTERED: list[Patch] = []
+OF_SESSION: list[OfSession] = []
+
+
+def stands_in(
+    owner: Any, *names: str, why: str, form: Callable[[Any], Any] | None = None
+) -> Callable[[_Value], _Value]:
+    """Register a function as the replacement of attributes of `owner`.
+
+    Args:
+        owner: a module, a class or an object of PyTorch's. An attribute that a build does not have (a CPU
+            build has no `torch._C._scatter`) is added, and taken away again.
+        names: the attributes; by default the function's own name.
+        why: the reason, as the tables and errors show it.
+        form: what to make of the function first, such as `classmethod` or `Attribute`.
+
+    """
+
+    def register(value: _Value) -> _Value:
+        formed = value if form is None else form(value)
+        replace(owner, why, **dict.fromkeys(names or (value.__name__,), formed))  # type: ignore[attr-defined]
+        return value
+
+    return register
+
+
+def wraps(owner: Any, *names: str, why: str) -> Callable[[_Value], _Value]:
+    """Register a function that builds the replacement around the attribute that it finds."""
+
+    def register(make: _Value) -> _Value:
+        replace(owner, why, **dict.fromkeys(names, Around(make)))  # type: ignore[arg-type]
+        return make
+
+    return register
+
+
+def replace(owner: Any, why: str, **values: Any) -> None:
+    """Register a value for each of several attributes of `owner`."""
+    REGISTERED.extend(group(owner, why, **values))
+
+
+def of_session(make: OfSession) -> OfSession:
+    """Register a function that returns the patches that depend on the session."""
+    OF_SESSION.append(make)
+    return make
+
+
+def group(owner: Any, why: str, **values: Any) -> list[Patch]:
+    """Return a patch for each attribute of `owner`, all with the same reason."""
+    return [Patch(owner, name, value, why) for name, value in values.items()]
+
+
+def built(patches: Iterable[Patch]) -> list[Patch]:
+    """Return `patches` with every `Around` built, each around the one before it."""
+    latest: dict[tuple[int, Any], Any] = {}
+    found = []
+    for owner, name, value, why in patches:
+        place = id(owner), name
+        if isinstance(value, Around):
+            original = latest[place] if place in latest else getattr(owner, name)
+            value = _built(value.make, original)  # noqa: PLW2901 - the same, complete
+        latest[place] = value
+        found.append(Patch(owner, name, value, why))
+    return found
+
+
+@functools.cache
+def _built(make: Make, original: Any) -> Any:
+    return make(original)
+
+
+@contextlib.contextmanager
+def applied(patches: Iterable[Patch]) -> Iterator[None]:
+    """Apply `patches`, and put everything back on the way out, last first."""
+    undo: list[tuple[Any, Any, Any]] = []  # an ExitStack would cost as much as the patches themselves
+    try:
+        for owner, name, value, _ in patches:
+            before = attributes(owner).get(name, _ABSENT)
+            _put(owner, name, value)
+            undo.append((owner, name, before))
+        yield
+    finally:
+        torch.accelerator.get_device_capability.cache_clear()
+        _put_back(undo)
+
+
+def _put_back(undo: list[tuple[Any, Any, Any]]) -> None:
+    try:
+        while undo:
+            _put(*undo.pop())
+    except BaseException:
+        _put_back(undo)  # what fails, or Ctrl-C, keeps no other attribute from going back
+        raise
+
+
+def attributes(owner: Any) -> Any:
+    """Return what `owner` itself has, by name."""
+    return owner if isinstance(owner, dict) else vars(owner)
+
+
+def _put(owner: Any, name: Any, value: Any) -> None:
+    if isinstance(owner, dict):
+        owner.pop(name, None) if value is _ABSENT else owner.__setitem__(name, value)
+    elif value is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)

@@ -1,0 +1,253 @@
+"""The CUDA runtime's devices: which GPUs there are, which one is current, and their properties.
+
+CUDA's driver reads `CUDA_VISIBLE_DEVICES` once, at its first use; `torch.cuda.device_count` reads it each
+time until PyTorch has initialised CUDA. Both use PyTorch's own functions for it here. A block has a variable
+of its own, which is unset at first: the value from outside is about real GPUs.
+
+A process that was forked before the driver started may use CUDA and starts its own driver; a process that was
+forked later cannot (`poison_fork`, torch/csrc/cuda/Module.cpp). `torch.cuda.is_available()` starts the
+driver, and `device_count()` does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from dpdemo.virtual.applying import Patch, group, of_session, stands_in
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.state import the_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dpdemo.arithmetic.cards import Card
+    from dpdemo.virtual.state import Session
+
+_Function = TypeVar("_Function")
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+_BOUND = "bound when torch.cuda was imported, or set by CUDA's own initialisation"
+_MIB = 2**20
+_OF_SPEED = ("clock_rate", "memory_clock_rate", "memory_bus_width")
+# Shared memory of a multiprocessor in KiB, by compute capability (CUDA programming guide)
+_SHARED_KIB = {(6, 0): 64, (7, 0): 96, (7, 5): 64, (8, 0): 164, (8, 6): 100, (8, 9): 100, (12, 0): 100}
+_SHARED_KIB_SINCE_HOPPER = 228
+_starting = threading.Lock()
+
+
+def cuda_runtime(*names: str) -> Callable[[_Function], _Function]:
+    """Register a function as the replacement of functions of `torch._C`, which a CPU build lacks."""
+    return stands_in(
+        torch._C, *names, why="the CUDA runtime's functions behind torch.cuda, torch.accelerator"
+    )
+
+
+def start_driver() -> Session:
+    """Read the program's choice of GPUs, once and for all, and return the block's session."""
+    session = the_session()
+    if session.started_in is not None:
+        return session
+    with _starting:
+        if session.started_in is None:
+            session.read_visible = os.environ.get(VARIABLE)
+            session.see_only(_chosen(session.num_gpus))
+            session.started_in = os.getpid()
+    return session
+
+
+def _chosen(num_gpus: int) -> list[int]:
+    """Return the GPUs that the variable names, up to the first that does not exist."""
+    named: Any = torch.cuda._parse_visible_devices()
+    if named and isinstance(named[0], str):
+        named = torch.cuda._transform_uuid_to_ordinals(named, _raw_uuids())
+    missing = (place for place, index in enumerate(named) if index >= num_gpus)
+    return list(named[: next(missing, len(named))])
+
+
+@contextlib.contextmanager
+def own_variable(session: Session) -> Iterator[None]:
+    """Give the block a variable of its own, and restore the one from outside.
+
+    Other processes are started with the one from outside: it may hide real GPUs from them.
+    """
+    outside = os.environ.pop(VARIABLE, None)
+    if outside is not None:
+        os.putenv(VARIABLE, outside)
+    if session.set_visible is not None:
+        os.environ[VARIABLE] = session.set_visible
+    try:
+        yield
+    finally:
+        session.set_visible = os.environ.pop(VARIABLE, None)
+        if outside is not None:
+            os.environ[VARIABLE] = outside
+
+
+@of_session
+def _initialisation(session: Session) -> list[Patch]:
+    return group(
+        torch.cuda,
+        _BOUND,
+        _initialized=session.is_initialised,
+        _cached_device_count=None,
+        _queued_calls=[],  # calls that were queued before the block are about real GPUs
+        _lazy_seed_tracker=type(torch.cuda._lazy_seed_tracker)(),
+        default_generators=tuple(session.generators) if session.is_initialised else (),
+    )
+
+
+@cuda_runtime("_cuda_init")
+def _initialise() -> None:
+    session = start_driver()
+    if not session.num_gpus:
+        raise RuntimeError("No CUDA GPUs are available")
+    torch.cuda.default_generators = tuple(session.generators)  # type: ignore[assignment]
+    session.is_initialised = True
+
+
+@cuda_runtime("_cuda_getDeviceCount")
+def _device_count() -> int:
+    return start_driver().num_gpus
+
+
+@stands_in(torch.cuda, "_raw_device_count_nvml", why=_BOUND)
+def _raw_count() -> int:
+    """Return the number of GPUs, hidden ones included, as NVIDIA's management library does."""
+    return len(the_session().all_devices)
+
+
+@stands_in(torch.cuda, "_raw_device_uuid_nvml", why=_BOUND)
+def _raw_uuids() -> list[str]:
+    return [f"GPU-{_uuid(index)}" for index in range(_raw_count())]
+
+
+@stands_in(torch.cuda, "_is_in_bad_fork", why=_BOUND)
+@cuda_runtime("_cuda_isInBadFork")
+def _is_in_bad_fork() -> bool:
+    return the_session().is_in_bad_fork()
+
+
+@cuda_runtime("_accelerator_isAllocatorInitialized")
+def _is_initialised() -> bool:
+    return the_session().is_initialised
+
+
+@cuda_runtime("_cuda_getDevice", "_accelerator_getDeviceIndex")
+def _get_device() -> int:
+    return the_session().current.index
+
+
+@cuda_runtime("_cuda_setDevice", "_accelerator_setDeviceIndex")
+def _set_device(index: int) -> None:
+    if index >= 0:
+        session = start_driver()
+        session.current.index = session.check_ordinal(index)
+
+
+@stands_in(torch.cuda, "_exchange_device", "_maybe_exchange_device", why=_BOUND)
+@cuda_runtime("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")
+@cuda_runtime("_accelerator_exchangeDevice", "_accelerator_maybeExchangeDevice")
+def _exchange_device(index: int) -> int:
+    """Make GPU `index` the current one and return the one before; -1 for a negative index."""
+    if index < 0:
+        return -1
+    before = _get_device()
+    _set_device(index)
+    return before
+
+
+@cuda_runtime("_cuda_canDeviceAccessPeer")
+def _can_access_peer(device: int, peer: int) -> bool:
+    return the_session().check_ordinal(device) != the_session().check_ordinal(peer)
+
+
+@cuda_runtime("_cuda_hasPrimaryContext")
+def _has_context(index: int) -> bool:
+    """Return whether this process uses GPU `index`; PyTorch lists a machine's processes with it."""
+    session = the_session()
+    return index == session.current.index or session.ledger.peak[session.check_ordinal(index)] > 0
+
+
+@cuda_runtime("_accelerator_getAccelerator", "_get_accelerator")
+def _accelerator(check: bool | None = None) -> torch.device:  # noqa: ARG001 - PyTorch's own
+    return torch.device("cuda")
+
+
+@cuda_runtime("_accelerator_getDeviceCapability")
+def _accelerator_capability(index: int) -> dict[str, Any]:
+    the_session().check_ordinal(index)
+    return {"supported_dtypes": {value for value in vars(torch).values() if isinstance(value, torch.dtype)}}
+
+
+@stands_in(torch._C, "_CudaDeviceProperties", why="only a build for CUDA has it")
+@dataclass(frozen=True, repr=False, kw_only=True)
+class DeviceProperties:
+    """A GPU's properties, those of its card (dpdemo/arithmetic/cards.py)."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    max_threads_per_multi_processor: int
+    shared_memory_per_multiprocessor: int
+    shared_memory_per_block_optin: int
+    uuid: str
+    pci_bus_id: int
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    is_integrated: int = 0
+    is_multi_gpu_board: int = 0
+    max_threads_per_block: int = 1024
+    warp_size: int = 32
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 49152
+    L2_cache_size: int
+    gcnArchName: str  # noqa: N815 - PyTorch's own
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse the properties that describe speed."""
+        if name in _OF_SPEED:
+            raise UnsupportedOpError(f"device property {name!r}: a virtual GPU has no clock and no bus")
+        raise AttributeError(f"'_CudaDeviceProperties' object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // _MIB}MB, "
+            f"multi_processor_count={self.multi_processor_count}, "
+            f"uuid={self.uuid}, pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
+            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size // _MIB}MB)"
+        )
+
+
+@stands_in(torch.cuda, "_get_device_properties", why=_BOUND)
+def _properties(index: int) -> DeviceProperties:
+    session = the_session()
+    card: Card = session.card
+    major, minor = card.capability
+    shared = _SHARED_KIB.get(card.capability, _SHARED_KIB_SINCE_HOPPER)
+    physical = session.visible[session.check_ordinal(index)]
+    return DeviceProperties(
+        name=card.reported_name,
+        major=major,
+        minor=minor,
+        total_memory=session.total_bytes(index),
+        multi_processor_count=card.num_multiprocessors,
+        max_threads_per_multi_processor=card.threads_per_multiprocessor,
+        shared_memory_per_multiprocessor=shared * 1024,
+        shared_memory_per_block_optin=(shared - 1) * 1024,  # the system reserves 1 KiB of it
+        uuid=_uuid(physical),
+        pci_bus_id=physical,
+        L2_cache_size=card.cache_bytes,
+        gcnArchName=card.reported_name,
+    )
+
+
+def _uuid(index: int) -> str:
+    return f"00000000-0000-0000-0000-{index:012d}"

@@ -1,1 +1,0 @@
-"""What stands in for functions and types of PyTorch while virtual GPUs are open."""

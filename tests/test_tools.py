@@ -1,0 +1,131 @@
+"""Every program under `tests/tools` and `tests/gpus` is started once, on its smallest input.
+
+A benchmark that misses a goal on a busy machine ends with exit code 1, which is no failure here; an
+exception is.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ROOT / "tests" / "tools"
+STARTED = {
+    "tools/bench/check.py": "--quick",
+    "tools/bench/commands.py": "--quick",
+    "tools/bench/ddp.py": "--quick",
+    "tools/bench/epoch.py": "--quick",
+    "tools/bench/launches.py": "--quick",
+    "tools/bench/memory.py": "--quick",
+    "tools/bench/random_numbers.py": "--quick",
+    "tools/bench/virtual.py": "--quick",
+    "tools/bench/weighting.py": "--quick",
+    "tools/fuzz/commandline.py": "--seconds 5 --seed 1",
+    "tools/fuzz/dataparallel.py": "--seconds 1 --seed 1",
+    "tools/fuzz/interrupts.py": "--seconds 5 --seed 1",
+    "tools/mismatch_sweep.py": "--samples 1 add",
+    "tools/opinfo_sweep.py": "--samples 1 add",
+    "tools/out_sweep.py": "add",
+    "gpus/against_cuda.py": "predict",
+    "gpus/steps_on_card.py": "virtual",
+}
+STARTED_ELSEWHERE = {
+    "tools/bench/bare_ddp.py": "bench/ddp.py",
+    "tools/bench/empty.py": "bench/commands.py",
+    "tools/bench/tutorial.py": "bench/commands.py",
+    "tools/cpus.py": ".ci/run",
+    "tools/notebook.py": "test_notebook.py",
+    "tools/pictures.py": "test_pictures.py",
+    "tools/readme.py": "test_readme.py",
+    "tools/wheel.py": ".ci/run",
+    "tools/cuda_kernels.py": "below",
+    "tools/pytorch_own_tests.py": "below",
+}
+NEEDS_A_GPU = ["against_cuda.py", "cuda_sweep.py", "libraries_against_cuda.py", "steps_on_card.py"]
+
+
+def run_program(path, *arguments):
+    command = [sys.executable, str(ROOT / "tests" / path), *arguments]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", STARTED)
+def test_a_program_runs(path):
+    done = run_program(path, *STARTED[path].split())
+    is_measurement = "bench/" in path
+    assert done.returncode in ((0, 1) if is_measurement else (0,)), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.stdout
+
+
+def test_no_program_is_forgotten():
+    programs = {
+        path.relative_to(ROOT / "tests").as_posix()
+        for folder in (TOOLS, ROOT / "tests" / "gpus")
+        for path in folder.rglob("*.py")
+        if '__name__ == "__main__"' in path.read_text() or path.parent.name == "bench"
+    }
+    parts = {"tools/bench/quick.py", "tools/bench/ratios.py"}
+    known = STARTED.keys() | STARTED_ELSEWHERE.keys() | {f"gpus/{name}" for name in NEEDS_A_GPU} | parts
+    assert programs - known == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEEDS_A_GPU)
+def test_without_a_gpu_a_comparison_with_one_says_so(name):
+    done = run_program(f"gpus/{name}")
+    assert done.returncode
+    assert "expected a CUDA GPU, got none" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_list_of_cuda_kernels_is_what_its_program_writes():
+    sys.path.insert(0, str(TOOLS))
+    import cuda_kernels
+
+    held = cuda_kernels.TARGET.read_text()
+    release = re.match(r"torch ([\d.]+):", held)[1]
+    now = cuda_kernels.text_of(cuda_kernels.kernels())
+    if now.startswith(f"torch {release}:"):
+        assert now == held
+    assert len(now) == pytest.approx(len(held), rel=0.2)  # another release has some other kernels
+
+
+@pytest.mark.slow
+def test_a_file_of_pytorchs_tests_runs_on_virtual_gpus(tmp_path):
+    own = tmp_path / "test_data_parallel.py"
+    own.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from torch.testing._internal.common_utils import TestCase, run_tests\n"
+        "class TestDataParallel(TestCase):\n"
+        "    def test_split(self):\n"
+        "        model = nn.DataParallel(nn.Linear(2, 2).cuda())\n"
+        "        self.assertEqual(model(torch.ones(4, 2, device='cuda')).shape, (4, 2))\n"
+        "        self.assertEqual(len(model.device_ids), 3)\n"
+    )
+    done = run_program("tools/pytorch_own_tests.py", str(own), "-n", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "test-all", "test-gpus", "bench", "lint", "docs", "clean"]
+)
+def test_a_make_target_names_programs_that_exist(target):
+    done = subprocess.run(
+        [shutil.which("make"), "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout
+    loops = re.findall(r"for program in ([^;]+);.*?(tests/\S+?)\$program\.py", done.stdout, re.DOTALL)
+    assert len(loops) == done.stdout.count("for program")
+    for names, folder in loops:
+        for name in names.split():
+            assert (ROOT / folder / f"{name}.py").is_file()
