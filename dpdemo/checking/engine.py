@@ -255,10 +255,18 @@ def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] =
     merged = findings_of(evidence, chosen)
     kept = tuple(finding for finding in merged if not is_silenced(finding))
     notes = tuple(dict.fromkeys(_notes(evidence)))
-    silenced, assumed = len(merged) - len(kept), evidence.assumed
     return CheckReport(
-        evidence.scan.model, evidence.num_gpus, kept, sizes, silenced, notes=notes, assumed=assumed
-    )
+        evidence.scan.model, evidence.num_gpus, kept, sizes, len(merged) - len(kept), notes,
+        assumed=evidence.assumed, compared=any(map(_is_compared, evidence.probes)),
+    )  # fmt: skip
+
+
+def _is_compared(probe: Probe) -> bool:
+    """Return whether results or gradients of several replicas were compared with those of one GPU."""
+    comparison = probe.comparison
+    is_known = comparison.values_equal is not None or comparison.gradients_equal is not None
+    is_split = any(len(call.replicas) > 1 for call in probe.calls)
+    return is_split and (is_known or comparison.loss is not None)
 
 
 def _notes(evidence: Evidence) -> Iterator[str]:

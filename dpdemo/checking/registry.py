@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.repairs import Found, repair_of
+from dpdemo.checking.repairs import Found, Repair, repair_of
 from dpdemo.errors import UsageError
 from dpdemo.reports.check import SECTIONS, Finding, RulePage, Severity
 
@@ -29,11 +29,12 @@ class Rule(RulePage):
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Look at the evidence."""
-        return map(self.finding, self.look(evidence))
+        return (self.finding(found, evidence.split_by) for found in self.look(evidence))
 
-    def finding(self, found: Found) -> Finding:
+    def finding(self, found: Found, split_by: str = "") -> Finding:
         """Add the rule and the repair to what was found."""
-        repair = repair_of(found)
+        page = Repair(self.section("Before"), self.section("After"))
+        repair = repair_of(found, page, split_by)
         return Finding(
             self,
             found.severity or self.severity,

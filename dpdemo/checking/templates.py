@@ -148,7 +148,7 @@ def _on_its_gpu(code: str, names: Names) -> str:
 
 def _group_norm(line: str, names: Names) -> str:
     """Write a GroupNorm where a line makes one BatchNorm by its number of channels."""
-    call = rf"(nn\.)?(Sync)?BatchNorm(1d|2d|3d)?\({names['channels']}\)"
+    call = rf"\b(nn\.)?(Sync)?BatchNorm(1d|2d|3d)?\({names['channels']}\)"
     return (
         re.sub(call, rf"\1GroupNorm({names['groups']}, {names['channels']})", line)
         if re.search(call, line)
@@ -281,6 +281,11 @@ TEMPLATES: dict[str, Template] = {
     "state": Template(
         None,
         "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)   # made in forward, of its chunk",
+    ),
+    "told of each other": Template(
+        None,
+        "patch_replication_callback(dp)   # of the same package; or its DataParallelWithCallback",
+        "dp = nn.DataParallel(model)",
     ),
     "group norm": Template(_group_norm, "nn.GroupNorm({groups}, {channels})", "nn.{type}({channels})"),
     "to its device": Template(None, "....to({x}.device)   # each tensor that is no input, where it is used"),

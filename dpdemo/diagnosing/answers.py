@@ -66,6 +66,8 @@ def evenness_of_program(report: ExecReport, more: str) -> Answer:
 
 def rightness(report: CheckReport, more: str) -> Answer:
     """Report the first finding of a check, and whether the check was complete."""
+    if not report.findings and (report.ended_by or not report.compared):
+        return Answer(RIGHT, "unknown", report.nothing_found, more)
     if not report.findings and report.notes:
         rest = f" (and {len(report.notes) - 1} more)" if len(report.notes) > 1 else ""
         return Answer(

@@ -5,10 +5,10 @@ one GPU and under DataParallel, so that what goes wrong silently is seen too (`r
 """
 
 import contextlib
-import re
 import threading
+import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -44,10 +44,9 @@ from dpdemo.checking.running.building import watching_loads
 from dpdemo.checking.source import calling_place
 from dpdemo.executing.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.models.frames import is_installed
-from dpdemo.reports.check import NOTHING_CALLED, CheckReport
+from dpdemo.reports.check import NOTHING_CALLED, CheckReport, Finding
 from dpdemo.watching.tree import flatten
 
-_WRAPPING = re.compile(r"(?:model = )?nn\.DataParallel\(model(?:, dim=\d+)?\)")
 _OF_THE_WRAPPER = ("DP101", "DP102")
 """Rules about what a program does with the wrapper, beside its calls."""
 MAX_ALIKE = 2
@@ -72,8 +71,8 @@ class _Subject:
     """What is known of one kind of wrapped model."""
 
     scan: Scan
-    line: str = ""
-    """The program's line that splits, where it makes no DataParallel object."""
+    split_by: str = ""
+    """The function by which the program splits, where it makes no DataParallel object."""
     rehearsed: dict[_Kind, Rehearsed] = field(default_factory=dict)
     told: set[_Kind] = field(default_factory=set)
     met_another: set[_Kind] = field(default_factory=set)
@@ -114,6 +113,13 @@ class _Subject:
                 f"{self.scan.model} was called while another thread's call was compared, "
                 "and not compared itself"
             )
+
+    def notes_of(self, report: CheckReport) -> Iterator[str]:
+        """Say what was not looked at, or not compared; why not only where that is known."""
+        notes = (*self.all_notes(), *report.notes)
+        yield from notes
+        if self.probes and report.ok and not report.compared and not notes:
+            yield f"{self.scan.model}: no call had its results compared with those of one GPU"
 
     def note(self, what: str) -> None:
         """Note, once, what could not be looked at."""
@@ -225,8 +231,8 @@ class CallCheck:
         if module not in self._by_wrapper:
             found = _scan(splitter)
             key = (found.model, found.module_types, found.device_ids, getattr(splitter, "dim", 0))
-            line = splitter.line if isinstance(splitter, Splitter) else ""
-            self._by_wrapper[module] = self._subjects.setdefault((*key, line), _Subject(found, line))
+            function = splitter.function if isinstance(splitter, Splitter) else ""
+            self._by_wrapper[module] = self._subjects.setdefault((*key, function), _Subject(found, function))
         return self._by_wrapper[module]
 
     def report(self, ended_by: BaseException | None = None) -> CheckReport:
@@ -234,23 +240,38 @@ class CallCheck:
         subjects = list(self._subjects.values()) or [_Subject(Scan(NOTHING_CALLED))]
         reports = [self._judge(subject, index == 0) for index, subject in enumerate(subjects)]
         found = [finding for report in reports for finding in report.findings]
-        if ended_by is not None and isinstance(ended_by, Exception):
-            last = end_of_program(ended_by, has_called=bool(self._subjects))
-            known = {one.code for one in found if one.severity == "error"}
-            told = {rule.code for rule in self._rules} - known
-            found += [one for one in last if one.code in told and (one.code in _OF_THE_WRAPPER or not known)]
+        last, foreign = self._end(ended_by, found)
+        notes = [
+            *(
+                note
+                for subject, report in zip(subjects, reports, strict=True)
+                for note in subject.notes_of(report)
+            ),
+            *self._mishaps,
+        ]
+        if foreign and found:
+            notes.append(CheckReport("", 0, (), ended_by=foreign).ending)
         return CheckReport(
             ", ".join(dict.fromkeys(report.model for report in reports)),
             max(report.num_gpus for report in reports),
-            in_order(found),
+            in_order([*found, *last]),
             tuple(dict.fromkeys(size for report in reports for size in report.batch_sizes)),
             sum(report.silenced for report in reports),
-            (
-                *(note for subject in subjects for note in subject.all_notes()),
-                *(note for report in reports for note in report.notes),
-                *self._mishaps,
-            ),
+            tuple(dict.fromkeys(notes)),
+            compared=any(report.compared for report in reports),
+            ended_by=foreign,
         )
+
+    def _end(self, error: BaseException | None, found: Sequence[Finding]) -> tuple[list[Finding], str]:
+        """Return the findings about the exception that ended the program, or else its text."""
+        if error is None:
+            return [], ""
+        last = list(end_of_program(error, has_called=bool(self._subjects)))
+        known = {one.code for one in found if one.severity == "error"}
+        told = {rule.code for rule in self._rules} - known
+        is_explained = bool(last) and (bool(known) or any(one.code in told for one in last))
+        new = [one for one in last if one.code in told and (one.code in _OF_THE_WRAPPER or not known)]
+        return new, "" if is_explained else first_line("".join(traceback.format_exception_only(error)))
 
     def _judge(self, subject: _Subject, is_first: bool) -> CheckReport:
         probes = tuple(subject.all_probes())
@@ -260,33 +281,9 @@ class CallCheck:
         used = tuple(found for one in subject.rehearsed.values() for found in one.meanwhile)
         evidence = Evidence(
             num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used,
-            kept=tuple(subject.kept), caches=tuple(subject.caches),
+            kept=tuple(subject.kept), caches=tuple(subject.caches), split_by=subject.split_by,
         )  # fmt: skip
-        found = judge(evidence, self._rules, sizes)
-        return _without_wrapping(found, subject.line) if subject.line else found
-
-
-def _without_wrapping(report: CheckReport, line: str) -> CheckReport:
-    """Write the program's own line where repairs have one that wraps the model: it has no such line."""
-
-    def written(text: str) -> str:
-        return _WRAPPING.sub(line, text)
-
-    return replace(
-        report,
-        findings=tuple(
-            replace(
-                finding,
-                own_before=written(finding.own_before),
-                own_after=written(finding.own_after),
-                also=tuple(
-                    replace(change, before=written(change.before), after=written(change.after))
-                    for change in finding.also
-                ),
-            )
-            for finding in report.findings
-        ),
-    )
+        return judge(evidence, self._rules, sizes)
 
 
 def _is_replica(draft: Draft) -> bool:

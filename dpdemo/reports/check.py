@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dpdemo.reports.base import Hidden, Report, Row, computed
+from dpdemo.wording import printable
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
@@ -183,7 +184,8 @@ class CheckReport(Report):
     """The result of one check.
 
     `silenced` counts the findings that comments hide, `known` those that a baseline does; `notes` say what
-    could not be looked at, and why.
+    could not be looked at, and why. `compared` says whether any batch had its results compared with those of
+    one GPU. `ended_by` is the exception that ended a program, where no rule knows it.
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.check/1"
@@ -198,6 +200,32 @@ class CheckReport(Report):
     notes: tuple[str, ...] = ()
     known: int = 0
     assumed: tuple[str, ...] = ()
+    compared: bool = True
+    ended_by: str = ""
+
+    @property
+    def nothing_found(self) -> str:
+        """Sum up a check without findings; it promises no more than was compared."""
+        if not self.num_gpus:
+            return "no rule knows this error"
+        if self.model == NOTHING_CALLED or not self.compared:
+            what = "checked" if self.model == NOTHING_CALLED else "compared"
+            return f"nothing was {what}" + f"; {self.ending}" * bool(self.ended_by)
+        if self.ended_by:
+            return self.ending
+        return "no pitfalls in what could be looked at" if self.notes else "no pitfalls"
+
+    @property
+    def ending(self) -> str:
+        """How the program ended, where no rule explains it."""
+        if self.ended_by == "KeyboardInterrupt":
+            return "the program was interrupted"
+        return f"the program ended with {printable(self.ended_by)}, which no rule knows"
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found, and everything was compared."""
+        return not (self.findings or self.notes or self.ended_by) and self.compared
 
     @property
     def remarks(self) -> tuple[str, ...]:

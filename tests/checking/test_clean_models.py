@@ -1,7 +1,5 @@
 """No false alarms: models without pitfalls give no error, and only warnings that are true of them."""
 
-import threading
-
 import pytest
 import torch
 from torch import nn
@@ -124,57 +122,3 @@ def test_a_model_in_a_loss_that_the_user_reduces_has_no_error():
             return nn.functional.cross_entropy(self.fc(x), y, reduction="none")
 
     assert check(Model, ["17x4", "17:int64<3"], gpus=3).findings == ()
-
-
-class Meeting:
-    """Where replicas hand each other their sums, as a synchronised batch norm's do."""
-
-    def __init__(self):
-        self.was_used = False
-        self.sums, self.barrier = {}, None
-
-    def __deepcopy__(self, memo):
-        return Meeting()  # a lock cannot be copied
-
-    def expect(self, number):
-        self.sums, self.barrier = {}, threading.Barrier(number)
-
-    def total(self, index, part):
-        self.was_used = True
-        self.sums[index] = part
-        self.barrier.wait(timeout=60)
-        return sum(self.sums[key].to(part.device) for key in sorted(self.sums))
-
-
-class Centred(nn.Module):
-    """Takes the mean of the whole batch away; replicas are told of each other."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 3)
-        self.meeting, self.index = Meeting(), None
-
-    def forward(self, x):
-        y = self.fc(x)
-        rows = y.new_full((1, 1), len(y))
-        told = torch.cat([y.sum(0, keepdim=True), rows], dim=1)
-        if self.index is not None:
-            told = self.meeting.total(self.index, told)
-        return y - told[:, :-1] / told[:, -1:]
-
-
-class WithCallback(nn.DataParallel):
-    """Tells each replica which one it is, as the libraries of synchronised batch norms do."""
-
-    def replicate(self, module, device_ids):
-        replicas = super().replicate(module, device_ids)
-        module.meeting.expect(len(replicas))
-        for index, replica in enumerate(replicas):
-            replica.index = index
-        return replicas
-
-
-def test_replicas_that_meet_at_an_object_which_a_plain_call_leaves_alone_are_only_noted():
-    report = check(lambda: (WithCallback(Centred().to("cuda:0")), torch.randn(16, 4)))
-    assert {(one.code, one.severity) for one in report.findings} <= {("DP309", "info")}
-    assert not report.notes

@@ -86,7 +86,7 @@ def test_findings_do_not_depend_on_repairs(case, monkeypatch):
         return [(one.code, one.severity, one.subject, one.message, one.place) for one in report.findings]
 
     with_repairs = told()
-    monkeypatch.setattr(registry, "repair_of", lambda _: Repair())
+    monkeypatch.setattr(registry, "repair_of", lambda *_: Repair())
     assert told() == with_repairs
 
 

@@ -651,4 +651,4 @@ def test_a_load_that_matches_nothing_is_found():
 
 def test_a_script_on_one_gpu_has_nothing_to_compare():
     report = report_on(lambda: nn.DataParallel(Linear().cuda())(x(8).cuda()), gpus=1)
-    assert (report.findings, report.notes) == ((), ())
+    assert (report.findings, report.nothing_found) == ((), "nothing was compared")

@@ -157,6 +157,8 @@ class Evidence:
     """What forward changes and leaves as it was, each by the paths of modules that hold it."""
     caches: tuple[Cache, ...] = ()
     """What forward keeps tensors in, outside of the model, by keys that do not name a GPU."""
+    split_by: str = ""
+    """The function by which a program splits, where it makes no DataParallel object."""
     kept: tuple[Kept, ...] = ()
     """Hooks that keep something of a call."""
 

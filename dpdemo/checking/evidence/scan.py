@@ -49,6 +49,10 @@ class Norm:
     """The line that makes it."""
     is_own: bool = False
     """Whether its class has a forward of its own."""
+    is_told: bool = False
+    """Whether its class has a method by which a wrapper of its own tells replicas of each other."""
+    clamps: bool = False
+    """Whether a method of its class clamps something by `eps`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,9 @@ class Scan:
     """Those without a default."""
     together: tuple[tuple[str, ...], ...] = ()
     """The paths by which several modules hold one container, or one object of the user's."""
+
+    meetings: tuple[str, ...] = ()
+    """The paths of containers and objects at which threads can wait for each other."""
 
     def of_kind(self, *kinds: str) -> tuple[Held, ...]:
         """List what is held of some kinds."""

@@ -1,7 +1,9 @@
 """What containers, objects and functions on a model hold."""
 
 import argparse
+import queue
 import sys
+import threading
 import types
 from collections import deque
 from typing import Any
@@ -23,6 +25,21 @@ def is_changeable(value: object) -> bool:
     """Whether it may be changed where it is: a container, or an object of the user's with attributes."""
     is_object = is_of_users(value) and (hasattr(value, "__dict__") or bool(attributes(value)))
     return isinstance(value, (list, dict, set, deque)) or is_object
+
+
+_WAITED_FOR = (
+    type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Semaphore,
+    threading.Event, threading.Barrier, queue.Queue, queue.SimpleQueue,
+)  # fmt: skip
+_DEEPEST = 3
+
+
+def lets_wait(value: object, depth: int = 0) -> bool:
+    """Whether threads can wait for each other at it: a lock, a queue or a barrier, or an object with one."""
+    if isinstance(value, _WAITED_FOR):
+        return True
+    held = attributes(value).values() if is_of_users(value) and depth < _DEEPEST else ()
+    return any(lets_wait(one, depth + 1) for one in held)
 
 
 def is_array(value: object) -> bool:

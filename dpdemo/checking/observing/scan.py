@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.observing.holders import attributes, is_looked_into
+from dpdemo.checking.observing.holders import attributes, is_looked_into, lets_wait
 from dpdemo.checking.observing.hooks import unwrapped
 from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
@@ -60,6 +60,8 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
                 module.num_features,
                 _made_at(core, path),
                 _has_own_forward(module),
+                hasattr(module, "__data_parallel_replicate__"),
+                any({"clamp", "eps"} <= words for words in _words_of(type(module))),
             )
             for path, module in modules
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.num_features > 1
@@ -68,7 +70,16 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         inputs=tuple(argument_names(core.forward, 8)),
         required=tuple(_required(core)),
         together=tuple(_held_together(core)),
+        meetings=tuple(_meetings(core)),
     )
+
+
+def _meetings(model: nn.Module) -> Iterator[str]:
+    """List what modules hold where threads wait for each other: a queue, or what is beside a lock."""
+    for path, module in model.named_modules():
+        held = {name: value for name, value in vars(module).items() if name not in INTERNAL}
+        if any(map(lets_wait, held.values())):
+            yield from (f"{path}.{name}" if path else name for name in held)
 
 
 def _has_own_forward(norm: nn.Module) -> bool:
@@ -323,10 +334,13 @@ def _words(code: types.CodeType) -> set[str]:
 
 def _mentions(core: nn.Module, name: str) -> bool:
     """Return whether a method of any class of the model calls something of this name."""
-    kinds = {cls for module in core.modules() for cls in type(module).__mro__}
-    codes = (getattr(one, "__code__", None) for cls in kinds for one in vars(cls).values())
-    return any(
-        code is not None and is_users(code.co_filename) and name in _words(code)
-        for code in codes
-        if isinstance(code, types.CodeType)
+    kinds = {type(module) for module in core.modules()}
+    return any(name in words for kind in kinds for words in _words_of(kind))
+
+
+def _words_of(kind: type) -> Iterator[set[str]]:
+    """List the names that each method of a class of the user's uses."""
+    codes = (getattr(one, "__code__", None) for cls in kind.__mro__ for one in vars(cls).values())
+    yield from (
+        _words(code) for code in codes if isinstance(code, types.CodeType) and is_users(code.co_filename)
     )

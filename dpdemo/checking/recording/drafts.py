@@ -46,8 +46,8 @@ class Splitter:
     output_device: int
     dim: int
     chunks: tuple[int, ...] = ()
-    line: str = "replicas = replicate(model, device_ids)"
-    """How the program splits, in place of a line that wraps the model: it has none."""
+    function: str = "parallel_apply"
+    """The function that the program splits by."""
 
 
 def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:

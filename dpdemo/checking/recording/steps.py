@@ -104,7 +104,7 @@ def _draft_of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_para
     ids = [_index(device) for device in chosen]
     last = (*ids, 0)[0] if output_device is None else _index(output_device)
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
-    splitter = Splitter(module, ids, last, dim, line="result = data_parallel(model, x)")
+    splitter = Splitter(module, ids, last, dim, function="data_parallel")
     return Draft(splitter, args, module_kwargs or {}, callers_state=threads_state())
 
 

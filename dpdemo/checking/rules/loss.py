@@ -13,6 +13,7 @@ from dpdemo.checking.looking import (
     is_off,
     numbers_for_tensors,
     sizes_text,
+    synchronised,
     vectors,
 )
 from dpdemo.checking.registry import rule
@@ -238,8 +239,8 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
             yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
     for probe in evidence.probes:
         comparison = probe.comparison
-        if probe.raised is not None or probe.single.used_random:
-            continue
+        if probe.raised is not None or probe.single.used_random or synchronised(evidence, probe):
+            continue  # DP306 tells of synchronised norms
         if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
             what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Norm
-from dpdemo.checking.looking import STATISTICS, changes_of
+from dpdemo.checking.looking import STATISTICS, changes_of, is_off, listed, synchronised
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 
@@ -21,6 +21,7 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     Seen by: running statistics that differ from those of a run on one GPU.
     References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391
     """
+    yield from _clamped(evidence)
     kinds = dict(evidence.scan.module_types)
     norms = {norm.path: norm for norm in evidence.scan.norms}
     for probe, change in changes_of(evidence, "buffer"):
@@ -37,7 +38,28 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
                 f"{probe.batch_size} samples, and "
                 "the running ones are those of chunk 0"
             )
-            yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=_group_norm(norm))
+            advice = _group_norm(norm)
+            if norm is not None and norm.is_told:
+                what += (
+                    f"; a {norm.type} synchronises replicas that were told of each other, and these were not"
+                )
+                advice = advise("told of each other")
+            yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=advice)
+
+
+def _clamped(evidence: Evidence) -> Iterator[Found]:
+    """Tell of norms with statistics of the whole batch, where results still differ from one GPU's."""
+    for probe in evidence.probes:
+        norms = synchronised(evidence, probe)
+        if norms and is_off(probe):
+            names, verb = listed([norm.path for norm in norms]), "take" if len(norms) > 1 else "takes"
+            gap = probe.comparison.largest_difference
+            differing = f"results differ by up to {gap:.2g}" if gap else "gradients differ"
+            what = (
+                f"{names} {verb} statistics over the whole batch, and {differing} from one GPU's: for "
+                "several replicas the variance is clamped to eps, where a plain call adds eps to it"
+            )
+            yield Found("clamp", what, norms[0].place, probe, "info")
 
 
 def _group_norm(norm: Norm | None) -> Advice:

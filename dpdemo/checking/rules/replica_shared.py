@@ -31,7 +31,7 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     changed = [
         (probe, change)
         for probe, change in changes_of(evidence, "container")
-        if change.parallel_changed and change.path not in placed
+        if change.parallel_changed and change.path not in placed and not _is_met_at(change, evidence)
     ]
     yield from _used_meanwhile(evidence, {change.path for _, change in changed})
     together = {path: paths for paths in evidence.scan.together for path in paths}
@@ -51,6 +51,19 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     yield from note_of_all(
         harmless, "shared by all replicas, each of which writes an entry of its own, or the same"
     )
+
+
+def _is_met_at(change: StateChange, evidence: Evidence) -> bool:
+    """Whether replicas can wait for each other there, and leave no list longer than it was."""
+    before, after = [change.before, *(one for _, one in change.before.parts)], change.single
+    grown = any(
+        one.length is not None and one.length < (other.length or 0) and other.type in _APPENDED
+        for one, other in zip(before, [after, *(part for _, part in after.parts)], strict=False)
+    )
+    return change.path in evidence.scan.meetings and not grown
+
+
+_APPENDED = ("list", "deque", "set")
 
 
 def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange) -> Found:
@@ -75,8 +88,9 @@ def _called(paths: Sequence[str]) -> str:
 def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
     """Tell of containers that are as before when a call is over, and that replicas meet at meanwhile."""
     ran = next((probe for probe in evidence.probes if probe.call and len(probe.call.replicas) > 1), None)
+    known = {*told, *evidence.scan.meetings}
     for paths in evidence.meanwhile if ran else ():
-        if not told.intersection(paths):
+        if not known.intersection(paths):
             place = next((one.place for one in evidence.scan.held if one.path in paths), None)
             what = (
                 f"{_called(paths)} filled and emptied by all replicas at once: one may take what "

@@ -138,7 +138,7 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     """
     by_module: dict[object, list[tuple[Probe, StateChange]]] = {}
     for probe, change in changes_of(evidence, "buffer"):
-        is_off = not change.same and change.name not in STATISTICS
+        is_off = not change.same and change.name not in {*STATISTICS, "num_batches_tracked"}
         if not is_off or probe.single.used_random or (not change.parallel_changed and _has_raised(probe)):
             continue  # where one has raised, replica 0 may not have come to it
         key = (change.path.rpartition(".")[0], change.parallel_changed, str(probe))

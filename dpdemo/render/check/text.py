@@ -32,7 +32,7 @@ def findings(report: CheckReport, canvas: Canvas) -> Iterator[RenderableType]:
         yield f"note: {note}"
     if report.remarks:
         yield Text()
-    style = "bold red" if not report.ok else "bold green" if not report.findings else "bold"
+    style = "bold red" if not report.ok else "bold green" if report.is_clean else "bold"
     yield canvas.text(summary(report), style=style)
 
 

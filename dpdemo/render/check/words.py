@@ -1,6 +1,6 @@
 """The words that all forms of a check's report share."""
 
-from dpdemo.reports.check import NOTHING_CALLED, SEVERITIES, CheckReport, Finding, Severity
+from dpdemo.reports.check import SEVERITIES, CheckReport, Finding, Severity
 from dpdemo.wording import counted
 
 IN_THE_PROGRAM = "where the model is called"
@@ -26,14 +26,8 @@ def summary(report: CheckReport) -> str:
     """Sum a check up in a line."""
     sizes = ", ".join(map(str, report.batch_sizes))
     batches = f", batch {'sizes ' if len(report.batch_sizes) > 1 else 'size '}{sizes}" if sizes else ""
-    found = count_text(report) or _nothing(report)
+    found = count_text(report) or report.nothing_found
     silenced = f"; {report.silenced} silenced by comments" if report.silenced else ""
     known = f"; {report.known} known by the baseline" if report.known else ""
-    return f"{report.model} on {report.num_gpus} virtual GPUs{batches}: {found}{silenced}{known}"
-
-
-def _nothing(report: CheckReport) -> str:
-    """Say that nothing was found, and no more than was looked at."""
-    if report.model == NOTHING_CALLED:
-        return "nothing was checked"
-    return "no pitfalls in what could be looked at" if report.notes else "no pitfalls"
+    where = f" on {counted(report.num_gpus, 'virtual GPU')}" if report.num_gpus else ""
+    return f"{report.model}{where}{batches}: {found}{silenced}{known}"
