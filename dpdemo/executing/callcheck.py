@@ -55,6 +55,29 @@ MAX_REHEARSALS = 16
 """Kinds of calls that are rehearsed of one model: each costs some runs of it."""
 MAX_KINDS = 100
 """Kinds of calls of one model that are judged; each is kept until the end."""
+MAX_NOTES = 20
+"""Notes that are kept: their words may be new at each step."""
+
+
+class _Notes:
+    """Different notes, each once; further ones are only counted."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, int] = {}
+        self._num_more = 0
+
+    def add(self, text: str) -> None:
+        """Keep a note, and count how often it was made."""
+        if text in self._texts or len(self._texts) < MAX_NOTES:
+            self._texts[text] = self._texts.get(text, 0) + 1
+        else:
+            self._num_more += 1
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        """Yield each note and how often it was made, and at the end how many more there were."""
+        yield from self._texts.items()
+        if self._num_more:
+            yield f"{self._num_more} more of this kind, in other words", 1
 
 
 @dataclass(frozen=True)
@@ -78,8 +101,8 @@ class _Subject:
     met_another: set[_Kind] = field(default_factory=set)
     seen: set[_Kind] = field(default_factory=set)
     probes: dict[tuple[_Kind, object], tuple[Probe, ...]] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)
-    unchecked: dict[str, int] = field(default_factory=dict)
+    notes: _Notes = field(default_factory=_Notes)
+    unchecked: _Notes = field(default_factory=_Notes)
     reductions: dict[_Kind, set[Reduction]] = field(default_factory=dict)
     kept: dict[Kept, None] = field(default_factory=dict)
     caches: dict[Cache, None] = field(default_factory=dict)
@@ -104,7 +127,7 @@ class _Subject:
 
     def all_notes(self) -> Iterator[str]:
         """Say what could not be looked at, and how often."""
-        yield from self.notes
+        yield from (text for text, _ in self.notes.items())
         for why, number in self.unchecked.items():
             calls = "1 call was" if number == 1 else f"{number} calls were"
             yield f"{self.scan.model}: {calls} not compared with one GPU, because {why}"
@@ -123,7 +146,7 @@ class _Subject:
 
     def note(self, what: str) -> None:
         """Note, once, what could not be looked at."""
-        self.notes[f"{self.scan.model} {what}"] = None
+        self.notes.add(f"{self.scan.model} {what}")
 
 
 def is_rehearsing() -> bool:
@@ -139,7 +162,7 @@ class CallCheck:
         self._subjects: dict[object, _Subject] = {}
         self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, _Subject] = weakref.WeakKeyDictionary()
         self._loads: list[Event] = []
-        self._mishaps: dict[str, None] = {}
+        self._mishaps = _Notes()
         self._rehearsing = threading.Lock()
 
     @contextlib.contextmanager
@@ -180,13 +203,13 @@ class CallCheck:
             text = first_line(str(error))
         except Exception:  # noqa: BLE001 - an exception of the user's may have no text
             text = ""
-        self._mishaps[f"a DataParallel call could not be looked at ({type(error).__name__}: {text})"] = None
+        self._mishaps.add(f"a DataParallel call could not be looked at ({type(error).__name__}: {text})")
 
     def _rehearse(self, draft: Draft) -> None:
         subject = self._subject(draft.wrapper)
         kind = draft.kind = _kind(draft)
         if draft.gap:
-            subject.unchecked[draft.gap] = subject.unchecked.get(draft.gap, 0) + 1
+            subject.unchecked.add(draft.gap)
             return
         if kind in subject.rehearsed or not _can_be_rehearsed(draft, subject.scan):
             return
@@ -247,7 +270,7 @@ class CallCheck:
                 for subject, report in zip(subjects, reports, strict=True)
                 for note in subject.notes_of(report)
             ),
-            *self._mishaps,
+            *(note for note, _ in self._mishaps.items()),
         ]
         if foreign and found:
             notes.append(CheckReport("", 0, (), ended_by=foreign).ending)

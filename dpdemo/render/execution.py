@@ -48,7 +48,7 @@ def _draw(report: ExecReport, canvas: Canvas) -> Iterator[RenderableType]:
         yield from _use(use, canvas)
     if len(report.uses) > MAX_USES:
         yield Text()
-        yield f"... and {len(report.uses) - MAX_USES} more; --report FILE.json lists them all"
+        yield _more_uses(report)
     yield Text()
     sums = _sums(report, canvas)
     yield sums if sums.row_count else "Nothing came to a GPU."
@@ -70,13 +70,15 @@ def _visible(report: ExecReport) -> str:
 
 def _markdown(report: ExecReport) -> Iterator[str]:
     yield f"### {escaped(title(report))}\n"
-    for use in report.uses:
+    for use in report.uses[:MAX_USES]:
         yield f"\n{escaped(name(use))}\n"
-        for group in use.splits:
+        for group in use.splits[:MAX_SPLITS]:
             yield f"\n- {escaped(heading(use, group))}: "
             runs = (f"{run.rows} on {run.devices}{' each' * (len(run) > 1)}" for run in group.in_model)
             yield "; ".join(filter(None, (*runs, f"{group.idle} idle" if group.idle else "")))
-        yield "\n"
+        yield f"\n- {rest}\n" if (rest := _more_splits(use)) else "\n"
+    if len(report.uses) > MAX_USES:
+        yield f"\n{_more_uses(report)}\n"
     yield "\n"
     rows = [(route, size(moved), counted(copies, "copy")) for route, moved, copies in _routes(report)]
     yield from table(("Moved", "Bytes", ""), rows)
@@ -102,10 +104,8 @@ def _use(use: Use, canvas: Canvas) -> Iterator[RenderableType]:
             yield from picture.group(group)
         else:
             yield "split by a parallel_apply of its own, which was not watched"
-    rest = use.splits[MAX_SPLITS:]
-    if rest or use.num_unlisted:
-        calls = sum(group.count for group in rest) + use.num_unlisted
-        yield f"... and {counted(calls, 'call')} split in other ways; --report FILE.json lists more of them"
+    if rest := _more_splits(use):
+        yield rest
     if not use.num_calls and not use.num_failed:
         yield (
             "Only a call of the DataParallel object itself is split: its `.module` and other methods run "
@@ -113,11 +113,24 @@ def _use(use: Use, canvas: Canvas) -> Iterator[RenderableType]:
         )
 
 
+def _more_uses(report: ExecReport) -> str:
+    return f"... and {len(report.uses) - MAX_USES} more; --report FILE.json lists them all"
+
+
+def _more_splits(use: Use) -> str:
+    """Return a line for the splits that are not drawn, or ""."""
+    calls = sum(group.count for group in use.splits[MAX_SPLITS:]) + use.num_unlisted
+    if not calls:
+        return ""
+    return f"... and {counted(calls, 'call')} split in other ways; --report FILE.json lists more of them"
+
+
 def name(use: Use) -> str:
     """Name an object and sum up its calls: `DataParallel(Model) #1 on cuda:0–2: 4 calls`."""
     what = f"{printable(use.wrapper)}({printable(use.module)}) #{use.number}"
     where = " inside a replica" if use.in_replica else f" on {use.devices}" if use.devices else ""
-    where += f", wrapped {use.num_objects} times" if use.num_objects > 1 else ""
+    if use.num_objects > 1:
+        where += f", {use.num_objects} modules" if use.is_function else f", wrapped {use.num_objects} times"
     if not use.num_calls and not use.num_failed:
         return f"{what}{where}: never called"
     failed = f", {use.num_failed} more failed" if use.num_failed else ""

@@ -3,15 +3,20 @@
 Listeners sit on four steps of the seam: a wrapper is built, it is called, `parallel_apply` reaches its
 replicas, and `data_parallel`, the functional form. Nothing is stored on the program's own objects, so pickles
 and copies stay as they were. Equal calls are counted, not kept.
+
+A record is that of an object, of a module however often it is wrapped, and of all modules of a class that one
+place of the program wraps: a loop that makes a model at each step has one record. Functions are one by their
+code.
 """
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FrameType, FunctionType
 
 import torch
 from torch import nn
@@ -56,7 +61,7 @@ class _Record:
     device_ids: tuple[int, ...]
     is_function: bool = False
     in_replica: bool = False
-    num_objects: int = 1
+    num_objects: int = 0
     num_calls: int = 0
     num_failed: int = 0
     num_unlisted: int = 0
@@ -93,6 +98,23 @@ class _Record:
         )
 
 
+class _Identities:
+    """Remembers records by an object's identity while it lives: a module may define equality as it likes."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, object], tuple[weakref.ref[nn.Module], _Record]] = {}
+
+    def get(self, module: nn.Module | None, kind: object) -> _Record | None:
+        """Return the record of a module that is split in this way, if it has one."""
+        known = self._found.get((id(module), kind))
+        return known[1] if known is not None and known[0]() is module else None
+
+    def put(self, module: nn.Module, kind: object, record: _Record) -> None:
+        """Remember the record of a module."""
+        key = id(module), kind
+        self._found[key] = weakref.ref(module, lambda _: self._found.pop(key, None)), record
+
+
 class Watch:
     """Collects the calls; `uses` lists them.
 
@@ -104,16 +126,14 @@ class Watch:
     def __init__(self, is_aside: Callable[[], bool] = lambda: False) -> None:
         self._is_aside = is_aside
         self._lock = threading.Lock()
-        self._records: list[_Record] = []
-        self._by_object: weakref.WeakKeyDictionary[nn.Module, _Record] = weakref.WeakKeyDictionary()
-        self._by_module: dict[int, tuple[weakref.ref[nn.Module], dict[tuple[object, ...], _Record]]] = {}
-        self._by_kind: dict[tuple[object, ...], _Record] = {}
+        self._records: dict[object, _Record] = {}
+        self._identities = _Identities()
         self._local = threading.local()
 
     def uses(self) -> tuple[Use, ...]:
         """List the calls so far, in the order of construction."""
         with self._lock:
-            return tuple(record.use() for record in self._records)
+            return tuple(record.use() for record in self._records.values())
 
     def build(self, proceed: Around, wrapper: nn.Module, *args: object, **kwargs: object) -> None:
         """Listen to a wrapper's construction."""
@@ -192,61 +212,51 @@ class Watch:
                 find().add(split)
 
     def _record_of(self, wrapper: nn.Module) -> _Record:
+        names = _classes(wrapper)
         if getattr(wrapper, "_is_replica", False):  # a new object at each call of the DataParallel around it
-            key = ("replica", type(wrapper), type(wrapper.module))
-            if key not in self._by_kind:
-                self._by_kind[key] = self._in_replica(wrapper)
-            return self._by_kind[key]
-        record = self._by_object.get(wrapper)
+            return self._in_replica(wrapper, names)
+        record = self._identities.get(wrapper, None)
         if record is None:
-            record = self._by_object[wrapper] = self._wrapped_again(wrapper) or self._new(wrapper)
-        return record
-
-    def _wrapped_again(self, wrapper: nn.Module) -> _Record | None:
-        """Find the record of an earlier object around the module: a trainer makes one per evaluation."""
-        module = getattr(wrapper, "module", None)
-        record = self._records_of(module).get(_kind(wrapper))
-        if record is not None:
+            module, kind = getattr(wrapper, "module", None), (type(wrapper), _ids(wrapper), _dim(wrapper))
+            record = self._identities.get(module, kind)
+            if record is None:
+                record = self._found((names, kind[1:], _place()), names, kind[1])
             record.num_objects += 1
+            self._identities.put(wrapper, None, record)
+            if isinstance(module, nn.Module):
+                self._identities.put(module, kind, record)
         return record
 
-    def _records_of(self, module: nn.Module | None) -> dict[tuple[object, ...], _Record]:
-        """Find the records of a module, by its identity: a module may define equality as it likes."""
-        if module is None:
-            return {}
-        known = self._by_module.get(id(module))
-        if known is None or known[0]() is not module:  # another one lay there before
-            known = self._by_module[id(module)] = (weakref.ref(module), {})
-        return known[1]
+    def _found(self, key: object, names: tuple[str, str], ids: tuple[int, ...]) -> _Record:
+        """Return the record of a key, a new one where there is none."""
+        if key not in self._records:
+            self._records[key] = _Record(len(self._records) + 1, *names, ids)
+        return self._records[key]
 
-    def _in_replica(self, replica: nn.Module) -> _Record:
+    def _in_replica(self, replica: nn.Module, names: tuple[str, str]) -> _Record:
         """Find the record of the object that this is a replica of: one of its classes, not called itself."""
-        for record in self._records:
-            if (record.wrapper, record.module) == _classes(replica) and not record.num_calls:
-                break
-        else:
-            record = self._new(replica)
-        record.in_replica = True
-        return record
+        key = "replica", names
+        if key not in self._records:
+            same = [one for one in self._records.values() if (one.wrapper, one.module) == names]
+            found = next((one for one in same if one.in_replica or not one.num_calls), None)
+            if found is None:
+                found = self._found(key, names, _ids(replica))
+                found.num_objects = 1
+            found.in_replica = True
+            return found
+        return self._records[key]
 
-    def _new(self, wrapper: nn.Module) -> _Record:
-        record = _Record(len(self._records) + 1, *_classes(wrapper), _ids(wrapper))
-        self._records.append(record)
-        self._records_of(getattr(wrapper, "module", None))[_kind(wrapper)] = record
+    def _record_of_kind(self, name: str, called: object, ids: tuple[int, ...]) -> _Record:
+        names, kind = (name, _code(called)[0]), (name, ids)
+        is_module = isinstance(called, nn.Module) and not getattr(called, "_is_replica", False)
+        record = self._identities.get(called, kind) if is_module else None  # type: ignore[arg-type]
+        if record is None:
+            record = self._found((kind, _code(called), _place() if is_module else ()), names, ids)
+            record.is_function = True
+            record.num_objects = record.num_objects + 1 if is_module else 1
+            if is_module:
+                self._identities.put(called, kind, record)  # type: ignore[arg-type]
         return record
-
-    def _record_of_kind(self, name: str, module: object, device_ids: tuple[int, ...]) -> _Record:
-        if isinstance(module, nn.Module) and not getattr(module, "_is_replica", False):
-            known = self._records_of(module)
-        else:
-            known = self._by_kind  # what is called is new at each call
-        called, code = _code(module)
-        key = (name, code, device_ids)
-        if key not in known:
-            number = len(self._records) + 1
-            known[key] = _Record(number, name, called, device_ids, is_function=True)
-            self._records.append(known[key])
-        return known[key]
 
 
 @contextmanager
@@ -301,19 +311,30 @@ def _classes(wrapper: nn.Module) -> tuple[str, str]:
     return type(wrapper).__name__, type(getattr(wrapper, "module", None)).__name__
 
 
-def _code(called: object) -> tuple[str, object]:
-    """Return the name of what is called, and what all objects that run the same code have in common."""
+def _code(called: object) -> tuple[str, ...]:
+    """Return the name of what is called, and the place of its code."""
     while isinstance(called, partial):
         called = called.func
     called = getattr(called, "__func__", called)  # a bound method's own object does not matter
-    if isinstance(called, (FunctionType, BuiltinFunctionType)):
-        return called.__name__, getattr(called, "__code__", called)
-    return type(called).__name__, type(called)
+    if isinstance(called, FunctionType):
+        code = called.__code__
+        return called.__name__, code.co_filename, str(code.co_firstlineno)
+    named = called if isinstance(called, BuiltinFunctionType) else type(called)
+    return named.__name__, str(named.__module__), named.__qualname__
 
 
-def _kind(wrapper: nn.Module) -> tuple[object, ...]:
-    """Return what two objects around one module must have in common to split it alike."""
-    return type(wrapper), _ids(wrapper), getattr(wrapper, "dim", 0)
+def _place() -> tuple[object, ...]:
+    """Return where the program is: the code, and the place in it, of each function that is under way."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect's own way is a hundred times slower
+    found = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _dim(wrapper: nn.Module) -> object:
+    return getattr(wrapper, "dim", 0)
 
 
 def _ids(wrapper: nn.Module) -> tuple[int, ...]:

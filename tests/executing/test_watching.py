@@ -401,6 +401,36 @@ def test_an_input_on_the_cpu_is_not_changed_with_one_gpu_either():
     assert report_on(lambda: nn.DataParallel(Doubling().cuda())(x(8).cuda())).codes == ("DP210",)
 
 
+class ImageAndBoxes(Net):
+    """Takes a list [images, annotations] as a detector does; two tensors are no chunks of two GPUs."""
+
+    def forward(self, given):
+        images, boxes = given
+        self.calls = len(images)
+        return self.fc(images).sum() + boxes.sum()
+
+
+@pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: [x(4).cuda(), x(4)],
+        lambda: [x(4), x(4).cuda()],
+        lambda: (x(4).cuda(), x(4)),
+        lambda: [x(4).cuda(), x(4).cuda()],
+    ],
+)
+def test_a_list_of_a_gpus_tensor_and_a_hosts_is_compared_with_one_gpu(given):
+    def script():
+        wrapper = nn.DataParallel(ImageAndBoxes().cuda())
+        for _ in range(2):
+            wrapper(given()).sum().backward()
+
+    report = report_on(script, 2)
+    assert report.notes == ()
+    assert "DP301" in report.codes  # `calls`, which only a comparison shows
+
+
 def test_arguments_that_will_not_be_looked_at_do_not_stop_the_script():
     class Endless:
         def __len__(self):

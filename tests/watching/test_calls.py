@@ -270,13 +270,57 @@ def test_a_module_that_is_wrapped_anew_is_one_entry():
     assert [(group.batch_size, group.count) for group in uses[0].splits] == [(4, 2), (6, 1)]
 
 
-def test_different_modules_under_the_function_are_kept_apart():
+def test_modules_under_the_function_are_apart_by_place_and_one_where_a_loop_makes_them():
     with virtual_gpus(2), watching() as watch:
         one, other = nn.Linear(3, 2).cuda(), nn.Linear(3, 2).cuda()
-        for module in (one, other, one):
-            nn.parallel.data_parallel(module, torch.randn(4, 3))
+        for _ in range(2):
+            data_parallel(one, torch.randn(4, 3))
+            data_parallel(other, torch.randn(4, 3))
+        data_parallel(one, torch.randn(4, 3))  # the same module, wherever it is called
+        for _ in range(5):
+            data_parallel(nn.Linear(3, 2).cuda(), torch.randn(4, 3))
         uses = watch.uses()
-    assert [use.num_calls for use in uses] == [2, 1]
+    assert [(use.num_calls, use.num_objects) for use in uses] == [(3, 1), (2, 1), (5, 5)]
+
+
+def _local_class():
+    class Local(nn.Linear):
+        pass
+
+    return Local(3, 2).cuda()
+
+
+def _failing(call, *args):
+    with pytest.raises(RuntimeError):
+        call(*args)
+
+
+EVERY_STEP = {
+    "wrapper": lambda x, _: nn.DataParallel(nn.Linear(3, 2).cuda())(x),
+    "of a class of its own": lambda x, _: nn.DataParallel(_local_class())(x),
+    "function": lambda x, _: data_parallel(nn.Linear(3, 2).cuda(), x),
+    "function of a class of its own": lambda x, _: data_parallel(_local_class(), x),
+    "parallel_apply": lambda x, _: parallel_apply(
+        [nn.Linear(3, 2).cuda(index) for index in range(2)], scatter(x, [0, 1])
+    ),
+    "lambda": lambda x, _: parallel_apply([lambda x: x, lambda x: x], scatter(x, [0, 1])),
+    "source": lambda x, step: parallel_apply(
+        [eval(f"lambda x: x + {step}")] * 2,  # noqa: S307 - ours
+        scatter(x, [0, 1]),
+    ),
+    "failing": lambda x, _: _failing(data_parallel, nn.Linear(4, 2).cuda(), x),
+}
+
+
+@pytest.mark.parametrize("kind", EVERY_STEP)
+def test_modules_and_functions_that_are_made_at_each_step_are_one_entry(kind):
+    kept = []
+    with virtual_gpus(2), watching() as watch:
+        x = torch.ones(4, 3).cuda()
+        for step in range(6):
+            kept.append(EVERY_STEP[kind](x, step))  # noqa: PERF401 - a comprehension is a place too
+        (use,) = watch.uses()
+    assert use.num_calls + use.num_failed == 6
 
 
 def test_shapes_are_those_before_the_call_which_may_empty_its_input():
@@ -299,8 +343,8 @@ def test_modules_that_are_equal_are_not_one():
             return 1
 
     with virtual_gpus(2), watching() as watch:
-        for _ in range(2):
-            nn.parallel.data_parallel(Equal(3, 2).cuda(), torch.randn(4, 3))
+        data_parallel(Equal(3, 2).cuda(), torch.randn(4, 3))
+        data_parallel(Equal(3, 2).cuda(), torch.randn(4, 3))
         assert [use.num_calls for use in watch.uses()] == [1, 1]
 
 
