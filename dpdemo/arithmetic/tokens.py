@@ -1,11 +1,9 @@
 """Tokens of a split: what each device of a batch gets when rows are sequences of different lengths.
 
-A batch takes as long as the device with the most tokens, so rows say little. Here the lengths are put into
-the order of an epoch (`shuffled`, `grouped`, `sorted`, `packed`), each batch is shared as its rows are, and
-the tokens of each device are added up.
+A batch takes as long as the device with the most tokens, so rows say little. Each batch is shared as its rows
+are, the tokens of each device are added up, and so is what a token counts in the mean of the devices' means.
 """
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
@@ -13,93 +11,6 @@ from typing import Literal, NamedTuple
 
 PadTo = Literal["chunk", "batch"] | int
 """How long padding makes a row: as the longest of its chunk or of its batch, or a number of tokens."""
-
-
-def shuffled(lengths: Sequence[int], seed: int) -> list[int]:
-    """Reorder lengths as `torch.randperm` does from a seed, which torch's samplers call.
-
-    `randperm_cpu` of `aten/src/ATen/native/TensorFactories.cpp` swaps each entry with a later one, chosen by
-    the Mersenne Twister's next 32 bits, whose state `aten/src/ATen/core/MT19937RNGEngine.h` fills from the
-    low 32 bits of the seed.
-    """
-    found = list(lengths)
-    left = len(found)
-    if left < 2:
-        return found
-    for index, bits in enumerate(_random_bits(seed, left - 1)):
-        other = index + bits % left
-        left -= 1
-        found[index], found[other] = found[other], found[index]
-    return found
-
-
-_STATE = 624
-
-
-def _random_bits(seed: int, count: int) -> "array[int]":
-    """Return `count` numbers of 32 bits from the Mersenne Twister that `torch.manual_seed` starts."""
-    import random  # what loads slowly is loaded where it is needed
-
-    state = [seed & 0xFFFFFFFF]
-    for index in range(1, _STATE):
-        before = state[-1]
-        state.append((1812433253 * (before ^ before >> 30) + index) & 0xFFFFFFFF)
-    twister = random.Random()  # noqa: S311 - torch's own numbers, not secrets
-    twister.setstate((3, (*state, _STATE), None))  # Python's own seeding fills the state otherwise
-    words = array("I")
-    words.frombytes(twister.getrandbits(32 * count).to_bytes(4 * count, "little"))
-    if _IS_BIG_ENDIAN:
-        words.byteswap()
-    return words
-
-
-_IS_BIG_ENDIAN = array("I", [1]).tobytes()[0] == 0
-_MOST_BATCHES = 50
-"""How many batches transformers sorts together at most."""
-
-
-def grouped(lengths: Sequence[int], batch_size: int, seed: int) -> list[int]:
-    """Reorder lengths as transformers' `LengthGroupedSampler` does.
-
-    `get_length_grouped_indices` of `transformers/trainer_pt_utils.py` shuffles, sorts mega-batches by length,
-    the longest first, and swaps the longest row of all to the front, so that what does not fit fails at once.
-
-    Args:
-        lengths: one for each sample.
-        batch_size: rows of a batch, over all devices, times the batches of gradient accumulation.
-        seed: of the shuffle.
-
-    """
-    found = shuffled(lengths, seed)
-    size = batch_size * max(1, min(len(found) // (4 * batch_size), _MOST_BATCHES))
-    starts = range(0, len(found), size)
-    for start in starts:
-        found[start : start + size] = sorted(found[start : start + size], reverse=True)
-    if found:
-        longest = max(starts, key=found.__getitem__)
-        found[0], found[longest] = found[longest], found[0]
-    return found
-
-
-def packed(lengths: Iterable[int], room: int) -> list[int]:
-    """Pack samples into rows: each row takes the next samples of the order while they fit into `room` tokens.
-
-    Raises:
-        ValueError: if a sample is longer than that.
-
-    """
-    rows: list[int] = []
-    held = room + 1  # the first sample begins a row
-    for length in lengths:
-        if length > room:
-            raise ValueError(f"expected at most {room} tokens, got {length}")
-        held += length
-        if held > room:
-            held = length
-            rows.append(length)
-        else:
-            rows[-1] = held
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,67 +148,95 @@ def balance_of(batches: Iterable[Batch], num_devices: int) -> float:
     return used / slots if slots else 1.0
 
 
-def summarize(batches: Iterable[Batch], num_devices: int, accumulate: int = 1) -> Summary:
-    """Sum up the batches of an epoch.
+class Tally:
+    """Sums up batches one by one.
 
     Args:
-        batches: in their order.
         num_devices: all devices, idle ones included.
         accumulate: how many batches make an optimizer step.
 
     """
-    totals, weights = _Totals(), _Weights(accumulate)
-    used = slots = padded_slots = 0
-    worst: Batch | None = None
-    least = 2.0
+
+    def __init__(self, num_devices: int, accumulate: int = 1) -> None:
+        self._num_devices = num_devices
+        self._totals, self._weights = _Totals(), _Weights(accumulate)
+        self._used = self._slots = self._padded_slots = 0
+        self._worst: Batch | None = None
+        self._least = 2.0
+
+    def add(self, batch: Batch) -> None:
+        """Add the next batch."""
+        whole, slots = sum(batch.cost), self._num_devices * max(batch.cost)
+        self._used += whole
+        self._slots += slots
+        self._padded_slots += self._num_devices * max(batch.padded)
+        balance = whole / slots if slots else 1.0
+        if balance < self._least:
+            self._worst, self._least = batch, balance
+        self._totals.add(batch)
+        self._weights.add(batch)
+
+    def summary(self) -> Summary:
+        """Sum up the batches so far; a step that is not complete counts as one."""
+        devices = self._totals.devices()
+        padded = sum(total.padded for total in devices.values())
+        lightest, heaviest = self._weights.extremes()
+        return Summary(
+            balance=self._used / self._slots if self._slots else 1.0,
+            padded_balance=padded / self._padded_slots if self._padded_slots else 1.0,
+            devices=devices,
+            worst=self._worst,
+            lightest=lightest,
+            heaviest=heaviest,
+            without_tokens=self._weights.without_tokens,
+        )
+
+
+def summarize(batches: Iterable[Batch], num_devices: int, accumulate: int = 1) -> Summary:
+    """Sum up the batches of an epoch, as `Tally` does."""
+    tally = Tally(num_devices, accumulate)
     for batch in batches:
-        whole, most = sum(batch.cost), num_devices * max(batch.cost)
-        used += whole
-        slots += most
-        padded_slots += num_devices * max(batch.padded)
-        balance = whole / most if most else 1.0
-        if balance < least:
-            worst, least = batch, balance
-        totals.add(batch)
-        weights.add(batch)
-    weights.end_step()
-    devices = totals.devices()
-    padded = sum(total.padded for total in devices.values())
-    return Summary(
-        balance=used / slots if slots else 1.0,
-        padded_balance=padded / padded_slots if padded_slots else 1.0,
-        devices=devices,
-        worst=worst,
-        lightest=weights.lightest,
-        heaviest=weights.heaviest,
-        without_tokens=weights.without_tokens,
-    )
+        tally.add(batch)
+    return tally.summary()
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over the batches of one kind, an entry for each replica."""
+
+    count: int
+    tokens: list[int]
+    padded: list[int]
+    cost: list[int]
 
 
 class _Totals:
     """Adds up tokens of the replicas of each kind of batch."""
 
     def __init__(self) -> None:
-        self._sharing: Sharing | None = None
-        self._sums: list[tuple[Sharing, list[int], list[int], list[int]]] = []
+        self._kinds: dict[Sharing, _Sums] = {}
+        self._last: tuple[Sharing, _Sums] | None = None
 
     def add(self, batch: Batch) -> None:
-        if batch.sharing is not self._sharing:
-            self._sharing = batch.sharing
+        if self._last is None or self._last[0] is not batch.sharing:
             zeros = [0] * len(batch.tokens)
-            self._sums.append((batch.sharing, zeros, zeros.copy(), zeros.copy()))
-        _, tokens, padded, cost = self._sums[-1]
-        tokens[:] = map(add, tokens, batch.tokens)
-        padded[:] = map(add, padded, batch.padded)
-        cost[:] = map(add, cost, batch.cost)
+            new = _Sums(0, zeros, zeros.copy(), zeros.copy())
+            self._last = batch.sharing, self._kinds.setdefault(batch.sharing, new)
+        sums = self._last[1]
+        sums.count += 1
+        sums.tokens[:] = map(add, sums.tokens, batch.tokens)
+        sums.padded[:] = map(add, sums.padded, batch.padded)
+        sums.cost[:] = map(add, sums.cost, batch.cost)
 
     def devices(self) -> dict[int, DeviceTotal]:
         found: dict[int, DeviceTotal] = {}
-        for sharing, *sums in self._sums:
-            for device, rows, *held in zip(sharing.devices, sharing.rows, *sums, strict=True):
+        for sharing, sums in self._kinds.items():
+            held = (sharing.devices, sharing.rows, sums.tokens, sums.padded, sums.cost)
+            for device, rows, tokens, padded, cost in zip(*held, strict=True):
                 old = found.get(device, DeviceTotal())
-                new = (sharing.count * rows, *held)
-                found[device] = DeviceTotal(*map(add, (old.rows, old.tokens, old.padded, old.cost), new))
+                found[device] = DeviceTotal(
+                    old.rows + sums.count * rows, old.tokens + tokens, old.padded + padded, old.cost + cost
+                )
         return dict(sorted(found.items()))
 
 
@@ -311,8 +250,8 @@ class _Weights:
     def __init__(self, accumulate: int) -> None:
         self._accumulate = accumulate
         self._begin()
-        self.lightest: Weight | None = None
-        self.heaviest: Weight | None = None
+        self._lightest: Weight | None = None
+        self._heaviest: Weight | None = None
         self.without_tokens: int | None = None
 
     def _begin(self) -> None:
@@ -334,17 +273,17 @@ class _Weights:
         if most and (self._most is None or most * len(tokens) > self._most[0]):
             self._most = most * len(tokens), batch, most
         if self._num_batches == self._accumulate:
-            self.end_step()
+            self._lightest, self._heaviest = self.extremes()
+            self._begin()
 
-    def end_step(self) -> None:
-        """Compare the step that ends here with those before it."""
+    def extremes(self) -> tuple[Weight | None, Weight | None]:
+        """Return the lightest and the heaviest, the step that is not complete included."""
+        lightest, heaviest = self._lightest, self._heaviest
         if self._fewest is not None and self._most is not None:
-            heaviest, lightest = self._weight(*self._fewest), self._weight(*self._most)
-            if self.heaviest is None or heaviest.weight > self.heaviest.weight:
-                self.heaviest = heaviest
-            if self.lightest is None or lightest.weight < self.lightest.weight:
-                self.lightest = lightest
-        self._begin()
+            lighter, heavier = self._weight(*self._most), self._weight(*self._fewest)
+            lightest = lighter if lightest is None or lighter.weight < lightest.weight else lightest
+            heaviest = heavier if heaviest is None or heavier.weight > heaviest.weight else heaviest
+        return lightest, heaviest
 
     def _weight(self, means: int, batch: Batch, tokens: int) -> Weight:
         return Weight(

@@ -14,6 +14,7 @@ from dpdemo.render.console import Canvas, grid
 from dpdemo.render.files import Drawing
 from dpdemo.render.markdown import escaped, table
 from dpdemo.render.split.table import GroupPicture
+from dpdemo.render.split.tokens import seen_markdown, seen_tokens
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import ExecReport, Use
 from dpdemo.reports.split import BatchGroup
@@ -77,6 +78,9 @@ def _markdown(report: ExecReport) -> Iterator[str]:
             runs = (f"{run.rows} on {run.devices}{' each' * (len(run) > 1)}" for run in group.in_model)
             yield "; ".join(filter(None, (*runs, f"{group.idle} idle" if group.idle else "")))
         yield f"\n- {rest}\n" if (rest := _more_splits(use)) else "\n"
+        if use.tokens is not None:
+            yield "\n"
+            yield from seen_markdown(use.tokens)
     if len(report.uses) > MAX_USES:
         yield f"\n{_more_uses(report)}\n"
     yield "\n"
@@ -106,6 +110,9 @@ def _use(use: Use, canvas: Canvas) -> Iterator[RenderableType]:
             yield "split by a parallel_apply of its own, which was not watched"
     if rest := _more_splits(use):
         yield rest
+    if use.tokens is not None:
+        yield Text()
+        yield from seen_tokens(use.tokens, canvas)
     if not use.num_calls and not use.num_failed:
         yield (
             "Only a call of the DataParallel object itself is split: its `.module` and other methods run "

@@ -5,14 +5,23 @@ Frozen and torch-free, as every report: the watch makes one, and whatever draws 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
-from dpdemo.reports.base import Hidden, Report, Row, computed
+from dpdemo.reports.base import Hidden, IfThere, Report, Row, computed
 from dpdemo.reports.check import CheckReport
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import BatchGroup, crossed
+
+if TYPE_CHECKING:
+    from dpdemo.results.tokens import SeenTokens
+else:
+    SeenTokens = Any  # its own `to_dict` makes the JSON
+
+
+def _plain_tokens(tokens: "SeenTokens") -> dict[str, Any]:
+    return tokens.to_dict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +33,7 @@ class Use:
     its class at the same place of the program, was wrapped alike; of a function the number of its modules.
     Each of `splits` stands for all calls that were split alike: `first` is the number of the first of them,
     `count` how many there were. An empty `in_model` is a call whose split was not seen. `num_unlisted` calls
-    were split in yet other ways.
+    were split in yet other ways. `tokens` is there where the arguments tell tokens from padding.
     """
 
     number: int
@@ -38,6 +47,7 @@ class Use:
     is_function: bool = False
     in_replica: bool = False
     num_objects: int = 1
+    tokens: Annotated[SeenTokens | None, PlainSerializer(_plain_tokens), IfThere] = None
 
 
 @dataclass(frozen=True, slots=True)

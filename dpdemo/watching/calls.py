@@ -25,6 +25,7 @@ from dpdemo.reports.devices import Devices
 from dpdemo.reports.execution import Use
 from dpdemo.reports.split import BatchGroup
 from dpdemo.watching.seam import Around, around
+from dpdemo.watching.tokens import TokenTally, Told, tell_tokens
 from dpdemo.watching.trace import Seen, Trace, see_input, see_output
 
 MAX_SPLITS = 200
@@ -66,13 +67,18 @@ class _Record:
     num_failed: int = 0
     num_unlisted: int = 0
     splits: dict[_Split, list[int]] = field(default_factory=dict)  # → [number of the first call, how many]
+    tokens: TokenTally = field(init=False)
 
-    def add(self, split: _Split | None) -> None:
+    def __post_init__(self) -> None:
+        self.tokens = TokenTally(len(self.device_ids))
+
+    def add(self, split: _Split | None, told: Sequence[Told] = ()) -> None:
         """Count a call; None is one that raised."""
         if split is None:
             self.num_failed += 1
             return
         self.num_calls += 1
+        self.tokens.add(self.num_calls, told)
         found = self.splits.get(split)
         if found is not None:
             found[1] += 1
@@ -95,6 +101,7 @@ class _Record:
             is_function=self.is_function,
             in_replica=self.in_replica,
             num_objects=self.num_objects,
+            tokens=self.tokens.seen(tuple(Devices.of("cuda", self.device_ids))),
         )
 
 
@@ -174,16 +181,17 @@ class Watch:
     ) -> object:
         """Listen to the call of all replicas, by a wrapper or by the program itself."""
         before = _see_inputs(inputs, kwargs_tup, devices)
+        told = _tell_all(modules, inputs, kwargs_tup)
         outputs = proceed(modules, inputs, kwargs_tup, devices)
         replicas = tuple(map(see_output, before, outputs))
-        calls: list[tuple[Seen, ...] | None] = getattr(self._local, "calls", [])
+        calls: list[tuple[tuple[Seen, ...], list[Told]] | None] = getattr(self._local, "calls", [])
         if calls and not self._is_aside():
-            calls[-1] = replicas
+            calls[-1] = replicas, told
         elif len(modules):
             ids = tuple((seen.input_device and seen.input_device.index) or 0 for seen in replicas)
             replica = getattr(modules[0], "replica", modules[0])  # a watched replica is wrapped
             find = partial(self._record_of_kind, "parallel_apply", replica, ids)
-            self._add(find, _Split(ids, 0, Trace(replicas, _NOTHING)))
+            self._add(find, _Split(ids, 0, Trace(replicas, _NOTHING)), told)
         return outputs
 
     def _noted(
@@ -198,18 +206,18 @@ class Watch:
             self._add(find, None)
             raise
         finally:
-            replicas = calls.pop()
+            seen = calls.pop()
         outside = see_output(before, output)
-        if replicas is None:  # with one GPU there is no `parallel_apply`, and the chunk is the batch
+        if seen is None:  # with one GPU there is no `parallel_apply`, and the chunk is the batch
             device = [torch.device("cuda", index) for index in ids]
-            replicas = (outside._replace(input_device=device[0]),) if len(device) == 1 else ()
-        self._add(find, _Split(ids, dim, Trace(replicas, outside)))
+            seen = ((outside._replace(input_device=device[0]),) if len(device) == 1 else ()), []
+        self._add(find, _Split(ids, dim, Trace(seen[0], outside)), seen[1])
         return output
 
-    def _add(self, find: Callable[[], _Record], split: _Split | None) -> None:
+    def _add(self, find: Callable[[], _Record], split: _Split | None, told: Sequence[Told] = ()) -> None:
         if not self._is_aside():
             with self._lock:
-                find().add(split)
+                find().add(split, told)
 
     def _record_of(self, wrapper: nn.Module) -> _Record:
         names = _classes(wrapper)
@@ -300,6 +308,19 @@ def _see_inputs(
             device = dict(enumerate(devices or ())).get(index, index)
             seen = seen._replace(input_device=_device(device))
         found.append(seen)
+    return found
+
+
+def _tell_all(modules: Sequence[nn.Module], inputs: Sequence[object], kwargs_tup: Keywords) -> list[Told]:
+    """Count the tokens of each replica; none where one of them does not tell."""
+    found = []
+    for index, (module, given) in enumerate(zip(modules, inputs, strict=False)):  # PyTorch refuses others
+        arguments = given if isinstance(given, (list, tuple)) else (given,)
+        named = dict(enumerate(kwargs_tup or ())).get(index) or {}
+        told = tell_tokens(getattr(module, "replica", module), arguments, named)
+        if told is None:
+            return []
+        found.append(told)
     return found
 
 

@@ -8,15 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.arithmetic.tokens import (
-    Sharing,
-    balance_of,
-    each_batch,
-    grouped,
-    packed,
-    shuffled,
-    summarize,
-)
+from dpdemo.arithmetic.lengths import grouped, packed, shuffled
+from dpdemo.arithmetic.tokens import Sharing, balance_of, each_batch, summarize
 
 seeds = st.integers(0, 2**63 - 1)
 some_lengths = st.lists(st.integers(0, 50), max_size=200)

@@ -1,0 +1,236 @@
+"""The tokens of each device, summed up: what is predicted of an epoch and what is seen of calls alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from dpdemo.arithmetic.tokens import Batch, Summary, Weight
+from dpdemo.wording import counted
+
+Cost = Literal["linear", "quadratic"]
+"""What a row takes: its length, or the square of it, as attention does."""
+DIGITS = 6
+_MOST_LINES = 32
+EVEN = 0.005
+"""Weights that differ by less than this from 1 are shown as equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One device in a batch or in the epoch; `most` is the cost of the device with the most."""
+
+    label: str
+    rows: int
+    tokens: int
+    padded: int
+    cost: int
+    most: int
+
+    @property
+    def share(self) -> float:
+        """The cost over that of the device with the most."""
+        return self.cost / self.most if self.most else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The lines of one batch or of the epoch, under a heading; `num_left_out` more are not listed."""
+
+    heading: str
+    lines: tuple[Line, ...]
+    num_left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTokens:
+    """The tokens of each device, summed up; what simulate predicts and what exec sees have this in common."""
+
+    devices: tuple[str, ...]
+    summary: Summary
+    is_ranks: bool = False
+    cost: Cost = "linear"
+    accumulate: int = 1
+    noun: ClassVar[str] = "batch"
+
+    def sums(self) -> dict[str, Any]:
+        """Return what the JSON forms have in common."""
+        summary, worst = self.summary, self.summary.worst
+        return {
+            "tokens": summary.tokens,
+            "padded_tokens": summary.padded,
+            "balance": round(summary.balance, DIGITS),
+            "padded_balance": round(summary.padded_balance, DIGITS),
+            "devices": [self._plain(device, line) for device, line in self.all_lines()],
+            "worst": None if worst is None else self.plain_batch(worst),
+            "lightest": self._plain_weight(summary.lightest),
+            "heaviest": self._plain_weight(summary.heaviest),
+        }
+
+    def _plain(self, device: int, line: Line) -> dict[str, Any]:
+        place = {"rank": device} if self.is_ranks else {}
+        return {
+            **place,
+            "device": self.devices[device],
+            "rows": line.rows,
+            "tokens": line.tokens,
+            "padded_tokens": line.padded,
+            "share": round(line.share, DIGITS),
+        }
+
+    def plain_batch(self, batch: Batch) -> dict[str, Any]:
+        """Return the JSON form of one batch."""
+        return {
+            self.noun: batch.number,
+            "balance": round(batch.balance(len(self.devices)), DIGITS),
+            "devices": [self._plain(device, line) for device, line in self.batch_lines(batch)],
+        }
+
+    def _plain_weight(self, weight: Weight | None) -> dict[str, Any] | None:
+        if weight is None:
+            return None
+        return {
+            "weight": round(weight.weight, DIGITS),
+            self.noun: weight.batch,
+            "device": self.devices[weight.device],
+            "tokens": weight.tokens,
+            "divisor": weight.of,
+        }
+
+    def held(self, batch: Batch) -> str:
+        """Describe one batch: its rows, its tokens, its balance."""
+        balance = percent(batch.balance(len(self.devices)))
+        rows = counted(sum(batch.sharing.rows), "row")
+        return f"{rows}, {counted_tokens(sum(batch.tokens))}, balance {balance}"
+
+    @staticmethod
+    def make_table(heading: str, lines: Iterator[tuple[int, Line]]) -> Table:
+        """Put lines under a heading, as many as a reader takes in."""
+        found = [line for _, line in lines]
+        return Table(heading, tuple(found[:_MOST_LINES]), max(0, len(found) - _MOST_LINES))
+
+    def batch_lines(self, batch: Batch) -> Iterator[tuple[int, Line]]:
+        """Yield each device with its line of one batch."""
+        most = max(batch.cost)
+        replicas = zip(
+            batch.sharing.devices, batch.sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True
+        )
+        held = {device: found for device, *found in replicas}
+        for device in range(len(self.devices)):
+            rows, tokens, padded, cost = held.get(device, (0, 0, 0, 0))
+            yield device, Line(self.label(device), rows, tokens, padded, cost, most)
+
+    def all_lines(self) -> Iterator[tuple[int, Line]]:
+        """Yield each device with its line of all batches."""
+        totals = self.summary.devices
+        most = max((total.cost for total in totals.values()), default=0)
+        for device in range(len(self.devices)):
+            total = totals.get(device)
+            held = (0, 0, 0, 0) if total is None else (total.rows, total.tokens, total.padded, total.cost)
+            yield device, Line(self.label(device), *held, most)
+
+    def label(self, device: int) -> str:
+        """Name a device, or a rank and its device."""
+        name = self.devices[device]
+        if self.is_ranks:
+            return f"rank {device}: {name}"
+        return f"{name} (replica {device})" if self._is_shared else name
+
+    @cached_property
+    def _is_shared(self) -> bool:
+        return len(set(self.devices)) < len(self.devices)
+
+    def facts(self) -> list[tuple[str, str, str]]:
+        """Sum up: name, number and meaning."""
+        summary = self.summary
+        padding = summary.padded - summary.tokens
+        share = f" ({percent(padding / summary.padded)} of what is computed)" if padding else ""
+        found = [("Tokens", written(summary.tokens), f"and {written(padding)} of padding{share}")]
+        if len(self.devices) > 1 and summary.worst is not None:
+            found.append(("Balance", percent(summary.balance), f": {self._balance()}"))
+        if summary.heaviest is not None and (len(self.devices) > 1 or self.accumulate > 1):
+            found += self._weighing(summary.heaviest)
+        return found
+
+    def _unit(self) -> str:
+        return "tokens²" if self.cost == "quadratic" else "tokens"
+
+    def _one(self) -> str:
+        return "rank" if self.is_ranks else "GPU"
+
+    def _balance(self) -> str:
+        padded = percent(self.summary.padded_balance)
+        return f"share of {self._one()} time in use, by {self._unit()}; {padded} by padded tokens"
+
+    def worst_of(self, batch: Batch) -> str:
+        """Describe how far apart the devices of a batch are."""
+        lines = [line for _, line in self.batch_lines(batch)]
+        most, least = max(lines, key=lambda line: line.cost), min(lines, key=lambda line: line.cost)
+        return (
+            f"balance {percent(batch.balance(len(self.devices)))}, {counted_tokens(most.tokens)} on "
+            f"{most.label}, {written(least.tokens)} on {least.label}"
+        )
+
+    def _weighing(self, heaviest: Weight) -> list[tuple[str, str, str]]:
+        lightest = self.summary.lightest or heaviest
+        if heaviest.weight - lightest.weight < EVEN:
+            return [("Token weight", "", "every token counts the same, or nearly so")]
+        means = f"if each {self._one()} averages its own loss" + (
+            " in each batch" if self.accumulate > 1 else ""
+        )
+        extremes = f"{lightest.weight:.2f} to {heaviest.weight:.2f}"
+        where = f"least on {self._where(lightest)}, most on {self._where(heaviest)}"
+        return [
+            ("Token weight", extremes, f"times its fair share {means}: {where}"),
+            ("Right divisor", "", self._divisor(heaviest)),
+        ]
+
+    def _where(self, weight: Weight) -> str:
+        return f"{self.label(weight.device)} in {self.noun} {weight.batch}"
+
+    def _divisor(self, weight: Weight) -> str:
+        first = weight.last - weight.num_batches + 1
+        batches = (
+            f"{self.noun} {weight.last}" if weight.num_batches == 1 else f"batches {first}–{weight.last}"
+        )
+        all_of = "all ranks" if self.is_ranks else "all GPUs"
+        of = all_of if self.accumulate == 1 else f"{all_of} in the {self.accumulate} batches of a step"
+        advice = f"add up the loss and divide it by the tokens of {of}: {written(weight.of)} in {batches}"
+        return (
+            f"{advice}; then times {len(self.devices)}, since DDP averages gradients"
+            if self.is_ranks
+            else advice
+        )
+
+    def short(self) -> str:
+        """Say the balance and the worst batch in one line."""
+        worst = self.summary.worst
+        where = "" if worst is None else f"; the worst is {self.noun} {worst.number}: {self.worst_of(worst)}"
+        return f"the balance by {self._unit()} is {percent(self.summary.balance)}{where}"
+
+    def warnings(self) -> list[str]:
+        """Warn of a mean over no token."""
+        number = self.summary.without_tokens
+        if number is None:
+            return []
+        return [f"{self.noun} {number}: a {self._one()} has rows and no token; a mean over none is NaN"]
+
+
+def percent(share: float) -> str:
+    """Write a share as `61 %`, `99.6 %` or `100 %`: only what is whole is 100 %."""
+    if share >= 1:
+        return "100 %"
+    digits = f"{100 * share:.3g}"
+    return "99.9 %" if digits == "100" else f"{digits} %"
+
+
+def written(number: int) -> str:
+    """Write `1,234,567`."""
+    return f"{number:,}"
+
+
+def counted_tokens(number: int) -> str:
+    """Write `1 token` or `4,096 tokens`."""
+    return f"{number:,} token{'s' * (number != 1)}"
