@@ -6,7 +6,7 @@ from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 
 batch_sizes = st.integers(1, 2000)
-device_counts = st.integers(1, 130)
+device_counts = st.integers(1, 128)
 
 configs = st.builds(
     lambda batch_size, data_size, gpus, drop_last, model: Config(

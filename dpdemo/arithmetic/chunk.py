@@ -6,34 +6,24 @@ takes, so the last one is short and, for some sizes, fewer chunks come out than 
 splits have a rule of their own, in `weights.py`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring devices, `count` of them from number `first` on, that get a chunk of `rows` rows each."""
-
-    first: int
-    count: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
-    """A batch of `batch_size` rows over `num_devices`; a device that is in none of the runs is idle.
+    """A batch of `batch_size` rows over `num_devices`: the chunks as (device, rows), in device order.
 
-    Stored by count, so that a hundred thousand devices cost what eight do.
+    A device without a chunk is idle.
     """
 
     batch_size: int
     num_devices: int
-    runs: tuple[Run, ...]
+    chunks: tuple[tuple[int, int], ...]
 
     @property
     def num_chunks(self) -> int:
         """How many devices get a chunk."""
-        return sum(run.count for run in self.runs)
+        return len(self.chunks)
 
     @property
     def num_idle(self) -> int:
@@ -43,12 +33,12 @@ class Split:
     @property
     def largest(self) -> int:
         """Rows of the largest chunk."""
-        return max(run.rows for run in self.runs)
+        return max(self.sizes())
 
     @property
     def smallest(self) -> int:
         """Rows of the shortest chunk."""
-        return min(run.rows for run in self.runs)
+        return min(self.sizes())
 
     @property
     def is_even(self) -> bool:
@@ -57,28 +47,21 @@ class Split:
 
     def sizes(self) -> tuple[int, ...]:
         """List the rows of every chunk, in device order; idle devices have none."""
-        return tuple(run.rows for run in self.runs for _ in range(run.count))
+        return tuple(rows for _, rows in self.chunks)
 
     def used(self) -> tuple[int, ...]:
         """List the numbers of the devices that get a chunk, in order."""
-        return tuple(number for run in self.runs for number in range(run.first, run.first + run.count))
+        return tuple(device for device, _ in self.chunks)
 
     def rows(self) -> tuple[int, ...]:
         """List the rows of every device, in order: 0 for an idle one."""
-        found = [0] * self.num_devices
-        for number, size in zip(self.used(), self.sizes(), strict=True):
-            found[number] = size
-        return tuple(found)
+        found = dict(self.chunks)
+        return tuple(found.get(device, 0) for device in range(self.num_devices))
 
-    def idle(self) -> Iterator[range]:
-        """Yield the numbers of the idle devices, neighbouring ones as one range."""
-        start = 0
-        for run in self.runs:
-            if run.first > start:
-                yield range(start, run.first)
-            start = run.first + run.count
-        if start < self.num_devices:
-            yield range(start, self.num_devices)
+    def idle(self) -> tuple[int, ...]:
+        """List the numbers of the idle devices, in order."""
+        used = set(self.used())
+        return tuple(device for device in range(self.num_devices) if device not in used)
 
 
 def split_batch(batch_size: int, num_devices: int) -> Split:
@@ -94,11 +77,11 @@ def split_batch(batch_size: int, num_devices: int) -> Split:
     if num_devices < 1:
         raise ValueError(f"expected 1 or more devices, got {num_devices}")
     if batch_size == 0:
-        return Split(0, num_devices, (Run(0, num_devices, 0),))
+        return Split(0, num_devices, tuple((device, 0) for device in range(num_devices)))
     chunk = -(-batch_size // num_devices)
-    full, rest = divmod(batch_size, chunk)
-    last = (Run(full, 1, rest),) if rest else ()
-    return Split(batch_size, num_devices, (Run(0, full, chunk), *last))
+    starts = range(0, batch_size, chunk)
+    chunks = tuple((device, min(chunk, batch_size - start)) for device, start in enumerate(starts))
+    return Split(batch_size, num_devices, chunks)
 
 
 def expect_rows(batch_size: int) -> None:

@@ -8,7 +8,6 @@ the smallest share of a full batch is a row; with the sampler's `drop_last` that
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 
 from dpdemo.arithmetic.chunk import Split
 from dpdemo.arithmetic.sampler import Epoch, Visit
@@ -76,9 +75,9 @@ def deal(
 
 def _place_in(split: Split, row: int) -> tuple[int, int]:
     """Find which rank has a row of a batch, and as which of its own."""
-    ends = accumulate(run.count * run.rows for run in split.runs)
-    for run, end in zip(split.runs, ends, strict=True):
-        if row < end:
-            number, own = divmod(row - (end - run.count * run.rows), run.rows)
-            return run.first + number, own
+    start = 0
+    for rank, rows in split.chunks:
+        if row < start + rows:
+            return rank, row - start
+        start += rows
     raise IndexError(f"expected a row below {split.batch_size}, got {row}")

@@ -1,4 +1,6 @@
-"""How many devices PyTorch can number."""
+"""How many devices PyTorch can number, and the most machines that a preview takes."""
 
 MAX_GPUS = 128
 """A device's ordinal is an int8 (c10/core/Device.h), so ordinals end at 127."""
+MAX_NODES = 1024
+"""Machines of DDP; each rank is an object in the report."""

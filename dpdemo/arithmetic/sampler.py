@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dpdemo.arithmetic.chunk import Run, Split
+from dpdemo.arithmetic.chunk import Split
 
 
 class Visit(NamedTuple):
@@ -25,7 +25,7 @@ class Visit(NamedTuple):
 class Epoch(ABC):
     """How ranks share an epoch of `data_size` samples; what is drawn is a prefix of the epoch's order.
 
-    Stored by count, so that a hundred thousand ranks cost what eight do. `full` is how the ranks share a full
+    `full` is how the ranks share a full
     batch, `last` how they share the short one at the end; None where there is none.
     """
 
@@ -99,7 +99,8 @@ class DistributedEpoch(Epoch):
         return self._equal(rest) if rest else None
 
     def _equal(self, rows: int) -> Split:
-        return Split(rows * self.num_ranks, self.num_ranks, (Run(0, self.num_ranks, rows),))
+        chunks = tuple((rank, rows) for rank in range(self.num_ranks))
+        return Split(rows * self.num_ranks, self.num_ranks, chunks)
 
     def positions(self, rank: int) -> Iterator[int]:
         """Yield what a rank draws, as positions in the epoch's order: the samples themselves, unshuffled."""

@@ -10,24 +10,14 @@ Equal weights are not torch.chunk's rule: they cut 10 rows over 3 devices into 4
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import groupby
 
-from dpdemo.arithmetic.chunk import Run, Split, expect_rows
+from dpdemo.arithmetic.chunk import Split, expect_rows
 
 Weight = int | float
-
-
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """Neighbouring devices, from number `first` on, of equal weight: a whole number after scaling."""
-
-    first: int
-    count: int
-    weight: int
 
 
 def split_by_weights(batch_size: int, weights: Sequence[Weight]) -> Split:
@@ -44,19 +34,17 @@ def split_by_weights(batch_size: int, weights: Sequence[Weight]) -> Split:
 
     """
     expect_rows(batch_size)
-    shares, total = _shares(tuple(weights))
-    dues = [divmod(batch_size * share.weight, total) for share in shares]
-    left = batch_size - sum(share.count * whole for share, (whole, _) in zip(shares, dues, strict=True))
-    extra = [0] * len(shares)
-    for index in sorted(range(len(shares)), key=lambda index: -dues[index][1]):  # stable: lower devices first
-        extra[index] = min(shares[index].count, left)
-        left -= extra[index]
-    pieces = []
-    for share, (whole, _), more in zip(shares, dues, extra, strict=True):
-        pieces.append(Run(share.first, more, whole + 1))
-        if share.weight:
-            pieces.append(Run(share.first + more, share.count - more, whole))
-    return Split(batch_size, len(weights), _joined(pieces, at_least=min(batch_size, 1)))
+    whole = _whole(tuple(weights))
+    total = sum(whole)
+    dues = [divmod(batch_size * weight, total) for weight in whole]
+    rows = [due for due, _ in dues]
+    left = batch_size - sum(rows)
+    by_fraction = sorted(range(len(dues)), key=lambda device: -dues[device][1])  # stable: lower devices first
+    for device in by_fraction[:left]:
+        rows[device] += 1
+    at_least = min(batch_size, 1)
+    chunks = ((device, rows[device]) for device, weight in enumerate(whole) if weight)
+    return Split(batch_size, len(weights), tuple(chunk for chunk in chunks if chunk[1] >= at_least))
 
 
 def split_by_chunks(batch_size: int, chunks: Sequence[int]) -> Split:
@@ -79,7 +67,7 @@ def split_by_chunks(batch_size: int, chunks: Sequence[int]) -> Split:
 
 def exact_batch_sizes_near(batch_size: int, weights: Sequence[Weight]) -> tuple[int, ...]:
     """List the nearest batch sizes, below and above, that the weights divide, so that each gets its due."""
-    _, total = _shares(tuple(weights))
+    total = sum(_whole(tuple(weights)))
     below = batch_size // total * total
     return tuple(size for size in dict.fromkeys((below, -(-batch_size // total) * total)) if size)
 
@@ -97,19 +85,15 @@ _MANY = 8
 
 
 @lru_cache(maxsize=64)
-def _shares(weights: tuple[Weight, ...]) -> tuple[tuple[_Share, ...], int]:
-    """Scale weights to whole numbers without a common factor, equal neighbours as one; and add them up."""
-    runs = [(_exact(value), len(list(equal))) for value, equal in groupby(weights)]
-    scale = math.lcm(*(value.denominator for value, _ in runs))
-    whole = [int(value * scale) for value, _ in runs]
+def _whole(weights: tuple[Weight, ...]) -> tuple[int, ...]:
+    """Scale weights to whole numbers without a common factor."""
+    exact = [_exact(weight) for weight in weights]
+    scale = math.lcm(*(weight.denominator for weight in exact))
+    whole = [int(weight * scale) for weight in exact]
     common = math.gcd(*whole)
     if not common:
         raise ValueError("expected at least one weight above 0, got " + (short_list(weights) or "none"))
-    shares, first = [], 0
-    for value, (_, count) in zip(whole, runs, strict=True):
-        shares.append(_Share(first, count, value // common))
-        first += count
-    return tuple(shares), sum(share.count * share.weight for share in shares)
+    return tuple(weight // common for weight in whole)
 
 
 def _exact(weight: Weight) -> Fraction:
@@ -119,17 +103,3 @@ def _exact(weight: Weight) -> Fraction:
     if not math.isfinite(weight) or weight < 0:
         raise ValueError(f"expected a weight of 0 or more, got {weight}")
     return Fraction(str(weight))
-
-
-def _joined(pieces: Iterable[Run], at_least: int) -> tuple[Run, ...]:
-    """Join neighbouring runs of equal rows, without those that hold no device or too few rows."""
-    found: list[Run] = []
-    for piece in pieces:
-        if not piece.count or piece.rows < at_least:
-            continue
-        last = found[-1] if found else None
-        if last and last.rows == piece.rows and last.first + last.count == piece.first:
-            found[-1] = Run(last.first, last.count + piece.count, last.rows)
-        else:
-            found.append(piece)
-    return tuple(found)

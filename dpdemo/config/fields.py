@@ -5,14 +5,15 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
+from dpdemo.arithmetic.limits import MAX_GPUS, MAX_NODES
 from dpdemo.config.catalogue import MODELS
-from dpdemo.config.gpus import MAX_ORDINAL
 
 INT64_MAX = 2**63 - 1
 
 PositiveInt = Annotated[int, Field(ge=1, le=INT64_MAX)]
-Ordinal = Annotated[int, Field(ge=0, le=MAX_ORDINAL)]
-Count = Annotated[int, Field(ge=1, le=MAX_ORDINAL)]
+Ordinal = Annotated[int, Field(ge=0, le=MAX_GPUS - 1)]
+Count = Annotated[int, Field(ge=1, le=MAX_GPUS)]
+Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 Rows = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Weight = Rows | Annotated[float, Field(ge=0, le=INT64_MAX, allow_inf_nan=False)]
 DType = Literal["float32", "float64", "bfloat16", "float16"]
@@ -57,7 +58,7 @@ class Config(pydantic.BaseModel):
     strategy: Literal["dp", "ddp"] = Field(
         default="dp", description="DataParallel, or DistributedDataParallel with a process for each rank."
     )
-    nodes: Count = Field(default=1, description="Machines that the ranks of `ddp` run on.")
+    nodes: Nodes = Field(default=1, description="Machines that the ranks of `ddp` run on.")
     processes: Count | None = Field(
         default=None,
         description="Ranks of `ddp` on each node, on the CPU; with `gpus` there is one for each GPU.",

@@ -16,11 +16,8 @@ from dpdemo.errors import UsageError
 Gpus = int | tuple[int, ...] | str
 """A count, the ordinals in replica order, or the word `all`."""
 
-MAX_ORDINAL = 2**31 - 1
-"""The highest number that a preview takes: it makes no devices, so PyTorch's own limit is not its."""
 _EXPECTED = "a count such as 3, ordinals such as 0,2 or 0-3, or `all`"
 _WHERE = "option `--gpus`"
-_MOST_IN_RANGES = 100_000
 
 
 def parse_gpus(text: str) -> Gpus:
@@ -61,22 +58,25 @@ def _ordinals(ends: list[tuple[int, int]], text: str) -> tuple[int, ...]:
                 f"expected a range that goes up, got {_short(text)} - at {_WHERE}",
                 hint=f"write {last}-{first}, or list the ordinals in the order you want",
             )
-    if sum(last - first + 1 for first, last in ends) > _MOST_IN_RANGES:
-        raise UsageError(
-            f"expected at most {_MOST_IN_RANGES} ordinals, got {_short(text)} - at {_WHERE}",
-            hint="a count has no such limit: --gpus 1000000",
-        )
-    return tuple(ordinal for first, last in ends for ordinal in range(first, last + 1))
+    for _, last in ends:
+        _check_most(last + 1, str(last))
+    ordinals = tuple(ordinal for first, last in ends for ordinal in range(first, last + 1))
+    _check_most(len(ordinals), _short(text))
+    return ordinals
 
 
 def _bounded(digits: str) -> int:
-    number = whole_number(digits, 0, MAX_ORDINAL)
-    if number is None:
+    number = whole_number(digits, 0, MAX_GPUS)
+    _check_most(MAX_GPUS + 1 if number is None else number, _short(digits))
+    return number or 0
+
+
+def _check_most(count: int, got: str) -> None:
+    if count > MAX_GPUS:
         raise UsageError(
-            f"expected numbers of at most {MAX_ORDINAL}, got {_short(digits)} - at {_WHERE}",
-            hint="real machines have 16 GPUs at most; a preview reads well up to some thousands",
+            f"expected at most {MAX_GPUS} GPUs, numbered 0 to {MAX_GPUS - 1}, got {got} - at {_WHERE}",
+            hint="PyTorch can number no more; --strategy ddp --nodes 4 previews several machines",
         )
-    return number
 
 
 def parse_num_virtual(text: str) -> int:
@@ -118,7 +118,7 @@ def check_number(count: int, where: str) -> None:
         raise UsageError(
             f"expected at most {MAX_GPUS} GPUs, numbered 0 to {MAX_GPUS - 1}, got one numbered {count - 1} - "
             f"at {where}",
-            hint="PyTorch can number no more; `dpdemo simulate` previews any number",
+            hint="PyTorch can number no more",
         )
 
 

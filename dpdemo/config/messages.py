@@ -6,9 +6,9 @@ from typing import get_args
 
 import pydantic
 
+from dpdemo.arithmetic.limits import MAX_GPUS, MAX_NODES
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import INT64_MAX, Config, DType
-from dpdemo.config.gpus import MAX_ORDINAL
 from dpdemo.config.targets import FORMS
 from dpdemo.errors import UsageError
 from dpdemo.wording import Where, as_set_there, at, show, show_key, show_set
@@ -43,13 +43,13 @@ def explain(error: pydantic.ValidationError, where: Where) -> UsageError:
 
 
 _ITEMS = {
-    "gpus": f"an ordinal from 0 to {MAX_ORDINAL}",
+    "gpus": f"an ordinal from 0 to {MAX_GPUS - 1}",
     "weights": "a number of 0 or more",
     "chunks": "a whole number of 0 or more",
 }
 _TOP = (
     dict.fromkeys(("seed", "trace_sample"), INT64_MAX)
-    | dict.fromkeys(("output_device", "gpus", "nodes", "processes"), MAX_ORDINAL)
+    | {"output_device": MAX_GPUS - 1, "gpus": MAX_GPUS, "processes": MAX_GPUS, "nodes": MAX_NODES}
     | dict.fromkeys(("input_size", "output_size", "batch_size", "data_size"), INT64_MAX)
 )
 _EXPECTED = {
@@ -89,7 +89,8 @@ OTHER_DTYPES = {
 
 def _expected(key: str, got: object) -> str:
     if type(got) is int and key in _TOP and got > _TOP[key]:
-        return f"a whole number of at most {_TOP[key]}"
+        most = f"a whole number of at most {_TOP[key]}"
+        return f"{most}, since PyTorch can number {MAX_GPUS} GPUs" if _TOP[key] <= MAX_GPUS else most
     return _EXPECTED.get(key, "a whole number of 1 or more")
 
 

@@ -77,7 +77,7 @@ def _check_ranks(config: Config, num_ranks: int | None, where: Where) -> None:
     split = split_of(config, config.batch_size, num_ranks)
     if split.num_idle:
         key = "weights" if config.chunks is None else "chunks"
-        idle = next(split.idle())[0]
+        idle = split.idle()[0]
         raise UsageError(
             f"expected at least a row for each rank in a batch of {config.batch_size}, got none for rank "
             f"{idle} - {at(key, where)}",

@@ -107,8 +107,8 @@ def _repeatable(model: nn.Module, seed: int) -> Iterator[None]:
 def _idle(devices: Devices, scatter: Step) -> Devices:
     """Return the devices that no chunk went to."""
     if devices.kind != "cuda":
-        return devices[1:]
-    return devices.without([Devices.from_names([piece.device for piece in scatter.made])])
+        return Devices(devices[1:])
+    return devices.without([piece.device for piece in scatter.made])
 
 
 def _num_bytes(tensors: list[Any]) -> int:

@@ -13,6 +13,7 @@ from dpdemo.bytesize import size
 from dpdemo.render.console import Canvas, grid
 from dpdemo.render.files import Drawing
 from dpdemo.render.markdown import escaped, table
+from dpdemo.render.split.lines import group_lines
 from dpdemo.render.split.table import GroupPicture
 from dpdemo.render.split.tokens import seen_markdown, seen_tokens
 from dpdemo.reports.devices import Devices
@@ -73,9 +74,10 @@ def _markdown(report: ExecReport) -> Iterator[str]:
     yield f"### {escaped(title(report))}\n"
     for use in report.uses[:MAX_USES]:
         yield f"\n{escaped(name(use))}\n"
-        for group in use.splits[:MAX_SPLITS]:
+        shown = _Shown(use.devices, use.splits[:MAX_SPLITS])
+        for group in shown.batches:
             yield f"\n- {escaped(heading(use, group))}: "
-            runs = (f"{run.rows} on {run.devices}{' each' * (len(run) > 1)}" for run in group.in_model)
+            runs = (f"{line.rows} on {line.label}" for line in group_lines(shown, group) if not line.is_idle)
             yield "; ".join(filter(None, (*runs, f"{group.idle} idle" if group.idle else "")))
         yield f"\n- {rest}\n" if (rest := _more_splits(use)) else "\n"
         if use.tokens is not None:
@@ -116,7 +118,7 @@ def _use(use: Use, canvas: Canvas) -> Iterator[RenderableType]:
     if not use.num_calls and not use.num_failed:
         yield (
             "Only a call of the DataParallel object itself is split: its `.module` and other methods run "
-            f"on {use.devices.name(0) if use.devices else 'one device'} alone."
+            f"on {use.devices[0] if use.devices else 'one device'} alone."
         )
 
 
@@ -185,5 +187,5 @@ def peaks(report: ExecReport) -> Iterator[tuple[Devices, int, int | None]]:
     start = 0
     for (peak, capacity), equal in itertools.groupby(report.peaks):
         stop = start + len(list(equal))
-        yield report.devices[start:stop], peak, capacity
+        yield Devices(report.devices[start:stop]), peak, capacity
         start = stop

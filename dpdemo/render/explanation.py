@@ -105,7 +105,7 @@ def _lines(parts: Sequence[Part]) -> Iterator[tuple[str, str, str, str]]:
         each = ""
         if len(run) > 1:
             label = f"{label}–{last.label.rpartition(' ')[2]}"
-            device = str(Devices.from_names([part.device for part in run]))
+            device = str(Devices([part.device for part in run]))
             each = " each"
         what = ", ".join(bracketed(first.shapes)) if first.shapes else counted(first.num_tensors, "tensor")
         yield label, what, device, size(first.num_bytes) + each
@@ -136,7 +136,7 @@ def _moves(moves: Sequence[Move]) -> Iterator[tuple[str, str]]:
 
 def _named(names: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(names))
-    return distinct[0] if len(distinct) == 1 else str(Devices.from_names(distinct))
+    return distinct[0] if len(distinct) == 1 else str(Devices(distinct))
 
 
 def _result(explanation: Explanation, canvas: Canvas) -> Table:

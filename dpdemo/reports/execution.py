@@ -118,7 +118,7 @@ class ExecReport(Report):
         for use in self.uses:
             for group in use.splits:
                 calls = (use.number, use.wrapper, use.module, group.first, group.count, group.batch_size)
-                for one in group.replicas():
+                for one in group.in_model:
                     shapes = (crossed(one.input), crossed(one.output))
                     yield *calls, one.replica, one.device, one.rows, *shapes
 

@@ -1,8 +1,7 @@
 """The one result type: what a prediction (`simulate`) and an observation (`run`) both return.
 
-A report is frozen and torch-free; whatever computes makes one, whatever draws only reads it. Neighbouring
-replicas with equal shapes are one `ReplicaRun`, identical batches one `BatchGroup`, so an epoch of 10^12
-samples over 10^5 devices is a handful of objects.
+A report is frozen and torch-free; whatever computes makes one, whatever draws only reads it. Identical
+batches are one `BatchGroup`, so that an epoch of any length is two or three of them.
 """
 
 import math
@@ -60,26 +59,12 @@ def _plain_tokens(tokens: "Tokens", info: SerializationInfo) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaRun:
-    """Neighbouring replicas, from number `first` on, that received chunks of equal shape.
+class Replica:
+    """What arrived in one replica, and what it returned; under DDP a replica is a rank, which has a place.
 
     `rows` counts the chunk's rows along the scattered dimension. An empty `output` is an unknown one:
     a prediction cannot know what a user's own model returns.
     """
-
-    first: int
-    devices: Devices
-    rows: int
-    input: Shapes
-    output: Shapes
-
-    def __len__(self) -> int:
-        return len(self.devices)
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """What arrived in one replica, and what it returned; under DDP a replica is a rank, which has a place."""
 
     replica: int
     device: str
@@ -108,24 +93,9 @@ class BatchGroup:
     first: int
     count: int
     batch_size: int
-    in_model: tuple[ReplicaRun, ...]
+    in_model: tuple[Replica, ...]
     idle: Devices
     outside: Outside
-
-    def replicas(self, distribution: Distribution | None = None) -> Iterator[Replica]:
-        """Yield each replica by itself; under DDP with its rank's place."""
-        for run in self.in_model:
-            for number, device in enumerate(run.devices, run.first):
-                found = (number, device, run.rows, run.input, run.output)
-                if distribution is None:
-                    yield Replica(*found)
-                else:
-                    place = distribution.place(number)
-                    yield Replica(*found, number, place.node, place.local_rank)
-
-    @field_serializer("in_model")
-    def _each_replica(self, _: object, info: SerializationInfo) -> Iterable[Replica]:
-        return self.replicas((info.context or {}).get("distribution"))
 
     @property
     def num_devices(self) -> int:
@@ -135,22 +105,22 @@ class BatchGroup:
     @property
     def num_replicas(self) -> int:
         """The devices that received a chunk."""
-        return sum(len(run) for run in self.in_model)
+        return len(self.in_model)
 
     @property
     def largest(self) -> int:
         """Rows of the largest chunk: every other device waits for it."""
-        return max((run.rows for run in self.in_model), default=0)
+        return max((replica.rows for replica in self.in_model), default=0)
 
     @property
     def smallest(self) -> int:
         """Rows of the shortest chunk."""
-        return min((run.rows for run in self.in_model), default=0)
+        return min((replica.rows for replica in self.in_model), default=0)
 
     @property
     def rows_computed(self) -> int:
         """Rows that went through the model, over all devices."""
-        return sum(run.rows * len(run) for run in self.in_model)
+        return sum(replica.rows for replica in self.in_model)
 
     @computed
     def utilization(self) -> Ratio:
@@ -261,7 +231,7 @@ class SplitReport(Report):
         return self.listed(verbose=bool((info.context or {}).get("verbose")))
 
     def _context(self, *, verbose: bool) -> dict[str, object]:
-        return {"verbose": verbose, "distribution": self.distribution}
+        return {"verbose": verbose}
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # DDP has two more
@@ -288,7 +258,7 @@ class SplitReport(Report):
     def _rows_of(self, group: BatchGroup) -> Iterator[Row]:
         no_place = () if self.distribution is None else (None, None)
         batch = (group.first, group.count, group.batch_size)
-        for one in group.replicas(self.distribution):
+        for one in group.in_model:
             place = () if self.distribution is None else (one.node, one.local_rank)
             shapes = (crossed(one.input), crossed(one.output))
             yield (*batch, "in_model", one.replica, one.device, one.rows, one.device, *shapes, *place)

@@ -24,12 +24,10 @@ def trace_batches(report: SplitReport, sample: int, position: int) -> Trace:
 
 def _stop_in(group: BatchGroup, number: int, row: int) -> Stop:
     rest = row
-    for run in group.in_model:
-        if rest < run.rows * len(run):
-            index, own = divmod(rest, run.rows)
-            replica = run.first + index
-            return Stop(number, replica, run.devices.name(index), own, row, group.outside.device)
-        rest -= run.rows * len(run)
+    for replica in group.in_model:
+        if rest < replica.rows:
+            return Stop(number, replica.replica, replica.device, rest, row, group.outside.device)
+        rest -= replica.rows
     raise AssertionError(f"row {row} is in no chunk of {group}")
 
 
@@ -37,6 +35,6 @@ def trace_visits(report: SplitReport, sample: int, visits: Iterable[Visit]) -> T
     """Trace a sample of DDP by the times that ranks draw it, in the order of batches and ranks."""
     stops = []
     for visit in sorted(visits, key=lambda visit: (visit.batch, visit.rank, visit.row)):
-        device = report.devices.name(visit.rank)
+        device = report.devices[visit.rank]
         stops.append(Stop(visit.batch, visit.rank, device, visit.row, visit.row, device))
     return Trace(sample, tuple(stops))

@@ -45,7 +45,7 @@ def place(config: Config, devices: Devices) -> Placement:
     if devices.kind == "cpu":
         cpu = torch.device("cpu")
         return Placement(lambda module: nn.DataParallel(module, dim=config.dim), cpu, cpu)
-    device_ids = list(devices.ordinals)
+    device_ids = devices.ordinals
     first = device_ids[0]
     # With one device DataParallel gathers nothing: the output stays where it was computed
     last = first if config.output_device is None or len(device_ids) == 1 else config.output_device

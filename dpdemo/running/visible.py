@@ -52,7 +52,7 @@ def _not_visible(wanted: str, visible: int) -> UsageError:
     )
     return UsageError(
         f"expected visible GPUs, got {wanted}, with {there} - at key `gpus`",
-        hint="`dpdemo simulate --gpus 8` previews any number of GPUs, "
+        hint="`dpdemo simulate --gpus 8` previews up to 128 GPUs, "
         "and `dpdemo run --virtual` runs DataParallel on virtual ones",
     )
 

@@ -1,9 +1,9 @@
 """The predicted samples of each rank of DistributedDataParallel: pure arithmetic.
 
-DistributedSampler gives all ranks the same number of samples, so every batch is one run of equal ranks; with
-weights there are some.
+DistributedSampler gives all ranks the same number of samples; with weights they differ.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdemo.arithmetic.chunk import Split
@@ -11,10 +11,10 @@ from dpdemo.arithmetic.sampler import Epoch
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import distribute_epoch
 from dpdemo.reports.devices import Devices
-from dpdemo.reports.distribution import Distribution, Indices, NodeRun
-from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.reports.distribution import Distribution, Indices
+from dpdemo.reports.split import BatchGroup, Replica, SplitReport
 from dpdemo.reports.tracing import trace_visits
-from dpdemo.splitting.shapes import outside_of, predicted_devices, replica_runs
+from dpdemo.splitting.shapes import outside_of, predicted_devices, replicas_of
 
 
 def predict_ddp(config: Config) -> SplitReport:
@@ -25,7 +25,7 @@ def predict_ddp(config: Config) -> SplitReport:
 
     """
     node = _node_devices(config)
-    devices = node.tiled(config.nodes)
+    devices = Devices(node * config.nodes)
     epoch = distribute_epoch(config, len(devices))
     groups = []
     if epoch.num_full_batches:
@@ -39,7 +39,7 @@ def predict_ddp(config: Config) -> SplitReport:
         tuple(groups),
         strategy="ddp",
         wrapped=config.wrapped,
-        distribution=_distribution(config, epoch, NodeRun(0, config.nodes, 0, node)),
+        distribution=_distribution(config, epoch, len(devices)),
     )
     if config.trace_sample is None:
         return report
@@ -49,7 +49,7 @@ def predict_ddp(config: Config) -> SplitReport:
 
 def _node_devices(config: Config) -> Devices:
     devices = predicted_devices(config)
-    return devices.tiled(config.processes or 1) if devices.kind == "cpu" else devices
+    return Devices.cpu(config.processes or 1) if devices.kind == "cpu" else devices
 
 
 def _group(config: Config, devices: Devices, *, first: int, count: int, split: Split) -> BatchGroup:
@@ -57,15 +57,22 @@ def _group(config: Config, devices: Devices, *, first: int, count: int, split: S
         first=first,
         count=count,
         batch_size=split.batch_size,
-        in_model=replica_runs(config, devices, split),
-        idle=devices[len(devices) :],
-        outside=outside_of(config, devices, split.runs[0].rows),
+        in_model=tuple(_ranks(config, devices, split)),
+        idle=Devices(),
+        outside=outside_of(config, devices, split.sizes()[0]),
     )
 
 
-def _distribution(config: Config, epoch: Epoch, nodes: NodeRun) -> Distribution:
+def _ranks(config: Config, devices: Devices, split: Split) -> Iterator[Replica]:
+    per_node = len(devices) // config.nodes
+    for rank in replicas_of(config, devices, split):
+        node, local_rank = divmod(rank.replica, per_node)
+        yield replace(rank, rank=rank.replica, node=node, local_rank=local_rank)
+
+
+def _distribution(config: Config, epoch: Epoch, num_ranks: int) -> Distribution:
     return Distribution(
-        nodes=(nodes,),
+        nodes=config.nodes,
         batch_size=epoch.full.largest,
         global_batch_size=epoch.full.batch_size,
         drawn=epoch.drawn,
@@ -73,6 +80,7 @@ def _distribution(config: Config, epoch: Epoch, nodes: NodeRun) -> Distribution:
         num_dropped=epoch.num_dropped,
         repeated=None if config.shuffle else _indices(epoch.repeated()),
         dropped=None if config.shuffle else _indices(epoch.dropped()),
+        world_size=num_ranks,
     )
 
 

@@ -1,10 +1,12 @@
 """The lesson of the offline page: the case that it opens with, and golden cases of `simulate`."""
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
+from dpdemo.reports.devices import ordinal_of
 from dpdemo.reports.lesson import Answer, Given, Group, Lesson, Stop
 from dpdemo.reports.split import BatchGroup
 from dpdemo.reports.split import Stop as SplitStop
@@ -62,10 +64,11 @@ def answer_of(given: Given) -> Answer:
 
 
 def _stop(stop: SplitStop) -> Stop:
-    return stop.batch, int(stop.device.partition(":")[2]), stop.row, stop.output_row
+    return stop.batch, ordinal_of(stop.device), stop.row, stop.output_row
 
 
 def _group(group: BatchGroup) -> Group:
-    runs = tuple((run.devices.ordinals[0], len(run.devices), run.rows) for run in group.in_model)
+    alike = (tuple(run) for _, run in groupby(group.in_model, key=lambda replica: replica.rows))
+    runs = tuple((ordinal_of(run[0].device), len(run), run[0].rows) for run in alike)
     facts = (group.first, group.count, group.batch_size, len(group.idle))
     return (*facts, group.utilization, group.sample_weight, runs)

@@ -1,7 +1,6 @@
 """The predicted split of an epoch: pure arithmetic, without torch, data or devices.
 
-The cost depends neither on the number of samples nor on the number of GPUs: an epoch has at most two kinds
-of batch, and a batch at most two kinds of chunk; or, with weights, a run or two for each run of equal ones.
+The cost does not depend on the number of samples: an epoch has at most two kinds of batch.
 """
 
 import os
@@ -17,7 +16,7 @@ from dpdemo.errors import UsageError
 from dpdemo.reports.devices import Devices
 from dpdemo.reports.split import BatchGroup, SplitReport
 from dpdemo.reports.tracing import trace_batches
-from dpdemo.splitting.shapes import outside_of, predicted_devices, replica_runs
+from dpdemo.splitting.shapes import outside_of, predicted_devices, replicas_of
 
 if TYPE_CHECKING:
     from dpdemo.splitting.tokens import TokenOptions
@@ -118,12 +117,12 @@ def _predict_rows(config: Config) -> SplitReport:
 
 def _group(config: Config, devices: Devices, *, first: int, count: int, rows: int) -> BatchGroup:
     split = split_of(config, rows, len(devices))
-    in_model = replica_runs(config, devices, split)
+    in_model = replicas_of(config, devices, split)
     return BatchGroup(
         first=first,
         count=count,
         batch_size=rows,
         in_model=in_model,
-        idle=devices.without(run.devices for run in in_model),
+        idle=devices.without([replica.device for replica in in_model]),
         outside=outside_of(config, devices, rows),
     )

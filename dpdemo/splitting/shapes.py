@@ -1,14 +1,13 @@
 """Names of devices, and shapes inside and outside the model, for both predictions."""
 
-from itertools import groupby
 from typing import Any
 
 from dpdemo.arithmetic.chunk import Split
 from dpdemo.config.catalogue import MODELS, ModelShapes, batched
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.reports.devices import Devices, joined
-from dpdemo.reports.split import Outside, ReplicaRun, Shapes, one
+from dpdemo.reports.devices import Devices
+from dpdemo.reports.split import Outside, Replica, Shapes, one
 
 
 def predicted_devices(config: Config) -> Devices:
@@ -49,21 +48,18 @@ def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
     return _shapes(config, sample, rows), _shapes(config, result, rows)
 
 
-def replica_runs(config: Config, devices: Devices, split: Split) -> tuple[ReplicaRun, ...]:
+def replicas_of(config: Config, devices: Devices, split: Split) -> tuple[Replica, ...]:
     """Return the input and output of each replica; devices without rows have none."""
-    found: list[ReplicaRun] = []
-    number = 0
-    # idle devices may stand between equal ones
-    for rows, runs in groupby(split.runs, key=lambda run: run.rows):
-        used = joined(devices[run.first : run.first + run.count] for run in runs)
-        found.append(ReplicaRun(number, used, rows, *inner_shapes(config, rows)))
-        number += len(used)
-    return tuple(found)
+    shapes = {rows: inner_shapes(config, rows) for rows in set(split.sizes())}
+    return tuple(
+        Replica(number, devices[device], rows, *shapes[rows])
+        for number, (device, rows) in enumerate(split.chunks)
+    )
 
 
 def outside_of(config: Config, devices: Devices, rows: int) -> Outside:
     """Return the devices and shapes that the training loop sees of a batch of `rows` rows."""
-    first = devices.name(0)
+    first = devices[0]
     gathered = first
     # With one device DataParallel calls its module and gathers nothing (torch/nn/parallel/data_parallel.py)
     if len(devices) > 1 and config.output_device is not None:

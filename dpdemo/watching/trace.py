@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from dpdemo.reports.devices import Devices
-from dpdemo.reports.split import BatchGroup, Outside, ReplicaRun, Shapes
+from dpdemo.reports.split import BatchGroup, Outside, Replica, Shapes
 from dpdemo.watching.tree import named_tensors
 
 
@@ -58,29 +58,14 @@ def as_shapes(seen: torch.Size | Shapes) -> Shapes:
     return (("", tuple(seen)),) if isinstance(seen, torch.Size) else seen
 
 
-def as_runs(replicas: tuple[Seen, ...], dim: int) -> tuple[ReplicaRun, ...]:
-    """Join equal neighbours of replicas to a report's runs."""
-    runs: list[ReplicaRun] = []
-    start = 0
-    for stop in range(1, len(replicas) + 1):
-        if stop < len(replicas) and _alike(replicas[stop], replicas[start]):
-            continue
-        inputs = as_shapes(replicas[start].input)
-        runs.append(
-            ReplicaRun(
-                first=start,
-                devices=Devices.from_names([str(seen.input_device) for seen in replicas[start:stop]]),
-                rows=num_rows(inputs, dim),
-                input=inputs,
-                output=as_shapes(replicas[start].output),
-            )
-        )
-        start = stop
-    return tuple(runs)
-
-
-def _alike(one: Seen, other: Seen) -> bool:
-    return bool(one.input == other.input and one.output == other.output)
+def as_replicas(replicas: tuple[Seen, ...], dim: int) -> tuple[Replica, ...]:
+    """Convert what each replica saw into a report's replicas."""
+    found = []
+    for number, seen in enumerate(replicas):
+        inputs = as_shapes(seen.input)
+        rows, output = num_rows(inputs, dim), as_shapes(seen.output)
+        found.append(Replica(number, str(seen.input_device), rows, inputs, output))
+    return tuple(found)
 
 
 def num_rows(shapes: Shapes, dim: int) -> int:
@@ -96,14 +81,14 @@ class Trace(NamedTuple):
 
     def group(self, first: int, count: int, dim: int, devices: Devices) -> BatchGroup:
         """Report `count` equal calls from number `first` on, over these devices."""
-        runs = as_runs(self.replicas, dim)
+        replicas = as_replicas(self.replicas, dim)
         whole = as_shapes(self.outside.input)
         return BatchGroup(
             first=first,
             count=count,
-            batch_size=num_rows(whole, dim) if whole else sum(run.rows * len(run) for run in runs),
-            in_model=runs,
-            idle=devices.without(run.devices for run in runs),
+            batch_size=num_rows(whole, dim) if whole else sum(replica.rows for replica in replicas),
+            in_model=replicas,
+            idle=devices.without([replica.device for replica in replicas]),
             outside=Outside(
                 _name(self.outside.input_device),
                 _name(self.outside.output_device),

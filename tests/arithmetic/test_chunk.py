@@ -52,18 +52,8 @@ def test_chunks_add_up_and_none_is_empty(batch_size, num_devices):
     assert min(sizes) >= 1
     assert (max(sizes), min(sizes)) == (split.largest, split.smallest)
     assert split.rows() == sizes + (0,) * split.num_idle
-    assert list(split.used()) + [device for span in split.idle() for device in span] == list(
-        range(num_devices)
-    )
+    assert split.used() + split.idle() == tuple(range(num_devices))
     assert split.is_even == (min(sizes) == max(sizes))
-
-
-@given(batch_sizes, device_counts)
-def test_runs_write_the_sizes_by_count(batch_size, num_devices):
-    split = split_batch(batch_size, num_devices)
-    written_out = [(run.first + i, run.rows) for run in split.runs for i in range(run.count)]
-    assert written_out == list(enumerate(split.sizes()))
-    assert len(split.runs) <= 2
 
 
 @pytest.mark.parametrize("num_devices", [1, 2, 8])
@@ -73,9 +63,9 @@ def test_an_empty_batch_gives_each_device_an_empty_chunk_as_in_torch(num_devices
     assert split.num_idle == 0
 
 
-def test_a_batch_beyond_memory_splits_by_count():
-    split = split_batch(10**18, 10**9 - 1)
-    assert (split.largest, split.num_chunks, split.smallest) == (10**9 + 2, 10**9 - 1, 4)
+def test_a_batch_beyond_memory_is_split():
+    split = split_batch(10**18, 127)
+    assert (split.num_chunks, sum(split.sizes())) == (127, 10**18)
 
 
 @pytest.mark.parametrize(("batch_size", "num_devices"), [(-1, 2), (3, 0), (3, -2)])

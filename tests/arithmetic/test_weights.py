@@ -8,7 +8,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.weights import exact_batch_sizes_near, short_list, split_by_chunks, split_by_weights
 
 numbers = st.integers(0, 50) | st.decimals("0.001", 100, places=3).map(float)
@@ -66,14 +65,10 @@ def test_rows_add_up_and_nobody_is_a_row_away_from_its_due(batch_size, weights):
 
 
 @given(batch_sizes, weightings)
-def test_runs_write_the_rows_by_count(batch_size, weights):
+def test_devices_without_rows_are_idle(batch_size, weights):
     split = split_by_weights(batch_size, weights)
-    written_out = [(run.first + i, run.rows) for run in split.runs for i in range(run.count)]
-    assert written_out == [(device, rows) for device, rows in enumerate(split.rows()) if rows]
-    assert split.used() == tuple(device for device, _ in written_out)
-    assert [device for span in split.idle() for device in span] == [
-        device for device, rows in enumerate(split.rows()) if not rows
-    ]
+    assert split.chunks == tuple((device, rows) for device, rows in enumerate(split.rows()) if rows)
+    assert split.idle() == tuple(device for device, rows in enumerate(split.rows()) if not rows)
     assert len(split.used()) + split.num_idle == split.num_devices == len(weights)
     assert (split.largest, split.smallest) == (max(split.sizes()), min(split.sizes()))
 
@@ -113,12 +108,6 @@ def test_a_batch_larger_than_its_chunks_is_an_error_that_names_them():
 def test_an_empty_batch_gives_an_empty_chunk_to_each_device_with_a_weight():
     split = split_by_weights(0, (0, 2, 1))
     assert (split.used(), split.sizes(), split.num_idle) == ((1, 2), (0, 0), 1)
-
-
-def test_a_hundred_thousand_equal_weights_are_a_few_runs():
-    weights = (1,) + (2,) * 99_999
-    assert len(split_by_weights(10**9, weights).runs) <= 3
-    assert len(split_batch(10**9, 100_000).runs) <= 2
 
 
 @pytest.mark.parametrize(

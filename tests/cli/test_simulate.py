@@ -76,10 +76,12 @@ def test_an_unknown_kind_is_bad_usage(dpdemo):
     assert done.out == ""
 
 
-def test_a_huge_epoch_over_a_hundred_thousand_gpus_is_two_groups(dpdemo):
-    done = dpdemo("simulate", "--gpus", 100_000, "--batch-size", 1_000_000_007, "--data-size", 10**15)
-    assert done.code == 0
-    assert len(done.out.splitlines()) < 40
+def test_more_gpus_than_pytorch_can_number_are_refused(dpdemo):
+    for gpus in ("129", "0-128", "1000000"):
+        done = dpdemo("simulate", "--gpus", gpus)
+        assert done.code == 2
+        assert "expected at most 128 GPUs, numbered 0 to 127, got" in done.err
+    assert dpdemo("simulate", "--gpus", "128", "--data-size", 10**9).code == 0
 
 
 def test_simulate_never_imports_torch():

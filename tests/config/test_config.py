@@ -14,7 +14,8 @@ from dpdemo.errors import UsageError
 
 WHOLE = "expected a whole number of 1 or more, got "
 GPUS = "expected a list of ordinals such as [0, 1, 2], a count such as 3, or `all`, got "
-ITEM = "expected an ordinal from 0 to 2147483647, got "
+MOST = "expected a whole number of at most "
+ITEM = "expected an ordinal from 0 to 127, got "
 OWN = "`model.py:Net` or `pkg.mod:Net`"
 MODEL = f"expected one of {', '.join(MODELS)}, or {OWN}, got "
 TOP = "expected a whole number of at most 9223372036854775807, got "
@@ -67,7 +68,7 @@ def refuse(tmp_path, monkeypatch, text):
         ("gpus: 3.0", GPUS + "3.0", "write it without the point or exponent: `gpus: 3`"),
         ("gpus: {a: 1}", GPUS + "{'a': 1} (a mapping)", GPUS_EXAMPLE),
         ("gpus: []", "expected at least one GPU, got an empty list", "leave `gpus` out to run on the CPU"),
-        ("gpus: 2147483648", "expected a whole number of at most 2147483647, got 2147483648", GPUS_EXAMPLE),
+        ("gpus: 129", MOST + "128, since PyTorch can number 128 GPUs, got 129", GPUS_EXAMPLE),
         ("model: liner", MODEL + "'liner' (text)", "did you mean `linear`?"),
         ("model: RNN", MODEL + "'RNN' (text)", "did you mean `rnn`?"),
         ("model: torchvision models", MODEL + "'torchvision models' (text)", OWN_MODEL),
@@ -87,7 +88,7 @@ def refuse(tmp_path, monkeypatch, text):
         ("seed: -1", "expected a whole number of 0 or more, got -1", "write for example `seed: 0`"),
         ("output_device: -1", "expected the ordinal of a GPU, 0 or more, got -1",
          "write for example `output_device: 0`"),
-        ("output_device: 2147483648", "expected a whole number of at most 2147483647, got 2147483648",
+        ("output_device: 128", MOST + "127, since PyTorch can number 128 GPUs, got 128",
          "write for example `output_device: 0`"),
         ("dim: -1", "expected a dimension from 0 to 63, got -1", "write for example `dim: 0`"),
         ("dim: 2", "expected a dimension from 0 to 1 for this model, got 2", LINEAR_DIM),
@@ -105,7 +106,7 @@ def test_a_bad_value_says_what_was_expected_got_and_where(tmp_path, monkeypatch,
     [
         ("[0, a]", ITEM + "'a' (text) - at c.yaml:1, key `gpus`, item 2"),
         ("[0, 1, -1]", ITEM + "-1 - at c.yaml:1, key `gpus`, item 3"),
-        ("[2147483648]", ITEM + "2147483648 - at c.yaml:1, key `gpus`, item 1"),
+        ("[128]", ITEM + "128 - at c.yaml:1, key `gpus`, item 1"),
         ("[true]", ITEM + "true - at c.yaml:1, key `gpus`, item 1"),
         ("[[0]]", ITEM + "[0] - at c.yaml:1, key `gpus`, item 1"),
         ("&a [*a]", ITEM + "[[[...]]] - at c.yaml:1, key `gpus`, item 1"),

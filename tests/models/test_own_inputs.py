@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def rows_of(group):
-    return [run.rows for run in group.in_model for _ in run.devices]
+    return [replica.rows for replica in group.in_model]
 
 
 def chunks(rows, gpus):

@@ -10,7 +10,7 @@ from rich.console import Console
 import dpdemo
 from dpdemo.render import write
 from dpdemo.reports.base import Report
-from dpdemo.reports.split import Outside, ReplicaRun, SplitReport
+from dpdemo.reports.split import Outside, Replica, SplitReport
 
 INT64_MAX = 2**63 - 1
 
@@ -37,10 +37,9 @@ def returning_a_dict() -> SplitReport:
     (group,) = report.batches
     given = (("ids", (2, 7)), ("mask", (2, 7)))
     returned = (("logits", (2, 3)), ("state[0]", (1, 2, 9)))
-    (run,) = group.in_model
-    run = ReplicaRun(0, run.devices, 2, given, returned)
+    replicas = tuple(Replica(i, f"cuda:{i}", 2, given, returned) for i in range(2))
     outside = Outside("cpu", "cuda:1", (("ids", (4, 7)), ("mask", (4, 7))), (("logits", (4, 3)),))
-    return observed(report, batches=(dataclasses.replace(group, in_model=(run,), outside=outside),))
+    return observed(report, batches=(dataclasses.replace(group, in_model=replicas, outside=outside),))
 
 
 def interrupted() -> SplitReport:
@@ -63,7 +62,7 @@ def drawn(
 
 sizes = st.one_of(st.integers(1, 200), st.integers(1, INT64_MAX))
 ordinals = st.lists(st.integers(0, 40), min_size=1, max_size=40).map(tuple)
-gpus = st.one_of(st.none(), st.integers(1, 20), st.integers(1, 2**31 - 1), ordinals)
+gpus = st.one_of(st.none(), st.integers(1, 20), st.integers(1, 128), ordinals)
 
 
 @st.composite

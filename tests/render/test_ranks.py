@@ -13,7 +13,6 @@ from jsonforms import read_json
 from render.samples import drawn, observed, simulated
 
 from dpdemo.render.split.lines import group_lines
-from dpdemo.reports.distribution import NodeRun
 
 
 def ddp(**config):
@@ -42,7 +41,7 @@ def interrupted_ddp():
 PICTURES = {
     "ddp-3-80": ddp(processes=3),
     "ddp-4x8-80": ddp(nodes=4, gpus=8),
-    "ddp-12500x8-80": ddp(nodes=12_500, gpus=8, data_size=10**15),
+    "ddp-20x8-80": ddp(nodes=20, gpus=8, data_size=10**9),
     "ddp-global-80": ddp(nodes=2, gpus=2, batch_size=64, batch_size_is="global", sampler_drop_last=True),
     "ddp-shuffled-80": ddp(processes=3, shuffle=True),
     "ddp-few-samples-80": ddp(gpus=5, data_size=2),
@@ -102,9 +101,20 @@ def test_csv_names_node_and_local_rank():
 
 def test_nodes_of_several_sizes_have_lines_of_their_own():
     report = ddp(nodes=3, gpus=8)
-    node = report.distribution.nodes[0]
-    nodes = (NodeRun(0, 2, 0, node.devices), NodeRun(2, 2, 16, node.devices[:4]))
-    report = dataclasses.replace(report, distribution=dataclasses.replace(report.distribution, nodes=nodes))
+    places = [(0, 8), (1, 8), (2, 4), (3, 4)]
+    nodes = [(node, local) for node, size in places for local in range(size)]
+    groups = tuple(
+        dataclasses.replace(
+            group,
+            in_model=tuple(
+                dataclasses.replace(rank, node=node, local_rank=local, device=f"cuda:{local}")
+                for rank, (node, local) in zip(group.in_model, nodes, strict=True)
+            ),
+        )
+        for group in report.batches
+    )
+    distribution = dataclasses.replace(report.distribution, nodes=4)
+    report = dataclasses.replace(report, batches=groups, distribution=distribution)
     assert [line.label for line in group_lines(report, report.batches[0])] == [
         "ranks 0–7: node 0, cuda:0–7",
         "ranks 8–15: node 1, cuda:0–7",

@@ -17,7 +17,7 @@ def weight_by_definition(sizes: list[int]) -> Fraction:
 
 
 def chunk_rows(group) -> list[int]:
-    return [run.rows for run in group.in_model for _ in range(len(run))]
+    return [replica.rows for replica in group.in_model]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,10 @@ def test_batches_are_numbered_through_and_use_every_device_or_name_it_idle(confi
     assert [batch.first for batch in batches] == list(range(1, len(batches) + 1))
     assert [group.last() for group in report.batches][-1] == len(batches)
     for batch in batches:
-        named = [name for run in batch.in_model for name in run.devices] + list(batch.idle)
+        named = [replica.device for replica in batch.in_model] + list(batch.idle)
         assert named == list(report.devices)
         assert batch.num_devices == len(report.devices)
-        assert [run.first for run in batch.in_model] == [
-            sum(len(run) for run in batch.in_model[:i]) for i in range(len(batch.in_model))
-        ]
+        assert [replica.replica for replica in batch.in_model] == list(range(len(batch.in_model)))
 
 
 def test_each_batch_writes_groups_out():
@@ -107,13 +105,12 @@ def test_an_epoch_without_batches_has_totals_too():
     "pick",
     [
         lambda report: report,
-        lambda report: report.devices,
         lambda report: report.totals,
         lambda report: report.batches[0],
         lambda report: report.batches[0].in_model[0],
         lambda report: report.batches[0].outside,
     ],
-    ids=["report", "devices", "totals", "group", "run", "outside"],
+    ids=["report", "totals", "group", "replica", "outside"],
 )
 def test_every_part_of_a_report_is_frozen(pick):
     part = pick(simulate(gpus=3))

@@ -184,7 +184,7 @@ class TestRecords:
 
     def test_ranks_that_saw_other_shapes_stand_apart(self):
         report = self.merged(self.record(0, [3, 2], range(5)), self.record(1, [3, 1], range(5, 9)))
-        assert [[run.rows for run in group.in_model] for group in report.batches] == [[3], [2, 1]]
+        assert [[rank.rows for rank in group.in_model] for group in report.batches] == [[3, 3], [2, 1]]
         assert report.batches[1].batch_size == 3
         assert report.distribution.dropped == (range(9, 10),)
 
@@ -202,12 +202,12 @@ class TestRecords:
         assert report.distribution.drawn == 4
         assert (report.distribution.num_repeated, report.distribution.num_dropped) == (0, 0)
 
-    def test_nodes_are_grouped_where_they_are_alike(self):
+    def test_ranks_keep_their_places(self):
         ranks = [self.record(rank, [1], [rank], node) for rank, node in enumerate([0, 0, 1, 1, 2])]
-        nodes = self.merged(*ranks).distribution.nodes
-        assert [(node.first, node.count, node.first_rank, len(node.devices)) for node in nodes] == [
-            (0, 2, 0, 2),
-            (2, 1, 4, 1),
+        report = self.merged(*ranks)
+        assert (report.distribution.nodes, report.distribution.world_size) == (3, 5)
+        assert [(rank.rank, rank.node) for rank in report.batches[0].in_model] == [
+            *((0, 0), (1, 0), (2, 1), (3, 1), (4, 2)),
         ]
 
     @given(st.lists(st.integers(0, 50), max_size=60))

@@ -53,7 +53,7 @@ class TestOnTheCPU:
     def test_the_tutorial_is_one_in_model_line_a_batch(self):
         report = dpdemo.run()
         assert [(g.count, g.batch_size) for g in report.batches] == [(3, 30), (1, 10)]
-        assert [[(len(r), r.rows) for r in g.in_model] for g in report.batches] == [[(1, 30)], [(1, 10)]]
+        assert [[r.rows for r in g.in_model] for g in report.batches] == [[30], [10]]
         assert list(report.devices) == ["cpu"]
         assert not report.virtual
 
@@ -168,7 +168,9 @@ class TestOnVirtualGPUs:
     @pytest.mark.parametrize("virtual", [True, False])
     @pytest.mark.parametrize("gpus", [[0, 128], [0, 2**31 - 1], 129, 2**31 - 1])
     def test_no_gpu_is_named_that_pytorch_cannot_number(self, gpus, virtual):
-        with pytest.raises(dpdemo.UsageError, match=r"expected (at most 128 GPUs|visible GPUs)"):
+        with pytest.raises(
+            dpdemo.UsageError, match=r"expected (a whole number of at most 128|an ordinal from 0 to 127)"
+        ):
             dpdemo.run(gpus=gpus, virtual=virtual)
 
     def test_there_are_as_many_virtual_gpus_as_the_highest_ordinal_asks_for(self):

@@ -20,10 +20,8 @@ def test_explained_chunks_are_the_predicted_ones(model, batch_size, weights, dim
     (predicted,) = dpdemo.simulate(**config).batches
     scatter = found.steps[0]
     sizes = [piece.shapes[0][1][dim] for piece in scatter.made]
-    assert sizes == [run.rows for run in predicted.in_model for _ in run.devices]
-    assert [piece.device for piece in scatter.made] == [
-        name for run in predicted.in_model for name in run.devices
-    ]
+    assert sizes == [replica.rows for replica in predicted.in_model]
+    assert [piece.device for piece in scatter.made] == [replica.device for replica in predicted.in_model]
     assert list(found.idle) == list(predicted.idle)
 
 

@@ -30,7 +30,8 @@ def test_four_nodes_of_eight_gpus():
     report = ddp(nodes=4, gpus=8)
     assert report.distribution.world_size == 32
     assert report.distribution.global_batch_size == 960
-    assert str(report.devices) == "cuda:0–7 ×4"
+    last = report.batches[0].in_model[-1]
+    assert (last.rank, last.node, last.local_rank, last.device) == (31, 3, 7, "cuda:7")
 
 
 def test_a_batch_size_is_a_ranks_own_unless_it_is_called_global():
@@ -54,36 +55,17 @@ def test_a_shuffled_epoch_counts_repeats_but_cannot_name_them():
 )
 def test_every_rank_computes_the_same_rows_and_they_add_up(**config):
     report = ddp(**config)
-    assert all(len(group.in_model) == 1 and not group.idle for group in report.batches)
+    assert all(
+        len({rank.rows for rank in group.in_model}) == 1 and not group.idle for group in report.batches
+    )
     assert report.totals.samples == report.distribution.drawn
     assert report.totals.utilization == 1.0
     assert report.sample_weight == 1.0
     for group in report.batches:
+        assert len({rank.rows for rank in group.in_model}) == 1
+        assert not group.idle
         assert group.rows_computed == group.batch_size
         assert group.outside.input[0][1][config["dim"]] == group.in_model[0].rows
-
-
-def num_calls(**config):
-    """Count the calls of functions, Python's and C's, that a prediction makes: time without the noise."""
-    calls = 0
-
-    def count(*_):
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    try:
-        ddp(**config)
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
-def test_a_hundred_thousand_ranks_cost_what_eight_do():
-    ddp(gpus=8)
-    eight = num_calls(nodes=2, gpus=8)
-    assert eight > 10
-    assert num_calls(nodes=12_500, gpus=8) == eight
 
 
 def test_no_torch_is_imported():
@@ -102,7 +84,7 @@ def test_no_torch_is_imported():
         ({"gpus": 2, "processes": 3}, "as many processes as GPUs, got 3 and 2", "leave `processes` out"),
         ({"gpus": 4, "batch_size_is": "global"}, "that the 4 ranks divide, got 30", "choose 28 or 32"),
         ({"gpus": 40, "batch_size_is": "global"}, "that the 40 ranks divide, got 30", "choose 40, or"),
-        ({"gpus": 200, "sampler_drop_last": True}, "at least one sample per rank", "fewer ranks"),
+        ({"gpus": 101, "sampler_drop_last": True}, "at least one sample per rank", "fewer ranks"),
         ({"gpus": 20, "drop_last": True}, "< 30 per batch with drop_last", "smaller batch"),
         ({"gpus": 2, "output_device": 1}, "expected no output device under ddp, got 1", "gathers nothing"),
     ],

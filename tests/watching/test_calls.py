@@ -45,7 +45,7 @@ def linear():
 
 
 def rows_of(group):
-    return [run.rows for run in group.in_model for _ in range(len(run))]
+    return [replica.rows for replica in group.in_model]
 
 
 @pytest.mark.parametrize("num_gpus", [1, 2, 3, 8])
@@ -58,9 +58,7 @@ def test_what_reached_each_gpu_is_what_torch_chunk_gives(num_gpus, batch_size):
     chunks = [len(chunk) for chunk in torch.randn(batch_size, 3).chunk(num_gpus)]
     assert rows_of(group) == chunks
     assert (group.batch_size, group.first, group.count) == (batch_size, 1, 1)
-    assert [name for run in group.in_model for name in run.devices] == [
-        f"cuda:{i}" for i in range(len(chunks))
-    ]
+    assert [replica.device for replica in group.in_model] == [f"cuda:{i}" for i in range(len(chunks))]
     assert list(group.idle) == [f"cuda:{i}" for i in range(len(chunks), num_gpus)]
     assert (group.outside.input_device, group.outside.device) == ("cpu", "cuda:0")
     assert group.outside.output == (("", (batch_size, 2)),)
@@ -113,9 +111,9 @@ def test_device_ids_output_device_and_dim_are_as_they_were_given():
         (use,) = watch.uses()
     assert list(use.devices) == ["cuda:3", "cuda:1"]
     (group,) = use.splits
-    assert [(list(run.devices), run.rows, run.input) for run in group.in_model] == [
-        (["cuda:3"], 3, (("", (2, 3)),)),
-        (["cuda:1"], 2, (("", (2, 2)),)),
+    assert [(run.device, run.rows, run.input) for run in group.in_model] == [
+        ("cuda:3", 3, (("", (2, 3)),)),
+        ("cuda:1", 2, (("", (2, 2)),)),
     ]
     assert (group.batch_size, group.outside.device) == (5, "cuda:2")
 

@@ -77,9 +77,9 @@ def test_neighbouring_equal_batches_are_one_group():
     assert [(g.first, g.count, g.batch_size) for g in groups] == [(1, 2, 6), (3, 1, 3), (4, 1, 6)]
 
 
-def test_neighbouring_equal_replicas_are_one_run():
+def test_each_replica_is_reported():
     (group,) = record([3, 3, 3, 1])
-    assert [(r.first, len(r), r.rows) for r in group.in_model] == [(0, 3, 3), (3, 1, 1)]
+    assert [(r.replica, r.rows) for r in group.in_model] == [(0, 3), (1, 3), (2, 3), (3, 1)]
 
 
 def test_devices_that_saw_nothing_are_idle():

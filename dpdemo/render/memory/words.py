@@ -74,7 +74,7 @@ def _named(inputs: Shapes) -> Shapes:
 def _devices(report: MemoryReport) -> Devices:
     if isinstance(report.config.gpus, tuple):
         return Devices.of("cuda", report.config.gpus)
-    return Devices.from_names([gpu.device for gpu in report.gpus])
+    return Devices([gpu.device for gpu in report.gpus])
 
 
 def number_text(number: int) -> str:

@@ -4,13 +4,16 @@ The table and the Markdown show these same lines.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
-from dpdemo.render.split.ranks import MANY, labels
-from dpdemo.reports.devices import Devices, Tiled
-from dpdemo.reports.split import BatchGroup, Shapes, SplitReport
+from dpdemo.render.split.ranks import MANY, ranks_label, share_line
+from dpdemo.reports.devices import Devices, is_stretch, ordinal_of
+from dpdemo.reports.split import BatchGroup, Replica, Shapes, SplitReport
+
+_T = TypeVar("_T")
 
 
 class Splits(Protocol):
@@ -44,20 +47,24 @@ class Line:
 def group_lines(report: Splits, group: BatchGroup) -> Iterator[Line]:
     """Yield the lines of one group of batches: the replicas in their order, then the idle devices."""
     if isinstance(report, SplitReport) and report.distribution is not None:
-        for run in group.in_model:
-            for label, count in labels(report.distribution, run):
-                yield Line(label, count, run.rows, run.input, run.output)
+        for run in _runs(group.in_model, partial(share_line, report.distribution)):
+            yield _line(ranks_label(report.distribution, run), run)
         return
     # of a whole epoch, a few devices have a line each
-    many = len(report.devices) > MANY or not isinstance(report, SplitReport)
+    is_short = len(report.devices) <= MANY and isinstance(report, SplitReport)
+    together = _never if is_short else _is_stretch
     shared = has_shared_devices(report.devices)
-    for run in group.in_model:
-        for start, part in _parts(run.devices, many=many):
-            first = run.first + start
-            label = _name(part) + (_replicas(first, len(part)) if shared else "") + _times(part)
-            yield Line(label, len(part), run.rows, run.input, run.output)
-    for _, part in _parts(group.idle, many=many):
-        yield Line(_name(part) + _times(part), len(part), 0, is_idle=True)
+    for run in _runs(group.in_model, together):
+        names = [replica.device for replica in run]
+        label = _name(names) + (_replicas(run) if shared else "") + _times(names)
+        yield _line(label, run)
+    for idle in _parts(group.idle, together):
+        yield Line(_name(idle) + _times(idle), len(idle), 0, is_idle=True)
+
+
+def _line(label: str, run: Sequence[Replica]) -> Line:
+    first = run[0]
+    return Line(label, len(run), first.rows, first.input, first.output)
 
 
 def has_shared_devices(devices: Devices) -> bool:
@@ -67,41 +74,46 @@ def has_shared_devices(devices: Devices) -> bool:
 
 def num_distinct(devices: Devices) -> int:
     """Count the devices, each once."""
-    ordinals = devices.ordinals.pattern if isinstance(devices.ordinals, Tiled) else devices.ordinals
-    return len(ordinals) if isinstance(ordinals, range) else len(set(ordinals))
+    return len(set(devices))
 
 
-def _parts(devices: Devices, *, many: bool) -> Iterator[tuple[int, Devices]]:
-    if isinstance(devices.ordinals, range) and many:
-        if devices:
-            yield 0, devices
-        return
-    starts = _stretches(devices.ordinals) if many else range(len(devices))
-    edges = [*starts, len(devices)]
-    for start, end in itertools.pairwise(edges):
-        yield start, devices[start:end]
+def _runs(
+    replicas: Iterable[Replica], together: Callable[[Sequence[Replica]], bool]
+) -> Iterator[list[Replica]]:
+    """Yield neighbours that are equal but for their device, and that `together` lets share a line."""
+    for _, alike in itertools.groupby(
+        replicas, key=lambda replica: (replica.rows, replica.input, replica.output)
+    ):
+        yield from _parts(alike, together)
 
 
-def _stretches(ordinals: Sequence[int]) -> Iterator[int]:
-    """Yield where each stretch begins: ordinals that all rise by one, all fall by one, or all stay."""
-    step: int | None = None
-    for index, ordinal in enumerate(ordinals):
-        change = ordinal - ordinals[index - 1] if index else None
-        if step is None and change in (-1, 0, 1):
-            step = change
-        elif change is None or change != step:
-            step = None
-            yield index
+def _parts(members: Iterable[_T], together: Callable[[Sequence[_T]], bool]) -> Iterator[list[_T]]:
+    part: list[_T] = []
+    for member in members:
+        if part and not together([*part[-2:], member]):
+            yield part
+            part = []
+        part.append(member)
+    if part:
+        yield part
 
 
-def _name(part: Devices) -> str:
-    first, last = part.ordinals[0], part.ordinals[-1]
-    return part.name(0) if first == last else f"{part.name(0)}–{last}"
+def _never(_: Sequence[object]) -> bool:
+    return False
 
 
-def _replicas(first: int, count: int) -> str:
-    return f" (replica {first})" if count == 1 else f" (replicas {first}–{first + count - 1})"
+def _is_stretch(members: Sequence[Replica | str]) -> bool:
+    return is_stretch([member if isinstance(member, str) else member.device for member in members])
 
 
-def _times(part: Devices) -> str:
-    return f" × {len(part)}" if len(part) > 1 else ""
+def _name(names: Sequence[str]) -> str:
+    return names[0] if names[0] == names[-1] else f"{names[0]}–{ordinal_of(names[-1])}"
+
+
+def _replicas(run: Sequence[Replica]) -> str:
+    first, last = run[0].replica, run[-1].replica
+    return f" (replica {first})" if first == last else f" (replicas {first}–{last})"
+
+
+def _times(names: Sequence[str]) -> str:
+    return f" × {len(names)}" if len(names) > 1 else ""

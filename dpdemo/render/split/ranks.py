@@ -1,12 +1,14 @@
 """The lines and words of DistributedDataParallel: ranks by node, and samples drawn twice or never."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 
 from dpdemo.arithmetic.weights import short_list
 from dpdemo.config.ranks import distribute_epoch
 from dpdemo.config.weights import is_weighted
-from dpdemo.reports.distribution import Distribution, Indices, NodeRun
-from dpdemo.reports.split import ReplicaRun, SplitReport
+from dpdemo.reports.devices import ordinal_of
+from dpdemo.reports.distribution import Distribution, Indices, RankPlace
+from dpdemo.reports.split import Replica, SplitReport
 from dpdemo.wording import counted
 
 MANY = 16
@@ -14,45 +16,42 @@ MANY = 16
 _LISTED = 3
 
 
-def labels(distribution: Distribution, run: ReplicaRun) -> Iterator[tuple[str, int]]:
-    """Yield the lines of a run of equal ranks: what each is called, and how many it holds."""
-    for nodes in distribution.nodes:
-        start = max(run.first, nodes.first_rank)
-        stop = min(run.first + len(run), nodes.first_rank + nodes.num_ranks)
-        size = _ranks_a_line(distribution, nodes)
-        while start < stop:
-            end = min(stop, start + size - (start - nodes.first_rank) % size)
-            yield _label(distribution, start, end - 1), end - start
-            start = end
-
-
-def _ranks_a_line(distribution: Distribution, nodes: NodeRun) -> int:
+def share_line(distribution: Distribution, ranks: Sequence[Replica]) -> bool:
+    """Return whether equal neighbours share a line: few ranks have one each, of more each node has."""
     if distribution.world_size <= MANY:
-        return 1
-    return len(nodes.devices) if distribution.num_nodes <= MANY else nodes.num_ranks
+        return False
+    return distribution.nodes > MANY or ranks[0].node == ranks[-1].node
 
 
-def _label(distribution: Distribution, first: int, last: int) -> str:
-    one, other = distribution.place(first), distribution.place(last)
-    ranks = f"rank {first}" if first == last else f"ranks {first}–{last}"
-    if one.node != other.node:
-        return f"{ranks}: nodes {one.node}–{other.node}"
-    node = f"node {one.node}, " if distribution.num_nodes > 1 else ""
-    stop = f"–{other.device.partition(':')[2]}" if other.device != one.device else ""
-    return f"{ranks}: {node}{one.device}{stop}"
+def ranks_label(distribution: Distribution, run: Sequence[Replica]) -> str:
+    """Name the ranks of a line, and where they run."""
+    first, last = run[0], run[-1]
+    ranks = f"rank {first.rank}" if first.rank == last.rank else f"ranks {first.rank}–{last.rank}"
+    if first.node != last.node:
+        return f"{ranks}: nodes {first.node}–{last.node}"
+    node = f"node {first.node}, " if distribution.nodes > 1 else ""
+    stop = f"–{ordinal_of(last.device)}" if last.device != first.device else ""
+    return f"{ranks}: {node}{first.device}{stop}"
+
+
+def place_of(report: SplitReport, rank: int) -> RankPlace:
+    """Return where a rank of a report runs."""
+    found = report.batches[0].in_model[rank]
+    return RankPlace(rank, found.node or 0, found.local_rank or 0, found.device)
 
 
 def over(report: SplitReport, distribution: Distribution) -> str:
     """Say what ran: `over 32 ranks on 4 nodes of 8 GPUs`."""
     number = distribution.world_size
     ranks = counted(number, "rank")
-    per_node = {len(run.devices) for run in distribution.nodes}
-    if distribution.num_nodes == 1:
+    ranks_of = report.batches[0].in_model if report.batches else ()
+    per_node = set(Counter(rank.node for rank in ranks_of).values())
+    if distribution.nodes == 1:
         where = "the CPU" if report.devices.kind == "cpu" else counted(number, "GPU")
     else:
         kind = "process" if report.devices.kind == "cpu" else "GPU"
         each = f" of {counted(min(per_node), kind)}" if len(per_node) == 1 else ""
-        where = f"{distribution.num_nodes} nodes{each}"
+        where = f"{distribution.nodes} nodes{each}"
     return f"over {ranks} on {where}"
 
 

@@ -1,7 +1,6 @@
 """The lines that PyTorch's DataParallel tutorial prints, in device order."""
 
 from collections.abc import Iterator
-from itertools import repeat
 
 from dpdemo.render.shapes import UNKNOWN
 from dpdemo.render.split.lines import num_distinct
@@ -23,10 +22,9 @@ def _has_gpu_a_rank(report: SplitReport) -> bool:
 
 
 def _batch(group: BatchGroup) -> Iterator[str]:
-    for run in group.in_model:
+    for replica in group.in_model:
         # The tab and the underscore below are the tutorial's own.
-        line = f"\tIn Model: input size {_size(run.input)} output size {_size(run.output)}\n"
-        yield from repeat(line, len(run))
+        yield f"\tIn Model: input size {_size(replica.input)} output size {_size(replica.output)}\n"
     yield f"Outside: input size {_size(group.outside.input)} output_size {_size(group.outside.output)}\n"
 
 

@@ -6,7 +6,7 @@ from dpdemo.config.weights import is_weighted, weights_of
 from dpdemo.render.split import ranks
 from dpdemo.render.split.lines import Splits, has_shared_devices, num_distinct
 from dpdemo.reports.advice import advice, find
-from dpdemo.reports.devices import Devices
+from dpdemo.reports.devices import Devices, is_stretch
 from dpdemo.reports.split import BatchGroup, SplitReport, Stop
 from dpdemo.results.tokens import Tokens
 from dpdemo.wording import counted, printable
@@ -63,7 +63,7 @@ def _strategy(report: SplitReport) -> str:
     devices = report.devices
     if devices.kind == "cpu" and report.distribution is None:
         return ""
-    few = isinstance(devices.ordinals, range) or len(devices) <= ranks.MANY
+    few = is_stretch(devices, (1,)) or len(devices) <= ranks.MANY
     named = few and report.distribution is None  # a line for each rank names its device
     which = f"{printable(report.wrapped)} in " if report.wrapped else ""
     weighted = "Weighted" if report.strategy == "dp" and is_weighted(report.config) else ""
@@ -143,7 +143,7 @@ def _stops(report: SplitReport) -> list[tuple[str, str, str]]:
 
 def _way(report: SplitReport, stop: Stop) -> str:
     if report.distribution is not None:
-        return f"row {stop.row}, in and out, on {report.distribution.place(stop.replica)}"
+        return f"row {stop.row}, in and out, on {ranks.place_of(report, stop.replica)}"
     replica = f" (replica {stop.replica})" if has_shared_devices(report.devices) else ""
     out = f"row {stop.output_row} of the output on {stop.output_device}"
     return f"row {stop.row} on {stop.device}{replica}, {out}"
@@ -169,18 +169,18 @@ def _weighing(report: SplitReport) -> str:
     if report.sample_weight < 1.005:
         return "every sample counts the same, or hardly more"
     group = max(report.batches, key=lambda group: group.sample_weight)
-    short = min(group.in_model, key=lambda run: run.rows)
-    replica = f" (replica {short.first})" if has_shared_devices(report.devices) else ""
+    short = min(group.in_model, key=lambda replica: replica.rows)
+    replica = f" (replica {short.replica})" if has_shared_devices(report.devices) else ""
     where = f"{'batch' if group.count == 1 else 'batches'} {span(group)}"
     return (
-        f"a sample on {short.devices}{replica} in {where} counts {report.sample_weight:.2f} times its fair "
+        f"a sample on {short.device}{replica} in {where} counts {report.sample_weight:.2f} times its fair "
         "share if the loss is averaged inside the model"
     )
 
 
 def notes(report: SplitReport) -> list[str]:
     """Say how to learn what a prediction cannot know: the shapes that a user's own model returns."""
-    unknown = any(not run.output for group in report.batches for run in group.in_model)
+    unknown = any(not replica.output for group in report.batches for replica in group.in_model)
     if report.command != "simulate" or not unknown or report.distribution is not None:
         return []
     how = f"dpdemo run --virtual --gpus {max(len(report.devices), 1)} --model {printable(report.model)}"

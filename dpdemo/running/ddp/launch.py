@@ -92,7 +92,7 @@ def _join(config: Config, world: World, progress: Progress | None, timeout: time
     # a process may run several times: each run has its own names in the store of the launcher
     store = dist.PrefixStore(f"dpdemo/{next(_RUNS)}", store)  # type: ignore[attr-defined]  # as documented
     store.set_timeout(timeout)
-    device = torch.device(devices.name(world.local_rank))
+    device = torch.device(devices[world.local_rank])
     report: SplitReport = run_rank(
         config, Rank(world, device, store, timeout), progress if world.rank == 0 else None
     )
@@ -153,7 +153,7 @@ def _launch_config(folder: Path, job: Job) -> LaunchConfig:
 
 def _node_devices(config: Config) -> Devices:
     if config.gpus is None and config.processes is not None:
-        return Devices.cpu().tiled(config.processes)
+        return Devices.cpu(config.processes)
     return chosen_devices(config)
 
 

@@ -101,7 +101,7 @@ def run_epoch_in(config: Config, rank: Rank, progress: Progress | None) -> Split
 
     watch = Watch(progress, _learner(built))
     try:
-        batches = run_epoch(built, config, Devices.from_names([str(rank.device)]), loader, watch)
+        batches = run_epoch(built, config, Devices([str(rank.device)]), loader, watch)
     except EpochInterrupted as interrupt:
         raise RankInterrupted(record(interrupt.batches)) from None
     return _report(config, record(batches), rank.device)

@@ -9,8 +9,8 @@ import torch
 from dpdemo.arithmetic.sampler import Visit
 from dpdemo.config.fields import Config
 from dpdemo.reports.devices import Devices
-from dpdemo.reports.distribution import Distribution, Indices, NodeRun
-from dpdemo.reports.split import BatchGroup, ReplicaRun, SplitReport
+from dpdemo.reports.distribution import Distribution, Indices
+from dpdemo.reports.split import BatchGroup, Replica, SplitReport
 from dpdemo.reports.tracing import trace_visits
 
 MANY_RANGES = 16
@@ -56,13 +56,13 @@ def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = Fals
 
     An interrupted run is reported up to the last batch that every rank has done.
     """
-    devices = Devices.from_names([record.device for record in records])
+    devices = Devices(record.device for record in records)
     num_batches = min(sum(group.count for group in record.batches) for record in records)
     report = SplitReport(
         "run",
         config,
         devices,
-        tuple(_merged_batches(records, devices, num_batches)),
+        tuple(_merged_batches(records, num_batches)),
         strategy="ddp",
         wrapped=config.wrapped,
         partial=partial,
@@ -90,9 +90,7 @@ def _visits(record: RankRecord, sample: int, num_batches: int) -> Iterator[Visit
         start = stop
 
 
-def _merged_batches(
-    records: Sequence[RankRecord], devices: Devices, num_batches: int
-) -> Iterator[BatchGroup]:
+def _merged_batches(records: Sequence[RankRecord], num_batches: int) -> Iterator[BatchGroup]:
     starts = sorted({group.first for record in records for group in record.batches} | {num_batches + 1})
     for first, following in pairwise(starts):
         if first > num_batches:
@@ -102,8 +100,8 @@ def _merged_batches(
             first=first,
             count=min(following, num_batches + 1) - first,
             batch_size=sum(group.batch_size for group in groups),
-            in_model=tuple(_runs(groups, devices)),
-            idle=devices[len(devices) :],
+            in_model=tuple(map(_rank, records, groups)),
+            idle=Devices(),
             outside=groups[0].outside,
         )
 
@@ -112,13 +110,10 @@ def _at(record: RankRecord, number: int) -> BatchGroup:
     return next(group for group in record.batches if group.first <= number <= group.last())
 
 
-def _runs(groups: Sequence[BatchGroup], devices: Devices) -> Iterator[ReplicaRun]:
-    seen = [(group.in_model[0].rows, group.in_model[0].input, group.in_model[0].output) for group in groups]
-    start = 0
-    for stop in range(1, len(seen) + 1):
-        if stop == len(seen) or seen[stop] != seen[start]:
-            yield ReplicaRun(start, devices[start:stop], *seen[start])
-            start = stop
+def _rank(record: RankRecord, group: BatchGroup) -> Replica:
+    seen = group.in_model[0]
+    place = {"rank": record.rank, "node": record.node, "local_rank": record.local_rank}
+    return Replica(record.rank, record.device, seen.rows, seen.input, seen.output, **place)
 
 
 def _distribution(
@@ -137,7 +132,7 @@ def _distribution(
     # what an interrupted epoch would still have drawn is not known
     missed = times.new_zeros(config.data_size) if partial else times == 0
     return Distribution(
-        nodes=tuple(_nodes(records)),
+        nodes=len({record.node for record in records}),
         batch_size=max(record.batch_size for record in records),
         global_batch_size=sum(record.batch_size for record in records),
         drawn=drawn,
@@ -145,6 +140,7 @@ def _distribution(
         num_dropped=int(missed.sum()),
         repeated=None if config.shuffle else _indices(times > 1),
         dropped=None if config.shuffle else _indices(missed),
+        world_size=len(records),
     )
 
 
@@ -164,21 +160,3 @@ def _indices(which: torch.Tensor) -> Indices:
     """Name the places that are true, neighbouring ones as one range."""
     edges = torch.nn.functional.pad(which.to(torch.int8), (1, 1)).diff().nonzero().flatten().tolist()
     return tuple(range(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True))
-
-
-def _nodes(records: Sequence[RankRecord]) -> Iterator[NodeRun]:
-    """Group ranks by node, and neighbouring nodes that have the same devices."""
-    nodes: dict[int, list[RankRecord]] = {}
-    for record in records:
-        nodes.setdefault(record.node, []).append(record)
-    current: NodeRun | None = None
-    for node, members in nodes.items():
-        devices = Devices.from_names([record.device for record in members])
-        if current is not None and devices == current.devices:
-            current = NodeRun(current.first, current.count + 1, current.first_rank, devices)
-            continue
-        if current is not None:
-            yield current
-        current = NodeRun(node, 1, members[0].rank, devices)
-    if current is not None:
-        yield current
