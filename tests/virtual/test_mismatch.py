@@ -339,7 +339,7 @@ def test_the_list_of_cudas_kernels_is_what_pytorch_was_generated_from() -> None:
     pytest.importorskip("yaml", reason="PyTorch's list of kernels is in YAML")
     import cuda_kernels
 
-    from dpdemo.virtual.ops import cuda_kernels as written
+    from dpdemo.virtual.ops import mismatch as written
 
     if not torch.__version__.startswith("2.13."):
         pytest.skip("the list is that of torch 2.13")

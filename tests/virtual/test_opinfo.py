@@ -69,8 +69,8 @@ def test_the_sweep_of_forgotten_moves_can_fail() -> None:
     spoil = (
         "import contextlib, mismatch_sweep\n"
         "from dpdemo.virtual import virtual_gpus\n"
-        "from dpdemo.virtual.ops import dispatch\n"
-        "dispatch.check_cpu_operands = lambda *_: None\n"
+        "from dpdemo.virtual.ops import dispatch, operands\n"
+        "dispatch.check_cpu_operands = operands.check_cpu_operands = lambda *_: None\n"
         "with virtual_gpus(1): print(mismatch_sweep.sweep({'mm'}, 1, 1, contextlib.nullcontext)[0])\n"
     )
     assert python("-c", spoil).strip() == "{'mm': ['sample 0, operand 0', 'sample 0, operand 1']}"

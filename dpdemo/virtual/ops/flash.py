@@ -12,7 +12,7 @@ import torch
 
 from dpdemo.virtual.labels import stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops.placing import common_gpu
+from dpdemo.virtual.ops.operands import common_gpu
 from dpdemo.virtual.ops.rules import rule
 
 if TYPE_CHECKING:

@@ -1,28 +1,30 @@
-"""Operands on two devices: who may mix, and the error for those who may not.
+"""Operands on two devices: the error, in the words of the CUDA kernel that would raise it.
 
-On a GPU a CPU tensor may join an operator only if it has no dimensions. Here there is one more kind of CPU
-tensor that may: those that C++ made on its own (see `provenance.py`).
+`cuda_kernels.txt` lists the kernels that compare the devices of all operands before they run: an operator's
+overload follows a dot, and structured and plain kernels name themselves in two ways. All others leave the
+comparison to TensorIterator, or have words of their own.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import stray_argument, two_devices
+from dpdemo.virtual.errors import convolution_types, stray_argument, two_devices
 from dpdemo.virtual.labels import label_of
-from dpdemo.virtual.ops.clashes import WORDS
-from dpdemo.virtual.ops.cuda_kernels import PLAIN, STRUCTURED
-from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dpdemo.virtual.ops.clashes import Operand
     from dpdemo.virtual.state import Session
 
+    Operand = tuple[str, torch.device, torch.Tensor]
+
 _aten: Any = torch.ops.aten
+_TEXT = Path(__file__).with_name("cuda_kernels.txt").read_text(encoding="utf-8").partition("STRUCTURED")[2]
+STRUCTURED, PLAIN = (frozenset(names.split()) for names in _TEXT.split("PLAIN"))
 # What CUDA's build calls in their place, and the names that its arguments have there.
 _AS_ON_CUDA: dict[Any, tuple[Any, dict[str, str]]] = {
     _aten.embedding.default: (_aten.index_select.default, {"indices": "index", "weight": "self"}),
@@ -39,58 +41,69 @@ def operands_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ite
                 yield name, operand
 
 
-def _is_stand_in(session: Session, operand: torch.Tensor) -> bool:
+def is_without_data(session: Session, operand: torch.Tensor) -> bool:
     """Return whether an operand has no data by design, as the notes of jagged nested tensors have none."""
     return operand.is_meta and not session.is_meta
 
 
 def device_clash(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RuntimeError:
     """Build the error for operands on two devices, in the words of the kind of kernel that `func` has."""
-    found = [
-        (name, _device_of(session, operand), operand)
-        for name, operand in operands_of(func, args, kwargs)
-        if not _is_stand_in(session, operand)
-    ]
-    in_its_own_words = WORDS.get(func)
-    message = in_its_own_words(found) if in_its_own_words else None
-    if message is not None:
-        return message
+    found = []
+    for name, operand in operands_of(func, args, kwargs):
+        label = label_of(operand, session.key)
+        if not is_without_data(session, operand):
+            found.append((name, session.devices[label.index] if label else operand.device, operand))
+    error = _in_its_own_words(func, found)
+    if error is not None:
+        return error
     func, names = _AS_ON_CUDA.get(func, (func, {}))
-    if _compares_all(func):
+    if compares_all(func):
         return _kernel_clash(func, [(names.get(name, name), *rest) for name, *rest in found])
     return _elementwise_clash(found)  # most of what has no kernel of its own is made of such operators
 
 
-def _device_of(session: Session, operand: torch.Tensor) -> torch.device:
-    label = label_of(operand, session.key)
-    return session.devices[label.index] if label else operand.device
+def _in_its_own_words(func: Any, found: list[Operand]) -> RuntimeError | None:
+    """Build the error of an operator that checks for itself, or return None."""
+    (_, home, data), *others = found
+    name = func._schema.name
+    if func is _aten.convolution.default:  # it compares types first (native/Convolution.cpp)
+        for kind, device, other in others:
+            if device != home and (device.type, home.type) != ("cuda", "cuda"):
+                return convolution_types(data.type(), kind, other.type(), or_mkldnn=home.type == "cpu")
+    elif name in {"aten::masked_fill", "aten::masked_fill_"}:  # native/cuda/Indexing.cu
+        mask = next(device for kind, device, _ in found if kind == "mask")
+        if mask != home:
+            return RuntimeError(
+                f"expected self and mask to be on the same device, but got mask on {mask} and self on {home}"
+            )
+    elif name in {"aten::grid_sampler_2d", "aten::grid_sampler_3d"}:  # native/GridSamplerUtils.h
+        return RuntimeError(
+            "grid_sampler(): expected input and grid to be on same device, "
+            f"but input is on {home} and grid is on {others[0][1]}"
+        )
+    return None
 
 
 def _elementwise_clash(found: list[Operand]) -> RuntimeError:
-    """Say it as TensorIterator does: the first GPU, and the first that is elsewhere."""
+    """Build TensorIterator's error, with the first GPU and the first device that differs from it."""
     common = next(device for _, device, _ in found if device.type == "cuda")
     joining = (device for _, device, operand in found if operand.dim() or device.type == "cuda")
     return two_devices(common, next(device for device in joining if device != common))
 
 
 def _kernel_clash(func: Any, found: list[Operand]) -> RuntimeError:
-    """Say it as the check does that comes before a kernel: what differs from the first; `out=` is first."""
+    """Build the error of the check before a kernel, which compares all with the first; `out=` is first."""
     written = {spec.name for spec in func._schema.arguments if spec.is_write and spec.kwarg_only}
-    found = sorted(found, key=lambda one: one[0] not in written)
+    found = sorted(found, key=lambda operand: operand[0] not in written)
     first = found[0][1]
     name, device = next((name, device) for name, device, _ in found if device != first)
-    return stray_argument(name, device, first, _wrapper_name(func))
-
-
-def _wrapper_name(func: Any) -> str:
-    """Return what the kernel of `func` is called (torchgen, dest/register_dispatch_key.py)."""
-    op = func._schema.name.removeprefix("aten::")
+    # the kernel's name (torchgen, dest/register_dispatch_key.py)
+    op = func._schema.name.removeprefix("aten::") + ("_out" if written else "")
     overload = func._overloadname.replace("default", "")
-    if any(spec.is_write and spec.kwarg_only for spec in func._schema.arguments):
-        op += "_out"
-    if name_of(func) in STRUCTURED:
-        return f"wrapper_CUDA_{op}{overload and '_' + overload}"
-    return f"wrapper_CUDA_{overload}_{op}"
+    parts = [op, overload] if name_of(func) in STRUCTURED else [overload, op]
+    if parts[0] is op and not overload:
+        parts = [op]
+    return stray_argument(name, device, first, f"wrapper_CUDA_{'_'.join(parts)}")
 
 
 def name_of(func: Any) -> str:
@@ -98,37 +111,7 @@ def name_of(func: Any) -> str:
     return str(func).removeprefix("aten.").removesuffix(".default")
 
 
-def takes_numbers(func: Any) -> bool:
-    """Return whether any tensor on the CPU without dimensions may join `func`, which writes into none."""
-    return torch.Tag.pointwise in func.tags and not func._schema.is_mutable and not _compares_all(func)
-
-
-def _compares_all(func: Any) -> bool:
+def compares_all(func: Any) -> bool:
+    """Return whether CUDA's kernel compares the devices of all operands, also of those without dimensions."""
     name = name_of(_AS_ON_CUDA.get(func, (func,))[0])
     return name in STRUCTURED or name in PLAIN
-
-
-def check_cpu_operands(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Let CPU operands of an operator on a GPU through if they may mix.
-
-    Raises:
-        RuntimeError: a user's CPU tensor with dimensions is among them, or a CPU tensor would be written.
-
-    """
-    from_cpp = made_by_cpp(session, args, kwargs)
-    written = {spec.name for spec in func._schema.arguments if spec.is_write}
-    compares_all = _compares_all(func)
-    for known_to_cpp_only, (name, operand) in zip(from_cpp, operands_of(func, args, kwargs), strict=True):
-        if label_of(operand, session.key) is not None:
-            continue
-        if operand.dim() == 0 and name in written:
-            raise two_devices(_some_gpu(session, func, args, kwargs), operand.device)
-        if _is_stand_in(session, operand) and torch.Tag.pointwise not in func.tags:
-            continue
-        if (operand.dim() or compares_all) and not known_to_cpp_only:
-            raise device_clash(session, func, args, kwargs)
-
-
-def _some_gpu(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
-    labels = (label_of(operand, session.key) for _, operand in operands_of(func, args, kwargs))
-    return next(session.devices[label.index] for label in labels if label is not None)

@@ -4,7 +4,7 @@ There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32),
 with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". An operator that CUDA
 refuses too is computed all the same.
 
-Convolutions of float16 the CPU has, and computes on a slow path: those are run wider at once.
+Products of float16 numbers the CPU has, and computes on a slow path: they are run wider at once.
 
 Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
 of what it is given.
@@ -57,6 +57,10 @@ def _softmax_backward(
 
 
 _aten = torch.ops.aten
+_PRODUCTS = CONVOLUTIONS | {
+    *(_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default),
+    *(_aten.addbmm.default, _aten.mv.default, _aten.addmv.default),
+}
 _FROM_HALF: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax,
     _aten._log_softmax.default: _softmax,
@@ -99,11 +103,18 @@ def run_cast(
     return _cast(result, wide, narrow)
 
 
-def is_slow_on_cpu(func: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether this is a float16 convolution: most CPUs take a hundred times a float32 one's time.
+def in_float32(func: Any, op: Any) -> Any:
+    """Return what computes float16 products in float32, and `op` itself for any other operator.
 
-    cuDNN's kernels multiply float16 numbers, add up in float32 and round once; so does computing in float32.
+    Most CPUs take up to a hundred times as long for a product of float16 numbers as for one of float32
+    numbers. CUDA's kernels multiply float16 numbers, add up in float32 and round once; so does this.
     """
-    return func in CONVOLUTIONS and all(
-        arg.dtype == torch.float16 for arg in args if isinstance(arg, torch.Tensor)
-    )
+    if func not in _PRODUCTS:
+        return op
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if all(arg.dtype is torch.float16 for arg in args if isinstance(arg, torch.Tensor)):
+            return run_cast(op, args, kwargs, torch.float16, torch.float32)
+        return op(*args, **kwargs)
+
+    return run

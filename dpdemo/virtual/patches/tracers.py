@@ -13,7 +13,7 @@ import torch.autograd.profiler
 from torch.utils._pytree import tree_map_only
 
 from dpdemo.virtual.applying import stands_in, wraps
-from dpdemo.virtual.ops.dispatch import actions
+from dpdemo.virtual.ops.mode import actions
 
 _profiler: Any = torch.autograd.profiler
 _supported: Any = _profiler._supported_activities
