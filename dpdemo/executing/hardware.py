@@ -26,14 +26,14 @@ class Hardware:
 
         return virtual_gpus(self.num_gpus, memory=self.memory, random=self.random, card=self.card)
 
-    def open_until_exit(self) -> None:
+    def open_until_exit(self, *, is_launched: bool = False) -> None:
         """Make the GPUs, until this process ends, and note what it does if it is a rank."""
-        from dpdemo.executing.ranknotes import follow
+        from dpdemo.executing.rank.following import follow
 
         opened = ExitStack()
         gpus = opened.enter_context(self.opened())
         atexit.register(opened.close)
-        follow(gpus)
+        follow(gpus, is_launched=is_launched)
 
     def to_text(self) -> str:
         """Write it in one line, for an environment variable."""

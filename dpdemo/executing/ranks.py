@@ -4,15 +4,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from dpdemo.executing.children import reaching_children
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program
+from dpdemo.executing.startup.sitecustomize import LAUNCHER
 from dpdemo.results.ranks import Collective, RankResult, RanksResult
-from dpdemo.running.ranks import Outcome, Rank, launch
-
-INTERRUPTED = 130
+from dpdemo.running.ranklog import RankLog
+from dpdemo.running.ranks import Outcome, launch
 
 
 def run_ranks(
@@ -21,11 +20,8 @@ def run_ranks(
     """Run the program to its end and return its exit code; what was seen goes to stderr and to `report`."""
     chosen = ["-m", program.name] if program.is_module else [program.name]
     command = [sys.executable, *chosen, *program.arguments]
-    try:
-        with reaching_children(hardware):
-            outcome = launch(num_ranks, command, os.environ)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with reaching_children(hardware):
+        outcome = launch(num_ranks, command, {**os.environ, LAUNCHER: str(os.getpid())})
     result = summary(program, outcome)
     if report is not None:
         report.write_text(json.dumps(result.to_dict(), indent=2) + "\n", "utf-8")
@@ -40,18 +36,12 @@ def summary(program: Program, outcome: Outcome) -> RanksResult:
         program=str(program),
         arguments=program.arguments,
         ranks=tuple(
-            RankResult(rank.number, rank.code or 0, _collectives(rank), ended.get("peak_bytes", {}))
-            for rank, ended in zip(outcome.ranks, outcome.ended, strict=True)
+            RankResult(log.number, code, _collectives(log), log.end.get("peak_bytes", {}))
+            for log, code in zip(outcome.logs, outcome.codes, strict=True)
         ),
         problem=outcome.message,
     )
 
 
-def _collectives(rank: Rank) -> tuple[Collective, ...]:
-    sums: dict[str, list[int]] = {}
-    one: dict[str, Any]
-    for one in rank.collectives:
-        count = sums.setdefault(one["op"].strip("_"), [0, 0])
-        count[0] += 1
-        count[1] += one["bytes"]
-    return tuple(Collective(name, count, nbytes) for name, (count, nbytes) in sorted(sums.items()))
+def _collectives(log: RankLog) -> tuple[Collective, ...]:
+    return tuple(Collective(name, count, nbytes) for name, (count, nbytes) in sorted(log.sums.items()))

@@ -2,14 +2,12 @@
 
 Each rank gets torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, …) and nothing of torchelastic, whose own
 store hangs programs that have a port of their own. Before each collective a rank appends a line to a file
-(`executing/ranknotes.py`). Two ranks whose n-th collectives of a group differ, or a rank that waits for one
-that has ended, can never go on: the watcher says so at once and stops all ranks.
+(`ranklog.py`). Ranks that can never go on (`rankwatch.py`) are named at once, and all are stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -18,9 +16,12 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+from dpdemo.running.ranklog import RankLog
+from dpdemo.running.rankwatch import first_failure, is_consequence, mismatch, stuck, told, waits_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,49 +30,36 @@ NOTES = "DPDEMO_RANK_NOTES"
 """The folder in which ranks note what they do."""
 _POLL_S = 0.05
 _LAST_WORDS_S = 0.5
-_SAME_SHAPE = {"allreduce_", "broadcast_", "reduce_", "_allgather_base_", "_reduce_scatter_base_"}
+_LOST_S = 2.0
+"""How long to look for the rank that failed first, once another has lost its connection to it."""
 _whole_lines = threading.Lock()
-_BETWEEN_TWO = {"send", "recv_", "recv_any_source_"}
 
 
 @dataclass(eq=False)
 class Rank:
-    """One process, and the collectives that it has noted."""
+    """One process, and what it has noted."""
 
     number: int
     process: subprocess.Popen[bytes]
-    notes: Path
-    collectives: list[dict[str, Any]] = field(default_factory=list)
-    by_group: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Those of each group; those between two ranks have no common order and are left out."""
-    num_read: int = 0
+    log: RankLog
+    ended_at: float = 0.0
 
     @property
     def code(self) -> int | None:
         """The exit code, or None while it runs."""
-        return self.process.poll()
+        code = self.process.poll()
+        if code is not None and not self.ended_at:
+            self.ended_at = time.time()
+        return code
 
-    def read(self) -> None:
-        """Read what was noted since the last time."""
-        with contextlib.suppress(FileNotFoundError), self.notes.open("rb") as file:
-            file.seek(self.num_read)
-            text = file.read()
-            whole = text[: text.rfind(b"\n") + 1]
-            self.num_read += len(whole)
-            found = [json.loads(line) for line in whole.splitlines()]
-            self.collectives += found
-            for one in found:
-                if one["op"] not in _BETWEEN_TWO:
-                    self.by_group.setdefault(one["group"], []).append(one)
 
-    def describe(self, collective: dict[str, Any] | None = None) -> str:
-        """Name a collective, the last one by default, with its line."""
-        one = collective or (self.collectives[-1] if self.collectives else None)
-        if one is None:
-            return f"rank {self.number} had begun no collective"
-        shapes = ", ".join(map(str, one["shapes"][:3])) + (", …" if len(one["shapes"]) > 3 else "")
-        name = one["op"].strip("_")
-        return f"rank {self.number}: {name} #{one['n']}{f' of {shapes}' if shapes else ''} at {one['at']}"
+@dataclass(frozen=True)
+class Verdict:
+    """How the ranks ended: the exit code, what to tell about it, and whose tracebacks to show."""
+
+    code: int
+    message: tuple[str, ...] = ()
+    failures: tuple[RankLog, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,33 +68,40 @@ class Outcome:
 
     code: int
     message: tuple[str, ...]
-    ranks: tuple[Rank, ...]
-    ended: tuple[dict[str, Any], ...]
-    """What each rank wrote down when it ended; empty if it could not."""
+    logs: tuple[RankLog, ...]
+    codes: tuple[int, ...]
+    is_interrupted: bool = False
 
 
 def launch(num_ranks: int, command: Sequence[str], environment: Mapping[str, str]) -> Outcome:
     """Run `command` as that many ranks, to the end of all of them."""
-    with tempfile.TemporaryDirectory(prefix="dpdemo-ranks-") as folder:
-        ranks: list[Rank] = []
-        pumps: list[threading.Thread] = []
-        with _signals_passed_on(ranks):
-            try:
+    ranks: list[Rank] = []
+    pumps: list[threading.Thread] = []
+    is_interrupted = False
+    with tempfile.TemporaryDirectory(prefix="dpdemo-ranks-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        try:
+            with _signals_raise():
                 port = _free_port()
                 for number in range(num_ranks):
-                    added = environment_of(number, num_ranks, port) | {NOTES: folder}
+                    added = environment_of(number, num_ranks, port) | {NOTES: name}
                     process = _start(number, command, {**environment, **added})
-                    ranks.append(Rank(number, process, Path(folder) / f"{number}.jsonl"))
+                    ranks.append(Rank(number, process, RankLog(number, folder / f"{process.pid}.jsonl")))
                     pumps += _pumps(number, process)
-                code, message = _watch(ranks)
-            finally:
-                stop(ranks)
-            for pump in pumps:
-                pump.join(timeout=2)  # a grandchild may hold the pipe open
-            for rank in ranks:
-                rank.read()
-            ended = tuple(_ended(Path(folder) / f"{rank.number}.json") for rank in ranks)
-        return Outcome(code, message, tuple(ranks), ended)
+                verdict = _watch(ranks)
+        except _Stopped as stopped:
+            is_interrupted = True
+            verdict = Verdict(128 + stopped.number, _interrupted(ranks, stopped.number))
+        finally:
+            stop(ranks)
+        for pump in pumps:
+            pump.join(timeout=2)  # a grandchild may hold the pipe open
+        for rank in ranks:
+            rank.log.read()
+        _print_tracebacks(verdict.failures)
+    codes = tuple(rank.code or 0 for rank in ranks)
+    logs = tuple(rank.log for rank in ranks)
+    return Outcome(verdict.code, verdict.message, logs, codes, is_interrupted)
 
 
 def environment_of(number: int, num_ranks: int, port: int) -> dict[str, str]:
@@ -131,12 +126,16 @@ def _free_port() -> int:
 
 
 def _start(number: int, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a rank in a process group of its own, so that its children can be stopped with it."""
+    """Start a rank in a process group of its own, so that its children can be stopped with it.
+
+    Rank 0 shares the launcher's on a terminal, which only the foreground group may read.
+    """
+    own_group = 0 if number or not sys.stdin.isatty() else None
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL} if number else {}
     for name, ours in (("stdout", sys.stdout), ("stderr", sys.stderr)):
         if number or not ours.isatty():  # on a terminal rank 0 may draw bars and ask questions
             streams[name] = subprocess.PIPE
-    return subprocess.Popen(command, env=dict(environment), process_group=0, **streams)  # noqa: S603 - the user's
+    return subprocess.Popen(command, env=dict(environment), process_group=own_group, **streams)  # noqa: S603 - the user's
 
 
 def _pumps(number: int, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
@@ -161,16 +160,26 @@ def _pump(prefix: str, source: IO[bytes], target: IO[str]) -> None:
             target.flush()
 
 
+class _Stopped(BaseException):
+    """Raised by Ctrl-C, SIGTERM or SIGHUP in the launcher."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 @contextlib.contextmanager
-def _signals_passed_on(ranks: list[Rank]) -> Iterator[None]:
-    """Hand Ctrl-C and SIGTERM to all ranks, and then end as interrupted."""
+def _signals_raise() -> Iterator[None]:
+    """Raise `_Stopped` on the first Ctrl-C, SIGTERM or SIGHUP, and ignore those that follow."""
 
-    def pass_on(number: int, _: object) -> None:
-        for rank in ranks:
-            _send(rank, number)
-        raise KeyboardInterrupt
+    def stop_once(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Stopped(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, stop_once)
     try:
         yield
     finally:
@@ -178,9 +187,25 @@ def _signals_passed_on(ranks: list[Rank]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _interrupted(ranks: Sequence[Rank], number: int) -> tuple[str, ...]:
+    """Tell where each rank was when the user stopped them all, and let them clean up."""
+    for rank in ranks:
+        rank.log.read()
+    where = [f"  {rank.log.whereabouts()}" for rank in ranks if rank.code is None and rank.log.last]
+    for rank in ranks:
+        _send(rank, number)
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while time.monotonic() < deadline and any(rank.code is None for rank in ranks):
+        time.sleep(_POLL_S)
+    return (f"{signal.Signals(number).name}: all ranks were stopped", *where)
+
+
 def _send(rank: Rank, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(rank.process.pid, number)
+        if os.getpgid(rank.process.pid) == rank.process.pid:
+            os.killpg(rank.process.pid, number)
+        else:
+            rank.process.send_signal(number)
 
 
 def stop(ranks: Sequence[Rank]) -> None:
@@ -196,82 +221,61 @@ def stop(ranks: Sequence[Rank]) -> None:
         rank.process.wait()
 
 
-def _watch(ranks: list[Rank]) -> tuple[int, tuple[str, ...]]:
+def _watch(ranks: list[Rank]) -> Verdict:
     """Wait until all ranks have ended, or until one can never go on."""
-    compared: dict[str, int] = {}
+    logs = [rank.log for rank in ranks]
     while True:
         codes = [rank.code for rank in ranks]
-        for rank in ranks:
-            rank.read()
-        failed = next((rank for rank, code in zip(ranks, codes, strict=True) if code), None)
-        if failed is not None:
-            return _failed(failed, ranks)
-        message = mismatch(ranks, compared) or ended_early(ranks, codes)
+        for log in logs:
+            log.read()
+        if any(codes):
+            return _failed(ranks)
+        ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}
+        message = mismatch(logs) or stuck(logs, ended)
         if message:
-            return 1, message
-        if all(code == 0 for code in codes):
-            return 0, ()
+            return Verdict(1, message)
+        if len(ended) == len(ranks):
+            return Verdict(0)
         time.sleep(_POLL_S)
 
 
-def _failed(failed: Rank, ranks: list[Rank]) -> tuple[int, tuple[str, ...]]:
+def _failed(ranks: Sequence[Rank]) -> Verdict:
     """Give the other ranks a moment, then name who failed first and where the others waited."""
-    deadline = time.monotonic() + _LAST_WORDS_S
-    while time.monotonic() < deadline and any(rank.code is None for rank in ranks):
+    logs = [rank.log for rank in ranks]
+    begun = time.monotonic()
+    while True:
+        codes = [rank.code for rank in ranks]
+        for log in logs:
+            log.read()
+        failed = {rank.number: rank.ended_at for rank, code in zip(ranks, codes, strict=True) if code}
+        first = first_failure(logs, failed)
+        waited = time.monotonic() - begun
+        if None not in codes or waited > (_LAST_WORDS_S if first else _LOST_S):
+            break
         time.sleep(_POLL_S)
-    for rank in ranks:
-        rank.read()
-    others = [rank.describe() for rank in ranks if rank is not failed and rank.code != 0]
-    code = failed.code or 1
+    ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}
+    if first is None:
+        lost = next(log for log in logs if log.number in failed)
+        message = mismatch(logs)
+        gone = next((log for log in logs if log.number in ended), None)
+        if message or gone is not None:
+            return Verdict(1, message or waits_for(lost, gone or lost))
+        first = lost
+    code = codes[first.number] or 1
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-    where = [f"  {text}" for text in others]
-    if where:
-        where.insert(0, "The others were in:")
-    message = f"rank {failed.number} {how}; all ranks were stopped"
-    return (128 - code if code < 0 else code), (message, *where)
+    others = [log for log in logs if log is not first and log.number not in ended]
+    own = [log for log in logs if log.number in failed and not is_consequence(log.error)]
+    return Verdict(
+        128 - code if code < 0 else code, told(first, how, others), tuple(dict.fromkeys([first, *own]))
+    )
 
 
-def mismatch(ranks: Sequence[Rank], compared: dict[str, int]) -> tuple[str, ...]:
-    """Name the first collective of a group that differs between its ranks.
-
-    `compared` says how many of each group were compared already.
-    """
-    for group in sorted({group for rank in ranks for group in rank.by_group}):
-        members = {rank: rank.by_group[group] for rank in ranks if group in rank.by_group}
-        common = min(map(len, members.values())) if len(members) > 1 else 0
-        for at in range(compared.get(group, 0), common):
-            row = [made[at] for made in members.values()]
-            kinds = {(one["op"], str(one["shapes"]) if one["op"] in _SAME_SHAPE else "") for one in row}
-            if len(kinds) > 1:
-                lines = [f"  {rank.describe(one)}" for rank, one in zip(members, row, strict=True)]
-                return (
-                    "The ranks are not in the same collective; NCCL would hang or mix up their numbers:",
-                    *lines,
-                )
-            compared[group] = at + 1
-    return ()
-
-
-def ended_early(ranks: Sequence[Rank], codes: Sequence[int | None]) -> tuple[str, ...]:
-    """Name a rank that waits in a collective for one that has ended."""
-    for gone, code in zip(ranks, codes, strict=True):
-        if code != 0:
-            continue
-        for rank in ranks:
-            for group, there in gone.by_group.items():
-                made = rank.by_group.get(group, [])
-                if rank.code is None and len(made) > len(there):
-                    return (
-                        f"rank {rank.number} waits for rank {gone.number}, which has ended:",
-                        f"  {rank.describe(made[len(there)])}",
-                        f"  {gone.describe(there[-1])} was its last",
-                    )
-    return ()
-
-
-def _ended(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found
+def _print_tracebacks(logs: Sequence[RankLog]) -> None:
+    """Print the tracebacks that ranks left to the launcher; of one error on several ranks the first."""
+    shown: set[str] = set()
+    for log in logs:
+        error = log.error or {}
+        if "traceback" in error and error["text"] not in shown:
+            shown.add(error["text"])
+            prefix = f"[{log.number}] " if log.number else ""
+            sys.stderr.writelines(f"{prefix}{line}\n" for line in error["traceback"].splitlines())

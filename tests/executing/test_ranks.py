@@ -148,7 +148,7 @@ def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path
         ("dist.all_reduce(torch.ones(3, device='cuda:0'))\n", "Duplicate GPU detected : rank"),
         (
             "if rank:\n    raise ValueError('no such file')\ndist.all_reduce(torch.ones(3, device='cuda'))\n",
-            "rank 1 failed with exit code 1; all ranks were stopped",
+            "rank 1 failed: ValueError: no such file at train.py:8; all ranks were stopped",
         ),
     ],
 )

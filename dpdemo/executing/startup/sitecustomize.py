@@ -5,6 +5,7 @@ It knows the standard library alone, and costs nothing where torch is never impo
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -18,6 +19,9 @@ PATH = "PYTHONPATH"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 HIDDEN = "hidden-by-dpdemo"
 """No GPU is called so: real GPUs are hidden from a process that has this in CUDA_VISIBLE_DEVICES."""
+
+LAUNCHER = "DPDEMO_RANKS_LAUNCHER"
+"""The process that launched the ranks of a program and prints the traceback of one that fails."""
 
 _HERE = Path(__file__).parent
 
@@ -67,7 +71,7 @@ def _open_gpus(chosen: str | None) -> None:
         spec.loader.exec_module(module)
     from dpdemo.executing.hardware import Hardware
 
-    Hardware.from_text(os.environ[GPUS]).open_until_exit()
+    Hardware.from_text(os.environ[GPUS]).open_until_exit(is_launched=_is_launched())
     if chosen is not None:
         os.environ[VISIBLE] = chosen
 
@@ -80,7 +84,22 @@ def _import_next() -> None:
         spec.loader.exec_module(module)
 
 
+def _is_launched() -> bool:
+    """Return whether this process is a rank that `dpdemo exec --ranks` started, and none of its children."""
+    return os.environ.get(LAUNCHER) == str(os.getppid())
+
+
+def _end_with_launcher() -> None:
+    """Let Linux end this rank when its launcher is gone, however that ended."""
+    if sys.platform == "linux" and _is_launched():
+        import ctypes
+
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
 def _start() -> None:
+    _end_with_launcher()
     sys.path[:] = [folder for folder in sys.path if folder != str(_HERE)]
     if os.environ.get(VISIBLE) == HIDDEN:
         del os.environ[VISIBLE]

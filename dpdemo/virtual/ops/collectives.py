@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Any]
 
-listeners: list[Callable[[str, Any, list[torch.Tensor]], None]] = []
-"""Each is called before a collective with its name, its ProcessGroup and its tensors, outputs first."""
+listeners: list[Callable[[str, Any, tuple[Any, ...]], None]] = []
+"""Each is called before a collective with its name, its ProcessGroup and its arguments."""
 nccl_groups: set[str] = set()
 """Names of the groups whose backend is NCCL alone: all their tensors are on a GPU."""
 coalesced: dict[str, list[Any]] = {}
@@ -66,7 +66,7 @@ def action(run: Run) -> Run:
         if is_nccl:
             _prepare(session, name, tensors)
         for listener in listeners:
-            listener(name, group, tensors)
+            listener(name, group, args)
         if is_nccl and tensors and name not in _WITHOUT_ALL:
             _check_own_gpu(session, group, tensors)
         result = _adapted(name, func, args, kwargs)

@@ -1,0 +1,1 @@
+"""Observers inside a rank of torch.distributed: each notes what it sees for the launcher."""

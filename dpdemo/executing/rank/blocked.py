@@ -1,0 +1,168 @@
+"""Notice when a rank is blocked in torch.distributed, and note where.
+
+A thread looks at the main thread's stack four times a second. The rank is blocked if the main thread has not
+left a call that waits for other ranks, no thread of the process runs, and nothing was noted meanwhile. A rank
+that only computes slowly, or waits for a file, is not blocked.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from dpdemo.executing.rank.notes import users_line
+from dpdemo.models.frames import is_users
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from dpdemo.executing.rank.notes import Notes
+
+_LOOK_S = 0.25
+_LOOKS = 4
+_TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - text
+_WAITING_FILES = (f"{_TORCH}distributed{os.sep}", f"{_TORCH}autograd{os.sep}", f"{_TORCH}futures{os.sep}")
+_PASSED_THROUGH = (f"{_TORCH}_ops.py", f"{_TORCH}utils{os.sep}", f"{_TORCH}_tensor.py")
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
+_SETUP = {"init_process_group", "new_group", "new_subgroups", "split_group", "_new_process_group_helper"}
+
+
+class BlockedNotes:
+    """Looks at a thread from another one."""
+
+    def __init__(self, notes: Notes, backward: Callable[[], int], *, is_launched: bool) -> None:
+        self.notes = notes
+        self.backward = backward
+        self.is_launched = is_launched
+        self.thread = threading.main_thread().ident
+        self.is_started = False
+
+    def start(self) -> None:
+        """Begin to look, once."""
+        if not self.is_started:
+            self.is_started = True
+            _thread.start_new_thread(self._run, ())  # threading's own would see the GPUs
+
+    def _run(self) -> None:
+        seen, looks = None, 0
+        parent = os.getppid()
+        while True:
+            time.sleep(_LOOK_S)
+            if self.is_launched and os.getppid() != parent:
+                os._exit(1)  # the launcher is gone
+            with contextlib.suppress(Exception):
+                place = self._place()
+                looks = looks + 1 if place is not None and place == seen else 0
+                if looks == _LOOKS:
+                    self._note()
+                    place = self._place()  # with one event more
+                seen = place
+
+    def _place(self) -> tuple[Any, ...] | None:
+        frame = _stack_of(self.thread)
+        if frame is None or not is_waiting(frame) or _is_running():
+            return None
+        return id(frame), frame.f_lasti, self.notes.num_written
+
+    def _note(self) -> None:
+        frame = _stack_of(self.thread)
+        if frame is not None:
+            what = _function(frame)
+            at, made = users_line(frame), self.backward()
+            self.notes.write("wait", what=what, at=at, is_setup=what in _SETUP, backward=made, t=time.time())
+
+
+def _stack_of(thread: int | None) -> FrameType | None:
+    return sys._current_frames().get(thread or 0)  # noqa: SLF001 - the only way to another thread's stack
+
+
+def is_waiting(frame: FrameType) -> bool:
+    """Return whether the innermost call is one that waits for other ranks."""
+    here: FrameType | None = frame
+    while here is not None:
+        if here.f_code is _WAIT_CODE:
+            return True
+        name = here.f_code.co_filename
+        if name.startswith(_WAITING_FILES):
+            return True
+        if not name.startswith((_OURS, *_PASSED_THROUGH)):
+            return False
+        here = here.f_back
+    return False
+
+
+def _function(frame: FrameType) -> str:
+    """Return the function of PyTorch that the program called."""
+    found = "a collective"
+    here: FrameType | None = frame
+    while here is not None:
+        name = here.f_code.co_filename
+        if is_users(name):
+            break
+        if here.f_code is _WAIT_CODE:
+            found = "Work.wait"
+        elif name.startswith((*_WAITING_FILES, f"{_TORCH}_tensor.py")) and here.f_code.co_name != "wrapper":
+            found = here.f_code.co_name
+        here = here.f_back
+    return found
+
+
+def _is_running() -> bool:
+    """Return whether a thread of this process, but for the one that asks, uses a core or wants one."""
+    own = str(threading.get_native_id())
+    try:
+        tasks = [task for task in os.listdir("/proc/self/task") if task != own]  # noqa: PTH208 - names alone
+    except OSError:
+        return False  # not Linux: stacks must do
+    for task in tasks:
+        with contextlib.suppress(OSError):
+            state = (
+                Path(f"/proc/self/task/{task}/stat")
+                .read_text("ascii", "replace")
+                .rpartition(")")[2]
+                .split()[0]
+            )
+            if state in "RD":
+                return True
+    return False
+
+
+def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *args, **kwargs)
+
+    return wait
+
+
+_WAIT_CODE = next(each for each in _wait.__code__.co_consts if hasattr(each, "co_code"))
+
+
+def watch(notes: Notes, backward: Callable[[], int], *, is_launched: bool) -> BlockedNotes:
+    """Look at this process from its first process group on."""
+    c10d: Any = dist.distributed_c10d
+    work: Any = dist.Work
+    work.wait = _wait(work.wait)
+    blocked = BlockedNotes(notes, backward, is_launched=is_launched)
+    join = c10d.init_process_group
+
+    @functools.wraps(join)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        blocked.start()
+        result = join(*args, **kwargs)
+        notes.write("world", rank=dist.get_rank(), size=dist.get_world_size(), at=users_line())
+        return result
+
+    c10d.init_process_group = dist.init_process_group = init_process_group
+    return blocked

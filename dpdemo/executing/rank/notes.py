@@ -1,0 +1,78 @@
+"""The file in which a rank notes what it does, a line of JSON for each event."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from dpdemo.models.frames import is_installed, is_users
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
+
+NOWHERE = "a thread of PyTorch's own"
+
+
+class Notes:
+    """Appends events to this process's file; a full disk ends the notes, not the program."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"{os.getpid()}.jsonl"
+        self.process = os.getpid()
+        self.num_written = 0
+        self.lock = threading.Lock()
+        self._file = -1
+
+    def write(self, kind: str, **values: Any) -> bool:
+        """Append an event; return whether it arrived."""
+        if os.getpid() != self.process:  # a forked child is no rank
+            return False
+        text = json.dumps({"e": kind, **values}).encode() + b"\n"
+        with self.lock:
+            try:
+                if self._file < 0:
+                    self._open()
+                self.num_written += 1
+                return os.write(self._file, text) == len(text)
+            except OSError:
+                return False
+
+    def _open(self) -> None:
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        first = {
+            "e": "process",
+            "pid": self.process,
+            "parent": os.getppid(),
+            "argv": sys.argv[:1],
+            "t": time.time(),
+        }
+        os.write(self._file, json.dumps(first).encode() + b"\n")
+
+
+def users_line(frame: FrameType | None = None) -> str:
+    """Return the line of the program that is under way, as `file:line`: its own before a library's."""
+    frame = frame or inspect.currentframe()
+    librarys = None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if is_users(name):
+            if not is_installed(name):
+                return f"{short(name)}:{frame.f_lineno}"
+            librarys = librarys or f"{short(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return librarys or NOWHERE
+
+
+def short(name: str) -> str:
+    """Return a file's name as seen from here, if it lies below."""
+    try:
+        relative = os.path.relpath(name)
+    except (OSError, ValueError):
+        return name
+    return name if relative.startswith("..") else relative

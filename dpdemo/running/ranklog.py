@@ -1,0 +1,132 @@
+"""What a rank has noted so far, read from its file: collectives, waits, errors and facts for the report.
+
+A rank appends a line of JSON to `PID.jsonl` for each event (`executing/rank/notes.py` writes them).
+Collectives are kept until all members of their group have made them; sums stay for the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Event = dict[str, Any]
+
+POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
+_NAMES = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce_coalesced",
+    "allgather_": "all_gather",
+    "allgather_coalesced_": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced_": "all_gather_into_tensor",
+    "_allgather_base_": "all_gather_into_tensor",
+    "_reduce_scatter_base_": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_tensor",
+    "alltoall_base_": "all_to_all_single",
+    "alltoall_": "all_to_all",
+}
+
+
+def public_name(operator: str) -> str:
+    """Return the function of torch.distributed behind an operator `c10d.*`."""
+    return _NAMES.get(operator, operator.strip("_"))
+
+
+class RankLog:
+    """The events of one rank, in order."""
+
+    def __init__(self, number: int, path: Path) -> None:
+        self.number, self.path = number, path
+        self.sums: dict[str, list[int]] = {}
+        """By public name: how many collectives, and their bytes."""
+        self.members: dict[str, tuple[int, ...]] = {}
+        """By group: the ranks in it."""
+        self.counts: dict[str, int] = {}
+        """By group: the collectives begun."""
+        self.open: dict[str, deque[Event]] = {}
+        """By group: collectives that some member has not begun."""
+        self.exchanged: dict[tuple[Any, ...], deque[Event]] = {}
+        """Sends and receives by (kind, group, sender, receiver, tag) that the other side has not begun."""
+        self.num_exchanged: dict[tuple[Any, ...], int] = {}
+        self.last: Event | None = None
+        self.waiting: Event | None = None
+        """Where the rank has been blocked for a moment, or None while it computes."""
+        self.error: Event | None = None
+        self.setups = 0
+        """How many process groups it has set up or left."""
+        self.facts: list[Event] = []
+        self.end: Event = {}
+        self.world: tuple[int, int] | None = None
+        """Its rank and the number of ranks, once it has joined a process group."""
+        self.process: Event = {}
+        self._num_read = 0
+
+    def read(self) -> None:
+        """Read what was noted since the last time."""
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self._num_read)
+            text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._num_read += len(whole)
+            for line in whole.splitlines():
+                with contextlib.suppress(ValueError):  # a full disk cut it off
+                    self._take(json.loads(line))
+
+    def _take(self, event: Event) -> None:
+        kind = event.pop("e")
+        if kind == "collective":
+            self._collective(event)
+        elif kind == "group":
+            self.members[event["group"]] = tuple(event["ranks"])
+        elif kind == "wait":
+            self.waiting = event
+        elif kind == "go":
+            self.waiting = None
+        elif kind == "error":
+            self.error = event
+        elif kind == "end":
+            self.end = event
+        elif kind == "world":
+            self.world, self.setups = (event["rank"], event["size"]), self.setups + 1
+        elif kind == "process":
+            self.process = event
+        else:
+            self.facts.append({"kind": kind, **event})
+
+    def _collective(self, event: Event) -> None:
+        self.last, self.waiting = event, None
+        count = self.sums.setdefault(public_name(event["op"]), [0, 0])
+        count[0] += 1
+        count[1] += event["bytes"]
+        group = event["group"]
+        if event["op"] in POINT_TO_POINT:
+            is_send = event["op"] == "send"
+            pair = (self.number, event["peer"]) if is_send else (event["peer"], self.number)
+            key = ("send" if is_send else "recv", group, *pair, event["tag"])
+            self.exchanged.setdefault(key, deque()).append(event)
+            self.num_exchanged[key] = self.num_exchanged.get(key, 0) + 1
+        else:
+            self.counts[group] = self.counts.get(group, 0) + 1
+            self.open.setdefault(group, deque()).append(event)
+
+    def describe(self, event: Event | None = None) -> str:
+        """Name a collective, the last one by default, with its line."""
+        one = event or self.last
+        if one is None:
+            return f"rank {self.number} had begun no collective"
+        peer = f" {'to' if one['op'] == 'send' else 'from'} rank {one['peer']}" if "peer" in one else ""
+        shapes = ", ".join(map(str, one["shapes"][:3])) + (", …" if len(one["shapes"]) > 3 else "")
+        what = f" of {shapes} {one['dtype']}" if shapes else ""
+        root = f", root {one['root']}" if "root" in one else ""
+        return f"rank {self.number}: {public_name(one['op'])} #{one['n']}{peer}{what}{root} at {one['at']}"
+
+    def whereabouts(self) -> str:
+        """Say where the rank is blocked; if it is not, which collective it began last."""
+        place = self.waiting
+        if place is None or (self.last is not None and place["at"] == self.last["at"]):
+            return self.describe()
+        return f"rank {self.number}: in {place['what']} at {place['at']}"

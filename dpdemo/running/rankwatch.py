@@ -1,0 +1,217 @@
+"""Who waits for whom: find ranks that can never go on, from what all of them have noted.
+
+Three rules, none of which takes a slow rank for a hung one. The n-th collective of a group must be the same
+on all its ranks. A rank that is blocked in a collective cannot go on if a member that has not begun it has
+ended, or is blocked for good itself. A rank whose connection broke is not the one that failed first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dpdemo.running.ranklog import Event, RankLog
+
+_SAME_ORDER = "Every rank has to make the same collectives in the same order: look for a branch on the rank."
+_AS_MANY = (
+    "Every rank needs as many steps: DistributedSampler gives all ranks as many batches, "
+    "and `with model.join():` lets ranks of DistributedDataParallel end early."
+)
+_PAIRS = (
+    "A send and its recv meet only if one rank sends while the other receives: turn the order on one side."
+)
+
+
+def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
+    """Name the first collective of a group that differs between its ranks, and forget those that agree."""
+    by_number = {rank.number: rank for rank in ranks}
+    for group in sorted({group for rank in ranks for group in rank.open}):
+        members = _members(group, ranks)
+        while True:
+            front = {
+                number: by_number[number].open[group][0]
+                for number in members
+                if _has(by_number, number, group)
+            }
+            differing = _differing(front)
+            if differing is not None:
+                lines = [f"  {by_number[number].describe(one)}" for number, one in front.items()]
+                return (
+                    f"The ranks are not in the same collective{differing}; NCCL would hang or mix them up:",
+                    *lines,
+                    *_progress([by_number[number] for number in front]),
+                    f"  {_SAME_ORDER}",
+                )
+            if len(front) < len(members) or not members:
+                break
+            for number in members:
+                by_number[number].open[group].popleft()
+    _pair_up(ranks)
+    return ()
+
+
+def _has(by_number: Mapping[int, RankLog], number: int, group: str) -> bool:
+    return number in by_number and bool(by_number[number].open.get(group))
+
+
+def _members(group: str, ranks: Sequence[RankLog]) -> tuple[int, ...]:
+    return next((rank.members[group] for rank in ranks if group in rank.members), ())
+
+
+def _differing(front: Mapping[int, Event]) -> str | None:
+    """Say in what the collectives differ, or return None if they go together."""
+    if len(front) < 2:
+        return None
+    first, *others = front.values()
+    if any(one["op"] != first["op"] for one in others):
+        return ""
+    for key, word in (("dtype", "dtype"), ("same", "shape"), ("root", "root"), ("reduce", "reduction")):
+        if any(one.get(key) != first.get(key) for one in others):
+            return f" (another {word})"
+    return _splits_differ(list(front.values()))
+
+
+def _splits_differ(row: list[Event]) -> str | None:
+    """Compare what each rank of an all_to_all sends with what the others expect."""
+    if len(row) != len(row[0].get("splits", [()])[0]):
+        return None
+    for sender, mine in enumerate(row):
+        for receiver, theirs in enumerate(row):
+            if mine["splits"][1][receiver] != theirs["splits"][0][sender]:
+                return " (other sizes)"
+    return None
+
+
+def _pair_up(ranks: Sequence[RankLog]) -> None:
+    """Forget sends and receives that both sides have begun."""
+    by_number = {rank.number: rank for rank in ranks}
+    for rank in ranks:
+        for key, begun in rank.exchanged.items():
+            other = ("recv" if key[0] == "send" else "send", *key[1:])
+            peer = by_number.get(key[3] if key[0] == "send" else key[2])
+            matched = peer.num_exchanged.get(other, 0) if peer is not None else 0
+            while begun and rank.num_exchanged[key] - len(begun) < matched:
+                begun.popleft()
+
+
+def stuck(ranks: Sequence[RankLog], ended: set[int]) -> tuple[str, ...]:
+    """Name ranks that wait for one that has ended, or for each other; `ended` are those that have."""
+    blocked = {rank.number: rank for rank in ranks if rank.waiting is not None and rank.number not in ended}
+    needs = {number: _missing(rank, ranks, ended) for number, rank in blocked.items()}
+    for number, missing in needs.items():
+        gone = sorted(missing & ended)
+        if gone:
+            return waits_for(blocked[number], next(rank for rank in ranks if rank.number == gone[0]))
+    for_good = {number for number, missing in needs.items() if missing}
+    while True:
+        staying = {number for number in for_good if needs[number] & for_good}
+        if staying == for_good:
+            break
+        for_good = staying
+    if not for_good:
+        return ()
+    waiting = [blocked[number] for number in sorted(for_good)]
+    pairs = any(rank.exchanged[key] for rank in waiting for key in rank.exchanged)
+    return (
+        "The ranks wait for each other; NCCL would hang:",
+        *(f"  {_waiting_in(rank)}" for rank in waiting),
+        *_progress(waiting),
+        f"  {_PAIRS if pairs else _SAME_ORDER}",
+    )
+
+
+def waits_for(rank: RankLog, gone: RankLog) -> tuple[str, ...]:
+    """Name a rank that waits for one that has ended."""
+    last = f"  {gone.describe()} was its last" if gone.last else f"  {gone.describe()}"
+    return (
+        f"rank {rank.number} waits for rank {gone.number}, which has ended:",
+        f"  {_waiting_in(rank)}",
+        last,
+        *_progress([rank, gone]),
+        f"  {_AS_MANY}",
+    )
+
+
+def _waiting_in(rank: RankLog) -> str:
+    open_ones = [one for _, one in _open_ones(rank)]
+    return rank.describe(open_ones[0]) if open_ones else rank.whereabouts()
+
+
+def _open_ones(rank: RankLog) -> Iterator[tuple[str, Event]]:
+    for group, begun in rank.open.items():
+        for one in begun:
+            yield group, one
+    for key, begun in rank.exchanged.items():
+        for one in begun:
+            yield key[1], one
+
+
+def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[int]:
+    """Return the ranks that have not begun what this one is blocked in."""
+    by_number = {each.number: each for each in ranks}
+    missing: set[int] = set()
+    for group, begun in rank.open.items():
+        if begun:
+            mine = rank.counts[group]
+            missing |= {
+                number
+                for number in rank.members[group]
+                if number in by_number and by_number[number].counts.get(group, 0) < mine
+            }
+    for key, exchanged in rank.exchanged.items():
+        if exchanged:
+            missing.add(key[3] if key[0] == "send" else key[2])
+    if not missing and rank.waiting is not None and rank.waiting["is_setup"]:
+        missing = {
+            each.number
+            for each in ranks
+            if each.number in ended or each.waiting is None or not each.waiting["is_setup"]
+        }
+    return missing - {rank.number}
+
+
+def _progress(ranks: Sequence[RankLog]) -> list[str]:
+    """Say how many backward passes each rank has averaged, where that tells them apart, and what has none."""
+    passes = {rank.number: (rank.waiting or {}).get("backward", rank.end.get("backward")) for rank in ranks}
+    lines = []
+    if len(set(passes.values()) - {None}) > 1:
+        made = ", ".join(
+            f"rank {number} made {count}" for number, count in passes.items() if count is not None
+        )
+        lines.append(f"  Backward passes: {made}")
+    return lines
+
+
+def first_failure(ranks: Sequence[RankLog], failed: Mapping[int, float]) -> RankLog | None:
+    """Return the rank that failed first by itself; `failed` says when each was seen to have ended.
+
+    A rank whose connection to another broke is a consequence. None if all are.
+    """
+    own = [rank for rank in ranks if rank.number in failed and not is_consequence(rank.error)]
+    return min(own, key=lambda rank: min(failed[rank.number], _time(rank.error)), default=None)
+
+
+def is_consequence(error: Event | None) -> bool:
+    """Return whether an error only tells that another rank is gone."""
+    return error is not None and bool(error["is_lost"])
+
+
+def _time(error: Event | None) -> float:
+    return float("inf") if error is None else float(error["t"])
+
+
+def told(rank: RankLog, how: str, others: Sequence[RankLog]) -> tuple[str, ...]:
+    """Tell which rank failed, its error, and where the others waited."""
+    error: dict[str, Any] = rank.error or {}
+    what = (
+        f"rank {rank.number} failed: {error['text']} at {error['at']}"
+        if error
+        else f"rank {rank.number} {how}"
+    )
+    where = [f"  {one.whereabouts()}" for one in others]
+    hints = [f"  {line}" for line in error.get("hints", ())]
+    if where:
+        where.insert(0, "The others were in:")
+    return (f"{what}; all ranks were stopped", *hints, *where)
