@@ -47,19 +47,18 @@ _MOST_BATCHES = 50
 """How many batches transformers sorts together at most."""
 
 
-def grouped(lengths: Sequence[int], batch_size: int, seed: int) -> list[int]:
-    """Reorder lengths as transformers' `LengthGroupedSampler` does.
+def grouped(shuffled_lengths: Sequence[int], batch_size: int) -> list[int]:
+    """Reorder shuffled lengths as transformers' `LengthGroupedSampler` does.
 
     `get_length_grouped_indices` of `transformers/trainer_pt_utils.py` shuffles, sorts mega-batches by length,
     the longest first, and swaps the longest row of all to the front, so that what does not fit fails at once.
 
     Args:
-        lengths: one for each sample.
+        shuffled_lengths: one for each sample, as `shuffled` returns them.
         batch_size: rows of a batch, over all devices, times the batches of gradient accumulation.
-        seed: of the shuffle.
 
     """
-    found = shuffled(lengths, seed)
+    found = list(shuffled_lengths)
     size = batch_size * max(1, min(len(found) // (4 * batch_size), _MOST_BATCHES))
     starts = range(0, len(found), size)
     for start in starts:

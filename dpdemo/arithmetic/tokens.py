@@ -280,14 +280,17 @@ class _Weights:
         """Return the lightest and the heaviest, the step that is not complete included."""
         lightest, heaviest = self._lightest, self._heaviest
         if self._fewest is not None and self._most is not None:
-            lighter, heavier = self._weight(*self._most), self._weight(*self._fewest)
-            lightest = lighter if lightest is None or lighter.weight < lightest.weight else lightest
-            heaviest = heavier if heaviest is None or heavier.weight > heaviest.weight else heaviest
+            light = self._tokens / (self._num_batches * self._most[0])
+            heavy = self._tokens / (self._num_batches * self._fewest[0])
+            if lightest is None or light < lightest.weight:
+                lightest = self._weight(light, *self._most[1:])
+            if heaviest is None or heavy > heaviest.weight:
+                heaviest = self._weight(heavy, *self._fewest[1:])
         return lightest, heaviest
 
-    def _weight(self, means: int, batch: Batch, tokens: int) -> Weight:
+    def _weight(self, weight: float, batch: Batch, tokens: int) -> Weight:
         return Weight(
-            weight=self._tokens / (self._num_batches * means),
+            weight=weight,
             batch=batch.number,
             device=batch.sharing.devices[batch.tokens.index(tokens)],
             tokens=tokens,

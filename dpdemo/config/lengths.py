@@ -7,7 +7,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -192,24 +192,24 @@ def _one_number(text: str, place: str, *, is_alone: bool = False) -> int:
 
 
 def _of_json(lines: list[str], column: str, source: str) -> Iterator[int]:
-    decode: Callable[[str], Any] = json.JSONDecoder().decode
+    decode = json.JSONDecoder().raw_decode
     for number, line in enumerate(lines, 1):
-        place = f"{source}:{number}"
+        text = line.strip()
         try:
-            row = decode(line)
+            row, end = decode(text)
         except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            got = show(line.strip()).removesuffix(" (text)") if line.strip() else "nothing"
-            raise UsageError(f"expected a JSON object, got {got} - at {place}")
-        if column not in row:
-            raise _no_column(column, list(map(str, row)), place)
-        value = row[column]
+            row, end = None, 0
+        if not isinstance(row, dict) or end != len(text):
+            got = show(text).removesuffix(" (text)") if text else "nothing"
+            raise UsageError(f"expected a JSON object, got {got} - at {source}:{number}")
+        value = row.get(column)
         if type(value) is list:
             value = len(value)
         if type(value) is not int or not 0 <= value <= INT64_MAX:
+            if column not in row:
+                raise _no_column(column, list(map(str, row)), f"{source}:{number}")
             raise UsageError(
-                f"expected a whole number of 0 or more, got {show(value)} - at {place}, column "
+                f"expected a whole number of 0 or more, got {show(value)} - at {source}:{number}, column "
                 f"`{printable(column)}`"
             )
         yield value

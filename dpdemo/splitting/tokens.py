@@ -105,11 +105,16 @@ def arrange(config: Config, options: TokenOptions) -> Rows:
 
     """
     lengths = options.lengths.first(config.data_size)
+    if config.trace_sample is not None and (options.group_by_length or options.sort or options.pack):
+        raise UsageError(
+            "expected samples in order, to trace one, got another order - at key `trace_sample`",
+            hint="leave out grouping, sorting and packing",
+        )
     _check(lengths, options, config)
     values, arranged = lengths.values, _order_of(config, options)
     match arranged:
         case "grouped":
-            values = _grouped(values, config, options)
+            values = _grouped(shuffled(values, config.seed), config, options)
         case "sorted":
             values = sorted(values, reverse=True)
         case "shuffled":
@@ -143,12 +148,12 @@ def _check(lengths: Lengths, options: TokenOptions, config: Config) -> None:
         lengths.expect_at_most(options.pad_to, options.place("pad_to"))
 
 
-def _grouped(lengths: Sequence[int], config: Config, options: TokenOptions) -> list[int]:
+def _grouped(shuffled_lengths: Sequence[int], config: Config, options: TokenOptions) -> list[int]:
     """Group as transformers' samplers do: by the rows that one loader draws for an optimizer step."""
     rows = config.batch_size
     if config.strategy == "ddp" and not is_weighted(config):
         rows = rows_per_rank(config, world_size(config) or 1)  # `all` is refused with the rows
-    return grouped(lengths, rows * options.accumulate, config.seed)
+    return grouped(shuffled_lengths, rows * options.accumulate)
 
 
 def count_tokens(report: SplitReport, rows: Rows, options: TokenOptions) -> SplitReport:
@@ -187,13 +192,12 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
 
     def balance(order: Sequence[int]) -> float:
         drawn, sharings = _drawn(config, order, len(tokens.devices))
-        is_quadratic = options.cost == "quadratic"
-        return balance_of(
-            each_batch(drawn, sharings, "chunk", is_quadratic=is_quadratic), len(tokens.devices)
-        )
+        is_quadratic = options.cost == "quadratic"  # padding does not matter, and 1 is the quickest
+        return balance_of(each_batch(drawn, sharings, 1, is_quadratic=is_quadratic), len(tokens.devices))
 
     if rows.arranged in {"data", "shuffled"} and options.pack is None:
-        return replace(tokens, grouped=balance(_grouped(lengths, config, options)))
+        order = rows.lengths if rows.arranged == "shuffled" else shuffled(lengths, config.seed)
+        return replace(tokens, grouped=balance(_grouped(order, config, options)))
     config = resolve(config, {"data_size": rows.num_samples})
     return replace(tokens, before=balance(shuffled(lengths, config.seed) if config.shuffle else lengths))
 
