@@ -9,6 +9,7 @@ It promises no bandwidth, no overlap and not NCCL's order of sums.
 
 from __future__ import annotations
 
+import copy
 import functools
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _WHY = "NCCL's name over gloo"
 _TIMEOUT = timedelta(minutes=10)
+_num_splits: dict[str, int] = {}
+"""By name of a group, how often groups were split off it."""
 
 
 class _Config(dict[str, Any]):
@@ -51,6 +54,12 @@ class Options:
         self.split_from: Any = None
         self.split_color = 0
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Options:
+        """Share the group that it was split off: C++'s objects cannot be copied."""
+        new = copy.copy(self)
+        new.config = _Config(self.config)
+        return new
+
 
 @functools.cache
 def _process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
@@ -61,7 +70,7 @@ def _process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
         """NCCL by name, gloo in fact."""
 
         NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
-        supports_splitting = False
+        supports_splitting = True
         bound_device_id = None
         uid = 0
 
@@ -70,6 +79,9 @@ def _process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
             super().__init__(store, rank, size, timeout=self.nccl_options._timeout)
 
         options = property(lambda self: self.nccl_options)
+
+        def name(self) -> str:
+            return "nccl"
 
         def eager_connect_single_device(self, device: Any) -> None:
             """Connect at once: gloo is connected already."""
@@ -122,6 +134,7 @@ def patches() -> list[Patch]:
         *_of_groups(cpp),
         *group(dist, "C++ sees one device", _broadcast_coalesced=_by_device(cpp._broadcast_coalesced)),
         *_functions(c10d),
+        *group(cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None),
         *[
             Patch(
                 torch._C.Future, name, _on_gpus(getattr(torch._C.Future, name)), "it runs on gloo's threads"
@@ -192,8 +205,8 @@ def _of_groups(cpp: Any) -> list[Patch]:  # noqa: C901 - functions that share wh
     return [
         *group(
             cpp.ProcessGroup,
-            "gloo's C++ cannot split off a group that has NCCL's name: PyTorch makes a new one instead",
-            bound_device_id=property(lambda _: None, lambda *_: None),
+            "gloo's C++ cannot split off a group that has NCCL's name",
+            split_group=lambda self, *args, **kwargs: _split_group(cpp, self, *args, **kwargs),
         ),
         *group(
             cpp.ProcessGroup,
@@ -209,6 +222,39 @@ def _of_groups(cpp: Any) -> list[Patch]:  # noqa: C901 - functions that share wh
             _end_coalescing=_end_coalescing,
         ),
     ]
+
+
+def _split_group(  # noqa: PLR0913, PLR0917 - PyTorch's own
+    cpp: Any,
+    self: Any,
+    ranks: list[int],
+    timeout: timedelta | None = None,
+    opts: Options | None = None,
+    group_name: str = "",
+    group_desc: str | None = None,
+    device_types: list[torch.device] | None = None,
+) -> Any:
+    """Make a group of some ranks of this one, with backends of the same kinds."""
+    number = _num_splits[self.group_name] = _num_splits.get(self.group_name, 0) + 1
+    if self.rank() not in ranks:
+        return None
+    rank, size = ranks.index(self.rank()), len(ranks)
+    # the group's name may differ between ranks, which ncclCommSplit does not mind
+    store = cpp.PrefixStore(f"split {number} {ranks}/", self.get_group_store())
+    made = cpp.ProcessGroup(store, rank, size)
+    for device in device_types or self._device_types:
+        below = cpp.PrefixStore(f"{device}/", store)
+        if isinstance(self._get_backend(device), _process_group_class()):
+            backend, kind = _process_group_class()(below, rank, size, opts), cpp.ProcessGroup.BackendType.NCCL
+        else:
+            backend = dist.ProcessGroupGloo(below, rank, size, timeout=timeout or _TIMEOUT)
+            kind = cpp.ProcessGroup.BackendType.GLOO
+        backend._set_sequence_number_for_group()
+        made._set_default_backend(kind)
+        made._register_backend(device, kind, backend)
+    made._set_group_name(group_name)
+    made._set_group_desc(group_desc or "")
+    return made
 
 
 def _by_device(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,23 +304,19 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _REDUCED = ("all_reduce", "reduce", "reduce_scatter_tensor", "reduce_scatter_single", "reduce_scatter")
-_CHECKED = (
-    *("broadcast", "all_gather", "all_gather_into_tensor", "all_gather_single", "all_to_all_single"),
-    *("all_to_all", "send", "recv", "isend", "irecv", "scatter", "gather"),
-)
-_BITWISE = {dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR} if dist.is_available() else set()
 
 
 def _functions(c10d: Any) -> list[Patch]:
-    made = {name: _checking(getattr(c10d, name)) for name in (*_REDUCED, *_CHECKED) if hasattr(c10d, name)}
+    made = {name: _multiplying(getattr(c10d, name)) for name in _REDUCED if hasattr(c10d, name)}
     return [
-        Patch(owner, name, function, "NCCL refuses what gloo takes, and reduces what gloo does not")
+        Patch(owner, name, function, "gloo has no PREMUL_SUM")
         for name, function in made.items()
         for owner in (c10d, dist)
     ]
 
 
-def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
+def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Multiply before the sum where PREMUL_SUM is asked for."""
     import inspect
 
     signature = inspect.signature(original)
@@ -283,51 +325,16 @@ def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         given = bound.arguments
-        pg = given.get("group") or (dist.group.WORLD if dist.is_initialized() else None)
-        if getattr(pg, "group_name", None) not in nccl_groups:
+        operation: Any = given.get("op")
+        if getattr(operation, "op", None) != dist.ReduceOp.PREMUL_SUM:
             return original(*args, **kwargs)
-        for name, value in given.items():
-            if name != "group":
-                _check(value)
-        operation = given.get("op")
-        if operation is None:
-            return original(*args, **kwargs)
-        return _reduce(original, bound, operation, dist.get_world_size(pg))
-
-    return call
-
-
-def _check(value: Any) -> None:
-    """Refuse tensors that NCCL refuses, in its words (ProcessGroupNCCL.cpp, ProcessGroup.hpp)."""
-    for tensor in flat_tensors(value):
-        if tensor.device.type == "cpu":
-            raise RuntimeError("No backend type associated with device type cpu")
-        if tensor.layout is torch.strided and not tensor.is_contiguous():
-            is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-            if not is_last:
-                raise ValueError("Tensors must be contiguous")
-
-
-def _reduce(original: Callable[..., Any], bound: Any, operation: Any, size: int) -> Any:
-    """Reduce as NCCL does where gloo cannot: a product beforehand, means of whole numbers."""
-    kind = getattr(operation, "op", operation)
-    if kind in _BITWISE:
-        raise ValueError(f"Cannot use {kind} with NCCL")
-    given = bound.arguments
-    into = next(name for name in ("tensor", "output") if name in given)
-    source = next((name for name in ("input", "input_list") if name in given), into)
-    if kind == dist.ReduceOp.PREMUL_SUM:
-        given["op"] = dist.ReduceOp.SUM
+        source = next(name for name in ("input", "input_list", "tensor") if name in given)
         scaled = [tensor.mul(operation.factor) for tensor in flat_tensors(given[source])]
-        if source == into:
-            given[into].copy_(scaled[0])
+        if source == "tensor":
+            given["tensor"].copy_(scaled[0])
         else:
             given[source] = scaled if isinstance(given[source], list) else scaled[0]
-    elif kind == dist.ReduceOp.AVG and not given[into].is_floating_point() and not given[into].is_complex():
         given["op"] = dist.ReduceOp.SUM
-        work = original(*bound.args, **bound.kwargs)
-        if work is not None:
-            work.wait()
-        given[into].copy_(given[into].div(size, rounding_mode="trunc"))
-        return work
-    return original(*bound.args, **bound.kwargs)
+        return original(*bound.args, **bound.kwargs)
+
+    return call

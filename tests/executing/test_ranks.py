@@ -95,6 +95,7 @@ def test_training_equals_one_process_with_the_rows_of_all_ranks(tmp_path: Path, 
 
 
 _COLLECTIVES = """
+import torch.distributed._functional_collectives as functional
 backend = dist.get_backend()
 assert backend == "nccl" and dist.is_nccl_available(), backend
 assert isinstance(dist.group.WORLD._get_backend(torch.device("cuda")), dist.ProcessGroupNCCL)
@@ -110,7 +111,23 @@ assert matrix.tolist() == [[0.0] * 3, [1.0] * 3] and matrix.device.index == rank
 scaled = torch.full((2,), 4.0, device="cuda")
 dist.all_reduce(scaled, op=dist._make_nccl_premul_sum(0.5))
 assert scaled.tolist() == [4.0, 4.0], scaled
+sent = [torch.full((each + 1,), rank * 10.0 + each, device="cuda") for each in range(size)]
+received = [torch.empty(rank + 1, device="cuda") for _ in range(size)]
+dist.all_to_all(received, sent)
+assert [part.tolist() for part in received] == [[rank + 0.0] * (rank + 1), [rank + 10.0] * (rank + 1)]
+first = torch.full((2,), rank + 1.0, device="cuda")
+assert functional.all_reduce(first, "avg", dist.group.WORLD).tolist() == [1.5, 1.5]
+assert functional.all_gather_tensor(first, 0, dist.group.WORLD).device.index == rank
+part = dist.split_group(split_ranks=[[1], [0]])
+assert dist.get_world_size(part) == 1 and dist.get_backend(part) == "nccl"
 for call, words in [
+    (lambda: functional.all_reduce(torch.ones(1), "sum", dist.group.WORLD), "device type cpu"),
+    (lambda: dist.all_gather([torch.ones(1)] * 2, torch.ones(1)), "device type cpu"),
+    (lambda: dist.group.WORLD.allreduce([torch.ones(1)]), "device type cpu"),
+    (lambda: dist.all_reduce(mean > 0, op=dist.ReduceOp.AVG), "Cannot use ReduceOp.AVG with boolean inputs"),
+    (lambda: dist.all_reduce(mean.to_sparse()), "NCCL does not support all_reduce with sparse tensors"),
+    (lambda: dist.recv(mean), "does not support recvAnysource"),
+    (lambda: dist.all_reduce(torch.ones(1, device=1 - rank)), "not on device passed to init_process_group"),
     (lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu"),
     (lambda: dist.all_reduce(torch.ones(2, 3, device="cuda").t()), "Tensors must be contiguous"),
     (lambda: dist.all_reduce(mean, op=dist.ReduceOp.BAND), "Cannot use"),
@@ -118,7 +135,7 @@ for call, words in [
 ]:
     try:
         call()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TypeError) as error:
         assert words in str(error), error
     else:
         raise AssertionError(words)
@@ -128,8 +145,13 @@ dist.destroy_process_group()
 
 
 def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path) -> None:
-    result = run(tmp_path, _START + _COLLECTIVES)
+    start = _START.replace('"nccl"', '"nccl", device_id=torch.device("cuda", int(os.environ["RANK"]))')
+    options = ("--report", "report.json")
+    result = run(tmp_path, start + _COLLECTIVES, *options)
     assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    names = {one["name"]: one["count"] for one in report["ranks"][0]["collectives"]}
+    assert names["allreduce"] == 3, names  # two of dist, one functional
     assert sorted(result.stdout.splitlines()) == ["[1] done 1", "done 0"]
     assert "Ran on 2 ranks: train.py" in result.stderr
 

@@ -18,6 +18,7 @@ from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import attention_devices
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.dropout import dropout
+from dpdemo.virtual.ops.dtensor import register_attention
 from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.state import is_seen_by_us_alone
@@ -53,7 +54,9 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
         kinds = [tensor.device for tensor in (query, key, value)]
         if len({kind.type for kind in kinds}) > 1:
             raise attention_devices(*kinds)
-    if has_own or homes == {None} or len(homes) > 1 or (is_causal and attn_mask is not None):
+    if has_own and homes != {None}:
+        return _attention_of_parts(query, key, value, attn_mask, options)
+    if homes == {None} or len(homes) > 1 or (is_causal and attn_mask is not None):
         result: Tensor = _attention(query, key, value, attn_mask, **options)
         return result
     query, key, value = cast_for_autocast(query, key, value)
@@ -71,6 +74,18 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
         return whole
     run = functools.partial(_run, options)
     return run_fused(_kernel(run, query, flash=flash, is_random=dropout_p > 0), query, key, value, mask)[0]
+
+
+def _attention_of_parts(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """Attend with tensors whose class has operators of its own, such as DTensor."""
+    if any(hasattr(tensor, "device_mesh") for tensor in (query, key, value)):
+        register_attention()
+        if mask is not None:
+            return _unfused(query, key, value, mask, options)
+    result: Tensor = _attention(query, key, value, mask, **options)
+    return result
 
 
 def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:

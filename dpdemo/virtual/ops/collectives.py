@@ -6,15 +6,17 @@ such as the buckets of gradients, gets its label here, and what NCCL takes and g
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import label_of, stamp
+from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dpdemo.virtual.state import Session
 
@@ -27,11 +29,19 @@ nccl_groups: set[str] = set()
 coalesced: dict[str, list[Any]] = {}
 """By name of the group, the works to wait for once its coalescing manager closes."""
 
-_WITHOUT_ALL = {"barrier", "send", "recv_", "recv_any_source_"}
-_connected: set[str] = set()
+FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
+"""Namespaces of collectives that return their result, as DTensor and tensor parallel use them."""
+_BETWEEN_TWO = {"send", "recv_"}
+_COPIED = {"allgather_", "reduce_scatter_"}
+"""Their lists of tensors are copied: these need not be contiguous."""
+_connected: set[tuple[str, int]] = set()
+_PATIENCE = timedelta(seconds=30)
 _BY_NUMBER_OF_ELEMENTS = {"_allgather_base_", "_reduce_scatter_base_"}
-_REFUSED = {
-    "recv_any_source_": "ProcessGroupNCCL does not support recvAnysource",  # Backend.hpp's and NCCL's words
+_AVG = 1  # the numbers of ReduceOp.RedOpType
+_BITWISE = {5: "BAND", 6: "BOR", 7: "BXOR"}
+_REFUSED = {  # in the words of ProcessGroupNCCL.cpp and Backend.hpp
+    "recv_any_source_": "ProcessGroupNCCL does not support recvAnysource",
+    "allgather_coalesced_": "ProcessGroupNCCL does not support allgather_coalesced",
     "monitored_barrier_": "ProcessGroup nccl does not support monitoredBarrier, only GLOO supports it",
 }
 
@@ -61,15 +71,15 @@ def action(run: Run) -> Run:
         group = group_of(args)
         if group is None:
             return run(session, func, args, kwargs)
-        tensors = list(flat_tensors(args))
         is_nccl = group.group_name in nccl_groups
         if is_nccl:
-            _prepare(session, name, tensors)
+            _prepare(session, name, group.bound_device_id, args)
+        tensors = list(flat_tensors(args))
         for listener in listeners:
             listener(name, group, args)
-        if is_nccl and tensors and name not in _WITHOUT_ALL:
-            _check_own_gpu(session, group, tensors)
-        result = _adapted(name, func, args, kwargs)
+        if is_nccl and name != "barrier":
+            _check_own_gpu(session, group, name, tensors)
+        result = _adapted(name, func, args, kwargs) if is_nccl else func(*args, **kwargs)
         if group.group_name in coalesced:
             coalesced[group.group_name].append(result[-1] if isinstance(result, (tuple, list)) else result)
         return result
@@ -77,30 +87,87 @@ def action(run: Run) -> Run:
     return collective
 
 
-def _prepare(session: Session, name: str, tensors: list[torch.Tensor]) -> None:
-    """Refuse what NCCL refuses, and put what C++ made on the current GPU."""
+def functional_action(seen: Any) -> Run:
+    """Return the action of a functional collective: the `c10d.*` operators that it is made of pass above.
+
+    `seen` makes the context in which they are seen.
+    """
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with seen(session):
+            return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+    return act
+
+
+def _prepare(session: Session, name: str, bound: torch.device | None, args: tuple[Any, ...]) -> None:
+    """Refuse what NCCL refuses, in its words (ProcessGroupNCCL.cpp), and put C++'s tensors on a GPU.
+
+    The buckets of DDP's reducer are C++'s own. A user's tensor without a GPU is the host's.
+    """
     if name in _REFUSED:
-        raise RuntimeError(_REFUSED[name])
+        raise NotImplementedError(_REFUSED[name])
     if name == "barrier":
         return
-    for tensor in tensors:
-        _check_dtype(name, tensor)
-        if label_of(tensor, session.key) is None:
-            stamp(tensor, session, session.current.index)
+    kind = reduction(args)
+    if kind in _BITWISE:
+        raise ValueError(f"Cannot use ReduceOp.{_BITWISE[kind]} with NCCL")
+    operands = tuple(each for arg in args for each in (arg if _is_nested(arg) else [arg]))
+    for tensor, is_cpps in zip(flat_tensors(operands), made_by_cpp(session, operands, {}), strict=True):
+        label = label_of(tensor, session.key)
+        if label is not None and bound is not None and label.index != bound.index:
+            raise torch.distributed.DistBackendError(
+                "Attempt to perform collective on tensor not on device passed to init_process_group: "
+                f"cuda:{label.index}, not {bound}"
+            )
+        if label is None and not is_cpps:
+            raise RuntimeError("No backend type associated with device type cpu")
+        stamp(tensor, session, session.current.index)
+        _check_kind(name, tensor, kind)
+    if name not in _BETWEEN_TWO:
+        _check_contiguous(
+            tensor
+            for arg in args
+            if name not in _COPIED or not _is_nested(arg)
+            for tensor in flat_tensors(arg)
+        )
 
 
-def _check_own_gpu(session: Session, group: Any, tensors: list[torch.Tensor]) -> None:
-    """Refuse two ranks on one GPU at a group's first collective, as NCCL does when it connects them."""
-    if group.group_name in _connected or group.size() == 1:
+def _is_nested(arg: Any) -> bool:
+    return isinstance(arg, list) and bool(arg) and isinstance(arg[0], list)
+
+
+def reduction(args: tuple[Any, ...]) -> int | None:
+    """Return the number of the ReduceOp among an operator's arguments, or None."""
+    found = _reduction_at(args)
+    return None if found is None else int(args[found].op())
+
+
+def _reduction_at(args: tuple[Any, ...]) -> int | None:
+    for index, arg in enumerate(args):
+        if isinstance(arg, torch.ScriptObject) and "ReduceOp" in str(arg._type()):
+            return index
+    return None
+
+
+def _check_own_gpu(session: Session, group: Any, name: str, tensors: list[torch.Tensor]) -> None:
+    """Refuse two ranks on one GPU when NCCL would connect them, at a group's first collective on a GPU."""
+    label = label_of(tensors[0], session.key) if tensors else None
+    if label is None or group.size() == 1 or (group.group_name, label.index) in _connected:
         return
-    _connected.add(group.group_name)
-    label = label_of(tensors[0], session.key)
-    store = torch.distributed.distributed_c10d._world.pg_map[group][1]
-    own = "host" if label is None else str(session.visible[label.index])
-    store.set(f"gpu of {group.rank()}", own)
-    others = (rank for rank in range(group.size()) if rank != group.rank())
-    for rank in others:
-        if store.get(f"gpu of {rank}").decode() == own:
+    own, store = str(session.visible[label.index]), torch.distributed.distributed_c10d._world.pg_map[group][1]
+    if name in _BETWEEN_TWO:
+        return
+    number = sum(connected == group.group_name for connected, _ in _connected)
+    _connected.add((group.group_name, label.index))
+    store.set(f"gpu {number} of {group.rank()}", own)
+    for rank in range(group.size()):
+        if rank == group.rank():
+            continue
+        key = f"gpu {number} of {rank}"
+        if number:
+            _await(store, key, rank, label.index)
+        if store.get(key).decode() == own:
             raise torch.distributed.DistBackendError(
                 "NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)\n"
                 f"Duplicate GPU detected : rank {group.rank()} and rank {rank} both on CUDA device {own}; "
@@ -108,14 +175,57 @@ def _check_own_gpu(session: Session, group: Any, tensors: list[torch.Tensor]) ->
             )
 
 
+def _await(store: Any, key: str, rank: int, index: int) -> None:
+    """Wait until another rank, too, has come to a further GPU; NCCL would wait for ever."""
+    try:
+        store.wait([key], _PATIENCE)
+    except RuntimeError as error:
+        raise torch.distributed.DistBackendError(
+            f"this rank begins a collective on cuda:{index} after others on another GPU, and rank {rank} "
+            "does not: NCCL would connect them a second time, and hang"
+        ) from error
+
+
 def _adapted(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a collective, in a shape that gloo takes."""
+    """Run a collective, in a form that gloo takes."""
     if name in _BY_NUMBER_OF_ELEMENTS:
         result = func(args[0].view(-1), args[1].reshape(-1), *args[2:], **kwargs)
         return args[0], *result[1:]
     if name == "allgather_" and len({tensor.shape for tensor in flat_tensors(args[0])}) > 1:
         return _gather_uneven(args)
+    if name == "alltoall_":
+        return _exchange(*args)
+    outputs = list(flat_tensors(args[0]))
+    at = _reduction_at(args)
+    if at is not None and int(args[at].op()) == _AVG and not _has_fractions(outputs[0]):
+        return _averaged(func, args, kwargs, at)
     return func(*args, **kwargs)
+
+
+def _has_fractions(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _averaged(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], at: int) -> Any:
+    """Average whole numbers as NCCL does: add, then divide and cut off; argument `at` is the reduction."""
+    result = func(*args[:at], torch.classes.c10d.ReduceOp(), *args[at + 1 :], **kwargs)  # a sum
+    work = result[-1] if isinstance(result, (tuple, list)) else result
+    torch.distributed.Work.unbox(work).wait()
+    for output in flat_tensors(args[0]):
+        output.copy_(output.div(group_of(args).size(), rounding_mode="trunc"))
+    return result
+
+
+def _exchange(outputs: list[torch.Tensor], given: list[torch.Tensor], group: Any, *others: Any) -> Any:
+    """Exchange tensors of any sizes: as one tensor, cut by the numbers of elements."""
+    received = torch.cat([torch.empty_like(output).view(-1) for output in outputs])
+    sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, given)]
+    sent = torch.cat([tensor.reshape(-1) for tensor in given])
+    work = torch.ops.c10d.alltoall_base_(received, sent, group, *sizes, *others)
+    torch.distributed.Work.unbox(work).wait()
+    for output, part in zip(outputs, torch.split(received, sizes[0]), strict=True):
+        output.copy_(part.view_as(output))
+    return outputs, work
 
 
 def _gather_uneven(args: tuple[Any, ...]) -> Any:
@@ -131,14 +241,34 @@ def _gather_uneven(args: tuple[Any, ...]) -> Any:
     return args[0], work
 
 
-_NO_NCCL = {torch.int16, torch.uint16, torch.uint32, torch.uint64}
+_NO_NCCL = {
+    torch.int16: "Short",
+    torch.uint16: "UInt16",
+    torch.uint32: "UInt32",
+    torch.uint64: "UInt64",
+}
 
 
-def _check_dtype(name: str, tensor: torch.Tensor) -> None:
-    """Refuse what NCCL has no type for (ProcessGroupNCCL.cpp, `getNcclDataType`)."""
+def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None) -> None:
+    """Refuse kinds of tensors that NCCL has none for (`getNcclDataType`, `getNcclReduceOp`)."""
+    if tensor.layout is not torch.strided:
+        if name == "allreduce_":
+            raise RuntimeError(
+                "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
+            )
+        raise ValueError("Tensors must be CUDA and dense")
     if tensor.dtype in _NO_NCCL:
-        scalar = {"int16": "Short", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
-        kind = scalar[str(tensor.dtype).removeprefix("torch.")]
-        raise RuntimeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
-    if tensor.dtype.itemsize == 1 and tensor.is_floating_point() and "reduce" in name:
+        raise TypeError(
+            f"Input tensor data type is not supported for NCCL process group: {_NO_NCCL[tensor.dtype]}"
+        )
+    if reduction == _AVG and tensor.dtype is torch.bool:
+        raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
+    if reduction is not None and tensor.dtype.itemsize == 1 and tensor.is_floating_point():
         raise UnsupportedOpError(f"c10d::{name}: reductions of {tensor.dtype}, which gloo does not have")
+
+
+def _check_contiguous(tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
+        is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        if not (is_last or tensor.is_contiguous()):
+            raise ValueError("Tensors must be contiguous")

@@ -45,6 +45,8 @@ def choose(func: Any) -> Action:
         return found  # a higher-order operator
     if func.namespace == "c10d":
         found = collectives.action(run)
+    elif func.namespace in collectives.FUNCTIONAL:
+        found = collectives.functional_action(VirtualGpuMode)
     if func in RULES:
         found = as_cpp_sees_it(RULES[func])
     elif found is None and func in CONVOLUTIONS:
