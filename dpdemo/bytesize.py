@@ -1,7 +1,7 @@
-"""Sizes of memory as people write them, read and written: "24GiB", "24GB", "24G", "24"; "600 B", "1.17 KiB".
+"""Sizes in bytes as people write them, read and written: "24GiB", "24GB", "98MB", "24"; "600 B", "1.17 KiB".
 
-Memory is sold in units of 1024, so a letter stands for 1024 whatever follows it, and a number alone counts
-GiB: a card of 24 GB has 24 GiB.
+KB, MB, GB and TB are units of 1000, KiB, MiB, GiB and TiB of 1024, everywhere. A letter alone is a unit of
+1024, as in GNU's tools. dpdemo writes units of 1024.
 """
 
 from __future__ import annotations
@@ -9,37 +9,57 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?:([KMGT])(?:i?B)?)?", re.IGNORECASE | re.ASCII)
+from dpdemo.errors import UsageError
+
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?:([KMGT])(iB|B)?|(B))?", re.IGNORECASE | re.ASCII)
 
 
-def parse_size(size: str | int) -> int:
-    """Read "24GiB", "24GB", "24G" or "24" as a number of bytes; a plain int is one already.
+def parse_size(size: str | int, bare: str = "GiB") -> int:
+    """Read "24GiB", "24GB" or "24" as a number of bytes; an int is one already.
+
+    Args:
+        size: the text or the number of bytes.
+        bare: the unit of a number without one: GiB for memory.
 
     Raises:
-        ValueError: for anything else.
+        UsageError: for anything else.
 
     """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     read = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    num_bytes = int(float(read[1]) * _UNITS[(read[2] or "G").upper()]) if read else 0
+    num_bytes = int(float(read[1]) * _unit_bytes(_unit(read, bare))) if read else 0
     if num_bytes < 1:
-        raise ValueError(f"expected a size such as 24GiB or 512MiB, got {size!r}")
+        raise UsageError(
+            f"expected a size such as 24GiB or 512MiB, got {size!r}",
+            hint="KiB, MiB, GiB and TiB are units of 1024; KB, MB, GB and TB of 1000",
+        )
     return num_bytes
 
 
 def exact_size(size: str) -> str:
-    """Write a readable size in the one way that leaves no doubt: `24GB` is `24GiB`."""
+    """Write a size with its unit: `24` and `24G` are `24GiB`."""
     read = _SIZE.fullmatch(size)
-    return size if read is None else f"{read[1]}{(read[2] or 'G').upper()}iB"
+    return size if read is None else f"{read[1]}{_unit(read, 'GiB')}"
+
+
+def _unit(read: re.Match[str], bare: str) -> str:
+    letter, ending, alone = read.group(2, 3, 4)
+    if letter is None:
+        return "B" if alone else bare
+    return f"{letter.upper()}{'B' if ending and len(ending) == 1 else 'iB'}"
+
+
+def _unit_bytes(unit: str) -> int:
+    power = " KMGT".index(unit[0]) if unit != "B" else 0
+    return int((1024 if "i" in unit else 1000) ** power)
 
 
 def capacities(memory: str | int | Sequence[str | int] | None, num_gpus: int) -> list[int | None]:
     """Return the capacity of each GPU: one size for all, or a list with one for each; None is no limit.
 
     Raises:
-        ValueError: a size cannot be read, or there are more or fewer of them than GPUs.
+        UsageError: a size cannot be read, or there are more or fewer of them than GPUs.
 
     """
     if memory is None:
@@ -47,7 +67,7 @@ def capacities(memory: str | int | Sequence[str | int] | None, num_gpus: int) ->
     if isinstance(memory, str) or not isinstance(memory, Sequence):
         return [parse_size(memory)] * num_gpus
     if len(memory) != num_gpus:
-        raise ValueError(
+        raise UsageError(
             f"expected one size, or one for each of the {num_gpus} GPUs, got {len(memory)} sizes"
         )
     return [parse_size(size) for size in memory]

@@ -61,7 +61,7 @@ def _beside(path: Path) -> Iterator[TextIO]:
 def check_save_path(
     path: str | os.PathLike[str],
     suffixes: Sequence[str],
-    option: str = "--save",
+    key: str = "save",
     *,
     read: Sequence[str | os.PathLike[str]] = (),
 ) -> None:
@@ -70,14 +70,14 @@ def check_save_path(
     Args:
         path: where to.
         suffixes: the endings that name a form of it.
-        option: the option that names the path; an argument has none.
+        key: the argument that names the path.
         read: the files that are being read, which must not be written over.
 
     Raises:
         UsageError: for an unknown ending, a directory, a missing folder, a place that cannot be written.
 
     """
-    target = _Target(Path(path), tuple(suffixes), option)
+    target = _Target(Path(path), tuple(suffixes), key)
     place, mode = target.place, _mode(target)
     if mode is not None and stat.S_ISDIR(mode):
         better = place / f"report{suffixes[0]}"
@@ -105,16 +105,15 @@ def _is_same(place: Path, other: str | os.PathLike[str]) -> bool:
 class _Target(NamedTuple):
     place: Path
     suffixes: tuple[str, ...]
-    option: str
+    key: str
 
     def refused(self, but: str, hint: str) -> UsageError:
-        """Make the error that says what was expected and got, and where."""
-        where = f"at option `{self.option}`" if self.option else "at argument `FILE`"
-        return UsageError(f"expected {but} - {where}", hint=hint)
+        """Build the error that names what was expected and got."""
+        return UsageError(f"expected {but}", key=self.key, hint=hint)
 
     def named(self, place: Path) -> str:
         """Write another path as its user would."""
-        return f"{self.option} {place}".lstrip()
+        return f"{{{self.key}={place}}}"
 
 
 def _mode(target: _Target) -> int | None:
@@ -154,10 +153,8 @@ def _check_folder(target: _Target) -> None:
 def _check_file(target: _Target, mode: int) -> None:
     place = target.place
     if not stat.S_ISREG(mode):
-        hint = "to write to a pipe or a device, use --format and redirect stdout"
-        raise target.refused(
-            f"a regular file, got {str(place)!r}", hint if target.option else "choose another place"
-        )
+        hint = "to write to a pipe or a device, use `--format` and redirect stdout"
+        raise target.refused(f"a regular file, got {str(place)!r}", hint)
     if not os.access(place, os.W_OK):
         raise target.refused(
             f"a file that can be written, got {str(place)!r}, which is read-only",

@@ -2,17 +2,12 @@
 
 import re
 import reprlib
-from collections.abc import Mapping
 
 _WIDTH = 80
 
-Where = Mapping[str, str]
-"""Where each key was set, for messages: `configs/x.yaml:3` or ``option `--batch-size` ``."""
-_TYPED = ("option ", "argument ")
-
 
 def show(value: object) -> str:
-    """Write a value as its user did, in at most a line, with its type where the text may mislead."""
+    """Write a value as its user did, in at most a line, with its type if the text may mislead."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -24,40 +19,10 @@ def show(value: object) -> str:
     return (text if len(text) <= _WIDTH else f"{text[:_WIDTH]}...") + kind
 
 
-def show_typed(value: object) -> str:
-    """Write what was typed on the command line, where all is text and nothing need say so."""
-    return show(value).removesuffix(" (text)")
-
-
-def show_set(value: object, key: str, where: Where) -> str:
-    """Write a key's value as it was typed, or as it stands in a file."""
-    return show_typed(value) if where.get(key, "").startswith(_TYPED) else show(value)
-
-
 def show_key(key: str) -> str:
     """Quote a key."""
     short = key if len(key) <= 60 else f"{key[:57]}..."
     return f"`{short}`" if short.isprintable() else f"`{short!r}`"
-
-
-def at(key: str, where: Where) -> str:
-    """Say where a key was set: a line of a file and the key, or the option or argument itself."""
-    place = where.get(key)
-    if place is None:
-        return f"at key {show_key(key)}"
-    if place.startswith(_TYPED):
-        return f"at {place}"
-    return f"at {place}, key {show_key(key)}"
-
-
-def as_set_there(hint: str, key: str, where: Where) -> str:
-    """Rewrite `key: value` of a hint into the option or argument, where the key was set by one."""
-    place = where.get(key, "")
-    if place.startswith("option "):
-        option = f"`--set {key}=" if place.startswith("option `--set ") else f"`--{key.replace('_', '-')} "
-        flat = re.sub(r"\[([^]]*)\]", lambda found: found[1].replace(" ", ""), hint)  # [0, 1] is 0,1 there
-        return flat.replace(f"`{key}: ", option)
-    return hint.replace(f"`{key}: ", f"`{key}=") if place.startswith("argument ") else hint
 
 
 def counted(number: int, noun: str) -> str:
@@ -141,4 +106,4 @@ class _Short(reprlib.Repr):
 
 
 _short = _Short()
-_KINDS = {str: " (text)", int: "", float: "", list: "", dict: " (a mapping)"}
+_KINDS = {str: "", int: "", float: "", list: "", dict: " (a mapping)"}

@@ -44,7 +44,8 @@ def diagnose(text: str) -> CheckReport:
         return _explained(known.text.partition(":")[0], known)
     if not ends and "StopIteration" not in text:
         raise UsageError(
-            "expected the traceback of an exception, got a text without one - at option `--traceback`",
+            "expected the traceback of an exception, got a text without one",
+            key="traceback",
             hint="paste all lines from `Traceback (most recent call last)` on",
         )
     message = f"{ends[-1]['type']}: {inner[ends[-1].start('message') :].strip()}" if ends else "StopIteration"

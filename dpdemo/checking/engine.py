@@ -101,7 +101,7 @@ def check_found(
         UsageError: as `check` does, and what `find` raises.
 
     """
-    chosen = choose(request.select, request.ignore, where=("`select`", "`ignore`"))
+    chosen = choose(request.select, request.ignore)
     with opened_gpus(request.gpus) as handle, randomness.preserved(), warnings.catch_warnings():
         # an RNN asks for cuDNN on any CUDA device, virtual ones too
         warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
@@ -120,7 +120,8 @@ def opened_gpus(number: int) -> Iterator[object]:
     """
     if is_active():
         raise UsageError(
-            "expected no open block of virtual GPUs, got one - at `check`",
+            "expected no open block of virtual GPUs, got one",
+            key="check",
             hint="call it outside `virtual_gpus`",
         )
     with contextlib.ExitStack() as block:
@@ -146,7 +147,8 @@ def _gather_evidence(
     assumed = (f"run with --input {guessed}, worked out from the first layer",) if guessed else ()
     if batches.size < 1:
         raise UsageError(
-            f"expected a batch of 1 or more, got {batches.size} rows - at the first of `inputs`",
+            f"expected a batch of 1 or more, got {batches.size} rows in the first input",
+            key="inputs",
             hint=f"dimension {dim} of the first tensor is the batch",
         )
     gpus = _gpus_of(built.model)
@@ -231,7 +233,8 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
     found = batches_for(core, inputs, built.inputs, batch_size, _BATCH_SIZE, dim)
     if found is None:
         raise UsageError(
-            "expected inputs for the model, got none, and its layers do not tell - at `inputs`",
+            "expected inputs for the model, got none, and its layers do not tell",
+            key="inputs",
             hint="give --input 32x128 for each argument, or let the factory return (model, inputs)",
         )
     return found

@@ -114,10 +114,10 @@ def find_rule(code: str) -> Rule:
     for known in rules():
         if code.upper() == known.code or code == known.name:
             return known
-    raise _unknown(code, "option `--explain`")
+    raise _unknown(code, "explain")
 
 
-def choose(select: Iterable[str], ignore: Iterable[str], *, where: tuple[str, str]) -> tuple[Rule, ...]:
+def choose(select: Iterable[str], ignore: Iterable[str]) -> tuple[Rule, ...]:
     """Keep the rules whose code starts with one of `select` and none of `ignore`; no `select` means all.
 
     Raises:
@@ -125,10 +125,10 @@ def choose(select: Iterable[str], ignore: Iterable[str], *, where: tuple[str, st
 
     """
     select, ignore = tuple(select), tuple(ignore)
-    for prefixes, place in ((select, where[0]), (ignore, where[1])):
+    for key, prefixes in (("select", select), ("ignore", ignore)):
         for prefix in prefixes:
             if not any(is_named(known, prefix) for known in rules()):
-                raise _unknown(prefix, place)
+                raise _unknown(prefix, key)
     return tuple(
         known
         for known in rules()
@@ -143,10 +143,11 @@ def is_named(known: RulePage, prefix: str) -> bool:
     return prefix == known.name or (prefix.upper().startswith("DP") and known.code.startswith(prefix.upper()))
 
 
-def _unknown(code: str, place: str) -> UsageError:
+def _unknown(code: str, key: str) -> UsageError:
     names = [name for known in rules() for name in (known.code, known.name)]
     near = difflib.get_close_matches(code, names, n=1) or difflib.get_close_matches(code.upper(), names, n=1)
     return UsageError(
-        f"expected the code of a rule or its beginning, got {code[:60]!r} - at {place}",
+        f"expected the code of a rule or its beginning, got {code[:60]!r}",
+        key=key,
         hint=(f"did you mean {near[0]}? " if near else "") + "`dpdemo check --list` lists all rules",
     )

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.arithmetic.weights import Weight, split_by_weights
+from dpdemo.config.fields import INT64_MAX
 from dpdemo.errors import UsageError
+from dpdemo.wording import show
 
 Progress = Callable[[str], None]
 
@@ -34,11 +36,15 @@ class Request:
     def __post_init__(self) -> None:
         if isinstance(self.gpus, bool) or not isinstance(self.gpus, int) or not 2 <= self.gpus <= MAX_GPUS:
             raise UsageError(
-                f"expected 2 to {MAX_GPUS} GPUs, got {self.gpus!r} - at `gpus`",
+                f"expected 2 to {MAX_GPUS} GPUs, got {self.gpus!r}",
+                key="gpus",
                 hint="on one GPU DataParallel is a plain call, and PyTorch can number no more",
             )
+        for key, size in (("batch_size", self.batch_size), ("data_size", self.data_size)):
+            if size is not None and not 1 <= size <= INT64_MAX:
+                raise UsageError(f"expected 1 to {INT64_MAX}, got {show(size)}", key=key)
         if self.autocast not in (None, "float16", "bfloat16"):
-            raise UsageError(f"expected float16 or bfloat16, got {self.autocast!r} - at `autocast`")
+            raise UsageError(f"expected float16 or bfloat16, got {self.autocast!r}", key="autocast")
         if self.chunks:
             self._expect_chunks()
         self._expect_shares()
@@ -60,15 +66,17 @@ class Request:
 
     def _expect_chunks(self) -> None:
         if self.weights:
-            raise UsageError("expected one of them, got both - at `weights` and `chunks`")
+            raise UsageError("expected one of them, got both", key="weights chunks")
         if not all(isinstance(chunk, int) and chunk >= 0 for chunk in self.chunks) or not sum(self.chunks):
             raise UsageError(
-                f"expected rows for each GPU, got {list(self.chunks)} - at `chunks`",
+                f"expected rows for each GPU, got {list(self.chunks)}",
+                key="chunks",
                 hint="write for example --chunks 4,13,13",
             )
         if self.batch_size not in {None, self.rows}:
             raise UsageError(
-                f"expected a batch size of {self.rows}, got {self.batch_size} - at `batch_size`",
+                f"expected a batch size of {self.rows}, got {self.batch_size}",
+                key="batch_size",
                 hint="chunks add up to it: leave it out",
             )
 
@@ -76,9 +84,9 @@ class Request:
         number = len(self.shares)
         if number not in {0, self.gpus}:
             raise UsageError(
-                f"expected a weight for each of the {self.gpus} GPUs, got {number} - at `weights`"
+                f"expected a weight for each of the {self.gpus} GPUs, got {number}", key="weights"
             )
         try:
             split_by_weights(0, self.shares or (1,))
         except (TypeError, ValueError) as error:
-            raise UsageError(f"{error} - at `weights`", hint="write for example weights=(1, 2, 2)") from None
+            raise UsageError(f"{error}", key="weights", hint="write for example weights=(1, 2, 2)") from None

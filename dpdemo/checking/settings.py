@@ -36,7 +36,7 @@ def read_defaults(folder: Path) -> Defaults:
             try:
                 values = tomllib.loads(read_text(file))
             except (OSError, ValueError) as error:
-                raise UsageError(f"expected TOML, got {error} - at {file}") from error
+                raise UsageError(f"expected TOML, got {error}", place=str(file)) from error
             return _read(_table(_table(values, "tool", file), "dpdemo", file), file)
     return Defaults()
 
@@ -44,20 +44,20 @@ def read_defaults(folder: Path) -> Defaults:
 def _table(values: dict[str, object], name: str, file: Path) -> dict[str, object]:
     found = values.get(name, {})
     if not isinstance(found, dict):
-        raise UsageError(f"expected a table [{name}], got {show(found)} - at {file}, key `{name}`")
+        raise UsageError(f"expected a table [{name}], got {show(found)}", key=name, place=str(file))
     return found
 
 
 def _read(values: dict[str, Any], file: Path) -> Defaults:
     for key, value in values.items():
-        where = f"at {file}, key `tool.dpdemo.{key}`"
+        at: dict[str, str] = {"place": str(file), "key": f"tool.dpdemo.{key}"}
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f"did you mean `{near[0]}`?" if near else ""
-            raise UsageError(f"expected one of {', '.join(_KEYS)}, got {key!r} - {where}", hint=hint)
+            raise UsageError(f"expected one of {', '.join(_KEYS)}, got {key!r}", hint=hint, **at)
         if key == "gpus" and (isinstance(value, bool) or not isinstance(value, int)):
-            raise UsageError(f"expected a number, got {value!r} - {where}")
+            raise UsageError(f"expected a number, got {value!r}", **at)
         if key != "gpus" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-            raise UsageError(f"expected a list of rule codes, got {value!r} - {where}", hint='as ["DP3"]')
+            raise UsageError(f"expected a list of rule codes, got {value!r}", hint='as ["DP3"]', **at)
     lists = {key: tuple(values.get(key, ())) for key in ("select", "ignore")}
     return Defaults(values.get("gpus"), **lists, file=str(file))

@@ -42,15 +42,15 @@ def _run() -> None:
     except PeerFailedError as error:
         sys.exit(error.exit_code)  # the rank that failed first has said why
     except DpdemoError as error:
-        from dpdemo.cli.streams import print_error
+        from dpdemo.cli.edge import print_error
 
         print_error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
+        from dpdemo.cli.edge import print_error
         from dpdemo.cli.mishaps import as_ours
-        from dpdemo.cli.streams import print_error
 
         ours = as_ours(error)
         if ours is None:

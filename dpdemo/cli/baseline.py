@@ -48,12 +48,13 @@ def _read(path: Path) -> set[tuple[str, str, str]]:
     try:
         found: Any = read_json(path)
         if found["schema"] != SCHEMA:
-            raise UsageError(f"expected schema {SCHEMA}, got {found['schema']!r} - at {path}")
+            raise UsageError(f"expected schema {SCHEMA}, got {found['schema']!r}", place=str(path))
         return {(one["code"], one["file"], one["subject"]) for one in found["findings"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(
-            f"expected a baseline of dpdemo check, got {type(error).__name__}: {error} - at {path}",
+            f"expected a baseline of dpdemo check, got {type(error).__name__}: {error}",
+            place=str(path),
             hint="delete it: the next check writes it anew",
         ) from error

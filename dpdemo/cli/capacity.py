@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from dpdemo.bytesize import capacities, exact_size, parse_size
+from dpdemo.bytesize import capacities, exact_size, parse_size, size
 from dpdemo.cli.streams import print_hint
-from dpdemo.errors import UsageError
+from dpdemo.errors import about
 
 _HELP = "What each GPU can hold, or a list with one size for each: 24GiB,24GiB,80GiB."
 GpuMemory = Annotated[str | None, typer.Option("--gpu-memory", metavar="SIZE", help=_HELP)]
@@ -21,26 +21,20 @@ def read_gpu_memory(text: str | None, num_gpus: int) -> list[int] | None:
     """
     if text is None:
         return None
-    sizes = [_read_size(part.strip()) for part in text.split(",")]
-    try:
+    sizes = [part.strip() for part in text.split(",")]
+    with about("gpu_memory"):
         found = capacities(sizes[0] if len(sizes) == 1 else sizes, num_gpus)
-    except ValueError as error:
-        raise UsageError(f"{error} - at option `--gpu-memory`", hint="or ask for as many GPUs") from None
-    return [size for size in found if size is not None]
-
-
-def _read_size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        hint = "units are KiB, MiB, GiB and TiB, of 1024 each"
-        raise UsageError(f"{error} - at option `--gpu-memory`", hint=hint) from None
+    return [each for each in found if each is not None]
 
 
 def say_how_read(text: str | None) -> None:
-    """Say on stderr how a size was read that could be taken for another."""
+    """Print to stderr how a size was read if it has no unit, or a unit of 1000: cards have GiB."""
     parts = [] if text is None else [part.strip() for part in text.split(",")]
-    doubtful = [part for part in dict.fromkeys(parts) if exact_size(part) != part]
-    if doubtful:
-        read = ", ".join(f"`{part}` as {exact_size(part)}" for part in doubtful)
-        print_hint(f"--gpu-memory: {read}, of 1024 as cards are sold")
+    for part in dict.fromkeys(parts):
+        exact = exact_size(part)
+        if not exact.endswith("iB"):
+            print_hint(
+                f"--gpu-memory: `{part}` is {size(parse_size(part))}; the memory of cards is sold in GiB"
+            )
+        elif exact != part:
+            print_hint(f"--gpu-memory: `{part}` is read as {exact}")

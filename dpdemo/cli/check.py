@@ -11,17 +11,18 @@ import typer
 
 from dpdemo.cli.checkpages import explain_traceback, show_rules
 from dpdemo.cli.completion import models, rules
+from dpdemo.cli.edge import print_error
 from dpdemo.cli.group import command_app
 from dpdemo.cli.mishaps import as_ours
 from dpdemo.cli.options import SAVE_HELP
 from dpdemo.cli.output import save as save_report
 from dpdemo.cli.progress import status_line
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.cli.streams import print_error, print_hint
+from dpdemo.cli.streams import print_hint
 from dpdemo.config.gpus import parse_num_virtual
+from dpdemo.config.numbers import parse_numbers
 from dpdemo.config.targets import looks_like_script
-from dpdemo.config.weights import parse_numbers
-from dpdemo.errors import DpdemoError, UsageError
+from dpdemo.errors import DpdemoError, UsageError, about, placed
 from dpdemo.reading import current_folder
 from dpdemo.saving import check_save_path, endings
 
@@ -33,7 +34,6 @@ app = command_app()
 
 _ENDINGS = endings(("json", "csv", "sarif", "markdown"))
 DEFAULT_BATCH_SIZE = 32
-_TARGET = "argument TARGET"
 FAILED_ITSELF = 3
 """The exit code of a check that broke off, whatever it may have found."""
 
@@ -125,8 +125,8 @@ def check(  # noqa: PLR0913, PLR0917 - an option each
         "data_size": data_size,
         "drop_last": drop_last,
         "autocast": autocast,
-        "weights": parse_numbers(weights, "weights") if weights else (),
-        "chunks": parse_numbers(chunks, "chunks") if chunks else (),
+        "weights": _numbers(weights, "weights") if weights else (),
+        "chunks": _numbers(chunks, "chunks") if chunks else (),
         **_chosen(select, ignore, defaults),
     }
     with failing_apart():
@@ -150,7 +150,7 @@ def _hinting_at_exec(target: str) -> Iterator[None]:
         if error.hint or not looks_like_script(target):
             raise
         hint = f"`dpdemo exec --check {target}` runs a program and checks what it calls"
-        raise UsageError(error.message, hint=hint) from error
+        raise UsageError(error.message, key=error.key, hint=hint) from error
 
 
 def _without_known(report: "CheckReport", baseline: Path, *, quiet: bool) -> "CheckReport":
@@ -194,15 +194,16 @@ def _chosen(select: str, ignore: str, defaults: "Defaults") -> dict[str, tuple[s
         "select": read_codes(select) or defaults.select,
         "ignore": read_codes(ignore) or defaults.ignore,
     }
-    in_file = f"{defaults.file}, `tool.dpdemo`"
-    where = ("option `--select`" if select else in_file, "option `--ignore`" if ignore else in_file)
-    choose(chosen["select"], chosen["ignore"], where=where)  # a wrong code is reported first
+    file = f"{defaults.file}, `tool.dpdemo`"
+    in_file = {key: file for key, text in (("select", select), ("ignore", ignore)) if not text}
+    with placed(in_file):
+        choose(chosen["select"], chosen["ignore"])  # a wrong code is reported first
     return chosen
 
 
 def _inputs(shapes: list[str], function: str) -> list[str] | str | None:
     if shapes and function:
-        raise UsageError("expected one of them, got both - at options `--input` and `--inputs`")
+        raise UsageError("expected one of them, got both", key="input inputs")
     return shapes or function or None
 
 
@@ -211,7 +212,8 @@ def _run(
 ) -> "CheckReport":
     if not target:
         raise UsageError(
-            f"expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing - at {_TARGET}",
+            "expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing",
+            key="target",
             hint="name the file of your model: dpdemo check model.py:Net",
         )
     hide_real_gpus()
@@ -229,16 +231,22 @@ def _run(
 
         def find() -> tuple[Any, object]:
             with _hinting_at_exec(target):
-                model = find_model(target, _TARGET)
-            given: Any = find_object(inputs, "option `--inputs`") if isinstance(inputs, str) else inputs
+                model = find_model(target)
+            with about("inputs"):
+                given: Any = find_object(inputs) if isinstance(inputs, str) else inputs
             if given is None:
-                found = work_out_input(model, target, options["batch_size"] or DEFAULT_BATCH_SIZE, _TARGET)
+                found = work_out_input(model, target, options["batch_size"] or DEFAULT_BATCH_SIZE)
                 given = found and [found]
                 if found and not quiet:
                     print_hint(f"--input {found}, worked out from the first layer")
             return model, given
 
         return check_found(find, Request(**options, progress=say))
+
+
+def _numbers(text: str, key: str) -> tuple[int | float, ...]:
+    with about(key):
+        return parse_numbers(text)
 
 
 def read_codes(text: str) -> tuple[str, ...]:

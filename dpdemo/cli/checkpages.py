@@ -14,9 +14,7 @@ def explain_traceback(path: str, form: str) -> None:
     try:
         text = sys.stdin.read() if path == "-" else read_text(path, errors="replace")
     except OSError as error:
-        raise UsageError(
-            f"expected a file with a traceback, got {error} - at option `--traceback`"
-        ) from error
+        raise UsageError(f"expected a file with a traceback, got {error}", key="traceback") from error
     drawing_of(diagnose(text)).write(form, make_console())
 
 

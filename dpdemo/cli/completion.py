@@ -23,9 +23,9 @@ def models(incomplete: str) -> Offers:
 def keys(incomplete: str) -> Offers:
     """Offer the keys of the config, as `--set` takes them."""
     del incomplete
-    from dpdemo.config.fields import Config
+    from dpdemo.config.fields import KEYS
 
-    return [(f"{name}=", field.description or "") for name, field in Config.model_fields.items()]
+    return [(f"{name}=", known.help) for name, known in KEYS.items()]
 
 
 def _files(incomplete: str) -> Offers:

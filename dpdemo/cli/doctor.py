@@ -16,8 +16,8 @@ from dpdemo.cli.help import Command
 from dpdemo.cli.output import save_and_write
 from dpdemo.cli.progress import status_line
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.config.cards import card_named
-from dpdemo.config.gpus import parse_num_virtual
+from dpdemo.config.fields import INT64_MAX
+from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
 from dpdemo.reports.diagnosis import Diagnosis
@@ -72,7 +72,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - an option each
     gpus: Annotated[str | None, typer.Option("--gpus", "-g", metavar="N", help=_HELP["gpus"])] = None,
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_HELP["input"])] = None,  # noqa: A002
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", metavar="N", min=1, help=_HELP["batch"])
+        int | None, typer.Option("--batch-size", metavar="N", min=1, max=INT64_MAX, help=_HELP["batch"])
     ] = None,
     gpu: Annotated[
         str | None, typer.Option("--gpu", metavar="CARD", help=_HELP["gpu"], autocompletion=cards)
@@ -111,18 +111,19 @@ def doctor(  # noqa: PLR0913, PLR0917 - an option each
     if looks_like_script(name):
         _refuse_for_script(
             {
-                "--input": input,
-                "--batch-size": batch_size,
-                "--link": link,
-                "--one-gpu-step": one_gpu_step,
-                "--format": form != "table",
-                "--save": save,
+                "input": input,
+                "batch_size": batch_size,
+                "link": link,
+                "one_gpu_step": one_gpu_step,
+                "format": form != "table",
+                "save": save,
             }
         )
         _run_script(name, arguments, Gpus(num_gpus, memory, gpu))
     if arguments:
         raise UsageError(
-            f"expected one model, got {len(target)} words - at argument TARGET",
+            f"expected one model, got {len(target)} words",
+            key="target",
             hint="ARGS are a script's: name one model",
         )
     steps = tuple(one_gpu_step or ())
@@ -151,7 +152,8 @@ def _refuse_for_script(given: dict[str, object]) -> None:
     wrong = [option for option, value in given.items() if value]
     if wrong:
         raise UsageError(
-            f"expected a model for it, got a script - at option `{wrong[0]}`",
+            "expected a model for it, got a script",
+            key=wrong[0],
             hint="options of the script stand behind it; `dpdemo exec --report FILE` keeps what was seen",
         )
 

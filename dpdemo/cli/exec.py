@@ -105,9 +105,9 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
 
 def _refuse_beside_ranks(*, check: bool) -> None:
     if check:
-        name = "--check"
         raise UsageError(
-            f"expected no `{name}` beside `--ranks` - at option `{name}`",
+            "expected one of them, got both",
+            key="check ranks",
             hint="DataParallel's calls are checked in one process: leave out --ranks",
         )
 
@@ -116,14 +116,15 @@ def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], 
     """Read which rules to apply, before anything runs."""
     if not check and (select or ignore):
         raise UsageError(
-            f"expected `--check` beside it, got none - at option `{'--select' if select else '--ignore'}`",
+            "expected `--check` beside it, got none",
+            key="select" if select else "ignore",
             hint="rules are applied where calls are checked: add --check",
         )
     chosen = read_codes(select), read_codes(ignore)
     if select or ignore:
         from dpdemo.checking.registry import choose
 
-        choose(*chosen, where=("option `--select`", "option `--ignore`"))
+        choose(*chosen)
     return chosen
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from dpdemo.cli.streams import print_error
+from dpdemo.cli.edge import print_error
 from dpdemo.errors import RunError
 from dpdemo.reports.base import Report
 from dpdemo.reports.check import CheckReport
@@ -25,7 +25,7 @@ def check_report_path(path: Path | None) -> Path | None:
     """
     if path is None:
         return None
-    check_save_path(path, (".json",), "--report")
+    check_save_path(path, (".json",), "report")
     return path.absolute()
 
 

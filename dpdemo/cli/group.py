@@ -14,7 +14,7 @@ from dpdemo.cli.help import Command, help_page, set_out
 from dpdemo.cli.startup import no_collections
 from dpdemo.cli.stdout import writing_out
 from dpdemo.errors import UsageError
-from dpdemo.wording import show_typed
+from dpdemo.wording import show
 
 HELP = ["-h", "--help"]
 _ELSEWHERE = {
@@ -156,7 +156,7 @@ def _unknown_command(name: str) -> UsageError:
     meant = [command for command in COMMANDS if command.startswith(name)] + _ELSEWHERE.get(name, [])
     near = meant or difflib.get_close_matches(name, COMMANDS, n=1)
     return UsageError(
-        f"expected a command, got {show_typed(name)}",
+        f"expected a command, got {show(name)}",
         hint=f"did you mean `dpdemo {near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}",
     )
 

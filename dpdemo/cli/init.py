@@ -24,7 +24,7 @@ def init(
     """
     from importlib.resources import files
 
-    from dpdemo.config.starter import starter_config
+    from dpdemo.config.fields import starter_config
 
     texts = {
         "dpdemo.yaml": starter_config(),
@@ -34,7 +34,8 @@ def init(
     there = [name for name in texts if (folder / name).exists()]
     if there:
         raise UsageError(
-            f"expected a folder without {' and '.join(texts)}, got {' and '.join(there)} there - at FOLDER",
+            f"expected a folder without {' and '.join(texts)}, got {' and '.join(there)} there",
+            key="folder",
             hint="name another folder, or move the file away",
         )
     for name, text in texts.items():
@@ -50,6 +51,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"expected a folder, or a place for one, got '{folder}' ({error.strerror}) - at argument FOLDER",
+            f"expected a folder, or a place for one, got '{folder}' ({error.strerror})",
+            key="folder",
             hint="name another folder",
         ) from None

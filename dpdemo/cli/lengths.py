@@ -10,7 +10,7 @@ from dpdemo.config.fields import INT64_MAX
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
 from dpdemo.reports.split import SplitReport
-from dpdemo.wording import show_typed
+from dpdemo.wording import show
 
 if TYPE_CHECKING:
     from dpdemo.splitting.tokens import TokenOptions
@@ -75,11 +75,9 @@ def _read(given: dict[str, Any], keys: dict[str, Any]) -> "tuple[TokenOptions | 
     if given["lengths"] is None:
         for name, (_, default) in _OPTIONS.items():
             if given[name] != default:
-                flag = name.replace("_", "-")
                 hint = "did you mean `--set seed=`?" if name == "seed" else "add --lengths FILE"
-                raise UsageError(
-                    f"expected `--lengths` beside it, got none - at option `--{flag}`", hint=hint
-                )
+                flag = name.replace("_", "-")
+                raise UsageError(f"expected `--lengths` beside `--{flag}`, got none", hint=hint)
         return None, keys
     from dpdemo.config.lengths import read_lengths
     from dpdemo.splitting.tokens import make_options
@@ -87,7 +85,7 @@ def _read(given: dict[str, Any], keys: dict[str, Any]) -> "tuple[TokenOptions | 
     seed = given.pop("seed")
     lengths = read_lengths(given.pop("lengths"))
     given["pad_to"] = whole_number(given["pad_to"] or "", 1, INT64_MAX) or given["pad_to"]
-    options = make_options(lengths, is_typed=True, **given)
+    options = make_options(lengths, **given)
     if seed is not None:
         keys = {**keys, "seed": seed, "shuffle": not options.group_by_length}
     return options, {"data_size": len(lengths.values), **keys}
@@ -112,12 +110,12 @@ def take_balance(fail_on: str, *, has_lengths: bool) -> tuple[str, float | None]
         limit = float(found[1]) if found else -1.0
         if not 0 <= limit <= 1:
             raise UsageError(
-                f"expected token-balance< and a number from 0 to 1, got {show_typed(word)} - at option "
-                "`--fail-on`",
+                f"expected token-balance< and a number from 0 to 1, got {show(word)}",
+                key="fail_on",
                 hint="write for example --fail-on 'token-balance<0.8', in quotes",
             )
         if not has_lengths:
-            raise UsageError("expected `--lengths` beside `token-balance`, got none - at option `--fail-on`")
+            raise UsageError("expected `--lengths` beside `token-balance`, got none", key="fail_on")
     return ",".join(rest), limit
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from dpdemo.cli.output import show
 from dpdemo.cli.progress import status_line
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.cli.streams import print_hint
+from dpdemo.config.fields import INT64_MAX
 from dpdemo.errors import CheckFailedError
 from dpdemo.reports.memory import Optimizer, ZeroGrad
 
@@ -43,6 +44,7 @@ _HELP = {
     "input": "[NAME=]SHAPE[:TYPE], once for each argument: 256x128, mask=256x128:bool.",
     "inputs": "pkg.mod:function that returns the inputs of a batch size.",
 }
+_SIZE: Any = {"min": 1, "max": INT64_MAX}
 _GPU = typer.Option("--gpu", metavar="CARD", help=_HELP["gpu"], autocompletion=cards)
 _LOSS = typer.Option("--loss", metavar="LOSS", help=_HELP["loss"], autocompletion=losses)
 
@@ -63,8 +65,10 @@ def memory(  # noqa: PLR0913, PLR0917 - an option each
     inference: Annotated[bool, typer.Option("--inference", help="No gradients, no optimizer.")] = False,
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_HELP["input"])] = None,  # noqa: A002
     inputs: Annotated[str | None, typer.Option("--inputs", metavar="TARGET", help=_HELP["inputs"])] = None,
-    seq_len: Annotated[int | None, typer.Option("--seq-len", min=1, help=_HELP["seq_len"])] = None,
-    image_size: Annotated[int | None, typer.Option("--image-size", min=1, help=_HELP["image_size"])] = None,
+    seq_len: Annotated[
+        int | None, typer.Option("--seq-len", min=1, max=INT64_MAX, help=_HELP["seq_len"])
+    ] = None,
+    image_size: Annotated[int | None, typer.Option("--image-size", **_SIZE, help=_HELP["image_size"])] = None,
     numbers: Annotated[bool, typer.Option("--numbers", help=_HELP["numbers"])] = False,
 ) -> None:
     """Predict what each GPU must hold for a training step, and the largest batch that fits.

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from dpdemo.bytesize import parse_size
 from dpdemo.cli.capacity import read_gpu_memory
 from dpdemo.cli.options import Settings
-from dpdemo.config.cards import card_named
 from dpdemo.config.fields import Config
-from dpdemo.config.gpus import check_number
+from dpdemo.config.gpus import card_named, check_number
 from dpdemo.config.inputspec import read_input
 from dpdemo.config.load import make_config
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about, placed
 from dpdemo.reports.memory import LOSSES, Optimizer, Training, ZeroGrad
-from dpdemo.wording import at, show_typed
+from dpdemo.wording import show
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,10 @@ def with_target(settings: Settings, target: str) -> Settings:
     """
     if not target:
         return settings
-    if "model" in settings.where:
-        raise UsageError("expected one of them, got both - at argument TARGET and at option `--model`")
-    values = {**settings.config.model_dump(exclude_unset=True), "model": target}
-    where = {**settings.where, "model": "argument TARGET"}
-    return replace(settings, config=make_config(values, where), where=where)
+    if "model" in settings.config.model_fields_set:
+        raise UsageError("expected one of them, got both", key="target model")
+    with placed(settings.where):
+        return replace(settings, config=make_config({**settings.config.values(), "model": target}))
 
 
 def read_request(  # noqa: PLR0913 - an option each
@@ -69,45 +67,38 @@ def read_request(  # noqa: PLR0913 - an option each
     if gpu is not None:
         card_named(gpu)
     if reserve is not None and reserve != "0":
-        _check_reserve(reserve)
+        with about("reserve"):
+            parse_size(reserve)
     if fit and sizes is None and gpu is None:
         raise UsageError(
-            "expected what each GPU can hold, got nothing - at option `--gpu-memory`",
+            "expected what each GPU can hold, got nothing",
+            key="gpu_memory",
             hint="--fit finds the largest batch for GPUs of a size: --gpu-memory 24GiB, or --gpu A100-80GB",
         )
     if shapes and function is not None:
         raise UsageError(
-            "expected one of them, got both - at options `--input` and `--inputs`",
+            "expected one of them, got both",
+            key="input inputs",
             hint="--input gives shapes, --inputs a function that returns what --input cannot say",
         )
     if function is not None and not _is_target(function):
-        raise UsageError(f"expected `pkg.mod:function`, got {show_typed(function)} - at option `--inputs`")
+        raise UsageError(f"expected `pkg.mod:function`, got {show(function)}", key="inputs")
     return Request(batch_of_inputs(settings, shapes), training, sizes, shapes or function, fit, gpu, reserve)
-
-
-def _check_reserve(text: str) -> None:
-    try:
-        parse_size(text)
-    except ValueError as error:
-        raise UsageError(
-            f"{error} - at option `--reserve`", hint="0 for none, or a size such as 1GiB"
-        ) from None
 
 
 def _num_gpus(settings: Settings) -> int:
     """Count the GPUs that the batch is split over; one that is named twice is one GPU."""
-    gpus, place = settings.config.gpus, at("gpus", settings.where)
+    gpus = settings.config.gpus
     if gpus is None:
-        raise UsageError(
-            "expected a number of GPUs, got none - at option `--gpus`", hint="say how many: --gpus 4"
-        )
+        raise UsageError("expected a number of GPUs, got none", key="gpus", hint="say how many: --gpus 4")
     if gpus == "all":
         raise UsageError(
-            f"expected a count such as 4, got `all` - {place}",
+            "expected a count such as 4, got `all`",
+            key="gpus",
             hint="say how many: real GPUs are not looked at",
         )
     highest = gpus - 1 if isinstance(gpus, int) else max(gpus)
-    check_number(max(highest, settings.config.output_device or 0) + 1, place.removeprefix("at "))
+    check_number(max(highest, settings.config.output_device or 0) + 1)
     return gpus if isinstance(gpus, int) else len(set(gpus))
 
 
@@ -125,17 +116,18 @@ def read_training(
         UsageError: an unknown loss, or an optimizer or a loss where nothing is trained.
 
     """
-    for option, given in (("--optimizer", optimizer), ("--loss", loss), ("--zero-grad", zero_grad)):
+    for option, given in (("optimizer", optimizer), ("loss", loss), ("zero_grad", zero_grad)):
         if inference and given is not None:
             raise UsageError(
-                f"expected one of them, got both - at options `--inference` and `{option}`",
-                hint=f"inference has no {option.removeprefix('--')}: leave one of them out",
+                "expected one of them, got both",
+                key=f"inference {option}",
+                hint=f"inference has no {option}: leave one of them out",
             )
     if loss is not None and loss not in LOSSES and not _is_target(loss):
         near = difflib.get_close_matches(loss, LOSSES, n=1)
         raise UsageError(
-            f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {show_typed(loss)} "
-            "- at option `--loss`",
+            f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {show(loss)}",
+            key="loss",
             hint=f"did you mean `{near[0]}`?" if near else "a function gets the output and returns the loss",
         )
     return Training(
@@ -152,13 +144,13 @@ def batch_of_inputs(settings: Settings, shapes: list[str]) -> Config:
     """Take the batch size from the first shape, unless the user said another."""
     config = settings.config
     written = [read_input(text) for text in shapes]
-    if not written or "batch_size" in settings.where or len(written[0].shape) <= config.dim:
+    if not written or "batch_size" in config.model_fields_set or len(written[0].shape) <= config.dim:
         return config
     rows = written[0].shape[config.dim]
     if not rows:
         raise UsageError(
-            f"expected a batch of 1 or more, got {shapes[0]!r} - at option `--input`",
+            f"expected a batch of 1 or more, got {shapes[0]!r}",
+            key="input",
             hint=f"number {config.dim + 1} of the first shape is the batch size",
         )
-    values = {**config.model_dump(exclude_unset=True), "batch_size": rows}
-    return make_config(values, {**settings.where, "batch_size": "option `--input`"})
+    return make_config({**config.values(), "batch_size": rows}, settings.where)

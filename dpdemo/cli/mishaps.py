@@ -4,7 +4,7 @@ import os
 
 from dpdemo.errors import DpdemoError, UsageError
 from dpdemo.reading import current_folder
-from dpdemo.wording import show_typed
+from dpdemo.wording import show
 
 
 def as_ours(error: Exception) -> DpdemoError | None:
@@ -12,7 +12,7 @@ def as_ours(error: Exception) -> DpdemoError | None:
     if isinstance(error, OSError):
         if error.filename is None:
             return _no_current_folder() if isinstance(error, FileNotFoundError) else None
-        where = show_typed(os.fsdecode(error.filename))
+        where = show(os.fsdecode(error.filename))
         return UsageError(
             f"expected a path that can be used, got {where}: {error.strerror}", hint="name another place"
         )

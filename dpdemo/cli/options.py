@@ -4,26 +4,25 @@ The options are made from the config's own fields, with a field's description as
 """
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import typer
 
 from dpdemo.cli.completion import keys, models
-from dpdemo.config.fields import Config
-from dpdemo.config.gpus import parse_gpus
+from dpdemo.cli.edge import OPTIONS_OF_CONFIG
+from dpdemo.config.fields import KEYS, Config
+from dpdemo.config.kinds import FLAG
 from dpdemo.config.load import make_config, read_values
-from dpdemo.config.numbers import any_number
-from dpdemo.config.weights import OF_WEIGHTS, is_weighted, parse_numbers
-from dpdemo.errors import UsageError
+from dpdemo.config.weights import is_weighted, weights_key
+from dpdemo.errors import UsageError, about, placed
 from dpdemo.saving import check_save_path, endings
-from dpdemo.wording import Where, as_set_there, at, show_typed
+from dpdemo.wording import show
 
-KEYS = ("gpus", "batch_size", "data_size", "drop_last", "model", "weights", "chunks", "strategy")
-"""Keys of the config that are options of their own; `--set KEY=VALUE` sets any key."""
+OF_WEIGHTS = ("weights", "chunks")
+
 SAVE_HELP = "Save it, too, several times if need be:"
 
 
@@ -37,7 +36,7 @@ class Settings:
     """What the shared options said; `file` is that of `--config`."""
 
     config: Config
-    where: Where
+    where: Mapping[str, str]
     format: str = "table"
     save: tuple[Path, ...] = ()
     quiet: bool = False
@@ -142,10 +141,8 @@ def takes_config(  # noqa: PLR0913 - commands differ in all of these
             settings = _settings(given, output, strategies, more)
             if not has_weights:
                 _expect_torchs_chunks(settings)
-            try:
+            with placed(settings.where):
                 command(settings, **kept)
-            except UsageError as error:
-                raise _placed(error, settings.where) from error
 
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -163,21 +160,12 @@ def takes_config(  # noqa: PLR0913 - commands differ in all of these
     return decorate
 
 
-def _placed(error: UsageError, where: Where) -> UsageError:
-    """Name the option that set a key, in an error of what knows the keys alone."""
-    found = re.search(r"at key `(\w+)`$", error.message)
-    if found is None or found[1] not in where:
-        return error
-    message = f"{error.message[: found.start()]}{at(found[1], where)}"
-    return UsageError(message, hint=as_set_there(error.hint, found[1], where))
-
-
 def _expect_torchs_chunks(settings: Settings) -> None:
-    key = "weights" if settings.config.chunks is None else "chunks"
+    key = weights_key(settings.config)
     if is_weighted(settings.config):
         raise UsageError(
-            f"expected a batch that is cut as torch does, which this command is about, got `{key}` - "
-            f"{at(key, settings.where)}",
+            f"expected a batch that is cut as torch does, which this command is about, got `{key}`",
+            key=key,
             hint=f"leave `{key}` out",
         )
 
@@ -187,81 +175,49 @@ def _field_options(
 ) -> dict[str, tuple[Any, None]]:
     without = {*(() if has_weights else OF_WEIGHTS), *(("strategy",) if len(strategies) == 1 else ())}
     options = {}
-    for name in KEYS:
+    for name in OPTIONS_OF_CONFIG:
         if name in without:
             continue
-        field = Config.model_fields[name]
+        known = KEYS[name]
         flag = f"--{name.replace('_', '-')}"
-        if field.annotation is bool:
+        if known.kind is FLAG:
             flag = f"{flag}/--no-{name.replace('_', '-')}"
-        metavar = "N,N,..." if name in OF_WEIGHTS else "N" if _is_number(name) else None
-        text = gpus_help if name == "gpus" else f"{field.description}{_default(name)}"
+        metavar = "N,N,..." if name in OF_WEIGHTS else "N" if known.kind.most and name != "gpus" else None
+        text = gpus_help if name == "gpus" else f"{known.help}{_default(name)}"
         offered = models if name == "model" else None
         flags = (flag, "-g") if name == "gpus" else (flag,)
         option = typer.Option(*flags, metavar=metavar, help=text, autocompletion=offered)
-        options[name] = (Annotated[_option_type(name) | None, option], None)
+        kind = bool if known.kind is FLAG else Literal[known.kind.words] if known.kind.words else str
+        options[name] = (Annotated[kind | None, option], None)
     return options
 
 
 def _default(name: str) -> str:
     """Say what a key is when left out: the option itself has no default, so that a file's value counts."""
-    default = Config.model_fields[name].default
+    default = KEYS[name].default
     if default is None:
         return ""
     return f" [default: {f'no-{name}'.replace('_', '-') if default is False else default}]"
 
 
-def _option_type(name: str) -> Any:
-    if Config.model_fields[name].annotation is bool:
-        return bool
-    words = _words(name)
-    # numbers are read by `any_number`, so that the config's own check speaks of them, as it does for a file
-    return Literal[words] if words else str
-
-
-def _words(name: str) -> tuple[str, ...]:
-    """List the words that are a field's only values; none for any other field."""
-    annotation = Config.model_fields[name].annotation
-    kinds = [kind for kind in (get_args(annotation) or (annotation,)) if kind is not type(None)]
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else ()
-
-
-def _is_number(name: str) -> bool:
-    is_text = name in {"gpus", "model", *OF_WEIGHTS} or _words(name)
-    return Config.model_fields[name].annotation is not bool and not is_text
-
-
-def _read_set(texts: Sequence[str], named: Mapping[str, Any], where: dict[str, str]) -> dict[str, Any]:
-    """Read the values of `--set`, and note in `where` that they were set there."""
+def _read_set(texts: Sequence[str], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the values of `--set`."""
     found: dict[str, Any] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         key = name.strip().replace("-", "_")
         if not sign:
-            raise UsageError(
-                f"expected KEY=VALUE, got {show_typed(text)} - at option `--set`", hint="write --set seed=1"
-            )
+            raise UsageError(f"expected KEY=VALUE, got {show(text)}", key="set", hint="write --set seed=1")
         if key in named or key in found:
-            raise UsageError(f"expected `{key}` once, got it twice - at option `--set`")
+            raise UsageError(f"expected `{key}` once, got it twice", key="set")
         found[key] = _value(key, value.strip())
-        where[key] = f"option `--set {key}`"
     return found
 
 
 def _value(name: str, text: Any) -> Any:
     """Read the text of an option or of `--set`; the config's own check refuses what has the wrong type."""
-    if name not in Config.model_fields:
-        return text
-    if Config.model_fields[name].annotation is bool:
-        return {"true": True, "false": False}.get(text, text)
-    if name == "gpus":
-        return parse_gpus(text)
-    if name in OF_WEIGHTS:
-        return parse_numbers(text, name)
-    number = any_number(text) if _is_number(name) else None
-    return text if number is None else number
+    with about(name):
+        return KEYS[name].kind.read(text) if name in KEYS and isinstance(text, str) else text
 
 
 def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...], more: More) -> Settings:
@@ -269,25 +225,26 @@ def _settings(given: dict[str, Any], output: Output, strategies: tuple[str, ...]
     shown = {name: given.pop(name) for name in output.options()}
     argument = given.pop("gpus_argument", None)
     if argument is not None and given["gpus"] is not None:
-        raise UsageError("expected one of them, got both - at argument GPUS and option `--gpus`")
+        raise UsageError("expected one of them, got both", key="gpus_argument gpus")
     given["gpus"] = argument if argument is not None else given["gpus"]
     file, keys_set = given.pop("config"), given.pop("set_keys") or ()
     if shown["quiet"] and shown.get("verbose"):
-        raise UsageError("expected one of them, got both - at options `--quiet` and `--verbose`")
+        raise UsageError("expected one of them, got both", key="quiet verbose")
     if output.forms:
         shown["save"] = tuple(shown["save"] or ())
     for path in shown.get("save", ()):
         check_save_path(path, output.endings, read=[file] if file else [])
     values, where = read_values(file) if file is not None else ({}, {})
     named = {name: _value(name, text) for name, text in given.items() if text is not None}
-    where |= {name: f"option `--{name.replace('_', '-')}`" for name in named}
-    named |= _read_set(keys_set, named, where)
+    named |= _read_set(keys_set, named)
+    where = {key: line for key, line in where.items() if key not in named}
     found, chosen = more.read(own, {**values, **named})
     config = make_config(chosen, where)
     if config.strategy not in strategies:
         raise UsageError(
             f"expected the strategy {' or '.join(strategies)}, which this command is about, got "
-            f"{config.strategy} - {at('strategy', where)}",
+            f"{config.strategy}",
+            key="strategy",
             hint="leave `strategy` out",
         )
     return Settings(config, where, file=file, more=found, **shown)

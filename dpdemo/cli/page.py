@@ -30,7 +30,8 @@ def page(
     """
     if save is None and sys.stdout.isatty():
         raise UsageError(
-            "expected a file to save the page in, got a terminal - at option `--save`",
+            "expected a file to save the page in, got a terminal",
+            key="save",
             hint="try --save page.html, and open it in a browser",
         )
     if save is not None:

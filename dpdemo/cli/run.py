@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from dpdemo.cli.edge import print_error
 from dpdemo.cli.group import command_app
 from dpdemo.cli.options import Settings, takes_config
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.cli.streams import print_error, print_hint
+from dpdemo.cli.streams import print_hint
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import DpdemoError
 from dpdemo.reports.split import SplitReport

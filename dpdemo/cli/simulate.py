@@ -11,10 +11,9 @@ from dpdemo.cli.options import Settings, takes_config
 from dpdemo.cli.output import show
 from dpdemo.cli.streams import print_hint
 from dpdemo.config.targets import expect_file, parse_target
-from dpdemo.errors import CheckFailedError
+from dpdemo.errors import CheckFailedError, about
 from dpdemo.reports.advice import find, parse_kinds
 from dpdemo.splitting.predict import predict
-from dpdemo.wording import at
 
 app = command_app()
 
@@ -40,8 +39,8 @@ def simulate(
     fail_on, limit = take_balance(fail_on, has_lengths=settings.more is not None)
     kinds = parse_kinds(fail_on) if fail_on else ()
     if not settings.config.is_builtin:
-        where = at("model", settings.where).removeprefix("at ")
-        expect_file(parse_target(settings.config.model, where), where)
+        with about("model"):
+            expect_file(parse_target(settings.config.model))
     report = predict(settings.config, settings.more)
     show(report, settings, verbose=settings.verbose)
     if len(report.devices) == 1 and settings.config.gpus is None and not settings.quiet:

@@ -82,13 +82,12 @@ def speedup(  # noqa: PLR0913, PLR0917 - an option each
 def _with_target(settings: Settings, target: str | None) -> Settings:
     if target is None:
         return settings
-    if "model" in settings.where:
-        raise UsageError("expected one of them, got both - at argument TARGET and option `--model`")
+    if "model" in settings.config.model_fields_set:
+        raise UsageError("expected one of them, got both", key="target model")
     from dpdemo.config.load import make_config
 
-    where = {**settings.where, "model": "argument TARGET"}
-    config = make_config({**settings.config.model_dump(exclude_unset=True), "model": target}, where)
-    return replace(settings, config=config, where=where)
+    config = make_config({**settings.config.values(), "model": target}, settings.where)
+    return replace(settings, config=config)
 
 
 def _predict(request: Request, loss: str, *, quiet: bool) -> SpeedupReport:

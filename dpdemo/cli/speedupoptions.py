@@ -4,22 +4,21 @@ import re
 from dataclasses import dataclass
 
 from dpdemo.arithmetic.limits import MAX_GPUS
+from dpdemo.bytesize import parse_size
 from dpdemo.cli.memoryoptions import batch_of_inputs
 from dpdemo.cli.options import Settings
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.numbers import scaled_number
 from dpdemo.config.targets import is_target
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about
 from dpdemo.reports.speedup import Anchor, Link, Workload
 from dpdemo.timing.anchors import read_anchor
 from dpdemo.timing.links import chosen_link, missing_link
 from dpdemo.timing.workload import builtin_workload, given_workload
-from dpdemo.wording import at
 
 DEFAULT_GPUS = (2, 4, 8)
-_AMOUNT = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[kKMGTB]?)(?P<binary>i?)(?P<byte>B?)\s*")
-_SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "B": 10**9}
-_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_COUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGBT]?)\s*", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,8 @@ def read_request(settings: Settings, given: Given) -> Request:
         return Request(settings.config, gpus, link, anchors, workload, None)
     if given.outputs is not None:
         raise UsageError(
-            "expected `--parameters` too, got it alone - at option `--outputs`",
+            "expected `--parameters` too, got it alone",
+            key="outputs",
             hint="sizes stand for a model that is not there; one that is there is measured itself",
         )
     inputs = _inputs(given)
@@ -84,11 +84,12 @@ def _numbers(settings: Settings) -> tuple[int, ...]:
     if gpus is None:
         return DEFAULT_GPUS
     if gpus == "all":
-        raise UsageError(f"expected numbers of GPUs such as 2,4,8, got `all` - {at('gpus', settings.where)}")
+        raise UsageError("expected numbers of GPUs such as 2,4,8, got `all`", key="gpus")
     numbers = (gpus,) if isinstance(gpus, int) else tuple(map(int, gpus))
     if bad := [number for number in numbers if not 1 <= number <= MAX_GPUS]:
         raise UsageError(
-            f"expected numbers of GPUs from 1 to {MAX_GPUS}, got {bad[0]} - {at('gpus', settings.where)}",
+            f"expected numbers of GPUs from 1 to {MAX_GPUS}, got {bad[0]}",
+            key="gpus",
             hint="--gpus 2,4,8 compares two, four and eight GPUs with one",
         )
     return tuple(dict.fromkeys(numbers))
@@ -97,42 +98,48 @@ def _numbers(settings: Settings) -> tuple[int, ...]:
 def _sized(settings: Settings, given: Given, parameters: str) -> Workload:
     if given.shapes:
         raise UsageError(
-            "expected one of them, got both - at options `--parameters` and `--input`",
+            "expected one of them, got both",
+            key="parameters input",
             hint="with --parameters the inputs are bytes: --inputs 38MB",
         )
     is_said = "batch_size" in settings.config.model_fields_set
     return given_workload(
-        read_amount(parameters, "--parameters"),
+        read_count(parameters),
         dtype=settings.config.dtype,
-        output_bytes=0 if given.outputs is None else read_amount(given.outputs, "--outputs"),
-        input_bytes=0 if given.inputs is None else read_amount(given.inputs, "--inputs"),
+        output_bytes=_bytes(given.outputs, "outputs"),
+        input_bytes=_bytes(given.inputs, "inputs"),
         rows=settings.config.batch_size if is_said else None,
     )
 
 
 def _inputs(given: Given) -> list[str] | str | None:
     if given.shapes and given.inputs is not None:
-        raise UsageError("expected one of them, got both - at options `--input` and `--inputs`")
+        raise UsageError("expected one of them, got both", key="input inputs")
     if given.inputs is not None and not is_target(given.inputs):
         raise UsageError(
-            f"expected `pkg.mod:function`, got {given.inputs[:60]!r} - at option `--inputs`",
+            f"expected `pkg.mod:function`, got {given.inputs[:60]!r}",
+            key="inputs",
             hint="bytes, as in --inputs 38MB, go with --parameters",
         )
     return given.inputs if given.inputs is not None else list(given.shapes) or None
 
 
-def read_amount(text: str, option: str) -> int:
-    """Read `124M`, `1.5B`, `98MB` or `98MiB`: numbers and bytes in units of 1000, with an i of 1024.
+def read_count(text: str) -> int:
+    """Read `124M` or `1.5B`: a count in units of 1000.
 
     Raises:
         UsageError: for anything else.
 
     """
-    read = _AMOUNT.fullmatch(text)
-    units = _BINARY if read and read["binary"] else _SIZES
-    unit = read["unit"].upper() if read else "?"
-    amount = scaled_number(read["number"], units[unit], 0, INT64_MAX) if read and unit in units else None
-    if amount is None:
-        what = "a number such as 124M" if option == "--parameters" else "bytes such as 98MB"
-        raise UsageError(f"expected {what}, got {text[:60]!r} - at option `{option}`")
-    return round(amount)
+    read = _COUNT.fullmatch(text)
+    count = scaled_number(read[1], _UNITS[read[2].upper()], 0, INT64_MAX) if read else None
+    if count is None:
+        raise UsageError(f"expected a number such as 124M, got {text[:60]!r}", key="parameters")
+    return round(count)
+
+
+def _bytes(text: str | None, key: str) -> int:
+    if text is None:
+        return 0
+    with about(key):
+        return parse_size(text, bare="B")

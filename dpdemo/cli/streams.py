@@ -1,32 +1,23 @@
 """Where output goes: results to stdout; progress, hints and errors to stderr."""
 
+import os
 import sys
 
 import typer
 
-from dpdemo.errors import DpdemoError
 from dpdemo.wording import fit, harmless
 
-
-def print_error(error: DpdemoError) -> None:
-    """Write an error and its next step to stderr."""
-    _say("error", error.message, typer.colors.RED)
-    if error.hint:
-        print_hint(error.hint)
+_COLOURS = {"error": typer.colors.RED, "hint": typer.colors.CYAN}
 
 
 def print_hint(text: str) -> None:
     """Write a next step to stderr."""
-    _say("hint", text, typer.colors.CYAN)
+    say("hint", text)
 
 
-def _say(label: str, text: str, colour: str) -> None:
+def say(label: str, text: str) -> None:
+    """Write a line to stderr behind its label."""
+    line = fit(harmless(text), sys.stderr.encoding or "utf-8")
     # echo drops the colour by itself where stderr is not a terminal; NO_COLOR is ours to honour
-    said = fit(harmless(text), sys.stderr.encoding or "utf-8")
-    typer.echo(f"{typer.style(label, fg=colour, bold=True)}: {said}", err=True, color=_no_colour())
-
-
-def _no_colour() -> bool | None:
-    import os
-
-    return False if os.environ.get("NO_COLOR") else None
+    colour = False if os.environ.get("NO_COLOR") else None
+    typer.echo(f"{typer.style(label, fg=_COLOURS[label], bold=True)}: {line}", err=True, color=colour)

@@ -11,7 +11,7 @@ from dpdemo.cli.options import PLAIN, SAVE_HELP
 from dpdemo.cli.output import save_and_write
 from dpdemo.config.axes import parse_axis
 from dpdemo.config.fields import INT64_MAX
-from dpdemo.config.numbers import read_number
+from dpdemo.errors import about
 from dpdemo.reports.sweep import Measure
 from dpdemo.saving import check_save_path, endings
 from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep_axes
@@ -29,8 +29,11 @@ def sweep(  # noqa: PLR0913, PLR0917 - an option each
     ] = BATCH_SIZES,
     of: Annotated[Measure, typer.Option("--of", help="The figure of each cell.")] = "balance",
     near: Annotated[
-        str, typer.Option("--near", metavar="N", help="Name the even batch sizes nearest to this one.")
-    ] = str(NEAR),
+        int,
+        typer.Option(
+            "--near", metavar="N", min=1, max=INT64_MAX, help="Name the even batch sizes nearest to this one."
+        ),
+    ] = NEAR,
     form: Annotated[
         Literal["table", "json", "csv", "markdown"],
         typer.Option("--format", "-f", help="Form of the report."),
@@ -48,10 +51,9 @@ def sweep(  # noqa: PLR0913, PLR0917 - an option each
     paths = save or []
     for path in paths:
         check_save_path(path, endings(PLAIN.forms))
-    report = sweep_axes(
-        parse_axis(gpus, MAX_GPUS, "option `--gpus`"),
-        parse_axis(batch_size, INT64_MAX, "option `--batch-size`"),
-        of,
-        read_number(near, 1, INT64_MAX, "option `--near`"),
-    )
+    with about("gpus"):
+        numbers = parse_axis(gpus, MAX_GPUS)
+    with about("batch_size"):
+        sizes = parse_axis(batch_size, INT64_MAX)
+    report = sweep_axes(numbers, sizes, of, near)
     save_and_write(report, form, paths, quiet=quiet)

@@ -4,11 +4,10 @@ import difflib
 import re
 from typing import Any
 
-from dpdemo.config.fields import Config
-from dpdemo.config.messages import OTHER_DTYPES
+from dpdemo.config.fields import KEYS
 from dpdemo.errors import UsageError
 from dpdemo.saving import FORMS, PICTURES
-from dpdemo.wording import show_typed
+from dpdemo.wording import show
 
 _CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of (.*)", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments? ?(?:\(s\))? ?\((.*)\)\.?", re.DOTALL | re.IGNORECASE)
@@ -30,7 +29,6 @@ _ELSEWHERE = {
     "--card": "--gpu",
     "--shape": "--input",
     "--input-shape": "--input",
-    **OTHER_DTYPES,
     "md": "markdown",
     "text": "table",
 }
@@ -47,7 +45,7 @@ def usage_error(error: Any) -> UsageError:
 
 def _message(error: Any) -> str:
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
-        return f"expected a known option, got {show_typed(error.option_name)}"
+        return f"expected a known option, got {show(error.option_name)}"
     parameter = getattr(error, "param", None)
     if parameter is None:
         return _of_the_line(error.format_message())
@@ -59,7 +57,7 @@ def _message(error: Any) -> str:
     choice = _CHOICE.fullmatch(str(error.message))
     if choice is not None:
         words = choice[2].rstrip(".").replace("'", "")
-        return f"expected one of {words}, got {show_typed(choice[1])} - at {where}"
+        return f"expected one of {words}, got {show(choice[1])} - at {where}"
     kind = re.match(r"Input should be a valid (\w+)", str(error.message))
     if kind is not None:
         return f"expected {_KINDS.get(kind[1], kind[1])}{_got(error)} - at {where}"
@@ -70,7 +68,7 @@ def _of_the_line(message: str) -> str:
     extra = _EXTRA.fullmatch(message)
     if extra is None:
         return _plain(message)
-    return f"expected nothing more, got {show_typed(extra[1])} - at the end of the line"
+    return f"expected nothing more, got {show(extra[1])} - at the end of the line"
 
 
 def _got(error: Any) -> str:
@@ -78,7 +76,7 @@ def _got(error: Any) -> str:
     cause = error.__cause__ or error.__context__
     if not hasattr(cause, "errors"):
         return ""
-    return f", got {show_typed(cause.errors()[0]['input'])}"
+    return f", got {show(cause.errors()[0]['input'])}"
 
 
 def _where(parameter: Any) -> str:
@@ -111,7 +109,7 @@ def _near(error: Any) -> list[str]:
     if option:
         known = _known_options(error)
         key = option.removeprefix("--no-").lstrip("-").replace("-", "_")
-        if "--set" in known and key in Config.model_fields:
+        if "--set" in known and key in KEYS:
             return [f"--set {key}="]
         other = _ELSEWHERE.get(option)
         alike = difflib.get_close_matches(option, known, n=2, cutoff=0.65)

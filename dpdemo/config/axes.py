@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
-from dpdemo.wording import show_typed
+from dpdemo.wording import show
 
 MOST_VALUES = 100_000
 """How many numbers one axis may have."""
@@ -21,7 +21,7 @@ _EXPECTED = "numbers such as 16, 16-512, 16-512:8, 1-64:x2 or a list of these"
 _SPAN = re.compile(r"([0-9]+)(?:-([0-9]+)(?::(x?)([0-9]+))?)?")
 
 
-def parse_axis(text: str, most: int, where: str) -> Sequence[int]:
+def parse_axis(text: str, most: int) -> Sequence[int]:
     """Read an axis: its numbers from 1 to `most`, going up, each once.
 
     Returns:
@@ -31,32 +31,30 @@ def parse_axis(text: str, most: int, where: str) -> Sequence[int]:
         UsageError: for anything else, a span that goes down or stands still, or too many numbers.
 
     """
-    spans = [_span(part.strip(" "), text, most, where) for part in text.split(",")]
+    spans = [_span(part.strip(" "), text, most) for part in text.split(",")]
     if sum(map(len, spans)) > MOST_VALUES:
         raise UsageError(
-            f"expected at most {MOST_VALUES} numbers, got {show_typed(text)} - at {where}",
+            f"expected at most {MOST_VALUES} numbers, got {show(text)}",
             hint="take every eighth with `:8`, or each twice the one before with `:x2`",
         )
     return spans[0] if len(spans) == 1 else tuple(sorted(set().union(*spans)))
 
 
-def _span(part: str, text: str, most: int, where: str) -> Sequence[int]:
+def _span(part: str, text: str, most: int) -> Sequence[int]:
     found = _SPAN.fullmatch(part)
     if found is None:
-        raise UsageError(f"expected {_EXPECTED}, got {show_typed(text)} - at {where}", hint="try 1-64")
-    first, last = (_bounded(digits, most, where) for digits in (found[1], found[2] or found[1]))
+        raise UsageError(f"expected {_EXPECTED}, got {show(text)}", hint="try 1-64")
+    first, last = (_bounded(digits, most) for digits in (found[1], found[2] or found[1]))
     if last < first:
         raise UsageError(
-            f"expected a span that goes up, got {show_typed(part)} - at {where}",
+            f"expected a span that goes up, got {show(part)}",
             hint=f"write {last}-{first}",
         )
-    step = 1 if found[4] is None else _bounded(found[4], most, where)
+    step = 1 if found[4] is None else _bounded(found[4], most)
     if not found[3]:
         return range(first, last + 1, step)
     if step < 2:
-        raise UsageError(
-            f"expected a factor of 2 or more, got {show_typed(part)} - at {where}", hint="write :x2"
-        )
+        raise UsageError(f"expected a factor of 2 or more, got {show(part)}", hint="write :x2")
     return _powers(first, last, step)
 
 
@@ -67,11 +65,11 @@ def _powers(first: int, last: int, factor: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _bounded(digits: str, most: int, where: str) -> int:
+def _bounded(digits: str, most: int) -> int:
     number = whole_number(digits, 1, most)
     if number is None:
         raise UsageError(
-            f"expected numbers from 1 to {most}, got {show_typed(digits)} - at {where}",
+            f"expected numbers from 1 to {most}, got {show(digits)}",
             hint=f"expected {_EXPECTED}",
         )
     return number

@@ -1,94 +1,179 @@
-"""The keys of a config, each with its type, its bounds and its default."""
+"""The keys of a config. Each is one field with its default, help, kind and example; all else loops over them.
 
-from typing import Annotated, Literal
+To add a key, add a field to `Config` and its line to `Keys`, for type checkers. The loader, `--set` and the
+file of `dpdemo init` then know it.
+"""
 
-import pydantic
-from pydantic import Field
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, Unpack
 
-from dpdemo.arithmetic.limits import MAX_GPUS, MAX_NODES
+from dpdemo.config import kinds
 from dpdemo.config.catalogue import MODELS
+from dpdemo.config.kinds import Kind
+from dpdemo.config.numbers import INT64_MAX
+from dpdemo.config.refusals import refused, unknown_key
 
-INT64_MAX = 2**63 - 1
+__all__ = ["INT64_MAX", "KEYS", "Config", "Key"]
 
-PositiveInt = Annotated[int, Field(ge=1, le=INT64_MAX)]
-Ordinal = Annotated[int, Field(ge=0, le=MAX_GPUS - 1)]
-Count = Annotated[int, Field(ge=1, le=MAX_GPUS)]
-Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Rows = Annotated[int, Field(ge=0, le=INT64_MAX)]
-Weight = Rows | Annotated[float, Field(ge=0, le=INT64_MAX, allow_inf_nan=False)]
+Gpus = int | tuple[int, ...] | Literal["all"] | None
 DType = Literal["float32", "float64", "bfloat16", "float16"]
 
 
-class Config(pydantic.BaseModel):
+class Keys(TypedDict, total=False):
+    """The keyword arguments of a function with `**overrides`: the keys of a `Config`."""
+
+    input_size: int
+    output_size: int
+    batch_size: int
+    data_size: int
+    gpus: int | Sequence[int] | Literal["all"] | None
+    model: str
+    output_device: int | None
+    dim: int
+    shuffle: bool
+    drop_last: bool
+    seed: int
+    dtype: DType
+    strategy: Literal["dp", "ddp"]
+    nodes: int
+    processes: int | None
+    batch_size_is: Literal["per-rank", "global"] | None
+    sampler_drop_last: bool
+    weights: Sequence[float] | None
+    chunks: Sequence[int] | None
+    trace_sample: int | None
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a config key means: its help, the kind of its values, its default and an example in YAML."""
+
+    help: str
+    kind: Kind
+    default: Any
+    example: str
+
+
+def key(default: Any, text: str, kind: Kind, example: object = "") -> Any:
+    """Make the field of a key; without an example the default is one."""
+    return dataclasses.field(
+        default=default, metadata={"key": Key(text, kind, default, str(example or default))}
+    )
+
+
+@dataclass(frozen=True, init=False)
+class Config:
     """What is split and over what; the defaults are those of PyTorch's DataParallel tutorial.
 
     Raises:
-        UsageError: from `make_config` and `load_config` (`config/load.py`), for any value that cannot be.
+        UsageError: for an unknown key or a value of the wrong kind.
 
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, strict=True, extra="forbid")
+    input_size: int = key(5, "Features of one sample.", kinds.SIZE)
+    output_size: int = key(2, "Features of one output.", kinds.SIZE)
+    batch_size: int = key(
+        30,
+        "Samples in one batch: over all GPUs together; under `ddp`, of each rank.",
+        kinds.SIZE,
+    )
+    data_size: int = key(100, "Samples in one epoch.", kinds.SIZE)
+    gpus: Gpus = key(
+        None,
+        "GPUs: a count (3), ordinals (0,2 or 3,), a range (0-3), or all. In a file, a list: [0, 2]. Under "
+        "`ddp`, those of each node.",
+        kinds.GPUS,
+        "[0, 1, 2]",
+    )
+    model: str = key(
+        "linear",
+        f"One of {', '.join(MODELS)}, or your own: `model.py:Net`, `pkg.mod:Net`.",
+        kinds.TEXT,
+        "model.py:Net",
+    )
+    output_device: int | None = key(
+        None,
+        "Ordinal of the GPU that gathers the outputs; by default the first of `gpus`.",
+        kinds.ORDINAL,
+        "0",
+    )
+    dim: int = key(0, "Dimension that holds the batch.", kinds.whole(0, 63, "a dimension from 0 to 63"), "1")
+    shuffle: bool = key(False, "Visit the samples in a random order.", kinds.FLAG, "true")
+    drop_last: bool = key(False, "Leave out a last batch that is not full.", kinds.FLAG, "true")
+    seed: int = key(0, "Seed of data and weights.", kinds.ROWS, "1")
+    dtype: DType = key(
+        "float32",
+        "Type of the model's numbers.",
+        kinds.words(
+            "float32", "float64", "bfloat16", "float16",
+            fp32="float32", float="float32", fp64="float64", double="float64", fp16="float16", half="float16",
+            bf16="bfloat16",
+        ),
+        "bfloat16",
+    )  # fmt: skip
+    strategy: Literal["dp", "ddp"] = key(
+        "dp",
+        "DataParallel (dp), or DistributedDataParallel with a process for each rank (ddp).",
+        kinds.words("dp", "ddp"),
+        "ddp",
+    )
+    nodes: int = key(1, "Machines that the ranks of `ddp` run on.", kinds.NODES, "2")
+    processes: int | None = key(
+        None, "Ranks of `ddp` on each node, on the CPU; with `gpus`, one for each GPU.", kinds.COUNT, "3"
+    )
+    batch_size_is: Literal["per-rank", "global"] | None = key(
+        None,
+        "Whether the batch_size of `ddp` is each rank's, as a DataLoader's is, or that of all ranks.",
+        kinds.words("per-rank", "global"),
+        "global",
+    )
+    sampler_drop_last: bool = key(
+        False,
+        "DistributedSampler's drop_last: leave out the samples that the ranks do not divide, instead of "
+        "repeating some.",
+        kinds.FLAG,
+        "true",
+    )
+    weights: tuple[int | float, ...] | None = key(
+        None,
+        "Unequal chunks: a number for each GPU, in whose proportions every batch is cut, such as 1,2,2.",
+        kinds.list_of(kinds.WEIGHT, "a number for each GPU such as [1, 2, 2]"),
+        "[1, 2, 2]",
+    )
+    chunks: tuple[int, ...] | None = key(
+        None,
+        "Unequal chunks: the exact rows of each GPU in a full batch, such as 4,13,13.",
+        kinds.list_of(kinds.ROWS, "the rows of each GPU such as [4, 13, 13]"),
+        "[4, 13, 13]",
+    )
+    trace_sample: int | None = key(
+        None, "Number of a sample to follow: its batch, device, row and output row.", kinds.ROWS, "17"
+    )
 
-    input_size: PositiveInt = Field(default=5, description="Features of one sample.")
-    output_size: PositiveInt = Field(default=2, description="Features of one output.")
-    batch_size: PositiveInt = Field(
-        default=30, description="Samples in one batch: over all GPUs together, but of each rank under `ddp`."
-    )
-    data_size: PositiveInt = Field(default=100, description="Samples in one epoch.")
-    gpus: Count | tuple[Ordinal, ...] | Literal["all"] | None = Field(
-        default=None,
-        description="DataParallel's device_ids: a list of ordinals in replica order, a count, or `all`; "
-        "under `ddp` those of each node, a rank for each.",
-    )
-    model: str = Field(
-        default="linear",
-        description=f"One of {', '.join(MODELS)}, or your own: `model.py:Net`, `pkg.mod:Net`.",
-    )
-    output_device: Ordinal | None = Field(
-        default=None,
-        description="Ordinal of the GPU that gathers the outputs; the first of `gpus` if left out.",
-    )
-    dim: Annotated[int, Field(ge=0, le=63)] = Field(default=0, description="Dimension that holds the batch.")
-    shuffle: bool = Field(default=False, description="Visit the samples in a random order.")
-    drop_last: bool = Field(default=False, description="Leave out a last batch that is not full.")
-    seed: Annotated[int, Field(ge=0, le=INT64_MAX)] = Field(
-        default=0, description="Seed of data and weights."
-    )
-    dtype: DType = Field(default="float32", description="Type of the model's numbers.")
-    strategy: Literal["dp", "ddp"] = Field(
-        default="dp", description="DataParallel, or DistributedDataParallel with a process for each rank."
-    )
-    nodes: Nodes = Field(default=1, description="Machines that the ranks of `ddp` run on.")
-    processes: Count | None = Field(
-        default=None,
-        description="Ranks of `ddp` on each node, on the CPU; with `gpus` there is one for each GPU.",
-    )
-    batch_size_is: Literal["per-rank", "global"] | None = Field(
-        default=None,
-        description="Whether the batch_size of `ddp` is each rank's, as a DataLoader's is, or all ranks'.",
-    )
-    sampler_drop_last: bool = Field(
-        default=False,
-        description="DistributedSampler's drop_last: leave out the samples that the ranks do not divide, "
-        "instead of repeating some.",
-    )
-    weights: tuple[Weight, ...] | None = Field(
-        default=None,
-        description="Unequal chunks: a number for each GPU, in whose proportions every batch is cut, such as "
-        "1,2,2.",
-    )
-    chunks: tuple[Rows, ...] | None = Field(
-        default=None,
-        description="Unequal chunks: the exact rows of each GPU in a full batch, such as 4,13,13.",
-    )
-    trace_sample: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = Field(
-        default=None, description="Number of a sample whose way is shown: batch, device, row, output row."
-    )
+    def __init__(self, **values: Unpack[Keys]) -> None:
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in KEYS:
+                raise unknown_key(name, KEYS)
+            found[name] = _checked(name, value)
+        vars(self).update({name: found.get(name, known.default) for name, known in KEYS.items()})
+        vars(self)["given"] = frozenset(values)
 
-    @pydantic.field_validator("gpus", "weights", "chunks", mode="before")
-    @classmethod
-    def _freeze_list(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+    @property
+    def model_fields_set(self) -> frozenset[str]:
+        """The keys that were set; the others have their defaults."""
+        given: frozenset[str] = vars(self)["given"]
+        return given
+
+    def values(self) -> dict[str, Any]:
+        """Return the keys that were set, with their values."""
+        return {name: getattr(self, name) for name in KEYS if name in self.model_fields_set}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all keys with their values."""
+        return {name: getattr(self, name) for name in KEYS}
 
     @property
     def is_builtin(self) -> bool:
@@ -99,3 +184,29 @@ class Config(pydantic.BaseModel):
     def wrapped(self) -> str:
         """The path of the submodule that is split, "" for the whole model."""
         return MODELS[self.model].wrapped if self.is_builtin else ""
+
+
+KEYS: dict[str, Key] = {field.name: field.metadata["key"] for field in dataclasses.fields(Config)}
+"""All keys by name."""
+
+
+def _checked(name: str, value: Any) -> Any:
+    known = KEYS[name]
+    if value is None and known.default is None:
+        return None
+    frozen = tuple(value) if isinstance(value, list) else value
+    if not known.kind.accepts(frozen):
+        raise refused(name, frozen, known.kind, known.default, known.example)
+    return frozen
+
+
+def starter_config() -> str:
+    """Write a YAML config of all keys with their help; only a few are not commented out."""
+    from textwrap import wrap
+
+    text = "# dpdemo run --config dpdemo.yaml\n"
+    for name, known in KEYS.items():
+        sign = "" if name in {"input_size", "output_size", "batch_size", "data_size", "gpus"} else "# "
+        lines = [f"# {line}" for line in wrap(known.help, 90)]
+        text += "\n".join(["", *lines, f"{sign}{name}: {known.example}", ""])
+    return text

@@ -3,13 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from dpdemo.config.numbers import read_number
-from dpdemo.errors import UsageError
+from dpdemo.config.numbers import INT64_MAX, read_number
+from dpdemo.errors import UsageError, about
 
 _SPEC = re.compile(
     r"(?:(?P<name>[^\W\d]\w*)=)?(?P<shape>[0-9]+(?:[x,][0-9]+)*)(?::(?P<dtype>\w+)(?:<(?P<below>[0-9]+))?)?"
 )
-INT64_MAX = 2**63 - 1
 DTYPES = {
     "float": "float32", "float32": "float32", "float64": "float64", "double": "float64",
     "float16": "float16", "half": "float16", "bfloat16": "bfloat16", "int": "int64",
@@ -35,17 +34,20 @@ def read_input(text: str) -> WrittenInput:
         UsageError: for anything else.
 
     """
+    with about("input"):
+        return _read(text)
+
+
+def _read(text: str) -> WrittenInput:
     read = _SPEC.fullmatch(text.strip())
     dtype = DTYPES.get(read["dtype"] or "float32") if read else None
     if read is None or dtype is None:
         raise UsageError(
-            f"expected [NAME=]SHAPE[:TYPE[<N]] such as 32x128 or mask=32x128:bool, got {text[:60]!r} - "
-            "at option `--input`",
+            f"expected [NAME=]SHAPE[:TYPE[<N]] such as 32x128 or mask=32x128:bool, got {text[:60]!r}",
             hint=f"types are {', '.join(DTYPES)}; int64<1000 draws numbers below 1000",
         )
     shape = tuple(
-        read_number(size, 0, INT64_MAX, "option `--input`", "a size of a shape")
-        for size in re.split("[x,]", read["shape"])
+        read_number(size, 0, INT64_MAX, "a size of a shape") for size in re.split("[x,]", read["shape"])
     )
-    below = read_number(read["below"] or "2", 1, INT64_MAX, "option `--input`", "int64<1000 is 0 to 999")
+    below = read_number(read["below"] or "2", 1, INT64_MAX, "int64<1000 is 0 to 999")
     return WrittenInput(read["name"] or "", shape, dtype, below)

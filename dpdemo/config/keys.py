@@ -1,37 +1,14 @@
-"""The config's keys as keyword arguments: for type checkers, editors and whatever reads signatures."""
+"""Signatures that list the config's keys: for `help()`, editors and notebooks."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Literal, TypedDict, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-from dpdemo.config.fields import Config, DType
+from dpdemo.config.fields import KEYS, Keys
+
+__all__ = ["Keys", "showing_keys"]
 
 Function = TypeVar("Function", bound=Callable[..., object])
-
-
-class Keys(TypedDict, total=False):
-    """What a function takes as `**overrides`: any keys of a `Config`, which says what each means."""
-
-    input_size: int
-    output_size: int
-    batch_size: int
-    data_size: int
-    gpus: int | Sequence[int] | Literal["all"] | None
-    model: str
-    output_device: int | None
-    dim: int
-    shuffle: bool
-    drop_last: bool
-    seed: int
-    dtype: DType
-    strategy: Literal["dp", "ddp"]
-    nodes: int
-    processes: int | None
-    batch_size_is: Literal["per-rank", "global"] | None
-    sampler_drop_last: bool
-    weights: Sequence[float] | None
-    chunks: Sequence[int] | None
-    trace_sample: int | None
 
 
 def showing_keys(function: Function) -> Function:
@@ -43,9 +20,7 @@ def showing_keys(function: Function) -> Function:
     *own, overrides = signature.parameters.values()
     assert overrides.kind is inspect.Parameter.VAR_KEYWORD  # noqa: S101 - our own functions
     keys = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=Config.model_fields[name].default, annotation=kind
-        )
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=KEYS[name].default, annotation=kind)
         for name, kind in Keys.__annotations__.items()
     ]
     vars(function)["__signature__"] = signature.replace(parameters=[*own, *keys])

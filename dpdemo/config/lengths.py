@@ -19,7 +19,6 @@ from dpdemo.reading import MOST_BYTES, read_bytes
 from dpdemo.wording import printable, show
 
 STDIN = "-"
-_OPTION = "option `--lengths`"
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,6 @@ class Lengths:
     source: str = ""
     lines: Sequence[int] = ()
 
-    def place(self, index: int) -> str:
-        """Say where a length is: `lengths.txt:7`, or an item of the argument `lengths`."""
-        if self.source:
-            return f"{self.source}:{self.lines[index]}"
-        return f"argument `lengths`, item {index + 1}"
-
     def first(self, data_size: int) -> "Lengths":
         """Take the lengths of the first samples, as many as the epoch has.
 
@@ -44,17 +37,17 @@ class Lengths:
 
         """
         if len(self.values) < data_size:
-            where = f"at {self.source}, which ends" if self.source else "at argument `lengths`, which ends"
-            last = f" with line {self.lines[-1]}" if self.source and self.values else ""
+            last = f":{self.lines[-1]}" if self.values and self.lines else ""
             raise UsageError(
-                f"expected a length for each of the {data_size} samples, got {len(self.values)} - "
-                f"{where}{last}",
-                hint="leave data_size out: without it the epoch is as long as the lengths",
+                f"expected a length for each of the {data_size} samples, got {len(self.values)}",
+                key="" if self.source else "lengths",
+                place=f"{self.source}{last}",
+                hint="leave {data_size=} out: without it the epoch is as long as the lengths",
             )
         return Lengths(self.values[:data_size], self.source, self.lines)
 
-    def expect_at_most(self, limit: int, place: str) -> None:
-        """Check that no sample is longer than the option or argument at `place` allows.
+    def expect_at_most(self, limit: int, key: str) -> None:
+        """Check that no sample is longer than the limit that the argument `key` sets.
 
         Raises:
             UsageError: if one is.
@@ -62,9 +55,10 @@ class Lengths:
         """
         if self.values and max(self.values) > limit:
             index = next(index for index, length in enumerate(self.values) if length > limit)
+            where = f"{self.source}:{self.lines[index]}" if self.source else f"item {index + 1}"
             raise UsageError(
-                f"expected at most {limit} tokens, the limit of {place}, got {self.values[index]} - at "
-                f"{self.place(index)}",
+                f"expected at most {limit} tokens, got {self.values[index]} in {where}",
+                key=key,
                 hint=f"the longest sample has {max(self.values)}",
             )
 
@@ -80,9 +74,7 @@ def check_lengths(values: Sequence[SupportsIndex] | Any) -> Lengths:
     try:
         items = iter(values)
     except TypeError:
-        raise UsageError(
-            f"expected a list of whole numbers, got {show(values)} - at argument `lengths`"
-        ) from None
+        raise UsageError(f"expected a list of whole numbers, got {show(values)}", key="lengths") from None
     for index, value in enumerate(items):
         try:
             number = -1 if isinstance(value, bool) else operator.index(value)
@@ -90,12 +82,12 @@ def check_lengths(values: Sequence[SupportsIndex] | Any) -> Lengths:
             number = -1
         if not 0 <= number <= INT64_MAX:
             raise UsageError(
-                f"expected a whole number of 0 or more, got {show(value)} - at argument `lengths`, "
-                f"item {index + 1}"
+                f"expected a whole number of 0 or more, got {show(value)} as item {index + 1}",
+                key="lengths",
             )
         found.append(number)
     if not found:
-        raise UsageError("expected a length for each sample, got none - at argument `lengths`")
+        raise UsageError("expected a length for each sample, got none", key="lengths")
     return Lengths(found)
 
 
@@ -125,7 +117,7 @@ def read_lengths(text: str) -> Lengths:
     source = "stdin" if path == STDIN else printable(path)
     content = _content(path, source).rstrip()
     if not content:
-        raise UsageError(f"expected a length for each sample, got an empty file - at {source}")
+        raise UsageError("expected a length for each sample, got an empty file", place=source)
     lines = content.split("\n")
     if column is None:
         return Lengths(_numbers(content, lines, source), source, range(1, len(lines) + 1))
@@ -139,7 +131,7 @@ def _taken_apart(text: str) -> tuple[str, str | None]:
     if not colon or not path or Path(text).exists():
         return text, None
     if not column:
-        raise UsageError(f"expected a column after the colon, got {show(text)} - at {_OPTION}")
+        raise UsageError(f"expected a column after the colon, got {show(text)}", key="lengths")
     return path, column
 
 
@@ -149,10 +141,11 @@ def _content(path: str, source: str) -> str:
         data = sys.stdin.buffer.read(MOST_BYTES + 1) if path == STDIN else read_bytes(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"expected a file with lengths, got {source!r}: {why} - at {_OPTION}") from None
+        raise UsageError(f"expected a file with lengths, got {source!r}: {why}", key="lengths") from None
     if len(data) > MOST_BYTES:
         raise UsageError(
-            f"expected at most {MOST_BYTES >> 20} MiB, got more - at {source}",
+            f"expected at most {MOST_BYTES >> 20} MiB, got more",
+            place=source,
             hint="an endless stream has no last length: cut it with head -n",
         )
     try:
@@ -160,7 +153,8 @@ def _content(path: str, source: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UsageError(
-            f"expected text, got bytes that are not UTF-8 - at {source}:{line}",
+            "expected text, got bytes that are not UTF-8",
+            place=f"{source}:{line}",
             hint="a file of lengths has one whole number a line",
         ) from None
 
@@ -182,13 +176,13 @@ def _one_number(text: str, place: str, *, is_alone: bool = False) -> int:
     text = text.strip()
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= INT64_MAX:
         return int(text)
-    got = show(text).removesuffix(" (text)") if text else "nothing"
+    got = show(text) if text else "nothing"
     hint = ""
     if is_alone and (text.startswith("{") or "," in text):
         hint = "name the column: --lengths FILE:COLUMN"
     elif is_alone and text.isidentifier() and place.endswith(":1"):
         hint = f"name the column: --lengths FILE:{text}"
-    raise UsageError(f"expected a whole number of 0 or more, got {got} - at {place}", hint=hint)
+    raise UsageError(f"expected a whole number of 0 or more, got {got}", place=place, hint=hint)
 
 
 def _of_json(lines: list[str], column: str, source: str) -> Iterator[int]:
@@ -200,8 +194,8 @@ def _of_json(lines: list[str], column: str, source: str) -> Iterator[int]:
         except (ValueError, RecursionError):
             row, end = None, 0
         if not isinstance(row, dict) or end != len(text):
-            got = show(text).removesuffix(" (text)") if text else "nothing"
-            raise UsageError(f"expected a JSON object, got {got} - at {source}:{number}")
+            got = show(text) if text else "nothing"
+            raise UsageError(f"expected a JSON object, got {got}", place=f"{source}:{number}")
         value = row.get(column)
         if type(value) is list:
             value = len(value)
@@ -209,8 +203,8 @@ def _of_json(lines: list[str], column: str, source: str) -> Iterator[int]:
             if column not in row:
                 raise _no_column(column, list(map(str, row)), f"{source}:{number}")
             raise UsageError(
-                f"expected a whole number of 0 or more, got {show(value)} - at {source}:{number}, column "
-                f"`{printable(column)}`"
+                f"expected a whole number of 0 or more, got {show(value)}",
+                place=f"{source}:{number}, column `{printable(column)}`",
             )
         yield value
 
@@ -233,15 +227,16 @@ def _of_csv(content: str, column: str, source: str, delimiter: str) -> Lengths:
             )
             lines.append(reader.line_num)
     except csv.Error as error:
-        raise UsageError(f"expected CSV, got {error} - at {source}:{reader.line_num}") from None
+        raise UsageError(f"expected CSV, got {error}", place=f"{source}:{reader.line_num}") from None
     if not values:
-        raise UsageError(f"expected a length for each sample, got the head of a table alone - at {source}")
+        raise UsageError("expected a length for each sample, got the head of a table alone", place=source)
     return Lengths(values, source, lines)
 
 
 def _no_column(column: str, known: list[str], place: str) -> UsageError:
     named = ", ".join(printable(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
     return UsageError(
-        f"expected the column `{printable(column)}`, got {named or 'none'} - at {place}",
+        f"expected the column `{printable(column)}`, got {named or 'none'}",
+        place=place,
         hint=f"choose one of them: --lengths FILE:{printable(known[0])}" if known else "",
     )

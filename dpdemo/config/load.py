@@ -6,34 +6,33 @@ Nothing here needs torch. The YAML reader itself is imported only when there is 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Unpack
-
-import pydantic
+from typing import Any, Unpack
 
 from dpdemo.config.checks import check_together
-from dpdemo.config.fields import Config
+from dpdemo.config.fields import KEYS, Config
 from dpdemo.config.keys import Keys, showing_keys
-from dpdemo.config.messages import explain, unknown_key
-from dpdemo.wording import Where, at, show_key
+from dpdemo.config.refusals import unknown_key
+from dpdemo.errors import placed
 
 
-def make_config(values: Mapping[str, object], where: Where | None = None) -> Config:
+def make_config(values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Config:
     """Check values and freeze them.
 
+    Args:
+        values: of any keys.
+        where: the file and line of each key that comes from a file.
+
     Raises:
-        UsageError: naming the first bad key, where it was set, what was expected and what was got.
+        UsageError: for the first bad key, with what was expected and what was got.
 
     """
     where = where or {}
-    for key in values:
-        if key not in Config.model_fields:
-            place = where.get(key, "")
-            raise unknown_key(key, f"at {place}" if place else at(key, where))
-    try:
-        config = Config.model_validate(dict(values))
-    except pydantic.ValidationError as error:
-        raise explain(error, where) from None
-    check_together(config, where)
+    for name in values:
+        if name not in KEYS:
+            raise unknown_key(name, KEYS, where.get(name, ""))
+    with placed(where):
+        config = Config(**values)
+        check_together(config)
     return config
 
 
@@ -57,16 +56,13 @@ def load_config(path: str | os.PathLike[str], **overrides: Unpack[Keys]) -> Conf
 
 def _loaded(path: str | os.PathLike[str], overrides: Mapping[str, object]) -> Config:
     values, where = read_values(path)
-    return make_config({**values, **overrides}, {**where, **as_arguments(overrides)})
-
-
-def as_arguments(values: Mapping[str, object]) -> Where:
-    """Say of each value that it was a keyword argument."""
-    return {key: f"argument {show_key(key)}" for key in values}
+    return make_config(
+        {**values, **overrides}, {key: line for key, line in where.items() if key not in overrides}
+    )
 
 
 def read_values(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[str, str]]:
-    """Read the keys of a config file, unchecked, and where each stands.
+    """Read the keys of a config file, unchecked, and the file and line of each.
 
     Raises:
         UsageError: if the file cannot be read or is not a YAML mapping with text keys.
@@ -78,14 +74,12 @@ def read_values(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[s
 
 
 def resolve(config: Config | str | os.PathLike[str] | None, overrides: Mapping[str, object]) -> Config:
-    """Make one checked Config of what the Python API was given.
+    """Make one checked Config of the arguments of a function of the Python API.
 
     Raises:
         UsageError: if the result is not valid.
 
     """
-    if config is None:
-        return make_config(overrides, as_arguments(overrides))
-    if isinstance(config, Config):
-        return make_config({**config.model_dump(exclude_unset=True), **overrides}, as_arguments(overrides))
+    if config is None or isinstance(config, Config):
+        return make_config({**(config.values() if config else {}), **overrides})
     return _loaded(config, overrides)

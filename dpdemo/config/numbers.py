@@ -1,12 +1,15 @@
-"""Reading whole numbers that a user wrote, with bounds: no number is too long to be refused politely."""
+"""Numbers that a user wrote, read with bounds: no number is too long to be refused politely."""
 
 import re
 
 from dpdemo.errors import UsageError
 from dpdemo.wording import show
 
+INT64_MAX = 2**63 - 1
+"""The largest number that torch counts with."""
 _MOST_DIGITS = 19
 """Digits of the largest int64. Python itself refuses to read more than 4300 of them, with a ValueError."""
+_MOST_NUMBERS = 1_000_000
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:
@@ -18,7 +21,7 @@ def whole_number(text: str, least: int, most: int) -> int | None:
     return number if least <= number <= most else None
 
 
-def read_number(text: str, least: int, most: int, where: str, hint: str = "") -> int:
+def read_number(text: str, least: int, most: int, hint: str = "") -> int:
     """Read a whole number from `least` to `most`.
 
     Raises:
@@ -27,9 +30,7 @@ def read_number(text: str, least: int, most: int, where: str, hint: str = "") ->
     """
     number = whole_number(text, least, most)
     if number is None:
-        raise UsageError(
-            f"expected a whole number from {least} to {most}, got {show(text)} - at {where}", hint=hint
-        )
+        raise UsageError(f"expected a whole number from {least} to {most}, got {show(text)}", hint=hint)
     return number
 
 
@@ -47,3 +48,24 @@ def scaled_number(digits: str, unit: float, least: float, most: float) -> float 
     """Return a decimal number times its unit, or None if that is not from `least` to `most`."""
     number = float(digits) * unit  # hundreds of digits are infinity, which is past any bound
     return number if least <= number <= most else None
+
+
+def parse_numbers(text: str) -> tuple[int | float, ...]:
+    """Read `1,2,2` or `0.5,1x7` (0.5 once, and 1 for each of seven).
+
+    Raises:
+        UsageError: for anything else; negative numbers are the config's own business.
+
+    """
+    found: list[int | float] = []
+    for part in text.split(","):
+        number, _, times = part.strip().partition("x")
+        value, count = any_number(number), any_number(times or "1")
+        is_count = isinstance(count, int) and 0 < count <= _MOST_NUMBERS - len(found)
+        if value is None or not is_count:
+            raise UsageError(
+                f"expected a number for each GPU, got {show(text)}",
+                hint="write for example 1,2,2, or 1,2x7 for seven times 2",
+            )
+        found += [value] * int(count or 0)
+    return tuple(found)

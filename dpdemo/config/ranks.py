@@ -25,7 +25,8 @@ def as_wait(timeout: float) -> timedelta:
     if not 0 < timeout <= _A_YEAR_IN_SECONDS:
         raise UsageError(
             f"expected a number of seconds above 0, and of at most {_A_YEAR_IN_SECONDS} (a year), got "
-            f"{timeout:g} - at option `--timeout`"
+            f"{timeout:g}",
+            key="timeout",
         )
     return timedelta(seconds=timeout)
 

@@ -38,7 +38,7 @@ class Target:
         return self.text
 
 
-def parse_target(text: str, where: str) -> Target:
+def parse_target(text: str) -> Target:
     """Read a target.
 
     Raises:
@@ -48,13 +48,13 @@ def parse_target(text: str, where: str) -> Target:
     target = _parsed(text)
     if target is None:
         raise UsageError(
-            f"expected a model as {FORMS}, got {show_key(text) if text else 'nothing'} - at {where}",
+            f"expected a model as {FORMS}, got {show_key(text) if text else 'nothing'}",
             hint="write the file, a colon and the name in it: `model.py:Net`",
         )
     return target
 
 
-def expect_file(target: Target, where: str) -> None:
+def expect_file(target: Target) -> None:
     """Check that the file of a target is there.
 
     Raises:
@@ -63,7 +63,7 @@ def expect_file(target: Target, where: str) -> None:
     """
     if target.file and not Path(target.file).is_file():
         raise UsageError(
-            f"expected a Python file, got `{target.file}`, which is not there - at {where}",
+            f"expected a Python file, got `{target.file}`, which does not exist",
             hint=f"looked in {current_folder()}",
         )
 

@@ -1,17 +1,11 @@
 """How a config cuts each batch: its keys `weights` and `chunks`."""
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.weights import Weight, short_list, split_by_chunks, split_by_weights
 from dpdemo.config.fields import Config
-from dpdemo.config.numbers import any_number
 from dpdemo.errors import UsageError
-from dpdemo.wording import Where, at, show_typed
-
-OF_WEIGHTS = ("weights", "chunks")
-"""Keys that cut a batch into unequal chunks."""
 
 
 def is_weighted(config: Config) -> bool:
@@ -22,6 +16,11 @@ def is_weighted(config: Config) -> bool:
 def weights_of(config: Config) -> tuple[Weight, ...] | None:
     """Return the weight of each device; None under torch's own rule. Chunks are weights of their own."""
     return config.weights if config.chunks is None else config.chunks
+
+
+def weights_key(config: Config) -> str:
+    """Return the key that has the weights: `weights` or `chunks`."""
+    return "weights" if config.chunks is None else "chunks"
 
 
 def split_of(config: Config, batch_size: int, num_devices: int) -> Split:
@@ -35,50 +34,24 @@ def split_of(config: Config, batch_size: int, num_devices: int) -> Split:
     return split_by_weights(batch_size, weights)
 
 
-def expect_one_each(config: Config, num_devices: int, where: Where | None = None) -> None:
-    """Check that there is a weight for each device, where only a machine could count them.
+def expect_one_each(config: Config, num_devices: int) -> None:
+    """Check that there is a weight for each device.
 
     Raises:
         UsageError: if there are more, or fewer.
 
     """
-    noun = "rank" if config.strategy == "ddp" else "GPU"
-    for key in OF_WEIGHTS:
-        given = getattr(config, key)
-        if given is not None and len(given) != num_devices:
-            raise UsageError(
-                f"expected one of `{key}` for each of the {num_devices} {noun}s, got {len(given)} "
-                f"({short_list(given)}) - {at(key, where or {})}",
-                hint="0 is a weight, too: that GPU then has no replica"
-                if noun == "GPU"
-                else f"start as many ranks: --set processes={len(given)}, or as many GPUs",
-            )
-
-
-def parse_numbers(text: str, key: str) -> tuple[Weight, ...]:
-    """Read `1,2,2` or `0.5,1x7` (0.5 once, and 1 for each of seven), as given on a command line.
-
-    Raises:
-        UsageError: for anything else; negative numbers are the config's own business.
-
-    """
-    found: list[Weight] = []
-    for part in text.split(","):
-        number, _, times = part.strip().partition("x")
-        value, count = any_number(number), any_number(times or "1")
-        if value is None or not isinstance(count, int) or not 0 < count <= _MOST:
-            _refuse(text, key)
-        found += [value] * count
-    return tuple(found) if len(found) <= _MOST else _refuse(text, key)
-
-
-_MOST = 1_000_000
-
-
-def _refuse(text: str, key: str) -> NoReturn:
-    hint = f"write for example --{key} 1,2,2, or --{key} 1,2x7 for seven times 2"
+    given = weights_of(config)
+    if given is None or len(given) == num_devices:
+        return
+    key, is_ddp = weights_key(config), config.strategy == "ddp"
     raise UsageError(
-        f"expected a number for each GPU, got {show_typed(text)} - at option `--{key}`", hint=hint
+        f"expected one of `{key}` for each of the {num_devices} {'rank' if is_ddp else 'GPU'}s, got "
+        f"{len(given)} ({short_list(given)})",
+        key=key,
+        hint=f"start as many ranks: {{processes={len(given)}}}, or as many GPUs"
+        if is_ddp
+        else "0 is a weight, too: that GPU then has no replica",
     )
 
 

@@ -23,7 +23,6 @@ from dpdemo.timing.observe import observe_workload
 
 DEFAULT_GPUS = 4
 DEFAULT_BATCH_SIZE = 32
-_WHERE = "argument TARGET"
 Progress = Callable[[str], None]
 
 
@@ -50,7 +49,6 @@ class Case:
         size = self.batch_size or DEFAULT_BATCH_SIZE
         return make_config(
             {"model": self.target, "gpus": self.num_gpus, "batch_size": size, "data_size": size},
-            {"model": _WHERE},
         )
 
     @property
@@ -124,7 +122,7 @@ def _or_why_not(question: str, ask: Callable[[], Answer]) -> Answer:
 def _checked(case: Case) -> Any:
     given = list(case.inputs) or None
     return check_found(
-        lambda: (find_model(case.target, _WHERE), given),
+        lambda: (find_model(case.target), given),
         Request(gpus=case.num_gpus, batch_size=case.batch_size),
     )
 
@@ -134,8 +132,8 @@ def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:
     if case.inputs:
         return replace(case, batch_size=read_input(case.inputs[0]).shape[0]), ()
     with opened_gpus(case.num_gpus):  # a file may ask for GPUs as it is read
-        model = find_model(case.target, _WHERE)
-        batches = batches_of_target(model, case.target, case.batch_size, DEFAULT_BATCH_SIZE, _WHERE)
+        model = find_model(case.target)
+        batches = batches_of_target(model, case.target, case.batch_size, DEFAULT_BATCH_SIZE)
     case, guessed = replace(case, batch_size=batches.size), batches.worked_out
     if not guessed:
         return case, ()

@@ -158,7 +158,7 @@ class CallCheck:
     """Collects one call of each kind (shapes, mode, outcome) of every DataParallel, and judges them."""
 
     def __init__(self, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> None:
-        self._rules = choose(select, ignore, where=("`select`", "`ignore`"))
+        self._rules = choose(select, ignore)
         self._subjects: dict[object, _Subject] = {}
         self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, _Subject] = weakref.WeakKeyDictionary()
         self._loads: list[Event] = []

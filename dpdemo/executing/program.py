@@ -18,7 +18,7 @@ from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from typing import Any
 
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about
 from dpdemo.models.frames import is_watchers
 from dpdemo.reading import current_folder
 
@@ -45,56 +45,53 @@ def find_program(name: str, arguments: Sequence[str] = (), *, is_module: bool = 
         UsageError: there is no such script or module, or it cannot be run.
 
     """
-    if is_module:
-        _check_module(name)
-    else:
-        _check_script(name)
+    here = current_folder()
+    with about("program"):
+        (_check_module if is_module else _check_script)(name, here)
     return Program(name, tuple(arguments), is_module)
 
 
-def _check_script(name: str) -> None:
+def _check_script(name: str, here: Path) -> None:
     place = Path(name)
-    where = "at argument `SCRIPT`"
     if place.is_dir():
         if not (place / "__main__.py").is_file():
             raise UsageError(
-                f"expected a script, got the directory {name!r} without a `__main__.py` - {where}",
+                f"expected a script, got the directory {name!r} without a `__main__.py`",
                 hint="name a file in it, or a package with -m",
             )
     elif not place.exists():
         raise UsageError(
-            f"expected a script, got {name!r}, which is not there - {where}",
+            f"expected a script, got {name!r}, which does not exist",
             hint=f"a module is run with -m: dpdemo exec --gpus N -m {name}"
             if _is_module_name(name)
-            else f"looked in {current_folder()}",
+            else f"looked in {here}",
         )
     elif not os.access(place, os.R_OK):
-        raise UsageError(f"expected a script that can be read, got {name!r} - {where}")
+        raise UsageError(f"expected a script that can be read, got {name!r}")
 
 
 def _is_module_name(name: str) -> bool:
     return all(part.isidentifier() for part in name.split(".")) and not name.endswith(".py")
 
 
-def _check_module(name: str) -> None:
-    where = "at argument `MODULE`"
+def _check_module(name: str, here: Path) -> None:
     if not _is_module_name(name):
         better = name.removesuffix(".py").replace(os.sep, ".")
         raise UsageError(
-            f"expected a module such as `pkg.mod`, got {name!r} - {where}",
+            f"expected a module such as `pkg.mod`, got {name!r}",
             hint=f"a script is run without -m; a module is named without `.py`: -m {better}",
         )
     top = name.partition(".")[0]
-    here = sys.path[0]
-    sys.path[0] = str(current_folder())
+    first = sys.path[0]
+    sys.path[0] = str(here)
     try:
         found = importlib.util.find_spec(top)  # the top name's finding runs no code of the package
     finally:
-        sys.path[0] = here
+        sys.path[0] = first
     if found is None:
         raise UsageError(
-            f"expected a module, got {name!r}: there is no `{top}` - {where}",
-            hint=f"looked in {current_folder()} and in what is installed for {sys.executable}",
+            f"expected a module, got {name!r}: there is no `{top}`",
+            hint=f"looked in {here} and in what is installed for {sys.executable}",
         )
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from dpdemo.arithmetic.cards import CONTEXT_BYTES, Card
 from dpdemo.bytesize import capacities, parse_size
-from dpdemo.config.cards import card_named
-from dpdemo.errors import UsageError
+from dpdemo.config.gpus import card_named
+from dpdemo.errors import about
 
 Sizes = str | int | Sequence[str | int] | None
 _OLDEST_WITHOUT_TENSOR_CORES_FOR_FLOAT32 = 7
@@ -71,10 +71,8 @@ class Hardware:
         """
         if self.reserve in {"0", 0}:
             return 0
-        try:
+        with about("reserve"):
             return CONTEXT_BYTES if self.reserve is None else parse_size(self.reserve)
-        except ValueError as error:
-            raise UsageError(f"{error} - at option `--reserve`") from None
 
     def capacities(self, count: int) -> list[int | None]:
         """Return the capacity of each of `count` GPUs; None if unknown.
@@ -85,7 +83,5 @@ class Hardware:
         """
         if self.gpu_memory is None and self.found is not None:
             return [self.found.memory_bytes] * count
-        try:
+        with about("gpu_memory"):
             return capacities(self.gpu_memory, count)
-        except ValueError as error:
-            raise UsageError(f"{error} - at option `--gpu-memory`") from None

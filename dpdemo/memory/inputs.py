@@ -12,7 +12,7 @@ from torch import nn
 from dpdemo.config.catalogue import batched
 from dpdemo.config.fields import Config
 from dpdemo.config.targets import parse_target
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about
 from dpdemo.models.inputs import Arguments, Batches, batches_for, to_device, with_numbers
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
@@ -67,15 +67,16 @@ class BatchMaker:
         return model, own
 
     def _loaded(self, target: str, config: Config) -> tuple[nn.Module, object]:
-        parsed = parse_target(target, "key `model`")
+        parsed = parse_target(target)
         if parsed.library:
-            made = make_library_model(parsed.library, parsed.name, self._sizes, "key `model`")
+            with about("model"):
+                made = make_library_model(parsed.library, parsed.name, self._sizes)
             self.note = made[1].note if self._source is None else ""
             return made
         if self._sizes.image_size is not None or self._sizes.seq_len is not None:
             raise UsageError(
-                f"expected sizes for the model of a library, got them for `{target}` - at `--seq-len` or "
-                "`--image-size`",
+                f"expected sizes for the model of a library, got them for `{target}`",
+                key="seq_len" if self._sizes.seq_len is not None else "image_size",
                 hint="--input gives the shapes of what a model of your own takes",
             )
         model, inputs = load_with_inputs(target, config)

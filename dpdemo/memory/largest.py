@@ -63,7 +63,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
 
     """
     if gpu_memory is None and gpu is None:
-        raise UsageError("expected the memory of a GPU such as 24GiB, got none - at `gpu_memory`")
+        raise UsageError("expected the memory of a GPU such as 24GiB, got none", key="gpu_memory")
     checked = resolve(config, overrides)
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
@@ -73,7 +73,8 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         largest = largest_that_fits(search.room, stepper.batches.batch_size)
         if largest == LIMIT:
             raise RunError(
-                f"expected memory that grows with the batch, got room for {LIMIT} samples - at `gpu_memory`",
+                f"expected memory that grows with the batch, got room for {LIMIT} samples",
+                key="gpu_memory",
                 hint="do the model's inputs have a batch dimension? see --input",
             )
         largest = past_steps(search.room, largest, search.reach())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from dpdemo.errors import RunError
+from dpdemo.errors import RunError, about
 from dpdemo.models.user import find_object
 from dpdemo.watching.tree import named_tensors
 
@@ -21,7 +21,8 @@ def make_loss(name: str) -> Loss:
         UsageError: if the user's own function cannot be imported.
 
     """
-    return _LOSSES.get(name) or find_object(name, "option `--loss`")
+    with about("loss"):
+        return _LOSSES.get(name) or find_object(name)
 
 
 def resolve_loss(name: str, output: object) -> str:
@@ -43,7 +44,8 @@ def _numbers(output: object) -> list[torch.Tensor]:
     found = [tensor for _, tensor in named_tensors(output) if tensor.is_floating_point()]
     if not found:
         raise RunError(
-            f"expected an output with a floating-point tensor, got {type(output).__name__} - at `loss`",
+            f"expected an output with a floating-point tensor, got {type(output).__name__}",
+            key="loss",
             hint="say how the loss is made of it: --loss pkg.mod:function",
         )
     return found
@@ -53,7 +55,8 @@ def _output_loss(output: object) -> torch.Tensor:
     loss = _own_loss(output)
     if not isinstance(loss, torch.Tensor):
         raise RunError(
-            f"expected an output with a `loss`, got {type(output).__name__} - at option `--loss`",
+            f"expected an output with a `loss`, got {type(output).__name__}",
+            key="loss",
             hint="give the model its labels, or choose another loss",
         )
     return loss.mean()

@@ -13,7 +13,7 @@ from dpdemo.config.fields import Config
 from dpdemo.config.keys import Keys, showing_keys
 from dpdemo.config.load import resolve
 from dpdemo.config.weights import split_of
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import BatchMaker, Given
 from dpdemo.memory.leftovers import caches_emptied
@@ -124,7 +124,8 @@ def batches_of(
         UsageError: if their function cannot be imported, or a shape cannot be read.
 
     """
-    given = find_object(inputs, "option `--inputs`") if isinstance(inputs, str) else inputs
+    with about("inputs"):
+        given = find_object(inputs) if isinstance(inputs, str) else inputs
     return BatchMaker(config, given, sizes, has_numbers=numbers)
 
 

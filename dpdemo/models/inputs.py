@@ -114,8 +114,8 @@ class Batches:
     def _of_specs(cls, specs: list[InputSpec], size: int | None, dim: int, *, numbers: bool) -> "Batches":
         if len(specs[0].shape) <= dim:
             raise UsageError(
-                f"expected a shape with a dimension {dim}, got {'x'.join(map(str, specs[0].shape))} - at "
-                "`--input`",
+                f"expected a shape with a dimension {dim}, got {'x'.join(map(str, specs[0].shape))}",
+                key="input",
                 hint="`dim` says which number of a shape is the batch size, counted from 0",
             )
         whole = specs[0].shape[dim]
@@ -135,7 +135,8 @@ class Batches:
         whole = rows_of(args, kwargs, dim)
         if not whole:
             raise UsageError(
-                "expected inputs with at least one tensor that has a batch dimension, got none - at `inputs`",
+                "expected inputs with at least one tensor that has a batch dimension, got none",
+                key="inputs",
                 hint="give a tensor, a tuple of positional arguments, or a dict of keyword arguments",
             )
         make = lambda rows: (resize(args, whole, rows, dim), resize(kwargs, whole, rows, dim))  # noqa: E731
@@ -344,6 +345,7 @@ def _call(function: Callable[[int], object], batch_size: int) -> object:
             return function(batch_size)
     except Exception as error:
         raise UsageError(
-            f"expected inputs for a batch of {batch_size}, got {type(error).__name__}: {error} - at `inputs`"
-            + user_frames(error)
+            f"expected inputs for a batch of {batch_size}, got {type(error).__name__}: {error}"
+            + user_frames(error),
+            key="inputs",
         ) from error

@@ -7,20 +7,21 @@ from torch import nn
 
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.load import make_config
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about
 from dpdemo.models.inputs import Batches, batches_for
 from dpdemo.models.modules import Placement, build
 from dpdemo.models.user import Given, find_object, make_model
 
 
-def find_model(target: str, where: str) -> Given:
+def find_model(target: str) -> Given:
     """Find the model that a target names, or what builds it; a built-in one by its name.
 
     Raises:
         UsageError: if there is none.
 
     """
-    return _builder(target) if target in MODELS else find_object(target, where)
+    with about("model"):
+        return _builder(target) if target in MODELS else find_object(target)
 
 
 def _builder(name: str) -> Callable[[], nn.Module]:
@@ -29,28 +30,30 @@ def _builder(name: str) -> Callable[[], nn.Module]:
     return lambda: build(config, Placement(lambda module: module, cpu, cpu)).model
 
 
-def work_out_input(given: Given, target: str, batch_size: int, where: str) -> str | None:
+def work_out_input(given: Given, target: str, batch_size: int) -> str | None:
     """Work out the input of a model by its first layer, as `--input` takes it; None where it brings its own.
 
     Raises:
         UsageError: if the layers do not tell.
 
     """
-    return batches_of_target(given, target, batch_size, batch_size, where).worked_out or None
+    return batches_of_target(given, target, batch_size, batch_size).worked_out or None
 
 
-def batches_of_target(given: Given, target: str, size: int | None, default: int, where: str) -> Batches:
+def batches_of_target(given: Given, target: str, size: int | None, default: int) -> Batches:
     """Make the batches of a target that nobody gave inputs for: its own, or those that its first layer takes.
 
     Raises:
         UsageError: if it has none and the layers do not tell.
 
     """
-    model, own = make_model(given, target, where)
+    with about("model"):
+        model, own = make_model(given, target)
     found = batches_for(model, None, own, size, default)
     if found is None:
         raise UsageError(
-            f"expected inputs of `{target}`, got none, and its layers do not tell - at option `--input`",
+            f"expected inputs of `{target}`, got none, and its layers do not tell",
+            key="input",
             hint="give the shape of each argument, such as --input 32x128 --input mask=32x128:bool",
         )
     return found

@@ -15,7 +15,7 @@ from torch import nn
 
 from dpdemo.config.fields import Config
 from dpdemo.config.targets import Target, expect_file, parse_target
-from dpdemo.errors import DpdemoError, UsageError
+from dpdemo.errors import DpdemoError, UsageError, about
 from dpdemo.models.failure import user_frames, users_code
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
@@ -35,19 +35,18 @@ def load_with_inputs(target: str, config: Config) -> tuple[nn.Module, object]:
         UsageError: if it cannot be imported, raises, or gives no torch.nn.Module.
 
     """
-    where = "key `model`"
-    return make_model(find_object(target, where), target, where, config.model_dump())
+    with about("model"):
+        return make_model(find_object(target), target, config.to_dict())
 
 
 def make_model(
-    given: Given, name: str, where: str, values: Mapping[str, object] | None = None
+    given: Given, name: str, values: Mapping[str, object] | None = None
 ) -> tuple[nn.Module, object]:
     """Take a model as it is, or call what builds it: the one contract of factories, in every command.
 
     Args:
         given: a model, or a class or function that returns one, or (model, inputs).
         name: its name in messages.
-        where: the option, key or argument that named it.
         values: what the factory's parameters of these names are given. Without it those that have no default
             get the config's defaults.
 
@@ -55,12 +54,11 @@ def make_model(
         UsageError: if the factory raises or exits, or gives no torch.nn.Module.
 
     """
-    made = given if isinstance(given, nn.Module) else _call_factory(given, name, where, values)
+    made = given if isinstance(given, nn.Module) else _call_factory(given, name, values)
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(model, nn.Module):
         raise UsageError(
-            f"expected a torch.nn.Module, or (model, inputs), from `{name}`, got {type(model).__name__} - "
-            f"at {where}",
+            f"expected a torch.nn.Module, or (model, inputs), from `{name}`, got {type(model).__name__}",
             hint="return the model itself",
         )
     return model, inputs
@@ -70,18 +68,18 @@ def call_factory(factory: Callable[..., object], values: Mapping[str, object] | 
     """Call a factory with the values that its parameters are named for; what it raises is let through."""
     parameters = inspect.signature(factory).parameters.items()
     if values is None:
-        values = Config().model_dump()
+        values = Config().to_dict()
         named = {key for key, one in parameters if one.default is inspect.Parameter.empty}
     else:
         named = {key for key, _ in parameters}
     return factory(**{key: value for key, value in values.items() if key in named})
 
 
-def _call_factory(factory: object, name: str, where: str, values: Mapping[str, object] | None) -> object:
+def _call_factory(factory: object, name: str, values: Mapping[str, object] | None) -> object:
     if not callable(factory):
         raise UsageError(
             f"expected a model, or a class or function that builds one, in `{name}`, got "
-            f"{type(factory).__name__} - at {where}"
+            f"{type(factory).__name__}"
         )
     try:
         with users_code():
@@ -90,33 +88,32 @@ def _call_factory(factory: object, name: str, where: str, values: Mapping[str, o
         raise
     except Exception as error:
         raise UsageError(
-            f"expected a model from `{name}`, got {type(error).__name__}: {error} - at {where}"
-            + user_frames(error)
+            f"expected a model from `{name}`, got {type(error).__name__}: {error}" + user_frames(error)
         ) from error
 
 
-def find_object(target: str, where: str) -> Any:
+def find_object(target: str) -> Any:
     """Import what a target names: `model.py:Net`, `pkg.mod:Net`, or a library's model, as what builds it.
 
     Raises:
         UsageError: if it cannot be imported or is not there.
 
     """
-    parsed = parse_target(target, where)
+    parsed = parse_target(target)
     if parsed.library:
-        return partial(make_library_model, parsed.library, parsed.name, InputSizes(), where)
+        return partial(make_library_model, parsed.library, parsed.name, InputSizes())
     if parsed.file:
-        module, name = _import_file(parsed, where), parsed.name
+        module, name = _import_file(parsed), parsed.name
     else:
-        module, name = _import_module(parsed, where)
+        module, name = _import_module(parsed)
     if not name:
-        return _only_model(module, target, where)
+        return _only_model(module)
     found: object = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
         raise UsageError(
-            f"expected `{name}` in {module.__file__ or module.__name__}, got none - at {where} ({target})",
+            f"expected `{name}` in {module.__file__ or module.__name__}, got none",
             hint=_what_there_is(module),
         )
     return found
@@ -127,7 +124,7 @@ def _what_there_is(module: ModuleType) -> str:
     return f"it has {', '.join(names[:8])}" if names else "define a function there that returns the model"
 
 
-def _only_model(module: ModuleType, target: str, where: str) -> object:
+def _only_model(module: ModuleType) -> object:
     """Find the one model of a module: a class of its own that is a Module, or a ready one."""
     found = {
         name: value
@@ -139,22 +136,22 @@ def _only_model(module: ModuleType, target: str, where: str) -> object:
         return next(iter(found.values()))
     file = os.path.relpath(str(module.__file__))
     raise UsageError(
-        f"expected one torch.nn.Module in {file}, got {', '.join(found) or 'none'} - at {where} ({target})",
+        f"expected one torch.nn.Module in {file}, got {', '.join(found) or 'none'}",
         hint=f"name one: `{file}:{next(iter(found), 'make_model')}`",
     )
 
 
-def _import_file(target: Target, where: str) -> ModuleType:
+def _import_file(target: Target) -> ModuleType:
     path = Path(target.file)
-    expect_file(target, f"{where} ({target})")
+    expect_file(target)
     name, root = _module_of(path.resolve())
     for known in (sys.modules.get(name), sys.modules.get(f"_{name}")):
         if known is not None and getattr(known, "__file__", None) == str(path.resolve()):
             return known
     _make_importable(str(root))
     if name in sys.modules or name in sys.stdlib_module_names:
-        return _run_import(lambda: _load_beside(f"_{name}", path.resolve()), name, target, where)
-    return _run_import(lambda: importlib.import_module(name), name, target, where)
+        return _run_import(lambda: _load_beside(f"_{name}", path.resolve()), name)
+    return _run_import(lambda: importlib.import_module(name), name)
 
 
 def _module_of(path: Path) -> tuple[str, Path]:
@@ -174,14 +171,14 @@ def _load_beside(name: str, path: Path) -> ModuleType:
     return module
 
 
-def _import_module(target: Target, where: str) -> tuple[ModuleType, str]:
+def _import_module(target: Target) -> tuple[ModuleType, str]:
     """Import a target's module; without a colon the last parts may be a name in it."""
     _make_importable(str(current_folder()))
     module, names = target.module, [target.name] if target.name else []
     while not target.name and "." in module and not _exists(module):
         module, _, last = module.rpartition(".")
         names.insert(0, last)
-    return _run_import(lambda: importlib.import_module(module), module, target, where), ".".join(names)
+    return _run_import(lambda: importlib.import_module(module), module), ".".join(names)
 
 
 def _exists(module: str) -> bool:
@@ -197,14 +194,14 @@ def _make_importable(folder: str) -> None:
         sys.path.insert(0, folder)
 
 
-def _run_import(load: Callable[[], ModuleType], name: str, target: Target, where: str) -> ModuleType:
+def _run_import(load: Callable[[], ModuleType], name: str) -> ModuleType:
     try:
         with users_code():
             return load()
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError) and name.startswith(str(error.name))
         raise UsageError(
-            f"expected an importable module `{name}`, got {type(error).__name__}: {error} - "
-            f"at {where} ({target})" + ("" if missing else user_frames(error)),
+            f"expected an importable module `{name}`, got {type(error).__name__}: {error}"
+            + ("" if missing else user_frames(error)),
             hint=f"looked in {current_folder()} and the installed packages" if missing else "",
         ) from error

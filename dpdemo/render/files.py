@@ -61,7 +61,7 @@ class Drawing:
             RunError: if writing fails half-way, as on a full disk.
 
         """
-        check_save_path(path, endings(self.texts))
+        check_save_path(path, endings(self.texts), key="path")
         suffix = Path(path).suffix.lower()
         with replacing(path) as file:
             if suffix in FORMS:

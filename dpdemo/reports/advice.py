@@ -10,7 +10,7 @@ from dpdemo.arithmetic.weights import exact_batch_sizes_near
 from dpdemo.config.weights import is_weighted, weights_of
 from dpdemo.errors import UsageError
 from dpdemo.reports.split import BatchGroup, SplitReport
-from dpdemo.wording import counted, show_typed
+from dpdemo.wording import counted, show
 
 Kind = Literal["idle", "uneven", "lone-sample"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -62,7 +62,8 @@ def parse_kinds(text: str) -> tuple[Kind, ...]:
         if word not in KINDS:
             near = difflib.get_close_matches(word, KINDS, n=1)
             raise UsageError(
-                f"expected some of {','.join(KINDS)}, got {show_typed(word)} - at option `--fail-on`",
+                f"expected some of {','.join(KINDS)}, got {show(word)}",
+                key="fail_on",
                 hint=f"did you mean `{near[0]}`?"
                 if near
                 else "separate kinds by commas: --fail-on idle,uneven",

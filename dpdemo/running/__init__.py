@@ -52,7 +52,8 @@ def run(
     if resolved.strategy == "ddp":
         if virtual:
             raise UsageError(
-                "expected real devices under ddp, got virtual GPUs, which live in one process - at `virtual`",
+                "expected real devices under ddp, got virtual GPUs, which live in one process",
+                key="virtual",
                 hint="leave `virtual` out: `processes: 3` runs three ranks on the CPU",
             )
         from dpdemo.running.ddp.launch import run_ddp

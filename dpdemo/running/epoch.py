@@ -74,7 +74,7 @@ def with_own_size(config: Config, built: BuiltModel) -> Config:
         return config
     size = Batches.of(built.inputs, None, config.batch_size, config.dim).size
     sizes = {"batch_size": size, "data_size": max(config.data_size, size)}
-    return make_config({**sizes, **config.model_dump(exclude_unset=True)})
+    return make_config({**sizes, **config.values()})
 
 
 def make_loader(config: Config, built: BuiltModel | None = None) -> Loader:

@@ -46,7 +46,7 @@ def opened(config: Config, *, virtual: bool) -> Iterator[Opened]:
             yield Opened(chosen_devices(config), gpus)
     except VirtualGpuError as error:
         raise UsageError(
-            f"expected to open {count} virtual GPUs, got an error: {error} - at `virtual`"
+            f"expected to open {count} virtual GPUs, got an error: {error}", key="virtual"
         ) from None
 
 
@@ -62,7 +62,8 @@ def num_virtual(config: Config) -> int:
             highest = DEFAULT_VIRTUAL - 1
         case "all":
             raise UsageError(
-                "expected a number of virtual GPUs, got `all` - at key `gpus`",
+                "expected a number of virtual GPUs, got `all`",
+                key="gpus",
                 hint="say how many: --virtual --gpus 3",
             )
         case int(count):
@@ -70,5 +71,5 @@ def num_virtual(config: Config) -> int:
         case ordinals:
             highest = max(ordinals)
     count = max(highest, config.output_device or 0) + 1
-    check_number(count, "key `gpus`")
+    check_number(count)
     return count

@@ -33,7 +33,7 @@ def chosen_devices(config: Config) -> Devices:
             if not visible:
                 raise _not_visible("all GPUs", visible)
         case int(count):
-            check_number(count, "key `gpus`")
+            check_number(count)
             ordinals = range(count)
         case listed:
             ordinals = listed
@@ -51,7 +51,8 @@ def _not_visible(wanted: str, visible: int) -> UsageError:
         else "none visible here"
     )
     return UsageError(
-        f"expected visible GPUs, got {wanted}, with {there} - at key `gpus`",
+        f"expected visible GPUs, got {wanted}, with {there}",
+        key="gpus",
         hint="`dpdemo simulate --gpus 8` previews up to 128 GPUs, "
         "and `dpdemo run --virtual` runs DataParallel on virtual ones",
     )

@@ -34,7 +34,8 @@ def make_lesson(config: Config) -> Lesson:
     ):
         if value > most:
             raise UsageError(
-                f"expected at most {most}, the most that the page draws, got {value} - at key `{key}`",
+                f"expected at most {most}, the most that the page draws, got {value}",
+                key=key,
                 hint="`dpdemo simulate` has no such limit",
             )
     cases = tuple((given, answer_of(given)) for given in golden_cases())

@@ -73,7 +73,7 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
 def _expect_no_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value != {"cost": "linear", "accumulate": 1}.get(name) and value is not False:
-            raise UsageError(f"expected `lengths` beside it, got none - at argument `{name}`")
+            raise UsageError("expected `lengths` beside it, got none", key=name)
 
 
 def predict(config: Config, tokens: "TokenOptions | None" = None) -> SplitReport:
@@ -95,7 +95,8 @@ def _predict_rows(config: Config) -> SplitReport:
     if config.trace_sample is not None and config.shuffle:
         raise UsageError(
             f"expected an epoch in order to trace sample {config.trace_sample}, got one that is shuffled, "
-            "which torch's random numbers decide - at key `trace_sample`",
+            "which torch's random numbers decide",
+            key="trace_sample",
             hint="`dpdemo run` shows it, or leave shuffle out",
         )
     if config.strategy == "ddp":

@@ -20,8 +20,8 @@ def predicted_devices(config: Config) -> Devices:
     match config.gpus:
         case None if config.output_device is not None:
             raise UsageError(
-                f"expected GPUs to gather on, got output_device {config.output_device} without `gpus` - "
-                "at key `output_device`",
+                f"expected GPUs to gather on, got output_device {config.output_device} without `gpus`",
+                key="output_device",
                 hint="say how many GPUs to preview: --gpus 8",
             )
         case None:
@@ -31,7 +31,8 @@ def predicted_devices(config: Config) -> Devices:
         case "all":
             raise UsageError(
                 "expected a count such as 8, or ordinals such as 0,1,2, got `all`, which depends on the "
-                "machine - at key `gpus`",
+                "machine",
+                key="gpus",
                 hint="say how many GPUs to preview: --gpus 8",
             )
         case ordinals:

@@ -32,11 +32,6 @@ class TokenOptions:
     pad_to: PadTo | None = None
     cost: Cost = "linear"
     accumulate: int = 1
-    is_typed: bool = False
-
-    def place(self, name: str) -> str:
-        """Say where an option was given: on the command line, or in Python."""
-        return f"option `--{name.replace('_', '-')}`" if self.is_typed else f"argument `{name}`"
 
 
 @dataclass(frozen=True)
@@ -49,26 +44,22 @@ class Rows:
     num_samples: int
 
 
-def make_options(lengths: Lengths, *, is_typed: bool = False, **options: Any) -> TokenOptions:
+def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
     """Check the options that go with lengths.
 
     Raises:
         UsageError: for a value that cannot be.
 
     """
-    found = TokenOptions(lengths, **options, is_typed=is_typed)
+    found = TokenOptions(lengths, **options)
     for name in ("pack", "accumulate", "pad_to"):
         value = getattr(found, name)
         is_count = type(value) is int and 1 <= value <= INT64_MAX
         if not is_count and value not in _WORDS[name]:
             words = "`chunk`, `batch` or " if name == "pad_to" else ""
-            raise UsageError(
-                f"expected {words}a whole number of 1 or more, got {show(value)} - at {found.place(name)}"
-            )
+            raise UsageError(f"expected {words}a whole number of 1 or more, got {show(value)}", key=name)
     if found.cost not in get_args(Cost):
-        raise UsageError(
-            f"expected {' or '.join(get_args(Cost))}, got {show(found.cost)} - at {found.place('cost')}"
-        )
+        raise UsageError(f"expected {' or '.join(get_args(Cost))}, got {show(found.cost)}", key="cost")
     return found
 
 
@@ -107,7 +98,8 @@ def arrange(config: Config, options: TokenOptions) -> Rows:
     lengths = options.lengths.first(config.data_size)
     if config.trace_sample is not None and (options.group_by_length or options.sort or options.pack):
         raise UsageError(
-            "expected samples in order, to trace one, got another order - at key `trace_sample`",
+            "expected samples in order, to trace one, got another order",
+            key="trace_sample",
             hint="leave out grouping, sorting and packing",
         )
     _check(lengths, options, config)
@@ -136,16 +128,16 @@ def _order_of(config: Config, options: TokenOptions) -> Order:
 def _check(lengths: Lengths, options: TokenOptions, config: Config) -> None:
     if options.sort and (options.group_by_length or config.shuffle):
         other = "group_by_length" if options.group_by_length else "shuffle"
-        raise UsageError(f"expected one order, got `sort` and `{other}` - at {options.place('sort')}")
+        raise UsageError(f"expected one order, got `sort` and `{other}`", key="sort")
     if options.pack is not None:
-        lengths.expect_at_most(options.pack, options.place("pack"))
+        lengths.expect_at_most(options.pack, "pack")
     if isinstance(options.pad_to, int):
         if options.pack is not None and options.pack > options.pad_to:
             raise UsageError(
-                f"expected at least the {options.pack} tokens of `pack`, got {options.pad_to} - at "
-                f"{options.place('pad_to')}"
+                f"expected at least the {options.pack} tokens of `pack`, got {options.pad_to}",
+                key="pad_to",
             )
-        lengths.expect_at_most(options.pad_to, options.place("pad_to"))
+        lengths.expect_at_most(options.pad_to, "pad_to")
 
 
 def _grouped(shuffled_lengths: Sequence[int], config: Config, options: TokenOptions) -> list[int]:

@@ -7,7 +7,7 @@ from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.config.axes import parse_axis
 from dpdemo.config.fields import INT64_MAX, Config
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about
 from dpdemo.reports.sweep import Line, Measure, SweepReport
 from dpdemo.wording import show
 
@@ -47,9 +47,9 @@ def sweep(
 
     """
     if of not in _FIGURES:
-        raise UsageError(f"expected {', '.join(get_args(Measure))}, got {show(of)} - at argument `of`")
-    numbers = _axis(gpus, MAX_GPUS, "argument `gpus`")
-    sizes = _axis(batch_size, INT64_MAX, "argument `batch_size`")
+        raise UsageError(f"expected {', '.join(get_args(Measure))}, got {show(of)}", key="of")
+    numbers = _axis(gpus, MAX_GPUS, "gpus")
+    sizes = _axis(batch_size, INT64_MAX, "batch_size")
     return sweep_axes(numbers, sizes, of, near)
 
 
@@ -63,7 +63,7 @@ def sweep_axes(gpus: Sequence[int], batch_sizes: Sequence[int], of: Measure, nea
     if len(gpus) * len(batch_sizes) > MOST_CELLS:
         raise UsageError(
             f"expected at most {MOST_CELLS} cells, got {len(batch_sizes)} batch sizes over {len(gpus)} "
-            "numbers of GPUs - at options `--gpus` and `--batch-size`",
+            "numbers of GPUs",
             hint="take every eighth batch size with `:8`, or powers of two with `:x2`",
         )
     lines = tuple(_line(number, batch_sizes, of, near) for number in gpus)
@@ -87,8 +87,9 @@ def _is_even(split: Split) -> bool:
     return split.is_even and split.num_idle == 0 and split.smallest > 1
 
 
-def _axis(numbers: Numbers, most: int, where: str) -> Sequence[int]:
+def _axis(numbers: Numbers, most: int, key: str) -> Sequence[int]:
     if isinstance(numbers, int):
         numbers = str(numbers)
     text = numbers if isinstance(numbers, str) else ",".join(map(str, numbers))
-    return parse_axis(text, most, where)
+    with about(key):
+        return parse_axis(text, most)

@@ -29,9 +29,9 @@ def read_anchor(text: str) -> Anchor:
     rows = whole_number(read["rows"], 1, INT64_MAX) if read and read["rows"] else None
     if read is None or ms is None or (read["rows"] and rows is None):
         raise UsageError(
-            f"expected a time such as 49ms, or 49ms@8 for 8 rows, got {text[:60]!r} - "
-            "at option `--one-gpu-step`",
+            f"expected a time such as 49ms, or 49ms@8 for 8 rows, got {text[:60]!r}",
             hint="a whole training step on one GPU, the mean of many",
+            key="one_gpu_step",
         )
     return Anchor(ms=ms, rows=rows)
 
@@ -45,9 +45,9 @@ def check_anchors(anchors: Sequence[Anchor], workload: Workload) -> None:
     """
     if workload.rows is None and any(anchor.rows is not None for anchor in anchors):
         raise UsageError(
-            "expected a time without rows, since the rows of one GPU's batch are not known - "
-            "at option `--one-gpu-step`",
+            "expected a time without rows, since the rows of one GPU's batch are not known",
             hint="say them with --batch-size",
+            key="one_gpu_step",
         )
     check_rows([anchor.rows or workload.rows for anchor in anchors])
 
@@ -61,8 +61,8 @@ def check_rows(rows: Sequence[int | None]) -> None:
     """
     if len(set(rows)) < len(rows):
         raise UsageError(
-            f"expected different numbers of rows, got {', '.join(map(str, rows))} - "
-            "at option `--one-gpu-step`",
+            f"expected different numbers of rows, got {', '.join(map(str, rows))}",
+            key="one_gpu_step",
             hint="two steps are told apart by their rows: --one-gpu-step 49ms@8 --one-gpu-step 30ms@4",
         )
 

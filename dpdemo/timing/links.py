@@ -93,7 +93,8 @@ def find_link(name: str) -> Link:
         return known
     near = difflib.get_close_matches(name.lower(), LINKS, n=1)
     raise UsageError(
-        f"expected one of {', '.join(LINKS)}, got {name[:60]!r} - at option `--link`",
+        f"expected one of {', '.join(LINKS)}, got {name[:60]!r}",
+        key="link",
         hint=f"did you mean `{near[0]}`?" if near else "--bandwidth 20GB/s says any other",
     )
 
@@ -106,7 +107,7 @@ def chosen_link(name: str | None, bandwidth: str | None) -> Link | None:
 
     """
     if name is not None and bandwidth is not None:
-        raise UsageError("expected one of them, got both - at options `--link` and `--bandwidth`")
+        raise UsageError("expected one of them, got both", key="link bandwidth")
     if bandwidth is not None:
         return link_of_bandwidth(bandwidth)
     return None if name is None else find_link(name)
@@ -115,7 +116,8 @@ def chosen_link(name: str | None, bandwidth: str | None) -> Link | None:
 def missing_link() -> UsageError:
     """Build the error of a prediction that needs a link and was given none."""
     return UsageError(
-        f"expected how the GPUs are joined, one of {', '.join(LINKS)}, got nothing - at option `--link`",
+        f"expected how the GPUs are joined, one of {', '.join(LINKS)}, got nothing",
+        key="link",
         hint="`nvidia-smi topo -m` shows it; --bandwidth 20GB/s says what was measured",
     )
 
@@ -131,8 +133,8 @@ def link_of_bandwidth(text: str) -> Link:
     rate = scaled_number(read["number"], _GIGABYTES[read["unit"].upper()], 1e-3, 1e6) if read else None
     if rate is None:
         raise UsageError(
-            "expected bytes per second such as 20GB/s, from 1MB/s to 1000TB/s, "
-            f"got {text[:60]!r} - at option `--bandwidth`",
+            f"expected bytes per second such as 20GB/s, from 1MB/s to 1000TB/s, got {text[:60]!r}",
+            key="bandwidth",
             hint="what one GPU sends to another, one way, as CUDA's p2pBandwidthLatencyTest prints it",
         )
     exact = Rate(low=rate, high=rate)

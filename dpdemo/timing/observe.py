@@ -55,7 +55,7 @@ def opened_observer(
     The arguments are its own; None are the rows of the config, or of the example that came with the model.
     """
     say = progress or (lambda _: None)
-    pair = make_config({**config.model_dump(exclude_unset=True), "gpus": 2, "output_device": None})
+    pair = make_config({**config.values(), "gpus": 2, "output_device": None})
     training = Training(optimizer="sgd", loss=loss)
     with opened_stepper(pair, training, Hardware(), batches_of(pair, inputs), say) as stepper:
         yield lambda rows: _observed(config.model, stepper, rows or stepper.batches.batch_size, say)

@@ -66,7 +66,7 @@ def sample_weights(
     given = ((inputs, *labels), {}) if labels else as_arguments(inputs)
     built = build(model)
     if built.model is None:
-        raise UsageError("expected a model, got none - at `model`")
+        raise UsageError("expected a model, got none", key="model")
     with virtual_gpus(gpus), randomness.preserved():
         runner = Runner(ModelSource(built.model, built.rebuild), tuple(range(gpus)), dim)
         return weigh(runner, given, reduction)
@@ -86,7 +86,7 @@ def weigh(runner: Runner, given: Arguments, reduction: Reduction) -> WeightsRepo
     single = _by_row(torch.cat(list(alone.values())), rows)
     parallel = _by_row(torch.cat([split[device].to(single.device) for device in sorted(split)]), rows)
     if single is None or parallel is None or single.shape != parallel.shape:
-        raise UsageError("expected a layer with a row for each sample before the loss, got none - at `model`")
+        raise UsageError("expected a layer with a row for each sample before the loss, got none", key="model")
     whole = sum(map(len, split.values()))
     sizes = [len(split[device]) * rows // whole for device in sorted(split)]
     devices = [
@@ -127,7 +127,7 @@ def _gradients(
     }
     last = name or next((path for path in reversed(found) if found[path]), None)
     if last is None or not found.get(last):
-        raise UsageError("expected a loss that depends on a layer's output, got none - at `model`")
+        raise UsageError("expected a loss that depends on a layer's output, got none", key="model")
     return last, found[last]
 
 
@@ -151,7 +151,8 @@ def _loss_of(result: object) -> torch.Tensor:
         str(tuple(leaf.shape)) for _, leaf in flatten(result) if isinstance(leaf, torch.Tensor)
     )
     raise UsageError(
-        f"expected a model that returns its loss, got results of shape {shapes or 'none'} - at `model`",
+        f"expected a model that returns its loss, got results of shape {shapes or 'none'}",
+        key="model",
         hint="a loss taken outside, on the gathered result, weighs all samples as one GPU does",
     )
 

@@ -85,5 +85,5 @@ def test_impossible_chunks_are_a_usage_error(options, message):
 
 @pytest.mark.parametrize("weights", [(1, 2), (0, 0, 0), (1, -1, 1), (1, "2", 1)])
 def test_impossible_weights_are_a_usage_error(weights):
-    with pytest.raises(UsageError, match="- at `weights`"):
+    with pytest.raises(UsageError, match="- at argument `weights`"):
         check(PartsInside, batch, gpus=3, weights=weights)

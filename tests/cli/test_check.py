@@ -193,7 +193,7 @@ def test_a_wrong_pyproject_is_an_error_that_names_the_key(dpdemo, models, text, 
         ([], "expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing"),
         (
             ["zoo_of_models"],
-            "or `pkg.mod:Net`, got `zoo_of_models` - at argument TARGET",
+            "or `pkg.mod:Net`, got `zoo_of_models` - at",
         ),
         (["zoo_of_models:Missing"], "it has "),
         (["zoo_of_models:broken", "--input", "8x4"], "NameError"),

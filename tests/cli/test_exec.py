@@ -296,14 +296,14 @@ def test_a_program_that_halves_its_batch_when_memory_is_out_goes_on(program, scr
 
 HERE = __file__
 BAD = [
-    (["--gpus", "2", "no/such.py"], "expected a script, got 'no/such.py', which is not there"),
+    (["--gpus", "2", "no/such.py"], "expected a script, got 'no/such.py', which does not exist"),
     (["--gpus", "2", "tests"], "expected a script, got the directory 'tests' without a `__main__.py`"),
     (["--gpus", "2", "-m", "nowhere"], "expected a module, got 'nowhere': there is no `nowhere`"),
     (["--gpus", "2", "-m", "tests/a.py"], "expected a module such as `pkg.mod`, got 'tests/a.py'"),
     (["--gpus", "2"], "expected SCRIPT|MODULE [ARGS]..., got nothing"),
-    (["--gpus", "0", "x.py"], "expected a count of 1 or more, got 0 - at option `--gpus`"),
+    (["--gpus", "0", "x.py"], "expected a count of 1 or more, got '0' - at option `--gpus`"),
     (["--gpus", "many", "x.py"], "ordinals such as 0,2 or 0-3, or `all`, got 'many'"),
-    (["--gpus", "all", "x.py"], "expected a count such as 8, got `all` - at option `--gpus`"),
+    (["--gpus", "all", "x.py"], "expected a count such as 8, got 'all' - at option `--gpus`"),
     (["--gpus", "2,3", "x.py"], "--gpus 4 for a program that names cuda:3, --gpus 2 for one that takes"),
     (["--gpus", "0,0", "x.py"], "expected a count such as 8, got '0,0'"),
     (["--gpus", "129", "x.py"], "expected at most 128 GPUs, numbered 0 to 127, got one numbered 128"),

@@ -30,7 +30,7 @@ def test_every_command_module_is_in_the_table():
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), Config(seed=3, dtype="float64", shuffle=True, dim=1).model_dump().items()
+    ("key", "value"), Config(seed=3, dtype="float64", shuffle=True, dim=1).to_dict().items()
 )
 def test_set_sets_every_key_as_a_file_does(dpdemo, tmp_path, key, value):
     text = "8" if value is None else str(value).lower()

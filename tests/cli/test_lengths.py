@@ -44,10 +44,7 @@ def test_a_data_size_takes_the_first_lengths(dpdemo, lengths):
 def test_fewer_lengths_than_samples_are_refused(dpdemo, lengths):
     done = dpdemo("simulate", 2, "--lengths", lengths, "--data-size", 11)
     assert (done.code, done.out) == (2, "")
-    assert (
-        "expected a length for each of the 11 samples, got 10 - at lengths.txt, which ends with line 10"
-        in done.err
-    )
+    assert "expected a length for each of the 11 samples, got 10 - at lengths.txt:10" in done.err
 
 
 def test_lengths_come_before_checks_of_the_data_size(dpdemo, lengths):
@@ -101,14 +98,14 @@ def test_a_bad_gate_is_refused(dpdemo, lengths, bad):
 def test_an_option_of_tokens_needs_lengths(dpdemo, options):
     done = dpdemo("simulate", 2, *options)
     assert done.code == 2
-    assert f"expected `--lengths` beside it, got none - at option `{options[0]}`" in done.err
+    assert f"expected `--lengths` beside `{options[0]}`, got none" in done.err
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--pack", 8], "expected at most 8 tokens, the limit of option `--pack`, got 9 - at lengths.txt:2"),
-        (["--pad-to", 8], "the limit of option `--pad-to`, got 9 - at lengths.txt:2"),
+        (["--pack", 8], "expected at most 8 tokens, got 9 in lengths.txt:2 - at option `--pack`"),
+        (["--pad-to", 8], "got 9 in lengths.txt:2 - at option `--pad-to`"),
         (
             ["--pad-to", 9, "--pack", 10],
             "expected at least the 10 tokens of `pack`, got 9 - at option `--pad-to`",

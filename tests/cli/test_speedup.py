@@ -15,7 +15,7 @@ SIZED = [*LINK, "--parameters", "124M"]
 BAD = [
     ([], "expected how the GPUs are joined, one of pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4"),
     (["--link", "nvlink"], "got 'nvlink' - at option `--link` hint: did you mean"),
-    ([*LINK, "--bandwidth", "20GB/s"], "got both - at options `--link` and `--bandwidth`"),
+    ([*LINK, "--bandwidth", "20GB/s"], "got both - at option `--link` and option `--bandwidth`"),
     (
         ["--bandwidth", "20GB"],
         "expected bytes per second such as 20GB/s, from 1MB/s to 1000TB/s, got '20GB' - at option",
@@ -27,11 +27,11 @@ BAD = [
     ([*LINK, "--one-gpu-step", "4ms", "--one-gpu-step", "5ms"], "different numbers of rows, got 30, 30"),
     ([*SIZED, "--one-gpu-step", "4ms@8"], "the rows of one GPU's batch are not known"),
     ([*LINK, "--parameters", "12x"], "expected a number such as 124M, got '12x' - at option `--parameters`"),
-    ([*SIZED, "--outputs", "lots"], "expected bytes such as 98MB, got 'lots' - at option `--outputs`"),
-    ([*SIZED, "--input", "8x5"], "got both - at options `--parameters` and `--input`"),
+    ([*SIZED, "--outputs", "lots"], "expected a size such as 24GiB or 512MiB, got 'lots' - at option `--out"),
+    ([*SIZED, "--input", "8x5"], "got both - at option `--parameters` and option `--input`"),
     ([*LINK, "--outputs", "98MB"], "expected `--parameters` too, got it alone - at option `--outputs`"),
     ([*LINK, "--inputs", "38MB"], "`pkg.mod:function`, got '38MB' - at option `--inputs` hint: bytes"),
-    ([*LINK, "--input", "8x5", "--inputs", "a:b"], "got both - at options `--input` and `--inputs`"),
+    ([*LINK, "--input", "8x5", "--inputs", "a:b"], "got both - at option `--input` and option `--inputs`"),
     ([*LINK, "cnn", "--model", "rnn"], "got both - at argument TARGET and option `--model`"),
     ([*LINK, "cnnn"], "did you mean `cnn`?"),
     ([*LINK, "--save", "speedup.pdf"], "expected a file ending in .svg, .html, .txt, .json, .csv or .md"),

@@ -26,7 +26,7 @@ BAD_OPTIONS = [
     (["--model", "liner"], "did you mean `linear`?"),
     (["--model", "nowhere:factory"], "expected an importable module `nowhere`, got ModuleNotFoundError"),
     (["--set", "dim=7"], "expected a dimension from 0 to 1 for this model, got 7"),
-    (["--quiet", "--verbose"], "got both - at options `--quiet` and `--verbose`"),
+    (["--quiet", "--verbose"], "got both - at option `--quiet` and option `--verbose`"),
     (["--drop-last", "--batch-size", "200"], "expected at least one full batch"),
     (["--config", "no/such.yaml"], "expected a YAML file, got none - at no/such.yaml"),
     (["--save", "report.pdf"], "report.pdf"),
@@ -89,7 +89,7 @@ def test_a_file_that_is_no_config_is_said_so(dpdemo, tmp_path, kind):
     said = {
         "latin-1": "expected UTF-8",
         "directory": "got a directory",
-        "tag": "got the tag 'python/object:os.system'",
+        "tag": "got !!python/object:os.system",
     }[kind]
     done = dpdemo("simulate", "-c", path)
     assert (done.code, done.out) == (2, "")

@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 from dpdemo.config.axes import parse_axis
 from dpdemo.errors import UsageError
 
-WHERE = "option `--batch-size`"
-
 
 def read(text):
-    return list(parse_axis(text, 10**6, WHERE))
+    return list(parse_axis(text, 10**6))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_a_list_goes_up_and_has_each_number_once(numbers):
         ("9" * 5000, "expected numbers from 1 to 1000000"),
     ],
 )
-def test_anything_else_is_refused_with_its_place(text, message):
-    with pytest.raises(UsageError, match="at option `--batch-size`") as caught:
+def test_anything_else_is_refused(text, message):
+    with pytest.raises(UsageError) as caught:
         read(text)
     assert message in str(caught.value)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpdemo.cli.edge import CommandLine
 from dpdemo.config.gpus import parse_gpus, parse_num_virtual
 from dpdemo.errors import UsageError
 
@@ -34,42 +35,35 @@ def test_gpus_are_a_count_ordinals_a_range_or_all(text, gpus):
 
 
 ANY = "expected a count such as 3, ordinals such as 0,2 or 0-3, or `all`, got "
-AT = " - at option `--gpus`"
-COMMAS = "separate ordinals by single commas: --gpus 0,1,2"
+COMMAS = "separate ordinals by single commas: 0,1,2"
 MOST = "expected at most 128 GPUs, numbered 0 to 127, got "
-NO_MORE = "PyTorch can number no more; --strategy ddp --nodes 4 previews several machines"
+NO_MORE = "PyTorch can number no more; --strategy ddp with --set nodes=4 previews several machines"
 
 
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("", ANY + "''" + AT, "leave `--gpus` out to choose none"),
-        (",", ANY + "','" + AT, COMMAS),
-        ("a", ANY + "'a'" + AT, COMMAS),
-        ("0,,1", ANY + "'0,,1'" + AT, COMMAS),
-        ("-1", ANY + "'-1'" + AT, COMMAS),
-        ("0 1", ANY + "'0 1'" + AT, COMMAS),
-        ("1.5", ANY + "'1.5'" + AT, COMMAS),
-        ("cuda:0", ANY + "'cuda:0'" + AT, "write the ordinals alone: --gpus 0,"),
-        ("cuda:1,cuda:2", ANY + "'cuda:1,cuda:2'" + AT, "write the ordinals alone: --gpus 1,2"),
-        ("0-", ANY + "'0-'" + AT, COMMAS),
-        ("2-0", "expected a range that goes up, got '2-0'" + AT,
+        ("", ANY + "''", COMMAS),
+        ("0,,1", ANY + "'0,,1'", COMMAS),
+        ("-1", ANY + "'-1'", COMMAS),
+        ("1.5", ANY + "'1.5'", COMMAS),
+        ("cuda:0", ANY + "'cuda:0'", "write the ordinals alone: `--gpus 0,`"),
+        ("cuda:1,cuda:2", ANY + "'cuda:1,cuda:2'", "write the ordinals alone: `--gpus 1,2`"),
+        ("0-", ANY + "'0-'", COMMAS),
+        ("2-0", "expected a range that goes up, got '2-0'",
          "write 0-2, or list the ordinals in the order you want"),
-        ("0-128", MOST + "128" + AT, NO_MORE),
-        ("٣", ANY + "'٣'" + AT, COMMAS),
-        ("³", ANY + "'³'" + AT, COMMAS),
-        ("8\n", ANY + "'8\\n'" + AT, COMMAS),
-        ("x" * 5000, ANY + "'" + "x" * 57 + "...'" + AT, COMMAS),
-        ("129", MOST + "'129'" + AT, NO_MORE),
-        ("0," + "9" * 5000, MOST + f"'{'9' * 57}...'" + AT, NO_MORE),
-        ("0", "expected a count of 1 or more, got 0" + AT,
+        ("0-128", MOST + "'128'", NO_MORE),
+        ("³", ANY + "'³'", COMMAS),
+        ("129", MOST + "'129'", NO_MORE),
+        ("0," + "9" * 5000, MOST + f"'{'9' * 27}...{'9' * 28}'", NO_MORE),
+        ("0", "expected a count of 1 or more, got '0'",
          "for the GPU with ordinal 0 write `--gpus 0,`; leave `--gpus` out for the CPU"),
     ],
 )  # fmt: skip
 def test_anything_else_says_what_was_expected(text, message, hint):
-    with pytest.raises(UsageError, match=r"^expected .*, got .* - at option `--gpus`$") as caught:
+    with pytest.raises(UsageError) as caught:
         parse_gpus(text)
-    assert (caught.value.message, caught.value.hint) == (message, hint)
+    assert caught.value.worded(CommandLine()) == (f"{message} - at option `--gpus`", hint)
 
 
 @given(st.lists(st.integers(0, 127), min_size=2))
@@ -100,5 +94,5 @@ def test_a_program_finds_as_many_virtual_gpus_as_named(text, count):
 
 @pytest.mark.parametrize("text", ["all", "5,6", "3,", "1-2", "0,0", "129"])
 def test_a_program_cannot_be_given_gpus_that_do_not_start_at_0_or_have_no_number(text):
-    with pytest.raises(UsageError, match=r"^expected .*, got .* - at option `--gpus`$"):
+    with pytest.raises(UsageError, match=r"^expected .*, got .* - at argument `gpus`$"):
         parse_num_virtual(text)

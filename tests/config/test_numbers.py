@@ -21,7 +21,7 @@ def test_anything_else_or_out_of_bounds_is_no_number(text):
 @given(st.text())
 def test_any_text_is_a_number_or_a_short_error(text):
     try:
-        number = read_number(text, 1, 99, "option `--x`")
+        number = read_number(text, 1, 99)
     except UsageError as error:
         assert len(error.message) < 200  # noqa: PT017 - the test is of both ends
     else:

@@ -227,7 +227,7 @@ def test_a_hook_that_fails_is_said_with_the_original_exception(folder):
         (
             "no/such.py",
             False,
-            "expected a script, got 'no/such.py', which is not there - at argument `SCRIPT`",
+            "expected a script, got 'no/such.py', which does not exist - at argument `program`",
         ),
         ("pkg", False, "expected a script, got the directory 'pkg' without a `__main__.py`"),
         ("nowhere.mod", True, "expected a module, got 'nowhere.mod': there is no `nowhere`"),

@@ -277,7 +277,7 @@ def test_a_dtype_is_that_of_a_users_model_too():
     [
         ({"gpus": "all"}, "expected a number of virtual GPUs, got `all`"),
         ({"gpus": 129}, "expected at most 128 GPUs, numbered 0 to 127, got one numbered 128"),
-        ({"gpus": 2, "gpu_memory": ["1GiB"] * 3}, r"one for each of the 2 GPUs, got 3 sizes - at option"),
+        ({"gpus": 2, "gpu_memory": ["1GiB"] * 3}, r"one for each of the 2 GPUs, got 3 sizes - at argument"),
         ({"gpus": 2, "gpu_memory": "lots"}, "expected a size such as 24GiB or 512MiB, got 'lots'"),
         ({"gpus": 2, "model": "test_predicted_memory:fails"}, "OSError: no weights here"),
         ({"gpus": 2, "inputs": ["5"], "dim": 1}, "expected a shape with a dimension 1, got 5"),

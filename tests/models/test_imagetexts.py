@@ -138,13 +138,15 @@ def test_a_smaller_image_is_fewer_words_and_a_text_may_be_as_long_as_is_asked():
 
 
 def test_a_text_without_room_for_its_image_is_told():
-    with pytest.raises(dpdemo.UsageError, match=r"longer than the 16 tokens .* got 16 - at `--seq-len`"):
+    with pytest.raises(
+        dpdemo.UsageError, match=r"longer than the 16 tokens .* got 16 - at argument `seq_len`"
+    ):
         asked(sizes=InputSizes(seq_len=16))
 
 
 def test_an_image_that_the_model_does_not_take_is_told_in_its_words():
     with pytest.raises(
-        dpdemo.UsageError, match=r"got 48 pixels a side: .*no such image.* - at `--image-size`"
+        dpdemo.UsageError, match=r"got 48 pixels a side: .*no such image.* - at argument `image_size`"
     ):
         asked(sizes=InputSizes(image_size=48))
 
@@ -153,7 +155,7 @@ def test_patches_of_a_whole_batch_are_left_out_and_that_is_said():
     inputs = asked(_Flattens)
     assert set(inputs(4)) == {"input_ids", "attention_mask", "labels"}
     assert inputs.note.startswith("Texts alone, without images: _Flattens takes the patches of all images")
-    with pytest.raises(dpdemo.UsageError, match=r"image_grid_thw.* - at `--image-size`"):
+    with pytest.raises(dpdemo.UsageError, match=r"image_grid_thw.* - at argument `image_size`"):
         asked(_Flattens, InputSizes(image_size=64))
 
 
@@ -179,7 +181,7 @@ def test_a_size_of_images_is_told_where_there_are_none():
     config = SimpleNamespace(vocab_size=99)
     config.get_text_config = lambda **_: config
     model = SimpleNamespace(main_input_name="input_ids", forward=lambda input_ids: input_ids)
-    with pytest.raises(dpdemo.UsageError, match=r"takes images of a size, .* - at `--image-size`"):
+    with pytest.raises(dpdemo.UsageError, match=r"takes images of a size, .* - at argument `image_size`"):
         inputs_asked("causal", config, model, InputSizes(image_size=8))
 
 
@@ -200,7 +202,7 @@ def test_images_of_a_library_are_drawn_where_numbers_are_needed_always_the_same(
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_model_of_transformers_takes_the_batch_on_one_device(small, name):
-    model, inputs = make_library_model("transformers", small(name), InputSizes(seq_len=128), "x")
+    model, inputs = make_library_model("transformers", small(name), InputSizes(seq_len=128))
     made = drawing(inputs)(2)
     assert (made["input_ids"] == 127).sum(dim=1).tolist() == [WORDS[name]] * 2
     model(**made).loss.backward()
@@ -227,7 +229,7 @@ def test_the_report_says_that_texts_are_alone(small):
 
 
 def test_images_are_checked_with_numbers(small):
-    model = find_object(f"transformers:{small('llava')}", "argument TARGET")
+    model = find_object(f"transformers:{small('llava')}")
     report = dpdemo.check(model, gpus=2, batch_size=4)
     assert "DP401" in {
         finding.code for finding in report.findings

@@ -26,12 +26,12 @@ def _transformers(monkeypatch):
 @pytest.mark.parametrize("text", ["transformers:gpt2-xl", "timm:vit_tiny_patch16_224", "torchvision:swin_t"])
 def test_a_target_may_name_a_librarys_model(text):
     library, _, name = text.partition(":")
-    target = parse_target(text, "argument TARGET")
+    target = parse_target(text)
     assert (target.library, target.name) == (library, name)
 
 
 def test_a_module_of_such_a_name_is_still_a_module():
-    assert not parse_target("torchvision.models:resnet18", "argument TARGET").library
+    assert not parse_target("torchvision.models:resnet18").library
 
 
 @pytest.mark.parametrize("name", ["gpt2-xl", "GPT2-XL", "meta-llama/Llama-2-7b-hf", "llama-2-7b-hf"])
@@ -60,7 +60,7 @@ def test_a_model_of_the_table_has_the_parameters_that_are_published(name, millio
 @pytest.mark.usefixtures("_transformers")
 def test_a_name_that_is_not_known_is_told_with_near_ones():
     with pytest.raises(
-        dpdemo.UsageError, match=r"got 'gpt3-xl', which is not in the table .* at key `model`"
+        dpdemo.UsageError, match=r"got 'gpt3-xl', which is not in the table .* at argument `model`"
     ) as told:
         predicted("transformers:gpt3-xl")
     assert "gpt2-xl" in told.value.hint
@@ -69,7 +69,7 @@ def test_a_name_that_is_not_known_is_told_with_near_ones():
 def test_a_library_that_is_not_installed_is_told(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "timm", None)
     with pytest.raises(dpdemo.UsageError, match="expected timm to be installed") as told:
-        make_library_model("timm", "resnet18", InputSizes(), "argument TARGET")
+        make_library_model("timm", "resnet18", InputSizes())
     assert told.value.hint == "pip install timm"
 
 

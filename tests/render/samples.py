@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import dpdemo
+from dpdemo.config.fields import Config
 from dpdemo.render import write
 from dpdemo.reports.base import Report
 from dpdemo.reports.split import Outside, Replica, SplitReport
@@ -23,7 +24,7 @@ def simulated(**config: Any) -> SplitReport:
 def called(name: str) -> SplitReport:
     """Predict two GPUs for a model of any name, past the config's own check of names."""
     report = simulated(gpus=2, model="a.b:factory")
-    return dataclasses.replace(report, config=report.config.model_copy(update={"model": name}))
+    return dataclasses.replace(report, config=Config(**{**report.config.values(), "model": name}))
 
 
 def observed(report: SplitReport, **changes: Any) -> SplitReport:

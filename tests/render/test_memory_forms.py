@@ -14,6 +14,7 @@ from jsonforms import read_json
 from memories import GIB, MIB, first, fitted, gpu, other, report
 from rich.console import Console
 
+from dpdemo.config.fields import Config
 from dpdemo.render import save, write
 from dpdemo.render.memory.bars import LETTERS, STYLES, bar
 from dpdemo.render.memory.lines import gpu_lines, label
@@ -324,7 +325,7 @@ def test_csv_has_a_line_a_gpu_whose_parts_add_up(found):
 
 
 def test_a_users_control_characters_never_reach_the_terminal():
-    config = report().config.model_copy(update={"model": "evil\x1b[2J:Net"})
+    config = Config(**{**report().config.values(), "model": "evil\x1b[2J:Net"})
     found = replace(report(), config=config)
     for form in ("table", "json", "csv", "markdown"):
         assert "\x1b" not in drawn(found, form)

@@ -182,33 +182,33 @@ ENDINGS = r"expected a file ending in \.svg, \.html, \.txt, \.json, \.csv or \.m
 @pytest.mark.parametrize(
     ("path", "message", "hint"),
     [
-        ("report.png", ENDINGS + r"'report.png' - at option `--save`", "try --save report.svg"),
-        ("report.jsn", ENDINGS + r"'report.jsn' - at option `--save`", "try --save report.json"),
-        ("report", ENDINGS + r"'report' - at option `--save`", "try --save report.svg"),
-        (".svg", ENDINGS + r"'.svg' - at option `--save`", "try --save report.svg"),
-        ("-", ENDINGS + r"'-' - at option `--save`", "try --save -.svg"),
+        ("report.png", ENDINGS + r"'report.png' - at argument `save`", "try save='report.svg'"),
+        ("report.jsn", ENDINGS + r"'report.jsn' - at argument `save`", "try save='report.json'"),
+        ("report", ENDINGS + r"'report' - at argument `save`", "try save='report.svg'"),
+        (".svg", ENDINGS + r"'.svg' - at argument `save`", "try save='report.svg'"),
+        ("-", ENDINGS + r"'-' - at argument `save`", "try save='-.svg'"),
         (
             "folder.svg",
-            r"expected a file, got the directory 'folder.svg' - at option `--save`",
-            "name a file in it: --save folder.svg/report.svg",
+            r"expected a file, got the directory 'folder.svg' - at argument `save`",
+            "name a file in it: save='folder.svg/report.svg'",
         ),
         (
             "no/such/report.svg",
-            r"expected a file in an existing folder, got the folder 'no/such' - at option `--save`",
+            r"expected a file in an existing folder, got the folder 'no/such' - at argument `save`",
             "make it first: mkdir -p no/such",
         ),
         (
             "a.txt/report.svg",
-            r"expected a file in an existing folder, got the folder 'a.txt' - at option `--save`",
+            r"expected a file in an existing folder, got the folder 'a.txt' - at argument `save`",
             "make it first: mkdir -p a.txt",
         ),
         (
             "pipe.json",
-            r"expected a regular file, got 'pipe.json' - at option `--save`",
-            "to write to a pipe or a device, use --format and redirect stdout",
+            r"expected a regular file, got 'pipe.json' - at argument `save`",
+            "to write to a pipe or a device, use `--format` and redirect stdout",
         ),
-        ("x" * 300 + ".svg", r"\(File name too long\) - at option `--save`", "choose another place"),
-        ("zero\0byte.svg", r"\(.*null (byte|character).*\) - at option `--save`", "choose another place"),
+        ("x" * 300 + ".svg", r"\(File name too long\) - at argument `save`", "choose another place"),
+        ("zero\0byte.svg", r"\(.*null (byte|character).*\) - at argument `save`", "choose another place"),
     ],
 )
 def test_a_bad_path_is_refused_with_the_next_step(path, message, hint, tmp_path, monkeypatch):
@@ -226,7 +226,7 @@ def test_a_bad_path_is_refused_with_the_next_step(path, message, hint, tmp_path,
     ("locked", "message"),
     [
         ("report.svg", "expected a file that can be written, got 'report.svg', which is read-only - at"),
-        (".", "expected a folder that can be written, got '.' - at option `--save`"),
+        (".", "expected a folder that can be written, got '.' - at argument `path`"),
     ],
 )
 def test_a_read_only_place_is_refused(locked, message, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from strategies import configs
 
+from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
 from dpdemo.reports.advice import KINDS, advice, find, parse_kinds
 from dpdemo.splitting.predict import predict, simulate
@@ -93,14 +94,14 @@ def test_advised_sizes_leave_nothing_to_find(config):
     words = line.split()
     sizes = [int(after) for word, after in pairwise(words) if word == "--batch-size"]
     for size in sizes:
-        changed = predict(config.model_copy(update={"batch_size": size}))
+        changed = predict(Config(**{**config.values(), "batch_size": size}))
         assert changed.batches[0].batch_size == size
         assert all(finding.group is not changed.batches[0] for finding in find(changed))
         if "--drop-last" not in line:
             assert find(changed) == ()
     if "--drop-last" in line:
         spared = {"drop_last": True} | ({"batch_size": sizes[0]} if sizes else {})
-        assert find(predict(config.model_copy(update=spared))) == ()
+        assert find(predict(Config(**{**config.values(), **spared}))) == ()
 
 
 @given(configs)
@@ -134,7 +135,7 @@ def test_kinds_are_read_in_any_order(text, kinds):
     ],
 )
 def test_an_unknown_kind_is_an_error(text, got, hint):
-    expected = rf"^expected some of idle,uneven,lone-sample, got {got} - at option `--fail-on`$"
+    expected = rf"^expected some of idle,uneven,lone-sample, got {got} - at argument `fail_on`$"
     with pytest.raises(UsageError, match=expected) as caught:
         parse_kinds(text)
     assert caught.value.hint == hint

@@ -254,14 +254,14 @@ class TestTheLaunchersWord:
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [
-            ({"WORLD_SIZE": "two"}, "got 'two' (text) - at environment variable WORLD_SIZE"),
+            ({"WORLD_SIZE": "two"}, "got 'two' - at environment variable WORLD_SIZE"),
             ({"WORLD_SIZE": "9" * 5000}, "at environment variable WORLD_SIZE"),
-            ({"RANK": "x"}, "from 0 to 1, got 'x' (text) - at environment variable RANK"),
-            ({"RANK": "5"}, "from 0 to 1, got '5' (text) - at environment variable RANK"),
-            ({"LOCAL_RANK": "9"}, "from 0 to 1, got '9' (text) - at environment variable LOCAL_RANK"),
-            ({"GROUP_RANK": "1"}, "from 0 to 0, got '1' (text) - at environment variable GROUP_RANK"),
+            ({"RANK": "x"}, "from 0 to 1, got 'x' - at environment variable RANK"),
+            ({"RANK": "5"}, "from 0 to 1, got '5' - at environment variable RANK"),
+            ({"LOCAL_RANK": "9"}, "from 0 to 1, got '9' - at environment variable LOCAL_RANK"),
+            ({"GROUP_RANK": "1"}, "from 0 to 0, got '1' - at environment variable GROUP_RANK"),
             ({"MASTER_ADDR": ""}, "got none - at environment variable MASTER_ADDR"),
-            ({"MASTER_PORT": "70000"}, "from 1 to 65535, got '70000' (text)"),
+            ({"MASTER_PORT": "70000"}, "from 1 to 65535, got '70000'"),
             ({"WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "3"}, "got 5 ranks with 3 on this one"),
         ],
     )

@@ -179,7 +179,7 @@ def test_virtual_gpus_are_not_for_ddp():
 @pytest.mark.parametrize("timeout", [0, -1, 1e300, math.inf, math.nan])
 def test_a_timeout_out_of_range_is_a_usage_error(timeout):
     with pytest.raises(
-        api.UsageError, match=rf"at most 31536000 \(a year\), got {re.escape(f'{timeout:g}')} - at option"
+        api.UsageError, match=rf"at most 31536000 \(a year\), got {re.escape(f'{timeout:g}')} - at argument"
     ):
         api.run(strategy="ddp", processes=2, timeout=timeout)
 

@@ -27,4 +27,4 @@ def test_explained_chunks_are_the_predicted_ones(model, batch_size, weights, dim
 
 def test_the_json_form_carries_how_a_batch_was_cut():
     report = dpdemo.simulate(gpus=3, chunks=[4, 13, 13])
-    assert report.config.model_dump(mode="json")["chunks"] == [4, 13, 13]
+    assert report.config.chunks == (4, 13, 13)

@@ -34,7 +34,7 @@ def test_what_is_known_of_a_built_in_model_is_what_its_step_shows(model, dtype):
 
 def moved_by_ledger(config, rows, gpus):
     """Make a genuine step over so many GPUs, and read the bytes between them by phase."""
-    pair = make_config({**config.model_dump(exclude_unset=True), "gpus": gpus, "batch_size": rows})
+    pair = make_config({**config.values(), "gpus": gpus, "batch_size": rows})
     with opened_stepper(
         pair, Training(optimizer="sgd"), Hardware(), batches_of(pair, None), lambda _: None
     ) as stepper:

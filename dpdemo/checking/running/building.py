@@ -12,7 +12,7 @@ from dpdemo.checking.errors import find
 from dpdemo.checking.evidence import Event, Raised, Scan
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.source import calling_place
-from dpdemo.errors import UsageError
+from dpdemo.errors import UsageError, about
 from dpdemo.models.user import make_model
 from dpdemo.watching.seam import replaced
 
@@ -52,7 +52,8 @@ def build(given: object) -> Built:
 
 def _make(factory: Any) -> tuple[nn.Module, Any]:
     torch.manual_seed(SEED)
-    return make_model(factory, getattr(factory, "__qualname__", type(factory).__name__), "`model`")
+    with about("model"):
+        return make_model(factory, getattr(factory, "__qualname__", type(factory).__name__))
 
 
 def _is_dataparallels(error: BaseException) -> bool:

@@ -47,7 +47,8 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inp
 
     if sizes.image_size is not None and not _has_images(make(1), sizes.image_size):
         raise UsageError(
-            f"expected a model that takes images of a size, got {type(model).__name__} - at `--image-size`",
+            f"expected a model that takes images of a size, got {type(model).__name__}",
+            key="image_size",
             hint="leave it out; --inputs gives a model whatever it takes",
         )
     return Inputs(make, note)

@@ -36,15 +36,15 @@ _FAMILIES = (
 """Tasks of models, with transformers' table of the classes that have a loss for each."""
 
 
-def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inputs]:
+def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
     """Build the model of a name, a type or a config.json, and the function that makes its inputs.
 
     Raises:
         UsageError: if there is no such model, or transformers cannot build it.
 
     """
-    config = _config(name, where)
-    family, kind = _class_of(config, where)
+    config = _config(name)
+    family, kind = _class_of(config)
     if kind.config_class is config.sub_configs.get("text_config"):  # the text half of a model for more
         config = config.get_text_config()
     for part in (config, text_config(config)):
@@ -65,56 +65,55 @@ def make_model(name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inp
         model = kind(config)
     except Exception as error:
         raise UsageError(
-            f"expected a model of transformers, got {type(error).__name__} from {kind.__name__}: {error} - "
-            f"at {where}",
+            f"expected a model of transformers, got {type(error).__name__} from {kind.__name__}: {error}",
             hint="does its configuration leave values open? write them in a file: transformers:config.json",
         ) from error
     install_hooks(model)
     return model, inputs_asked(family, config, model, sizes)
 
 
-def _config(name: str, where: str) -> Any:
+def _config(name: str) -> Any:
     from transformers import CONFIG_MAPPING, AutoConfig
 
     if name.endswith(".json") or Path(name).is_dir():
-        return _read(lambda: AutoConfig.from_pretrained(name), name, where)
+        return _read(lambda: AutoConfig.from_pretrained(name), name)
     sized = find_sized(name)
     if sized is not None:
         return CONFIG_MAPPING[sized.model_type](**sized.sizes)
     if name in CONFIG_MAPPING:
-        return _default(CONFIG_MAPPING[name], where)
+        return _default(CONFIG_MAPPING[name])
     known = [*SIZES, *CONFIG_MAPPING.keys()]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     hint += "any other is named by its config.json: transformers:path/to/config.json"
-    return _read(lambda: AutoConfig.from_pretrained(name, local_files_only=True), name, where, hint)
+    return _read(lambda: AutoConfig.from_pretrained(name, local_files_only=True), name, hint)
 
 
-def _default(kind: Any, where: str) -> Any:
+def _default(kind: Any) -> Any:
     try:
         return kind()
     except Exception as error:
         raise UsageError(
             f"expected a model type with sizes of its own, got {type(error).__name__} from {kind.__name__}: "
-            f"{error} - at {where}",
+            f"{error}",
             hint="write them in a file: transformers:config.json",
         ) from error
 
 
-def _read(read: Callable[[], object], name: str, where: str, hint: str = "") -> object:
+def _read(read: Callable[[], object], name: str, hint: str = "") -> object:
     try:
         return read()
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             f"expected a model of transformers, got {name!r}, which is not in the table of common ones, no "
-            f"model type, and neither a file nor in the local cache - at {where}"
+            f"model type, and neither a file nor in the local cache"
             if hint
-            else f"expected a config.json of transformers, got {error} - at {where}",
+            else f"expected a config.json of transformers, got {error}",
             hint=hint,
         ) from error
 
 
-def _class_of(config: Any, where: str) -> tuple[str, Any]:
+def _class_of(config: Any) -> tuple[str, Any]:
     """Choose the class that trains: the one that the configuration names, else the first with a loss."""
     import transformers
     from transformers.models.auto import modeling_auto
@@ -129,7 +128,7 @@ def _class_of(config: Any, where: str) -> tuple[str, Any]:
             return _family_of(name, family), getattr(transformers, name)
     if named is not None and hasattr(transformers, named):
         return _family_of(named, "any"), getattr(transformers, named)
-    raise UsageError(f"expected a model type with a class to train, got {config.model_type!r} - at {where}")
+    raise UsageError(f"expected a model type with a class to train, got {config.model_type!r}")
 
 
 def _family_of(name: str, family: str) -> str:

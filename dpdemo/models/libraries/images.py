@@ -13,7 +13,7 @@ _CHANNELS, _SIZE = 3, 224
 _SIZES = {"inception_v3": 299}
 
 
-def make_image_model(library: str, name: str, sizes: InputSizes, where: str) -> tuple[nn.Module, Inputs]:
+def make_image_model(library: str, name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
     """Build a model for images, and the function that makes a batch of them.
 
     Raises:
@@ -24,15 +24,13 @@ def make_image_model(library: str, name: str, sizes: InputSizes, where: str) -> 
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         raise UsageError(
-            f"expected a model of {library}, got {name!r} - at {where}",
+            f"expected a model of {library}, got {name!r}",
             hint=f"did you mean {', '.join(near)}?" if near else f"it has {len(known)}, such as {known[0]}",
         )
     try:
         model: nn.Module = build(name)
     except Exception as error:
-        raise UsageError(
-            f"expected a model of {library}, got {type(error).__name__}: {error} - at {where}"
-        ) from error
+        raise UsageError(f"expected a model of {library}, got {type(error).__name__}: {error}") from error
     channels, height, width = size_of(model, name)
     if sizes.image_size is not None:
         height = width = sizes.image_size

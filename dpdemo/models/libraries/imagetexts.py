@@ -57,7 +57,8 @@ def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSi
         if sizes.image_size is not None:
             raise UsageError(
                 f"expected an image that {type(model).__name__} takes, got {sizes.image_size} pixels a side: "
-                f"{error} - at `--image-size`",
+                f"{error}",
+                key="image_size",
                 hint="leave it out for the model's own size; --inputs gives a model whatever it takes",
             ) from error
         note = f"Texts alone, without images: {error}. --inputs gives images, and memory for them."
@@ -239,8 +240,8 @@ def _length(config: Any, num_words: int, sizes: InputSizes) -> int:
     if sizes.seq_len is not None:
         if sizes.seq_len <= num_words:
             raise UsageError(
-                f"expected a text longer than the {num_words} tokens of its image, got "
-                f"{sizes.seq_len} - at `--seq-len`",
+                f"expected a text longer than the {num_words} tokens of its image, got {sizes.seq_len}",
+                key="seq_len",
                 hint="--seq-len counts the image's tokens too; left out, those of the text are added",
             )
         return sizes.seq_len

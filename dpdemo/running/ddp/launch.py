@@ -161,7 +161,7 @@ def _resolved(config: Config, devices: Devices) -> Config:
     """Write down which devices were chosen, so that a prediction can name the same ones."""
     if config.gpus not in {None, "all"} or devices.kind == "cpu":
         return config
-    return make_config(config.model_dump(exclude_unset=True) | {"gpus": len(devices)})
+    return make_config(config.values() | {"gpus": len(devices)})
 
 
 def _check_backend(devices: Devices) -> None:
@@ -178,7 +178,8 @@ def _check_backend(devices: Devices) -> None:
 
 def _needs_launcher(config: Config) -> UsageError:
     return UsageError(
-        f"expected to be started on each of {config.nodes} nodes, got this process alone - at key `nodes`",
+        f"expected to be started on each of {config.nodes} nodes, got this process alone",
+        key="nodes",
         hint=f"on every node: torchrun --nnodes {config.nodes} --nproc-per-node RANKS --rdzv-backend c10d "
         "--rdzv-endpoint HOST:29400 -m dpdemo run --strategy ddp; "
         "or preview with `dpdemo simulate --strategy ddp`",
@@ -188,12 +189,14 @@ def _needs_launcher(config: Config) -> UsageError:
 def _no_rendezvous(world: World, where: str, timeout: timedelta, error: Exception) -> DpdemoError:
     if "EADDRINUSE" in str(error):
         return RunError(
-            f"expected a free port, got one in use - at {where} (MASTER_ADDR and MASTER_PORT)",
+            "expected a free port, got one in use",
+            place=f"{where} (MASTER_ADDR and MASTER_PORT)",
             hint="choose another: torchrun --master-port PORT, or --rdzv-endpoint HOST:PORT",
         )
     return RunError(
         f"expected {world.size} ranks to meet within {timeout.total_seconds():g} s, got rank {world.rank} "
-        f"waiting - at {where}: {first_sentence(error)}",
+        f"waiting: {first_sentence(error)}",
+        place=where,
         hint="start every node, check that they reach that address, or wait longer with --timeout",
     )
 

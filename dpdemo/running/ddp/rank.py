@@ -200,7 +200,7 @@ def _placed(error: DpdemoError, rank: Rank) -> DpdemoError:
     if is_of_a_peer(error.__cause__):
         return _lost(rank, error.__cause__)
     kind = UsageError if isinstance(error, UsageError) else RunError
-    return kind(f"{rank.place}: {error.message}", hint=error.hint)
+    return kind(f"{rank.place}: {error.message}", key=error.key, hint=error.raw_hint)
 
 
 def _lost(rank: Rank, error: BaseException | None) -> PeerLostError:

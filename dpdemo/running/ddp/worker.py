@@ -79,7 +79,7 @@ def main(folder: Path) -> None:
     except PeerFailedError as error:
         exit_at_once(error.exit_code)
     except DpdemoError as error:
-        leave(folder / "failure", type(error)(error.message, hint=error.hint))
+        leave(folder / "failure", type(error)(error.message, key=error.key, hint=error.raw_hint))
         exit_at_once(error.exit_code)
     exit_at_once(0)
 

@@ -73,7 +73,7 @@ def in_world(config: Config, world: World, num_visible_gpus: int) -> Config:
     """
     if config.nodes not in {1, world.num_nodes}:
         raise _other_number("nodes", config.nodes, world.num_nodes, "--nnodes")
-    values = config.model_dump(exclude_unset=True) | {"nodes": world.num_nodes}
+    values = config.values() | {"nodes": world.num_nodes}
     asked = config.processes if config.gpus is None else _num_gpus(config, num_visible_gpus)
     if asked not in {None, world.ranks_per_node}:
         key = "processes" if config.gpus is None else "gpus"
@@ -99,7 +99,8 @@ def _num_gpus(config: Config, num_visible_gpus: int) -> int:
 
 def _other_number(key: str, asked: int | None, started: int, flag: str) -> UsageError:
     return UsageError(
-        f"expected {asked} {key} as asked, got {started} from the launcher - at key `{key}`",
+        f"expected {asked} {key} as asked, got {started} from the launcher",
+        key=key,
         hint=f"start torchrun with {flag} {asked}, or leave `{key}` out",
     )
 
@@ -124,6 +125,7 @@ def _number(
 
 def _bad_variable(name: str, expected: str, got: str | None) -> UsageError:
     return UsageError(
-        f"expected {expected}, got {'none' if got is None else show(got)} - at environment variable {name}",
+        f"expected {expected}, got {'none' if got is None else show(got)}",
+        place=f"environment variable {name}",
         hint="torchrun sets it; unset RANK and WORLD_SIZE to run on this machine alone",
     )

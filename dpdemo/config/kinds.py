@@ -1,0 +1,92 @@
+"""The kinds of values that config keys take: which values each accepts, and how an option's text is read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dpdemo.arithmetic.limits import MAX_GPUS, MAX_NODES
+from dpdemo.config.gpus import parse_gpus
+from dpdemo.config.numbers import INT64_MAX, any_number, parse_numbers
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of values.
+
+    Attributes:
+        expected: the values that it accepts, in words.
+        accepts: whether a value is of this kind.
+        read: how the text of an option becomes a value; `accepts` judges the result.
+        most: the largest number; 0 for a kind without numbers.
+        item: the kind of the items of a list.
+        words: all values, if they are words.
+        other_words: what else people call them.
+
+    """
+
+    expected: str
+    accepts: Callable[[Any], bool]
+    read: Callable[[str], object] = str
+    most: int = 0
+    item: "Kind | None" = None
+    words: tuple[str, ...] = ()
+    other_words: tuple[tuple[str, str], ...] = ()
+
+
+def whole(least: int, most: int = INT64_MAX, expected: str = "") -> Kind:
+    """Return the kind of whole numbers from `least` to `most`."""
+
+    def accepts(value: object) -> bool:
+        return type(value) is int and least <= value <= most
+
+    return Kind(expected or f"a whole number of {least} or more", accepts, _number, most)
+
+
+def words(*known: str, **others: str) -> Kind:
+    """Return the kind of these words; `others` maps what people write instead to the word."""
+    *first, last = known
+    listed = f"one of {', '.join(known)}" if len(known) > 2 else f"{first[0]} or {last}"
+    return Kind(listed, known.__contains__, words=known, other_words=tuple(others.items()))
+
+
+def list_of(item: Kind, expected: str) -> Kind:
+    """Return the kind of lists of an item, such as `1,2x7` as an option."""
+    return Kind(expected, lambda value: _is_list_of(item, value), parse_numbers, item=item)
+
+
+def _is_list_of(item: Kind, value: object) -> bool:
+    return isinstance(value, tuple) and all(map(item.accepts, value))
+
+
+def _number(text: str) -> object:
+    number = any_number(text)
+    return text if number is None else number
+
+
+def _is_weight(value: object) -> bool:
+    return type(value) in {int, float} and 0 <= value <= INT64_MAX  # type: ignore[operator]  # NaN is not
+
+
+def _is_gpus(value: object) -> bool:
+    return value == "all" or COUNT.accepts(value) or _is_list_of(ORDINAL, value)
+
+
+FLAG = Kind(
+    "true or false",
+    lambda value: isinstance(value, bool),
+    lambda text: {"true": True, "false": False}.get(text, text),
+)
+TEXT = Kind("text", lambda value: isinstance(value, str))
+SIZE = whole(1)
+COUNT = whole(1, MAX_GPUS)
+NODES = whole(1, MAX_NODES)
+ROWS = whole(0)
+ORDINAL = whole(0, MAX_GPUS - 1, f"an ordinal from 0 to {MAX_GPUS - 1}")
+WEIGHT = Kind("a number of 0 or more", _is_weight)
+GPUS = Kind(
+    "a list of ordinals such as [0, 1, 2], a count such as 3, or `all`",
+    _is_gpus,
+    parse_gpus,
+    most=MAX_GPUS,
+    item=ORDINAL,
+)

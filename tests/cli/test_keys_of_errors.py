@@ -1,0 +1,52 @@
+"""Errors carry the key that was wrong: Python names the key, the command line its option."""
+
+import re
+
+import pytest
+from torch import nn
+
+import dpdemo as package
+from dpdemo import UsageError
+
+
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        (lambda: package.predict_memory(gpus=2, reserve="zz"), "reserve"),
+        (lambda: package.predict_memory(gpus=2, gpu="zz"), "gpu"),
+        (lambda: package.predict_memory(gpus=2, gpu_memory="zz"), "gpu_memory"),
+        (lambda: package.predict_memory(gpus=2, inputs=["zz"]), "input"),
+        (lambda: package.predict_memory(gpus=2, inputs=["99999999999999999999x5"]), "input"),
+        (lambda: package.simulate(gpus="all"), "gpus"),
+        (lambda: package.sweep("1-128", "1-2000"), ""),
+        (lambda: package.simulate(gpus=2).save("report.pdf"), "path"),
+        (lambda: package.check(nn.Linear(5, 2), batch_size=10**25), "batch_size"),
+    ],
+)
+def test_errors_of_the_python_api_name_no_options(call, key):
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert caught.value.key == key
+    assert "--" not in str(caught.value)
+    assert not key or str(caught.value).endswith(f" - at argument `{key}`")
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("memory linear --gpus 2 --reserve zz", "--reserve"),
+        ("memory linear --gpus 2 --gpu zz", "--gpu"),
+        ("memory linear --gpus 2 --input zz", "--input"),
+        ("simulate --gpus all", "--gpus"),
+        ("speedup linear --link zz", "--link"),
+        ("check linear --input 8x5 --batch-size 9999999999999999999999999", "--batch-size"),
+        ("check linear --input 8x5 --data-size 9999999999999999999999999", "--data-size"),
+        ("doctor linear --batch-size 9999999999999999999999999", "--batch-size"),
+        ("memory linear --gpus 2 --seq-len 9999999999999999999999999", "--seq-len"),
+        ("sweep --near x", "--near"),
+    ],
+)
+def test_errors_of_a_command_name_the_option(dpdemo, line, option):
+    done = dpdemo(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert re.search(rf"^error: .* - at option `{option}`$", done.err, re.MULTILINE)
