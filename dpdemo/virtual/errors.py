@@ -4,7 +4,7 @@ VirtualGpuError          the emulation itself cannot do what was asked (a Runtim
 └── UnsupportedOpError   an operator that virtual GPUs do not run; the message names it
 
 Everything else is raised as PyTorch raises it on a real GPU, so that an ``except`` clause written for CUDA
-catches it here too. Each function below says where PyTorch keeps the words.
+catches it here too. The functions below build errors that several files raise, and name PyTorch's source.
 """
 
 from __future__ import annotations
@@ -20,18 +20,6 @@ class UnsupportedOpError(VirtualGpuError, NotImplementedError):
     """Raised for an operator that virtual GPUs do not run; the message names it."""
 
 
-def invalid_ordinal() -> Exception:
-    """Build the error of a device that is not there (cudaErrorInvalidDevice, c10/cuda/CUDAException.cpp)."""
-    message = (
-        "CUDA error: invalid device ordinal\n"
-        "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
-        "might be incorrect.\n"
-        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
-    )
-    return torch.AcceleratorError(message)
-
-
 def two_devices(first: object, second: object) -> RuntimeError:
     """Build the error of an elementwise op over two devices (aten/src/ATen/TensorIterator.cpp)."""
     return RuntimeError(
@@ -40,92 +28,10 @@ def two_devices(first: object, second: object) -> RuntimeError:
     )
 
 
-def stray_argument(argument: str, device: object, others: object, method: str) -> RuntimeError:
-    """Build the error of a kernel's argument on another device (ATen/core/op_registration/adaption.cpp)."""
-    return RuntimeError(
-        f"Expected all tensors to be on the same device, but got {argument} is on {device}, "
-        f"different from other tensors on {others} (when checking argument in method {method})"
-    )
-
-
-def numpy_of_device_tensor(device: object) -> TypeError:
-    """Build the error of ``.numpy()`` on a GPU tensor (torch/csrc/utils/tensor_numpy.cpp)."""
-    return TypeError(
-        f"can't convert {device} device type tensor to numpy. "
-        "Use Tensor.cpu() to copy the tensor to host memory first."
-    )
-
-
-def wrong_generator(wanted: str, found: str) -> RuntimeError:
-    """Build the error of a generator from another kind of device (ATen/core/Generator.h)."""
-    return RuntimeError(f"Expected a '{wanted}' device type for generator but found '{found}'")
-
-
-def forked() -> RuntimeError:
-    """Build the error of CUDA in a forked child (torch/cuda/__init__.py, `_lazy_init`)."""
-    return RuntimeError(
-        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
-        "'spawn' start method"
-    )
-
-
 def convolution_types(input_type: str, kind: str, other_type: str, *, or_mkldnn: bool) -> RuntimeError:
     """Build the error of a convolution over a CPU and a GPU tensor (ATen/native/Convolution.cpp)."""
     hint = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
     return RuntimeError(f"Input type ({input_type}) and {kind} type ({other_type}) should be the same{hint}")
-
-
-def invalid_gradient(where: str, index: int, wanted: object, found: object) -> RuntimeError:
-    """Build the error of a gradient on another device (torch/csrc/autograd/engine.cpp, validate_outputs)."""
-    return RuntimeError(
-        f"{where}invalid gradient at index {index} - expected device {wanted} but got {found}"
-    )
-
-
-def nothing_to_copy() -> NotImplementedError:
-    """Build the error of a meta tensor that is moved (aten/src/ATen/native/TensorConversions.cpp)."""
-    return NotImplementedError("Cannot copy out of meta tensor; no data!")
-
-
-def recurrent_devices(kind: str, data: object, other: object) -> RuntimeError:
-    """Build the error of a recurrent network with parts elsewhere (ATen/native/RNN.cpp)."""
-    return RuntimeError(
-        f"Input and {kind} tensors are not at the same device, "
-        f"found input tensor at {data} and {kind} tensor at {other}"
-    )
-
-
-def attention_devices(query: object, key: object, value: object) -> RuntimeError:
-    """Build the error of attention over two kinds of device (native/transformers/attention.cpp)."""
-    return RuntimeError(
-        "Expected query, key, and value to have the same device type, but got "
-        f"query.device: {query} key.device: {key} and value.device: {value} instead."
-    )
-
-
-def not_deterministic(kernel: str, *, only_warn: bool) -> RuntimeError:
-    """Build the error of a kernel whose results differ from run to run (aten/src/ATen/Context.cpp)."""
-    mode = "True, warn_only=True" if only_warn else "True"
-    ways_out = (
-        "You can"
-        if only_warn
-        else "You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
-        "option, if that's acceptable for your application. You can also"
-    )
-    return RuntimeError(
-        f"{kernel} does not have a deterministic implementation, but you set "
-        f"'torch.use_deterministic_algorithms({mode})'. {ways_out} file an issue at "
-        "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for "
-        "this operation."
-    )
-
-
-def foreign_thread() -> VirtualGpuError:
-    """Build the error of a thread that the GPUs are not known to."""
-    return VirtualGpuError(
-        "this thread was running before the block of virtual GPUs was opened, and does not see them; "
-        "start it inside the block"
-    )
 
 
 def needs_numbers(op: str) -> UnsupportedOpError:
@@ -175,12 +81,3 @@ def _size(num_bytes: int) -> str:
         if num_bytes > unit:
             return f"{num_bytes / unit:.2f} {name}"
     return f"{num_bytes} bytes"
-
-
-def no_code_for_cuda(name: str) -> NotImplementedError:
-    """Return PyTorch's error for an operator that has code for the CPU only (its first sentences)."""
-    return NotImplementedError(
-        f"Could not run '{name}' with arguments from the 'CUDA' backend. "
-        "This could be because the operator doesn't exist for this backend, or was omitted during the "
-        "selective/custom build process (if using custom build)."
-    )

@@ -19,13 +19,15 @@ import torch
 
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.ledger import Allocation
+from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dpdemo.virtual.state import Session
 
 _TEMPORARY = Kind.TEMPORARY
+_device: Any = torch._C.TensorBase.device
 _plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 _SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
@@ -57,7 +59,7 @@ def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
         label: Allocation | None = tensor.untyped_storage().__dict__.get(key)
     except (NotImplementedError, RuntimeError, ValueError):
         return _label_without_storage(tensor, key)
-    if label is None and type(tensor).__torch_dispatch__ is not _plain_dispatch:
+    if label is None and has_operators_of_its_own(type(tensor)):
         return _label_of_part(tensor, key)
     return label
 
@@ -79,10 +81,33 @@ def is_of_a_block(tensor: torch.Tensor) -> bool:
     return any(isinstance(value, Allocation) for value in attributes.values())
 
 
-def gpu_of(session: Session, tensor: torch.Tensor) -> int | None:
-    """Return the GPU that `tensor` is on, or None."""
+def gpu_of(tensor: torch.Tensor) -> int | None:
+    """Return the GPU that `tensor` is on, or None if it is not on one."""
+    session = the_session()
+    if session.is_meta and session.current.sees_as_cpp:
+        return None
     label = label_of(tensor, session.key)
-    return None if label is None else label.index
+    if label is not None:
+        return label.index
+    with torch._C.DisableTorchFunction():
+        own: torch.device = _device.__get__(tensor)  # C++ itself names a GPU for fake tensors
+    return own.index if own.type == "cuda" else None
+
+
+def gpus_of(values: Iterable[Any]) -> set[int | None]:
+    """Return the GPUs that the tensors among `values`, and in lists of them, are on; None is the CPU."""
+    found: set[int | None] = set()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.add(gpu_of(value))
+        elif isinstance(value, (list, tuple)):
+            found |= gpus_of(value)
+    return found
+
+
+def has_operators_of_its_own(kind: Any) -> bool:
+    """Return whether a class of tensors has operators of its own (`__torch_dispatch__`)."""
+    return kind.__torch_dispatch__ is not _plain_dispatch
 
 
 def _label_without_storage(tensor: torch.Tensor, key: str) -> Allocation | None:

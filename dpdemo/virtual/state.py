@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.arithmetic.cards import VIRTUAL
-from dpdemo.virtual.errors import VirtualGpuError, foreign_thread, forked, invalid_ordinal
+from dpdemo.virtual.errors import VirtualGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from dpdemo.virtual.ledger import Ledger
 
 
+_INVALID_ORDINAL = (  # cudaErrorInvalidDevice (c10/cuda/CUDAException.cpp)
+    "CUDA error: invalid device ordinal\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
+    "might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
 _num_modes: Any = torch._C._len_torch_dispatch_stack
 _mode_at: Any = torch._C._get_dispatch_stack_at
 
@@ -96,7 +102,7 @@ class Session:
     def check_ordinal(self, index: int) -> int:
         """Return `index` if such a GPU exists, else raise CUDA's error."""
         if not 0 <= index < self.num_gpus:
-            raise invalid_ordinal()
+            raise torch.AcceleratorError(_INVALID_ORDINAL)
         return index
 
 
@@ -122,7 +128,10 @@ def check_thread(here: Session) -> None:
     for.)
     """
     if not here.current.inside and not torch._C._len_torch_dispatch_stack():
-        raise foreign_thread()
+        raise VirtualGpuError(
+            "this thread was running before the block of virtual GPUs was opened, and does not see them; "
+            "start it inside the block"
+        )
 
 
 def is_seen_by_us_alone() -> bool:
@@ -148,7 +157,10 @@ def gpu_index(device: torch.device) -> int | None:
         return None
     here = the_session()
     if here.is_in_bad_fork():
-        raise forked()
+        raise RuntimeError(  # torch/cuda/__init__.py, `_lazy_init`
+            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+            "the 'spawn' start method"
+        )
     check_thread(here)
     if not here.is_initialised:
         torch.cuda._lazy_init()  # type: ignore[no-untyped-call]

@@ -8,9 +8,9 @@ import torch
 from torch.autograd import forward_ad
 
 from dpdemo.virtual.blocks import Kind
-from dpdemo.virtual.errors import needs_numbers, nothing_to_copy
+from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.kinds import mark_forward
-from dpdemo.virtual.labels import label_of, stamp_all
+from dpdemo.virtual.labels import gpu_of, has_operators_of_its_own, stamp_all
 from dpdemo.virtual.ops.known import LARGEST, META, copy_shadow, numbers_of
 from dpdemo.virtual.ops.meta import as_cpp_sees
 from dpdemo.virtual.state import the_session
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 _original_to = torch.Tensor.to
-_device: Any = torch._C.TensorBase.device
-_plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 
 
 class ToCopy(torch.autograd.Function):
@@ -40,7 +38,7 @@ class ToCopy(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ARG004
         """Keep where the tensor came from; apart from `forward`, as `torch.func` needs it."""
-        ctx.source = device_index(inputs[0])
+        ctx.source = gpu_of(inputs[0])
         ctx.dtype = inputs[0].dtype
         ctx.target = inputs[1]
 
@@ -55,33 +53,12 @@ class ToCopy(torch.autograd.Function):
         return move(tangents[0], ctx.target)
 
 
-def device_index(tensor: torch.Tensor) -> int | None:
-    """Return the GPU that `tensor` is on, or None if it is not on one."""
-    session = the_session()
-    if session.is_meta and session.current.sees_as_cpp:
-        return None
-    label = label_of(tensor, session.key)
-    return _own_index(tensor) if label is None else label.index
-
-
-def _own_index(tensor: torch.Tensor) -> int | None:
-    """Return the GPU that C++ itself names, as it does for fake tensors."""
-    with torch._C.DisableTorchFunction():
-        own: torch.device = _device.__get__(tensor)
-    return own.index if own.type == "cuda" else None
-
-
-def has_operators_of_its_own(kind: Any) -> bool:
-    """Return whether a class of tensors has operators of its own (`__torch_dispatch__`)."""
-    return kind.__torch_dispatch__ is not _plain_dispatch
-
-
 def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any]) -> torch.Tensor:
     """Copy `tensor` to `target` without recording a gradient, and count the bytes."""
     session = the_session()
     if has_operators_of_its_own(type(tensor)):
         return _copy_parts(session, tensor, target, options)
-    source = device_index(tensor)
+    source = gpu_of(tensor)
     with torch._C._DisableTorchDispatch(), as_cpp_sees(session):
         result = _copied(tensor.detach(), target, options)
     if target is not None:
@@ -130,8 +107,8 @@ def num_bytes(tensor: torch.Tensor) -> int:
 def move(tensor: torch.Tensor, target: int | None, **options: Any) -> torch.Tensor:
     """Return `tensor` on GPU `target` (None: on the CPU), itself if it is there already."""
     if target is not None and tensor.is_meta and not the_session().is_meta:
-        raise nothing_to_copy()
-    if device_index(tensor) == target:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if gpu_of(tensor) == target:
         return _original_to(tensor, **options) if options else tensor
     if (tensor.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         result: torch.Tensor = ToCopy.apply(tensor, target, options)  # type: ignore[no-untyped-call]

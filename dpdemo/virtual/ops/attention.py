@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import stands_in
-from dpdemo.virtual.errors import attention_devices
+from dpdemo.virtual.labels import gpu_of, has_operators_of_its_own
 from dpdemo.virtual.ops.casting import cast_for_autocast
-from dpdemo.virtual.ops.dropout import dropout
 from dpdemo.virtual.ops.dtensor import register_attention
 from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
+from dpdemo.virtual.ops.single_kernels import dropout
 from dpdemo.virtual.state import is_seen_by_us_alone
-from dpdemo.virtual.transfer import device_index, has_operators_of_its_own
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,12 +47,15 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
 ) -> Tensor:
     """Stand in for `scaled_dot_product_attention`."""
     options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-    homes = {device_index(tensor) for tensor in (query, key, value, attn_mask) if tensor is not None}
+    homes = {gpu_of(tensor) for tensor in (query, key, value, attn_mask) if tensor is not None}
     has_own = any(has_operators_of_its_own(type(tensor)) for tensor in (query, key, value))
     if len(homes) > 1 and not has_own:
         kinds = [tensor.device for tensor in (query, key, value)]
         if len({kind.type for kind in kinds}) > 1:
-            raise attention_devices(*kinds)
+            raise RuntimeError(  # native/transformers/attention.cpp
+                "Expected query, key, and value to have the same device type, but got "
+                f"query.device: {kinds[0]} key.device: {kinds[1]} and value.device: {kinds[2]} instead."
+            )
     if has_own and homes != {None}:
         return _attention_of_parts(query, key, value, attn_mask, options)
     if homes == {None} or len(homes) > 1 or (is_causal and attn_mask is not None):
@@ -155,9 +157,7 @@ def _can_use_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG00
 def _is_plain_on_gpu(params: Any) -> bool:
     """Return whether the operands are on a GPU; nested tensors are run by the operators one by one here."""
     tensors = (params.query, params.key, params.value)
-    return not any(
-        has_operators_of_its_own(type(tensor)) or device_index(tensor) is None for tensor in tensors
-    )
+    return not any(has_operators_of_its_own(type(tensor)) or gpu_of(tensor) is None for tensor in tensors)
 
 
 def _may_be_unfused(query: Tensor) -> bool:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import stands_in
-from dpdemo.virtual.labels import label_of
-from dpdemo.virtual.ops.casting_cpu import spare_gpus
+from dpdemo.virtual.labels import gpus_of, label_of
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ _FROM_HALF = {
 
 _KEY = "AutocastCUDA"
 _KEYSET: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+_CPU_KEY = "AutocastCPU"
+_CPU_KEYSET: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _set_enabled = torch.set_autocast_enabled
 _clear_cache = torch.clear_autocast_cache
 _casts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -176,7 +177,7 @@ def set_autocast_enabled(*args: Any) -> None:
     device_type, enabled = args if len(args) == 2 else ("cuda", args[0])
     _set_enabled(device_type, enabled)
     if enabled and device_type in {"cpu", "cuda"} and device_type not in _libraries:
-        _libraries[device_type] = _register() if device_type == "cuda" else spare_gpus(find_operator)
+        _libraries[device_type] = _register() if device_type == "cuda" else _register_for_cpu()
     if device_type == "cuda":
         torch._C._dispatch_tls_set_dispatch_key_included(_KEY, enabled)
 
@@ -208,12 +209,41 @@ def _register() -> torch.library.Library:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel of C++ is overridden, which is the point
         for names, build in kinds:
-            for op in filter(None, map(find_operator, names)):
+            for op in filter(None, map(_find_operator, names)):
                 library.impl(op, build(op), allow_override=True)  # type: ignore[no-untyped-call]
     return library
 
 
-def find_operator(name: str) -> Any:
+def _find_operator(name: str) -> Any:
     """Return the operator of this name, or None if this release has none."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+
+
+def _register_for_cpu() -> torch.library.Library:
+    """Let `torch.autocast("cpu")` cast as usual, but not on GPUs, which C++ takes for the CPU.
+
+    C++'s kernels for the dispatch key `AutocastCPU` do the casting; each is overridden by one that asks first
+    where the operands are.
+    """
+    library = torch.library.Library("aten", "IMPL", _CPU_KEY)  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel of C++ is overridden, which is the point
+        for name in torch._C._dispatch_get_all_op_names():
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(name, _CPU_KEY):
+                continue
+            op = _find_operator(name.removeprefix("aten::")) if name.startswith("aten::") else None
+            if op is not None:
+                kernel = _on_cpu_only(op, torch.library.get_kernel(op, _CPU_KEY))
+                library.impl(op, kernel, with_keyset=True, allow_override=True)  # type: ignore[no-untyped-call]
+    return library
+
+
+def _on_cpu_only(op: Any, original: Any) -> Kernel:
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if gpus_of((*args, *kwargs.values())) <= {None}:
+            return original.call_boxed(keyset, *args, **kwargs)
+        with torch._C._ExcludeDispatchKeyGuard(_CPU_KEYSET):
+            return op(*args, **kwargs)
+
+    return kernel

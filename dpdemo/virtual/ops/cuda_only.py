@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import wraps
+from dpdemo.virtual.labels import gpu_of
 from dpdemo.virtual.ops import sync_batch_norm
-from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def _half_fft(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(original)
     def transform(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002 - PyTorch's own
         wide = _WIDER.get(input.dtype)
-        if wide is None or device_index(input) is None:
+        if wide is None or gpu_of(input) is None:
             return original(input, *args, **kwargs)
         result = original(input.to(wide), *args, **kwargs)
         return result.to(torch.complex32 if result.is_complex() else torch.float16)

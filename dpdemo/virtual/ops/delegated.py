@@ -12,8 +12,8 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._ops import HigherOrderOperator
 
-from dpdemo.virtual.errors import UnsupportedOpError, no_code_for_cuda
-from dpdemo.virtual.labels import gpu_of
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.labels import gpus_of
 from dpdemo.virtual.ops.cuda_only import COMPUTED
 from dpdemo.virtual.ops.mode import VirtualGpuMode, as_cpp_sees_it
 from dpdemo.virtual.ops.operands import common_gpu
@@ -97,7 +97,11 @@ def _is_pytorchs_own(name: str, registered: set[str]) -> bool:
 
 def _refused_on_gpu(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if common_gpu(session, func, args, kwargs) is not None:
-        raise no_code_for_cuda(func.name())
+        raise NotImplementedError(  # PyTorch's words, the first sentences
+            f"Could not run '{func.name()}' with arguments from the 'CUDA' backend. This could be because "
+            "the operator doesn't exist for this backend, or was omitted during the selective/custom build "
+            "process (if using custom build)."
+        )
     return func(*args, **kwargs)
 
 
@@ -143,7 +147,7 @@ def one_by_one_where_mixed(together: Action) -> Action:
         try:
             return together(session, func, args, kwargs)
         except RuntimeError:
-            if session.is_meta or len({gpu_of(session, tensor) for tensor in args[0]}) < 2:
+            if session.is_meta or len(gpus_of(args[0])) < 2:
                 raise
         with VirtualGpuMode(session):
             return func._op_dk(_Key.CompositeExplicitAutograd, *args, **kwargs)

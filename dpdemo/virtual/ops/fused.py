@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from dpdemo.virtual.labels import label_of, stamp_all
+from dpdemo.virtual.labels import gpu_of, label_of, stamp_all
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
-from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -151,7 +150,7 @@ def _quietly(kernel: Kernel) -> Iterator[None]:
 def _label_like(tensors: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> None:
     """Put results on the GPU of what they were made of."""
     session = the_session()
-    index = next(device_index(tensor) for tensor in tensors if tensor is not None)
+    index = next(gpu_of(tensor) for tensor in tensors if tensor is not None)
     if index is not None:
         for result in results:
             stamp_all(result, session, index)

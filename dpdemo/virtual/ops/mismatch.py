@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import convolution_types, stray_argument, two_devices
+from dpdemo.virtual.errors import convolution_types, two_devices
 from dpdemo.virtual.labels import label_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,10 @@ def _kernel_clash(func: Any, found: list[Operand]) -> RuntimeError:
     parts = [op, overload] if name_of(func) in STRUCTURED else [overload, op]
     if parts[0] is op and not overload:
         parts = [op]
-    return stray_argument(name, device, first, f"wrapper_CUDA_{'_'.join(parts)}")
+    return RuntimeError(  # ATen/core/op_registration/adaption.cpp
+        f"Expected all tensors to be on the same device, but got {name} is on {device}, different from other "
+        f"tensors on {first} (when checking argument in method wrapper_CUDA_{'_'.join(parts)})"
+    )
 
 
 def name_of(func: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpdemo.virtual.transfer import has_operators_of_its_own
+from dpdemo.virtual.labels import has_operators_of_its_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,7 +15,6 @@ import torch
 from dpdemo.virtual.cuda_random.distributions import ALIKE, DISTRIBUTIONS
 from dpdemo.virtual.cuda_random.launch import Drawing
 from dpdemo.virtual.cuda_random.philox import words
-from dpdemo.virtual.errors import wrong_generator
 from dpdemo.virtual.patches.generators import kind_of_device, stream_of
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def run_random(
 def _check_generator(generator: torch.Generator, index: int | None) -> None:
     wanted, found = "cpu" if index is None else "cuda", kind_of_device(generator)
     if wanted != found:
-        raise wrong_generator(wanted, found)
+        raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{found}'")
 
 
 def _stored(result: Any, given: Given) -> Any:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import wraps
-from dpdemo.virtual.errors import recurrent_devices
+from dpdemo.virtual.labels import gpu_of
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
-from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +42,7 @@ def _network(original: Callable[..., Any]) -> Callable[..., Any]:
         hidden = hidden if isinstance(hidden, (list, tuple)) else (hidden,)
         _check("hidden", data, hidden)
         _check("parameter", data, weights)
-        if device_index(data) is None or not is_plain() or not torch.backends.cudnn.enabled:
+        if gpu_of(data) is None or not is_plain() or not torch.backends.cudnn.enabled:
             return original(data, *args)
         return _fused(original.__name__, original, args[:packed], data, hidden, weights, args[packed + 2 :])
 
@@ -64,7 +63,7 @@ def _cell(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(data: Tensor, hidden: Any, *weights: Tensor | None) -> Any:
         states = hidden if isinstance(hidden, (list, tuple)) else (hidden,)
         others = [other for other in (*states, *weights) if other is not None]
-        if device_index(data) is not None and any(other.device != data.device for other in others):
+        if gpu_of(data) is not None and any(other.device != data.device for other in others):
             operands = zip((data, states[0]), weights, strict=False)
             gates = [torch.matmul(left, right.t()) for left, right in operands if right is not None]
             kernel(*gates, states[-1], *weights[2:])
@@ -76,7 +75,10 @@ def _cell(original: Callable[..., Any]) -> Callable[..., Any]:
 def _check(kind: str, data: Tensor, others: Any) -> None:
     for other in others:
         if other.device != data.device:
-            raise recurrent_devices(kind, data.device, other.device)
+            raise RuntimeError(
+                f"Input and {kind} tensors are not at the same device, "
+                f"found input tensor at {data.device} and {kind} tensor at {other.device}"
+            )
 
 
 def _fused(  # noqa: PLR0913, PLR0917 - what C++ is given

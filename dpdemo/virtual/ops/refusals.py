@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import convolution_types, not_deterministic
-from dpdemo.virtual.labels import label_of
+from dpdemo.virtual.errors import convolution_types
+from dpdemo.virtual.labels import gpus_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,17 +78,13 @@ def with_refusals(func: Any, action: Any) -> Any:
     def act(session: Session, func: Any, args: Arguments, kwargs: dict[str, Any]) -> Any:
         for place in alike:  # the dtypes come first: they are the quickest to compare
             other = args[place]
-            if other is not None and other.dtype is not args[0].dtype and _is_on_gpu(session, args):
+            if other is not None and other.dtype is not args[0].dtype and gpus_of(args) - {None}:
                 raise _not_alike(packet, args[0], other)
-        if unsteady and torch.are_deterministic_algorithms_enabled() and _is_on_gpu(session, args):
+        if unsteady and torch.are_deterministic_algorithms_enabled() and gpus_of(args) - {None}:
             _check_steadiness(args, *unsteady)
         return action(session, func, args, kwargs)
 
     return act
-
-
-def _is_on_gpu(session: Session, args: Arguments) -> bool:
-    return any(isinstance(arg, torch.Tensor) and label_of(arg, session.key) is not None for arg in args)
 
 
 def _not_alike(name: str, data: torch.Tensor, other: torch.Tensor) -> RuntimeError:
@@ -103,10 +99,23 @@ def _name(tensor: torch.Tensor) -> str:
 
 
 def _check_steadiness(args: Arguments, kernel: str, applies: Callable[[Arguments], bool]) -> None:
+    """Raise or warn for a kernel whose results differ from run to run (aten/src/ATen/Context.cpp)."""
     if not applies(args):
         return
     only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    error = not_deterministic(kernel, only_warn=only_warn)
+    mode, ways_out = "True, warn_only=True", "You can"
+    if not only_warn:
+        mode = "True"
+        ways_out = (
+            "You can turn off determinism just for this operation, or you can use the 'warn_only=True' "
+            "option, if that's acceptable for your application. You can also"
+        )
+    error = RuntimeError(
+        f"{kernel} does not have a deterministic implementation, but you set "
+        f"'torch.use_deterministic_algorithms({mode})'. {ways_out} file an issue at "
+        "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for "
+        "this operation."
+    )
     if not only_warn:
         raise error
     warnings.warn(str(error), UserWarning, stacklevel=2)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import VirtualGpuError, two_devices
-from dpdemo.virtual.labels import gpu_of as where
-from dpdemo.virtual.labels import stamp, stamp_all
+from dpdemo.virtual.labels import gpu_of, stamp, stamp_all
 from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.known import META, numbers_of
 from dpdemo.virtual.ops.mismatch import device_clash
@@ -61,7 +60,7 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
     own, even if it is made from a user's CPU tensor. A user's move to the CPU comes through `Tensor.to`,
     which `transfer.py` answers without this operator. Without numbers C++ names "meta" in the same sense.)
     """
-    source = where(session, args[0])
+    source = gpu_of(args[0])
     device = kwargs.pop("device", None)
     kwargs.pop("pin_memory", None)
     if source is not None and session.current.names_host and device is not None and device.type == "cpu":
@@ -88,7 +87,7 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
 
 @rule(aten.lift_fresh.default, aten.lift.default, why="C++ made the tensor out of sight, from a list")
 def _lift(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if where(session, args[0]) is None:
+    if gpu_of(args[0]) is None:
         note_cpps(session, args[0])  # if it was the user's list, a variable holds the tensor later
     return call(session, func, args, kwargs)
 
@@ -100,15 +99,15 @@ def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     (A user's CPU tensor never gets here with a source on a GPU: see `Tensor.copy_` and `__setitem__` in
     `tensor.py`.)
     """
-    there = where(session, args[1])
+    there = gpu_of(args[1])
     target_is_cpps, source_is_cpps = made_by_cpp(session, args, kwargs)
     result = call(session, func, args, kwargs)
-    if target_is_cpps and where(session, args[0]) is None:
+    if target_is_cpps and gpu_of(args[0]) is None:
         if there is not None:
             stamp(args[0], session, there)
         elif not source_is_cpps:
             note_users(session, args[0])
-    elif (here := where(session, args[0])) != there:
+    elif (here := gpu_of(args[0])) != there:
         session.ledger.transfer(there, here, args[0].nbytes)
     return result
 
@@ -116,7 +115,7 @@ def _copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 @rule(aten._foreach_copy_.default, why="its operands may be on two devices")
 def _copy_each(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for target, source in zip(*args[:2], strict=True):
-        here, there = where(session, target), where(session, source)
+        here, there = gpu_of(target), gpu_of(source)
         if here != there:
             session.ledger.transfer(there, here, target.nbytes)
     return call(session, func, args, kwargs)
@@ -134,7 +133,7 @@ def _zeros(session: Session, _: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 @rule(aten._local_scalar_dense.default, why="reading one element is a copy to the host")
 def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    source = where(session, args[0])
+    source = gpu_of(args[0])
     if source is not None:
         session.ledger.transfer(source, None, args[0].element_size())
     return call(session, func, args, kwargs)
@@ -157,11 +156,11 @@ def _set_storage(_: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     why="indices may be on the CPU, and the value too if it has no dimensions (TensorAdvancedIndexing.cpp)",
 )
 def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    home = where(session, args[0])
+    home = gpu_of(args[0])
     if home is None and len(args) > 2 and made_by_cpp(session, args[:3], {})[0]:
-        home = where(session, args[2])  # zeros that C++ made for a gradient, as that of `trace` under vmap
+        home = gpu_of(args[2])  # zeros that C++ made for a gradient, as that of `trace` under vmap
     for index in args[1]:
-        there = None if index is None else where(session, index)
+        there = None if index is None else gpu_of(index)
         if there not in (None, home):
             device = "cpu" if home is None else session.devices[home]
             raise RuntimeError(
@@ -180,7 +179,7 @@ def _index(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 def _check_value(session: Session, args: tuple[Any, ...], home: int | None) -> None:
     """Refuse a value that is elsewhere, unless it has no dimensions or is one that C++ made."""
-    there = where(session, args[2])
+    there = gpu_of(args[2])
     if home == there or args[2].dim() == 0 or (there is None and made_by_cpp(session, args[:3], {})[-1]):
         return
     wanted, found = (torch.device("cpu") if gpu is None else session.devices[gpu] for gpu in (home, there))
@@ -192,7 +191,7 @@ def _check_value(session: Session, args: tuple[Any, ...], home: int | None) -> N
 @rule(aten._pack_padded_sequence.default, why="its lengths must be on the CPU (native/PackedSequence.cpp)")
 def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     data, lengths = args[:2]
-    there = where(session, lengths)
+    there = gpu_of(lengths)
     if there is not None:
         kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
         raise RuntimeError(
@@ -200,7 +199,7 @@ def _pack_padded(session: Session, func: Any, args: tuple[Any, ...], kwargs: dic
             f"but got {lengths.dim()}D {session.devices[there]} {kind} tensor"
         )
     result = _pack_by_lengths(func, *args) if data.is_meta else call(session, func, args, kwargs)
-    home = where(session, data)
+    home = gpu_of(data)
     if home is not None:
         stamp(result[0], session, home)  # the second result, batch_sizes, stays on the CPU
     return result
@@ -215,8 +214,8 @@ def _pack_by_lengths(func: Any, data: torch.Tensor, lengths: torch.Tensor, batch
 
 @rule(aten._ctc_loss.Tensor, why="lengths are on the CPU by design; they say how much is kept")
 def _ctc_loss(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    home = where(session, args[0])
-    if where(session, args[1]) != home and not _takes_cudnn_ctc(args):
+    home = gpu_of(args[0])
+    if gpu_of(args[1]) != home and not _takes_cudnn_ctc(args):
         raise device_clash(session, func, args[:2], {})
     target_lengths = numbers_of(args[3])
     if args[0].is_meta and target_lengths is not None:
@@ -247,7 +246,7 @@ def _takes_cudnn_ctc(args: tuple[Any, ...]) -> bool:
     why="batch sizes and lengths are on the CPU by design, as are the notes of jagged nested tensors",
 )
 def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    home = where(session, args[0])
+    home = gpu_of(args[0])
     result = call(session, func, args, kwargs)
     if home is not None:
         stamp_all(result, session, home)
@@ -256,7 +255,7 @@ def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: 
 
 @rule(aten.resize_as_.default, why="of the other tensor only the shape is read, wherever it is")
 def _resize_as(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    home = where(session, args[0])
+    home = gpu_of(args[0])
     result = call(session, func, args, kwargs)
     if home is not None:
         stamp(result, session, home)
@@ -264,8 +263,8 @@ def _resize_as(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 @rule(aten.record_stream.default, why="it needs a CUDA stream; there is nothing to wait for here")
-def _record_stream(session: Session, _: Any, args: tuple[Any, ...], __: dict[str, Any]) -> None:
-    if where(session, args[0]) is None:
+def _record_stream(_: Session, __: Any, args: tuple[Any, ...], ___: dict[str, Any]) -> None:
+    if gpu_of(args[0]) is None:
         raise VirtualGpuError(
             "aten::record_stream: the tensor is on the CPU; a stream was expected to use it"
         )

@@ -14,7 +14,7 @@ import torch
 
 from dpdemo.virtual import distributed, kinds
 from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch, built
-from dpdemo.virtual.ops import attention, casting, ctc, cuda_only, dropout, meta, norms, recurrent
+from dpdemo.virtual.ops import attention, casting, cuda_only, meta, recurrent, single_kernels
 from dpdemo.virtual.patches import (
     autograd,
     comm,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 _REGISTERING = (
-    *(attention, autograd, casting, comm, composites, ctc, cuda_build, cuda_devices, cuda_memory, cuda_only),
-    *(dropout, factories, generators, indexing, kinds, legacy, meta, names, norms, recurrent, replicas),
+    *(attention, autograd, casting, comm, composites, cuda_build, cuda_devices, cuda_memory, cuda_only),
+    *(factories, generators, indexing, kinds, legacy, meta, names, recurrent, replicas, single_kernels),
     *(storages, streams, tensor, tracers, wrappers),
 )
 _C: Any = torch._C

@@ -19,11 +19,9 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from dpdemo.virtual.applying import Attribute, replace, stands_in
-from dpdemo.virtual.errors import invalid_gradient
 from dpdemo.virtual.kinds import around_backward
-from dpdemo.virtual.labels import as_cpp, stamp
+from dpdemo.virtual.labels import as_cpp, gpu_of, has_operators_of_its_own, stamp
 from dpdemo.virtual.state import the_session
-from dpdemo.virtual.transfer import device_index, has_operators_of_its_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,9 +41,9 @@ _run_engine: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defi
 
 def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
     """Label a gradient that has no label as `tensor` is labelled."""
-    if gradient is None or device_index(gradient) is not None:
+    if gradient is None or gpu_of(gradient) is not None:
         return
-    home = device_index(tensor)
+    home = gpu_of(tensor)
     if home is not None:
         stamp(gradient, the_session(), home)
 
@@ -97,7 +95,7 @@ def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
     for place, (output, gradient) in enumerate(zip(outputs, args[0], strict=False)):
         if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor):
-            _check_gradient("", place, device_index(output), gradient)
+            _check_gradient("", place, gpu_of(output), gradient)
     current = the_session().current
     before, current.keeps_graph = current.keeps_graph, bool(args[1])
     try:
@@ -126,8 +124,8 @@ def _apply_(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> An
 @as_cpp
 def _note_homes(args: tuple[Any, ...], result: Any) -> None:
     outputs = result if isinstance(result, tuple) else (result,)
-    sources = [device_index(arg) if isinstance(arg, torch.Tensor) else _ANYWHERE for arg in args]
-    homes = [device_index(output) if isinstance(output, torch.Tensor) else None for output in outputs]
+    sources = [gpu_of(arg) if isinstance(arg, torch.Tensor) else _ANYWHERE for arg in args]
+    homes = [gpu_of(output) if isinstance(output, torch.Tensor) else None for output in outputs]
     if any(home is not None for home in homes):
         for output in outputs:
             node = output.grad_fn if isinstance(output, torch.Tensor) else None
@@ -156,7 +154,7 @@ def _at_home(node: Any, gradients: Sequence[Any], call: Callable[[], Any]) -> An
         return call()
     session = the_session()
     for gradient, home in zip(gradients, homes, strict=False):
-        if home is not None and isinstance(gradient, torch.Tensor) and device_index(gradient) is None:
+        if home is not None and isinstance(gradient, torch.Tensor) and gpu_of(gradient) is None:
             stamp(gradient, session, home)
     before = session.current.index
     session.current.index = next(home for home in homes if home is not None)
@@ -178,12 +176,14 @@ def _check_found(node: Any, found: Any) -> None:
 
 @as_cpp
 def _check_gradient(where: str, place: int, home: int | None, gradient: torch.Tensor) -> None:
-    there = device_index(gradient)
+    there = gpu_of(gradient)
     if there == home or not gradient.dim() or has_operators_of_its_own(type(gradient)):
         return
     session = the_session()
     wanted, found = ("cpu" if index is None else session.devices[index] for index in (home, there))
-    raise invalid_gradient(where, place, wanted, found)
+    raise RuntimeError(  # torch/csrc/autograd/engine.cpp, validate_outputs
+        f"{where}invalid gradient at index {place} - expected device {wanted} but got {found}"
+    )
 
 
 _Groups = dict[tuple[torch.device, torch.dtype | None], tuple[list[list[Any]], list[int]]]

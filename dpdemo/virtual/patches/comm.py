@@ -20,12 +20,12 @@ from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.kinds import mark, mark_forward
-from dpdemo.virtual.labels import as_cpp, stamp, stamp_all
+from dpdemo.virtual.labels import as_cpp, gpu_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import forget, know_parts
 from dpdemo.virtual.ops.meta import as_cpp_sees
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
-from dpdemo.virtual.transfer import device_index, move, num_bytes
+from dpdemo.virtual.transfer import move, num_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +103,7 @@ def broadcast_coalesced(
 
     That the first device's are the same tensors is what lets replica 0 update the module's buffers in place.
     """
-    if any(device_index(tensor) != devices[0] for tensor in tensors):
+    if any(gpu_of(tensor) != devices[0] for tensor in tensors):
         raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
     copies: list[list[Tensor]] = [[] for _ in devices[1:]]
     order: list[int] = []
@@ -132,7 +132,7 @@ def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
     """Copy tensors of one type as one buffer, of which the copies are views."""
     session = the_session()
     session.check_ordinal(device)
-    source = device_index(chunk[0])
+    source = gpu_of(chunk[0])
     if chunk[0].is_sparse:
         return [_on(tensor, device) for tensor in chunk]
     flat = _flat(chunk, device, copies_one=True)
@@ -194,7 +194,7 @@ def scatter(
         chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
     # Real GPUs give `Gather.backward` chunks on the CPU for index -1 (outputs gathered from CPU inputs).
     return [
-        chunk if device_index(chunk) == device else _chunk_on(chunk, device)
+        chunk if gpu_of(chunk) == device else _chunk_on(chunk, device)
         for chunk, device in zip(chunks, devices, strict=False)
     ]
 
@@ -321,7 +321,7 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
 @as_cpp
 def can_reduce(tensors: Sequence[Tensor]) -> bool:
     """Stand in for `torch.cuda.nccl.is_available`: dense, contiguous tensors, each on a GPU of its own."""
-    homes = {device_index(tensor) for tensor in tensors}
+    homes = {gpu_of(tensor) for tensor in tensors}
     fit = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
     return fit and None not in homes and len(homes) == len(tensors)
 
@@ -348,14 +348,14 @@ def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
             total.add_(other)
         forget(total)
     for other in others:
-        session.ledger.transfer(device_index(other), device_index(output), num_bytes(other))
+        session.ledger.transfer(gpu_of(other), gpu_of(output), num_bytes(other))
 
 
 @stands_in(torch._C._nn, "flatten_dense_tensors", why=_VIEWS)
 @as_cpp
 def _flattened(tensors: Sequence[Tensor]) -> Tensor:
     """Put tensors into one; nothing in it is counted or can fail, so dispatch need not see it."""
-    homes = {device_index(tensor) for tensor in tensors}
+    homes = {gpu_of(tensor) for tensor in tensors}
     if len(homes) != 1 or homes == {None} or not _are_plain(tensors):
         whole: Tensor = _flatten(tensors)
         return whole
@@ -368,7 +368,7 @@ def _flattened(tensors: Sequence[Tensor]) -> Tensor:
 @stands_in(torch._C._nn, "unflatten_dense_tensors", why=_VIEWS)
 @as_cpp
 def _unflattened(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    index = device_index(whole)
+    index = gpu_of(whole)
     if index is not None and _are_plain((whole, *tensors)):
         with torch._C._DisableTorchDispatch():
             parts: list[Tensor] = _unflatten(whole, tensors)

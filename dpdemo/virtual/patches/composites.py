@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import wraps
-from dpdemo.virtual.labels import stamp_all
+from dpdemo.virtual.labels import gpu_of, stamp_all
 from dpdemo.virtual.state import the_session
-from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,55 +22,37 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Check = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
-    Words = Callable[[Tensor, Tensor, tuple[Any, ...]], str]
 
 
 def _apart(one: Any, other: Any) -> bool:
     both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-    return both and device_index(one) != device_index(other)
+    return both and gpu_of(one) != gpu_of(other)
 
 
-def _beside_input(words: Words) -> Check:
-    """Build the check that `out=` is where the first operand is."""
+def _out_beside_input(words: str) -> Check:
+    """Build the check that `out=` is where the first operand is; `words` are PyTorch's."""
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         data: Any = args[0] if args else kwargs.get("input", kwargs.get("A"))
         out: Any = kwargs.get("out")
-        return words(out, data, args) if _apart(data, out) else None
+        return words.format(data=data.device, out=out.device) if _apart(data, out) else None
 
     return check
 
 
-def _linalg(name: str) -> Check:
-    """`checkSameDevice` (native/LinearAlgebraUtils.h)."""
-    return _beside_input(
-        lambda out, data, _: (
-            f"linalg_{name}: Expected result and input tensors to be on the same device, "
-            f"but got result on {out.device} and input on {data.device}"
-        )
-    )
-
-
-# `special_ndtr_out` (native/UnaryOps.cpp)
-_ndtr = _beside_input(
-    lambda out, data, _: (
-        f"Expected all tensors to be on the same device but got self on device {data.device} "
-        f"and result on device {out.device}"
-    )
+_LINALG_WORDS = (  # `checkSameDevice` (native/LinearAlgebraUtils.h)
+    "linalg_{name}: Expected result and input tensors to be on the same device, "
+    "but got result on {{out}} and input on {{data}}"
 )
-# `tensordot_out` (native/Linear.cpp)
-_tensordot = _beside_input(
-    lambda out, data, args: (
-        "tensordot: Expected the output and input tensors to be on the same device, but got the output "
-        f"tensor on {out.device}, input tensor a on {data.device}, and input tensor b on {args[1].device}"
-    )
+_NDTR_WORDS = (  # `special_ndtr_out` (native/UnaryOps.cpp)
+    "Expected all tensors to be on the same device but got self on device {data} and result on device {out}"
 )
-# `checkDeviceType` (ATen/TensorUtils.cpp), of `inner_out`
-_inner = _beside_input(
-    lambda out, data, _: (
-        f"Expected tensor to have {data.device.type} DeviceType, but got tensor with {out.device.type} "
-        "DeviceType (while checking arguments for inner())"
-    )
+_TENSORDOT_WORDS = (  # `tensordot_out` (native/Linear.cpp)
+    "tensordot: Expected the output and input tensors to be on the same device, but got the output tensor on "
+    "{out}, input tensor a on {data}"
+)
+_INNER_WORDS = (  # `checkDeviceType` (ATen/TensorUtils.cpp)
+    "Expected tensor to be on {data}, but got tensor on {out} (while checking arguments for inner())"
 )
 
 
@@ -91,14 +72,14 @@ def _meshgrid(args: tuple[Any, ...], _: dict[str, Any]) -> str | None:
 
 _LINALG = ("cond", "matrix_norm", "matrix_power", "matrix_rank", "norm", "pinv", "tensorinv", "tensorsolve")
 _CHECKS: tuple[tuple[Any, str, Check], ...] = (
-    *((torch.linalg, name, _linalg(name)) for name in _LINALG),
+    *((torch.linalg, name, _out_beside_input(_LINALG_WORDS.format(name=name))) for name in _LINALG),
     (torch, "quantile", _quantile),
     (torch, "nanquantile", _quantile),
     (torch.Tensor, "quantile", _quantile),
     (torch.Tensor, "nanquantile", _quantile),
-    (torch.special, "ndtr", _ndtr),
-    (torch, "tensordot", _tensordot),
-    (torch, "inner", _inner),
+    (torch.special, "ndtr", _out_beside_input(_NDTR_WORDS)),
+    (torch, "tensordot", _out_beside_input(_TENSORDOT_WORDS)),
+    (torch, "inner", _out_beside_input(_INNER_WORDS)),
     (torch, "meshgrid", _meshgrid),
     (torch.functional, "meshgrid", _meshgrid),
 )
@@ -110,7 +91,7 @@ def _where_input_is(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         operands = (*args, *[value for name, value in kwargs.items() if name != "out"])
-        homes = [device_index(item) for item in operands if isinstance(item, torch.Tensor)]
+        homes = [gpu_of(item) for item in operands if isinstance(item, torch.Tensor)]
         home = next((home for home in homes if home is not None), None)
         if home is not None:
             stamp_all(result, the_session(), home)

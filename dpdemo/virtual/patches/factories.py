@@ -17,10 +17,10 @@ import torch.utils._device
 from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.kinds import mark_forward
-from dpdemo.virtual.labels import label_of, stamp, unstamp, unwrapped
+from dpdemo.virtual.labels import gpu_of, label_of, stamp, unstamp, unwrapped
 from dpdemo.virtual.ops.provenance import note_users
 from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_session
-from dpdemo.virtual.transfer import device_index, move
+from dpdemo.virtual.transfer import move
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     index = gpu_index(device)  # before C++ is asked: it may refuse in other words
     pinned = kwargs.pop("pin_memory", False)
     out = kwargs.get("out")
-    if out is not None and device_index(out) == index:
+    if out is not None and gpu_of(out) == index:
         del kwargs["device"]  # C++ would compare it with the CPU, on which it sees `out`
         return original(*args, **kwargs)
     if index is not None and original in _SIMPLE and not pinned and is_seen_by_us_alone():
@@ -162,7 +162,7 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     if device is not None:
         kwargs["device"] = device = torch.device(device)  # type: ignore[call-overload]
         return gpu_index(device)
-    homes = (device_index(item) for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor))
+    homes = (gpu_of(item) for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor))
     return next((home for home in homes if home is not None), None)
 
 
@@ -173,7 +173,7 @@ def _as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def make(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Any:
-        if isinstance(data, torch.Tensor) and (device is not None or device_index(data) is not None):
+        if isinstance(data, torch.Tensor) and (device is not None or gpu_of(data) is not None):
             return data.to(data.device if device is None else device, dtype or data.dtype)
         return copy_in(data, dtype=dtype, device=device)
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import Patch, group, of_session, stands_in
+from dpdemo.virtual.labels import gpu_of
 from dpdemo.virtual.ops.meta import is_without_numbers
 from dpdemo.virtual.patches.tensor import beside
-from dpdemo.virtual.transfer import device_index, move
+from dpdemo.virtual.transfer import move
 
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
@@ -27,7 +28,7 @@ def _setitem(self: torch.Tensor, index: Any, value: Any) -> None:
             value = torch.full((), value, dtype=self.dtype, device="cpu")
     if _is_plain_index(index):  # else it is an `index_put_`, whose value must be where `self` is
         value = beside(self, value)
-    elif not isinstance(value, _Tensor) and (home := device_index(self)) is not None:
+    elif not isinstance(value, _Tensor) and (home := gpu_of(self)) is not None:
         index = _moved(index, home)  # which an `index_put_` takes; from 2.15 on C++ may not choose one
     torch._C.TensorBase.__setitem__(self, index, value)
 
@@ -36,7 +37,7 @@ def _moved(index: Any, home: int) -> Any:
     """Bring the CPU tensors of an index to a GPU, as CUDA's `index_put_` does itself."""
     if isinstance(index, tuple):
         return tuple(_moved(item, home) for item in index)
-    is_on_cpu = isinstance(index, _Tensor) and index.dim() > 0 and device_index(index) is None
+    is_on_cpu = isinstance(index, _Tensor) and index.dim() > 0 and gpu_of(index) is None
     return move(index, home) if is_on_cpu else index
 
 

@@ -9,8 +9,8 @@ import torch
 import torch.cuda.sparse
 
 from dpdemo.virtual.applying import replace, stands_in
+from dpdemo.virtual.labels import gpu_of
 from dpdemo.virtual.state import the_session
-from dpdemo.virtual.transfer import device_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,7 +67,7 @@ class _HostType(type):
     original: Any
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.original) and device_index(instance) is None
+        return isinstance(instance, cls.original) and gpu_of(instance) is None
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Make a tensor as PyTorch does."""

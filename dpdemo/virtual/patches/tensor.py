@@ -14,12 +14,12 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from dpdemo.virtual.applying import Attribute, stands_in, wraps
-from dpdemo.virtual.errors import UnsupportedOpError, numpy_of_device_tensor
-from dpdemo.virtual.labels import label_of, stamp_all
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.labels import gpu_of, label_of, stamp_all
 from dpdemo.virtual.ops.known import is_forgotten
 from dpdemo.virtual.ops.meta import is_without_numbers, known
 from dpdemo.virtual.state import as_device, check_thread, gpu_index, the_session
-from dpdemo.virtual.transfer import device_index, move
+from dpdemo.virtual.transfer import move
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ def device(self: torch.Tensor) -> torch.device:
 @_attribute("is_cuda")
 def is_cuda(self: torch.Tensor) -> bool:
     """Return whether this tensor is on a GPU."""
-    return device_index(self) is not None
+    return gpu_of(self) is not None
 
 
 @_attribute("is_cpu")
@@ -102,7 +102,7 @@ def is_cpu(self: torch.Tensor) -> bool:
 @_method("get_device")
 def get_device(self: torch.Tensor) -> int:
     """Return the GPU's index, or -1 for a CPU tensor."""
-    index = device_index(self)
+    index = gpu_of(self)
     return -1 if index is None else index
 
 
@@ -170,20 +170,23 @@ def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_
 @_method("numpy")
 def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Tensor.numpy`: a GPU tensor has none, unless `force=True`."""
-    index = device_index(self)
+    index = gpu_of(self)
     if index is None and ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
         return known(self, "Tensor.numpy").numpy(*args, **kwargs)
     if index is None:
         return torch._C.TensorBase.numpy(self, *args, **kwargs)
     if not kwargs.get("force"):
-        raise numpy_of_device_tensor(the_session().devices[index])
+        raise TypeError(
+            f"can't convert {the_session().devices[index]} device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
     return move(self.detach(), None).resolve_conj().resolve_neg().numpy()
 
 
 @_method("type")
 def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
     """Stand in for `Tensor.type`: ``torch.cuda.FloatTensor`` and its like, to say and to ask for."""
-    index = device_index(self)
+    index = gpu_of(self)
     if dtype is None:
         name = str(_type(self))
         if is_without_numbers():
@@ -204,7 +207,7 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
 @_method("pin_memory", _NEEDS_RUNTIME)
 def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """Stand in for `Tensor.pin_memory`: a copy that says it is pinned."""
-    index = device_index(self)
+    index = gpu_of(self)
     if index is not None:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     if is_pinned(self):
@@ -223,7 +226,7 @@ def is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
 @_method("record_stream", _NEEDS_RUNTIME)
 def record_stream(self: torch.Tensor, stream: Any) -> None:
     """Stand in for `Tensor.record_stream`: copies are done on return, so nothing is recorded."""
-    if device_index(self) is None:
+    if gpu_of(self) is None:
         raise RuntimeError(
             f"record_stream: expected a CUDA tensor, got one on {self.device} (stream {stream})"
         )
@@ -232,10 +235,10 @@ def record_stream(self: torch.Tensor, stream: Any) -> None:
 def beside(self: torch.Tensor, value: Any) -> Any:
     """Bring `value` to where `self` is, so that its gradient will travel back to its own device."""
     if isinstance(value, _Tensor):
-        home = device_index(self)
+        home = gpu_of(self)
         with torch._C.DisableTorchFunction():
             has_gradient = value.requires_grad and torch.is_grad_enabled()
-        if home != device_index(value) and (home is None or has_gradient):
+        if home != gpu_of(value) and (home is None or has_gradient):
             return move(value, home)
     return value
 
@@ -264,7 +267,7 @@ def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
 @_method("new")
 def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Stand in for the legacy `Tensor.new`, which makes its result where `self` is."""
-    index = device_index(self)
+    index = gpu_of(self)
     kwargs.pop("device", None)
     result = torch._C.TensorBase.new(self, *args, **kwargs)
     if index is not None:
@@ -276,7 +279,7 @@ def _no_dlpack(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def build(original: Any) -> Any:
         @functools.wraps(original)
         def hand_out(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
-            if device_index(tensor) is not None:
+            if gpu_of(tensor) is not None:
                 raise UnsupportedOpError(
                     f"{name}: the memory of a virtual GPU cannot be handed out; use `.cpu()`"
                 )
