@@ -37,7 +37,21 @@ def test_other_errors_are_pytorchs_own() -> None:
     assert type(caught.value) is RuntimeError
 
 
-CONVOLVED = {
+def attended(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    mask = torch.ones(8, 8, device=query.device, dtype=torch.bool).tril()
+    return F.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+
+def recurrent(data: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    hidden = weight[:3].T.reshape(12, 4)[:, :3] / 4
+    state = data.new_zeros(1, 2, 3)
+    result: torch.Tensor = torch._VF.lstm(  # type: ignore[attr-defined]
+        data, (state, state), (weight / 4, hidden), False, 1, 0.0, False, False, False
+    )[0]
+    return result
+
+
+PRODUCTS = {
     "1d": (F.conv1d, (4, 32, 64), (64, 32, 5), {"stride": 2}),
     "2d": (F.conv2d, (2, 64, 16, 16), (32, 64, 3, 3), {"padding": 1}),
     "3d": (F.conv3d, (2, 32, 4, 8, 8), (16, 32, 3, 3, 3), {}),
@@ -46,28 +60,36 @@ CONVOLVED = {
     "transposed 1d": (F.conv_transpose1d, (4, 64, 32), (64, 32, 4), {}),
     "transposed 2d": (F.conv_transpose2d, (2, 64, 8, 8), (64, 32, 3, 3), {"stride": 2}),
     "transposed 3d": (F.conv_transpose3d, (2, 32, 4, 4, 4), (32, 16, 3, 3, 3), {}),
+    "linear": (F.linear, (16, 64), (32, 64), {}),
+    "batched": (torch.bmm, (4, 16, 32), (4, 32, 8), {}),
+    "attention": (lambda q, k: F.scaled_dot_product_attention(q, k, k), (2, 4, 8, 16), (2, 4, 8, 16), {}),
+    "attention beside a mask": (attended, (2, 4, 8, 16), (2, 4, 8, 16), {}),
+    "recurrent": (recurrent, (5, 2, 16), (12, 16), {}),
 }
 
 
-def convolved(name: str, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
-    """Return the result of a convolution and its gradients, from the same float16 numbers."""
-    function, shape, weight, options = CONVOLVED[name]
+def multiplied(name: str, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
+    """Return the result of a product and its gradients, from the same float16 numbers."""
+    function, shape, weight, options = PRODUCTS[name]
     torch.manual_seed(0)
     given = [torch.randn(size).half().to(device, dtype).requires_grad_() for size in (shape, weight)]
     result = function(*given, **options)
     return [result, *torch.autograd.grad(result.sum(), given)]
 
 
-@pytest.mark.parametrize("name", CONVOLVED)
-def test_float16_convolutions_add_up_in_float32_and_round_once(name: str) -> None:
-    """So cuDNN computes them: each number is the nearest float16 of one that is exact to float32."""
-    found = convolved(name, torch.float16, "cuda")
-    exact = convolved(name, torch.float64, "cpu")
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_float16_products_add_up_in_float32_and_round_once(name: str) -> None:
+    """So CUDA computes them: each number is the nearest float16 of one that is exact to float32."""
+    found = multiplied(name, torch.float16, "cuda")
+    exact = multiplied(name, torch.float64, "cpu")
     for narrow, true in zip(found, exact, strict=True):
         assert narrow.dtype is torch.float16
         assert narrow.is_cuda
         error = (narrow.detach().cpu().double() - true.detach()).abs()
-        assert (error <= true.detach().abs() * 2.0**-11 + 1e-4).all()
+        several = (
+            8 if name in {"recurrent", "attention", "attention beside a mask"} else 1
+        )  # steps that round
+        assert (error <= several * (true.detach().abs() * 2.0**-11 + 1e-4)).all()
 
 
 def test_float16_convolutions_take_no_wide_bytes_on_a_gpu(gpus: VirtualGpus) -> None:

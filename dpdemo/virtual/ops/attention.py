@@ -21,6 +21,7 @@ from dpdemo.virtual.ops.dtensor import register_attention
 from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.ops.single_kernels import dropout
+from dpdemo.virtual.ops.widening import cast
 from dpdemo.virtual.state import is_seen_by_us_alone
 
 if TYPE_CHECKING:
@@ -215,7 +216,9 @@ def _padded(mask: Tensor) -> Tensor:
 def _run(
     options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, ...]:
-    result = _attention(query, key, value, mask, **options)
+    dtype = query.dtype
+    query, key, value, mask = cast((query, key, value, mask), torch.float16, torch.float32)  # slow on CPUs
+    result = _attention(query, key, value, mask, **options).to(dtype)
     return (result.transpose(1, 2).contiguous().transpose(1, 2),)
 
 

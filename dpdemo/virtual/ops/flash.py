@@ -14,6 +14,7 @@ from dpdemo.virtual.labels import stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.operands import common_gpu
 from dpdemo.virtual.ops.rules import rule
+from dpdemo.virtual.ops.widening import cast
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,17 +63,23 @@ def _with_rows_first(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2).contiguous().transpose(1, 2)
 
 
+def _run_wide(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute in float32 what is float16, which is slow on most CPUs."""
+    named = {name: cast(value, torch.float16, torch.float32) for name, value in kwargs.items()}
+    return func(*cast(args, torch.float16, torch.float32), **named)
+
+
 @rule(
     _aten._scaled_dot_product_flash_attention_for_cpu.default,
     why="it stands for CUDA's kernels, which keep other bytes",
 )
 def _forward(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     index = common_gpu(session, func, args, kwargs)
-    result, sums = func(*args, **kwargs)
     if index is None:
-        return result, sums
+        return func(*args, **kwargs)
+    result, sums = _run_wide(func, args, kwargs)
     with torch._C._DisableTorchDispatch():
-        result = _with_rows_first(result)
+        result = _with_rows_first(result.to(args[0].dtype))
     stamp(result, session, index)
     is_kept = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in args[:3])
     kept, _ = kept_and_scratch_bytes(args[0], flash=_is_flash(args, kwargs))
@@ -90,10 +97,11 @@ def _backward(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[s
         return func(*args, **kwargs)
     flash = _is_flash(args[1:], kwargs)
     scratch = Allocation(session.ledger, index, kept_and_scratch_bytes(args[1], flash=flash)[1])
-    found = func(*args, **kwargs)
+    found = _run_wide(func, args, kwargs)
+    found = [gradient.to(args[1].dtype) for gradient in found]
     if not flash:
         with torch._C._DisableTorchDispatch():
-            found = tuple(map(_with_rows_first, found))
+            found = list(map(_with_rows_first, found))
     stamp_all(found, session, index)
     del scratch
-    return found
+    return tuple(found)

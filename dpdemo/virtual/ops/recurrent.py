@@ -21,6 +21,7 @@ from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.labels import gpu_of
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
+from dpdemo.virtual.ops.widening import cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,11 +98,13 @@ def _fused(  # noqa: PLR0913, PLR0917 - what C++ is given
     num_states = len(hidden)  # the closures below live as long as the graph, and must hold no tensor
 
     def run(data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        dtype = data.dtype
+        data, *tensors = cast((data, *tensors), torch.float16, torch.float32)  # float16 is slow on CPUs
         states: Any = list(tensors[:num_states]) if name == "lstm" else tensors[0]
         results: tuple[Tensor, ...] = original(
             data, *batch_sizes, states, list(tensors[num_states:]), *options
         )
-        return tuple(result.contiguous() for result in results)
+        return tuple(result.to(dtype).contiguous() for result in results)
 
     def like(data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         width = tensors[0].size(-1) * (1 + bidirectional)

@@ -37,10 +37,10 @@ _NAMES = {
 _REFUSAL = re.compile(r"(?:not implemented for '|Unsupported dtype )(\w+)")
 
 
-def _cast(value: Any, source: torch.dtype, target: torch.dtype) -> Any:
+def cast(value: Any, source: torch.dtype, target: torch.dtype) -> Any:
     """Cast the tensors of dtype `source`, and that dtype itself, in an operator's arguments or results."""
     if isinstance(value, (list, tuple)):
-        return type(value)([_cast(item, source, target) for item in value])
+        return type(value)([cast(item, source, target) for item in value])
     if isinstance(value, torch.Tensor):
         return value.to(target) if value.dtype == source else value
     return target if value is source else value
@@ -97,10 +97,8 @@ def run_cast(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: torch.dtype, wide: torch.dtype
 ) -> Any:
     """Run `func` with what is of dtype `narrow` in dtype `wide`, and round its result."""
-    result = func(
-        *_cast(args, narrow, wide), **{key: _cast(item, narrow, wide) for key, item in kwargs.items()}
-    )
-    return _cast(result, wide, narrow)
+    named = {key: cast(item, narrow, wide) for key, item in kwargs.items()}
+    return cast(func(*cast(args, narrow, wide), **named), wide, narrow)
 
 
 def in_float32(func: Any, op: Any) -> Any:

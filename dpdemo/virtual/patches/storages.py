@@ -71,8 +71,7 @@ def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
 
 
 @_method("__new__")
-def new(cls: type, *args: Any, device: Any = None, **options: Any) -> torch.UntypedStorage:
-    """Stand in for `UntypedStorage(…, device="cuda")`."""
+def _make(cls: type, *args: Any, device: Any = None, **options: Any) -> torch.UntypedStorage:
     index = None if device is None else gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
     if index is None:
         named = options if device is None else {**options, "device": device}
@@ -84,27 +83,20 @@ def new(cls: type, *args: Any, device: Any = None, **options: Any) -> torch.Unty
 
 
 @_method("_share_cuda_")
-def share(self: torch.UntypedStorage, *_: Any, **__: Any) -> NoReturn:  # noqa: ARG001
-    """Stand in for `UntypedStorage._share_cuda_`.
-
-    Raises:
-        UnsupportedOpError: always; each process has virtual GPUs of its own.
-
-    """
+def _share(self: torch.UntypedStorage, *_: Any, **__: Any) -> NoReturn:  # noqa: ARG001
     raise UnsupportedOpError(
         "sharing a CUDA tensor with another process: each process has virtual GPUs of its own; send `.cpu()`"
     )
 
 
 @_method("is_shared")
-def is_shared(self: torch.UntypedStorage) -> bool:
-    """Stand in for `UntypedStorage.is_shared`: the memory of a GPU always counts as shared."""
+def _is_shared_here(self: torch.UntypedStorage) -> bool:
+    # the memory of a GPU always counts as shared
     return _index(self) is not None or _is_shared(self)
 
 
 @_method("device", Attribute)
-def device(self: torch.UntypedStorage) -> torch.device:
-    """Return the device that this storage is on."""
+def _device_of(self: torch.UntypedStorage) -> torch.device:
     index = _index(self)
     if index is None:
         own: torch.device = _device.__get__(self)
@@ -113,25 +105,21 @@ def device(self: torch.UntypedStorage) -> torch.device:
 
 
 @_method("to")
-def to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:  # noqa: ARG001
-    """Stand in for `UntypedStorage.to`."""
+def _to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:  # noqa: ARG001
     target = gpu_index(torch.device(as_device(device)))  # type: ignore[call-overload]
     return self if target == _index(self) else _copy(self, target)
 
 
 @_method("cuda")
-def cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
-    """Stand in for `UntypedStorage.cuda`."""
-    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+def _cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
+    return _to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
 @_method("cpu")
-def cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Stand in for `UntypedStorage.cpu`."""
-    return to(self, device="cpu")
+def _cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
+    return _to(self, device="cpu")
 
 
 @_method("clone")
-def clone(self: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Stand in for `UntypedStorage.clone`, which `deepcopy` calls."""
-    return _copy(self, _index(self))
+def _clone(self: torch.UntypedStorage) -> torch.UntypedStorage:
+    return _copy(self, _index(self))  # `deepcopy` calls it

@@ -21,7 +21,7 @@ from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable
     from typing import Self
 
 _CUDA = 1  # c10::DeviceType::CUDA
@@ -34,6 +34,13 @@ def _index_of(device: Any) -> int:
     if index is None:
         raise ValueError(f"Expected a cuda device, but got: {device}")
     return index
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    def answer(self: Any, *_: Any) -> Any:  # noqa: ARG001
+        return value
+
+    return answer
 
 
 class VirtualStream:
@@ -75,22 +82,9 @@ class VirtualStream:
         """Return the least and the greatest priority, which are numbers down from 0."""
         return 0, -5
 
-    def query(self) -> bool:
-        """Return whether all work is done: always."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Return whether a CUDA graph is being captured: never."""
-        return False
-
-    def synchronize(self) -> None:
-        """Wait for the stream's work, which is done."""
-
-    def wait_stream(self, stream: VirtualStream) -> None:
-        """Wait for another stream's work, which is done."""
-
-    def wait_event(self, event: VirtualEvent) -> None:
-        """Wait for an event, which has happened."""
+    query = _always(True)
+    is_capturing = _always(False)
+    synchronize = wait_stream = wait_event = _always(None)  # work is done when its call returns
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
         """Record `event`, or a new one."""
@@ -105,9 +99,7 @@ class VirtualStream:
         here.streams[self.device_index] = self.stream_id
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         index, device_index, stream_id = self._left.pop()
         here = the_session().current
         here.index = index
@@ -140,15 +132,8 @@ class VirtualEvent:
         self.device = (stream or current_stream()).device
         self._time = time.perf_counter()
 
-    def wait(self, stream: VirtualStream | None = None) -> None:
-        """Make `stream` wait for the event, which has happened."""
-
-    def query(self) -> bool:
-        """Return whether the event has happened: always."""
-        return True
-
-    def synchronize(self) -> None:
-        """Wait for the event, which has happened."""
+    query = _always(True)
+    wait = synchronize = _always(None)
 
     def elapsed_time(self, end_event: VirtualEvent) -> float:
         """Return the milliseconds from this event to `end_event`.
@@ -170,14 +155,11 @@ class VirtualEvent:
 
     _as_parameter_ = event_id = cuda_event
 
-    def ipc_handle(self) -> bytes:
-        """Refuse to hand the event to another process, which has GPUs of its own."""
-        raise UnsupportedOpError("torch.cuda.Event.ipc_handle: each process has virtual GPUs of its own")
+    def ipc_handle(self, *_: Any) -> Any:
+        """Refuse to hand the event to another process, or to take one."""
+        raise UnsupportedOpError("torch.cuda.Event: each process has virtual GPUs of its own")
 
-    @classmethod
-    def from_ipc_handle(cls, device: Any, handle: bytes) -> VirtualEvent:  # noqa: ARG003
-        """Refuse an event of another process."""
-        raise UnsupportedOpError("torch.cuda.Event.from_ipc_handle: each process has virtual GPUs of its own")
+    from_ipc_handle: Any = ipc_handle
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {id(self):#x}>"

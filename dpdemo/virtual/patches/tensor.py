@@ -94,14 +94,12 @@ def is_cuda(self: torch.Tensor) -> bool:
 
 
 @_attribute("is_cpu")
-def is_cpu(self: torch.Tensor) -> bool:
-    """Return whether this tensor is on the CPU."""
+def _is_cpu(self: torch.Tensor) -> bool:
     return bool(device(self).type == "cpu")
 
 
 @_method("get_device")
-def get_device(self: torch.Tensor) -> int:
-    """Return the GPU's index, or -1 for a CPU tensor."""
+def _get_device(self: torch.Tensor) -> int:
     index = gpu_of(self)
     return -1 if index is None else index
 
@@ -122,8 +120,8 @@ def _target_of(args: list[Any], kwargs: dict[str, Any]) -> object:
 
 
 @_method("to")
-def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Stand in for `Tensor.to`: devices here, dtypes and memory formats by PyTorch's own."""
+def _to_here(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Move to the device that is named; dtypes and memory formats are PyTorch's own."""
     rest = list(args)
     target = _target_of(rest, kwargs)
     if target is None:
@@ -147,13 +145,12 @@ def _options(rest: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 @_method("cuda")
-def cuda(
+def _cuda(
     self: torch.Tensor,
     device: Any = None,
     non_blocking: bool = False,  # noqa: ARG001 - copies are done when they return
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> torch.Tensor:
-    """Stand in for `Tensor.cuda`."""
     wanted = as_device(device)
     wanted = torch.device("cuda") if wanted is None else torch.device(wanted)  # type: ignore[call-overload]
     if wanted.type != "cuda":
@@ -162,14 +159,13 @@ def cuda(
 
 
 @_method("cpu")
-def cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
-    """Stand in for `Tensor.cpu`."""
+def _cpu(self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
     return move(self, None, memory_format=memory_format)
 
 
 @_method("numpy")
-def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Tensor.numpy`: a GPU tensor has none, unless `force=True`."""
+def _numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Refuse a GPU tensor, unless `force=True`."""
     index = gpu_of(self)
     if index is None and ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
         return known(self, "Tensor.numpy").numpy(*args, **kwargs)
@@ -185,7 +181,7 @@ def numpy(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 @_method("type")
 def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-    """Stand in for `Tensor.type`: ``torch.cuda.FloatTensor`` and its like, to say and to ask for."""
+    """Name or take a type, such as ``torch.cuda.FloatTensor``."""
     index = gpu_of(self)
     if dtype is None:
         name = str(_type(self))
@@ -205,12 +201,12 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
 
 
 @_method("pin_memory", _NEEDS_RUNTIME)
-def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """Stand in for `Tensor.pin_memory`: a copy that says it is pinned."""
+def _pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Copy, and mark the copy as pinned."""
     index = gpu_of(self)
     if index is not None:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
-    if is_pinned(self):
+    if _is_pinned(self):
         return self
     pinned = self.clone()
     pinned.untyped_storage().__dict__[_PINNED] = True
@@ -218,14 +214,13 @@ def pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 @_method("is_pinned", _NEEDS_RUNTIME)
-def is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Return whether `pin_memory` made this tensor's storage."""
+def _is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
     return self.layout is torch.strided and _PINNED in self.untyped_storage().__dict__
 
 
 @_method("record_stream", _NEEDS_RUNTIME)
-def record_stream(self: torch.Tensor, stream: Any) -> None:
-    """Stand in for `Tensor.record_stream`: copies are done on return, so nothing is recorded."""
+def _record_stream(self: torch.Tensor, stream: Any) -> None:
+    """Record nothing: copies are done on return."""
     if gpu_of(self) is None:
         raise RuntimeError(
             f"record_stream: expected a CUDA tensor, got one on {self.device} (stream {stream})"
@@ -244,20 +239,17 @@ def beside(self: torch.Tensor, value: Any) -> Any:
 
 
 @_method("copy_")
-def copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
-    """Stand in for `Tensor.copy_`, whose operands may be on two devices."""
+def _copy_(self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
     return torch._C.TensorBase.copy_(self, beside(self, src), non_blocking)
 
 
 @_method("type_as")
-def type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Stand in for `Tensor.type_as`, which goes where `other` is."""
+def _type_as(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return self.to(other.device, other.dtype)
 
 
 @_method("new_tensor")
-def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
-    """Stand in for `Tensor.new_tensor`, which by default makes its result where `self` is."""
+def _new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     kwargs.setdefault("dtype", self.dtype)
     if kwargs.get("device") is None:
         kwargs["device"] = device(self)
@@ -265,8 +257,7 @@ def new_tensor(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
 
 
 @_method("new")
-def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Stand in for the legacy `Tensor.new`, which makes its result where `self` is."""
+def _new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     index = gpu_of(self)
     kwargs.pop("device", None)
     result = torch._C.TensorBase.new(self, *args, **kwargs)
@@ -299,8 +290,8 @@ _parse_to_by_pytorch: Any = torch._C._nn._parse_to
 
 
 @stands_in(torch._C._nn, "_parse_to", why="a bare number as device, and the device of a tensor")
-def parse_to(*args: Any, **kwargs: Any) -> Any:
-    """Stand in for `torch._C._nn._parse_to`, with which `Module.to` reads its arguments."""
+def _parse_to(*args: Any, **kwargs: Any) -> Any:
+    """Parse the arguments of `Module.to`."""
     if args and isinstance(args[0], _Tensor):
         args = (args[0].device, args[0].dtype, *args[1:])
     if isinstance(kwargs.get("tensor"), _Tensor):
