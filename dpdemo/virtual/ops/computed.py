@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 
     from dpdemo.virtual.state import Session
 
+    Known = tuple[list[Any], dict[str, Any]]  # a call's arguments, with numbers for every tensor
+
 aten = torch.ops.aten
 _LARGEST_DRAW = 2**20  # bytes of random numbers; drawing more takes long, and few are looked at
 _Tensor = torch.Tensor
 _is_meta: Any = torch._C.TensorBase.is_meta
 
 # All elements of the result are one number, whatever the operands' are; this says which.
-_FILLED: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
+FILLED: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
     aten.zeros.default: lambda _: 0,
     aten.ones.default: lambda _: 1,
     aten.full.default: lambda args: args[1],
@@ -60,7 +62,7 @@ _OF_ITSELF = {aten.eq.Tensor: True, aten.ne.Tensor: False}  # x == x, as `isfini
 _OF_INFINITY = {aten.eq.Scalar: False, aten.ne.Scalar: True}
 _FOUND_INFINITY = aten._amp_foreach_non_finite_check_and_unscale_.default  # gradients are finite too
 # Nothing has been written into what these make.
-_UNWRITTEN = frozenset(
+UNWRITTEN = frozenset(
     {
         *(aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default),
         *(aten.new_empty.default, aten.new_empty_strided.default, aten.empty_permuted.default),
@@ -82,13 +84,6 @@ _SAME_OF_ONE = frozenset(
         *(aten.amax.default, aten.amin.default, aten.max.default, aten.min.default),
     }
 )
-
-
-class Call(NamedTuple):
-    """An operator and what it was given."""
-
-    func: Any
-    args: tuple[Any, ...]
 
 
 class Effects(NamedTuple):
@@ -124,7 +119,7 @@ class _Unknown(Exception):  # noqa: N818 - it leaves a recursion, nobody sees it
     """An operand's numbers are not known."""
 
 
-def known_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
+def known_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Known | None:
     """Return a call's arguments with numbers for every tensor, or None if some are not known."""
     try:
         numbers = [_numbers_in(arg) for arg in args]
@@ -149,24 +144,14 @@ def _numbers_in(value: Any) -> Any:
 
 def note_unknown(func: Any, args: tuple[Any, ...], result: Any) -> None:
     """Note what is known of the result of an operator although its operands are not all known."""
-    if func in _FILLED:
-        know_all_equal(result, _FILLED[func](args))
+    if func in FILLED:
+        know_all_equal(result, FILLED[func](args))
     elif func in _IF_FINITE:
         know_all_equal(result, _IF_FINITE[func])
     elif func in _OF_ITSELF and args[0] is args[1]:
         know_all_equal(result, _OF_ITSELF[func])
     elif func in _OF_INFINITY and isinstance(args[1], float) and not math.isfinite(args[1]):
         know_all_equal(result, _OF_INFINITY[func])
-
-
-def is_filled(func: Any) -> bool:
-    """Return whether the result's elements are all one number, whatever the operands' are."""
-    return func in _FILLED
-
-
-def is_left_unwritten(func: Any) -> bool:
-    """Return whether `func` makes room, and writes nothing into it."""
-    return func in _UNWRITTEN
 
 
 def write(
@@ -219,7 +204,7 @@ def _run(session: Session, func: Any, args: list[Any], kwargs: dict[str, Any], i
     return func(*args, **kwargs)
 
 
-def compute(session: Session, func: Any, known: tuple[list[Any], dict[str, Any]], index: int | None) -> Any:
+def compute(session: Session, func: Any, known: Known, index: int | None) -> Any:
     """Run an operator whose result depends on numbers in its shape, or is no tensor: on the numbers alone."""
     return _without_storage(_run(session, func, *known, index))
 
@@ -236,21 +221,22 @@ def _without_storage(result: Any) -> Any:
 
 
 def note_computed(
-    session: Session, call: Call, known: tuple[list[Any], dict[str, Any]], index: int | None, result: Any
+    session: Session, call: tuple[Any, Any], known: Known, index: int | None, result: Any
 ) -> None:
     """Compute the numbers of `result`, which was run for its shapes alone, if they may be kept."""
+    func, args = call
     made = list(tensors_in((result,)))
     if not made:
         return
-    ones = _as_one_element(call.func, call.args)
+    ones = _as_one_element(func, args)
     if ones is not None and len(made) == 1:
-        know_all_equal(made[0], call.func(*ones, **known[1]).reshape(-1)[0])
+        know_all_equal(made[0], func(*ones, **known[1]).reshape(-1)[0])
         return
-    is_drawn = is_random(call.func) and any(tensor.nbytes > _LARGEST_DRAW for tensor in made)
+    is_drawn = is_random(func) and any(tensor.nbytes > _LARGEST_DRAW for tensor in made)
     if is_drawn or not all(map(is_small, made)) or _is_too_much(known):
         return
     try:
-        numbers = list(tensors_in((_run(session, call.func, *known, index),)))
+        numbers = list(tensors_in((_run(session, func, *known, index),)))
     except (NotImplementedError, RuntimeError):
         return  # the CPU has no kernel for this dtype
     operands = {tensor.untyped_storage().data_ptr() for tensor in _operands(known)}
@@ -261,11 +247,11 @@ def note_computed(
             know(tensor, value.clone() if is_shared else value)
 
 
-def _operands(known: tuple[list[Any], dict[str, Any]]) -> Iterator[torch.Tensor]:
+def _operands(known: Known) -> Iterator[torch.Tensor]:
     return tensors_in((*known[0], *known[1].values()))
 
 
-def _is_too_much(known: tuple[list[Any], dict[str, Any]]) -> bool:
+def _is_too_much(known: Known) -> bool:
     """Return whether operands that are one element repeated are too many to be computed with."""
     return any(tensor.nbytes > LARGEST for tensor in _operands(known))
 

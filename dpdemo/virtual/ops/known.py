@@ -15,7 +15,7 @@ these are then *forgotten*, and reading them is refused from then on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -29,21 +29,11 @@ _Tensor = torch.Tensor
 _is_meta: Any = torch._C.TensorBase.is_meta
 
 
-class _Shadow:
+class _Shadow(NamedTuple):
     """The contents of a storage: its bytes on the host, or one element to which all others are equal."""
 
-    __slots__ = ("element", "storage")
-
-    def __init__(
-        self, storage: torch.UntypedStorage | None = None, element: torch.Tensor | None = None
-    ) -> None:
-        self.storage = storage
-        self.element = element
-
-
-def is_known(tensor: torch.Tensor) -> bool:
-    """Return whether the numbers of a tensor, with or without storage for them, are known."""
-    return numbers_of(tensor) is not None
+    storage: torch.UntypedStorage | None = None
+    element: torch.Tensor | None = None
 
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -96,22 +86,19 @@ def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
     if tensor.layout is not torch.strided or not is_small(tensor):
         return
     storage = tensor.untyped_storage()
+    fits = (
+        numbers.stride() == tensor.stride()
+        and numbers.storage_offset() == tensor.storage_offset()
+        and numbers.dtype == tensor.dtype
+        and numbers.untyped_storage().nbytes() == storage.nbytes()
+    )
     with torch._C._DisableTorchDispatch():
         own = numbers.untyped_storage()
-        if not _fits_as_it_is(tensor, numbers):
+        if not fits:
             own = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
             view = torch.empty(0, dtype=tensor.dtype, device="cpu")
             view.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride()).copy_(numbers)
         storage.__dict__[_SHADOW] = _Shadow(own)
-
-
-def _fits_as_it_is(tensor: torch.Tensor, numbers: torch.Tensor) -> bool:
-    return (
-        numbers.stride() == tensor.stride()
-        and numbers.storage_offset() == tensor.storage_offset()
-        and numbers.dtype == tensor.dtype
-        and numbers.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
-    )
 
 
 def know_all_equal(tensor: torch.Tensor, value: Any) -> None:

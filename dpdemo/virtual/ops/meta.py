@@ -25,11 +25,10 @@ from dpdemo.virtual.applying import Patch, group, of_session
 from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.labels import label_of
 from dpdemo.virtual.ops.computed import (
-    Call,
+    FILLED,
+    UNWRITTEN,
     compute,
     effects_of,
-    is_filled,
-    is_left_unwritten,
     known_operands,
     note_computed,
     note_unknown,
@@ -37,7 +36,7 @@ from dpdemo.virtual.ops.computed import (
     write,
 )
 from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step
-from dpdemo.virtual.ops.known import META, is_forgotten, is_known, numbers_of
+from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
 from dpdemo.virtual.ops.shapes import PARTLY_KNOWN, SHAPES
@@ -74,16 +73,16 @@ def run(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return _for_shapes(session, func, args, kwargs, index)
     if effects.written:
         return _run_writing(session, func, args, kwargs, index)
-    known = None if is_left_unwritten(func) else known_operands(args, kwargs)
+    known = None if func in UNWRITTEN else known_operands(args, kwargs)
     if known is not None and effects.needs_numbers:
         return compute(session, func, known, index)
     if known is None and func in PARTLY_KNOWN:
         func, args = PARTLY_KNOWN[func](func, args)
     result = _for_shapes(session, func, args, kwargs, index)
-    if known is None or is_filled(func):
+    if known is None or func in FILLED:
         note_unknown(func, args, result)
     else:
-        note_computed(session, Call(func, args), known, index, result)
+        note_computed(session, (func, args), known, index, result)
     return result
 
 
@@ -206,7 +205,7 @@ def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
             return original(self, *args, **kwargs)
-        if not is_known(self):
+        if numbers_of(self) is None:
             answer = _answer(name)
             if answer is not None:
                 return answer

@@ -142,8 +142,23 @@ def _item(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 @rule(
     aten.set_.source_Storage, aten.set_.source_Storage_storage_offset, why="the new storage has its own label"
 )
-def _set_storage(_: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _as_it_is(_: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
+
+
+@rule(
+    aten._pack_padded_sequence_backward.default,
+    aten._ctc_loss_backward.Tensor,
+    aten._nested_view_from_jagged.default,
+    aten.resize_as_.default,
+    why="its other operands may be elsewhere: sizes on the CPU, or a tensor of which only the shape is read",
+)
+def _where_first_is(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    home = gpu_of(args[0])
+    result = call(session, func, args, kwargs)
+    if home is not None:
+        stamp_all(result, session, home)
+    return result
 
 
 @rule(
@@ -214,51 +229,21 @@ def _pack_by_lengths(func: Any, data: torch.Tensor, lengths: torch.Tensor, batch
 
 @rule(aten._ctc_loss.Tensor, why="lengths are on the CPU by design; they say how much is kept")
 def _ctc_loss(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    home = gpu_of(args[0])
-    if gpu_of(args[1]) != home and not _takes_cudnn_ctc(args):
+    log_probs, targets, blank = args[0], args[1], args[4] if len(args) > 4 else 0
+    kinds = (log_probs.dtype, targets.dtype)  # cuDNN takes targets on the CPU (native/cudnn/LossCTC.cpp)
+    takes_cudnn = targets.dim() == 1 and kinds == (torch.float32, torch.int32) and blank == 0
+    if gpu_of(targets) != gpu_of(log_probs) and not takes_cudnn:
         raise device_clash(session, func, args[:2], {})
     target_lengths = numbers_of(args[3])
-    if args[0].is_meta and target_lengths is not None:
-        log_probs = args[0]
-        num_steps, batch, _ = log_probs.shape
-        states = 2 * int(target_lengths.max()) + 1
-        like = {"dtype": log_probs.dtype, "device": META}
-        result = (torch.empty(batch, **like), torch.empty(batch, num_steps, states, **like))
-    else:
-        result = call(session, func, args, kwargs)
+    if not log_probs.is_meta or target_lengths is None:
+        return _where_first_is(session, func, args, kwargs)
+    num_steps, batch, _ = log_probs.shape
+    states = 2 * int(target_lengths.max()) + 1
+    like = {"dtype": log_probs.dtype, "device": META}
+    result = (torch.empty(batch, **like), torch.empty(batch, num_steps, states, **like))
+    home = gpu_of(log_probs)
     if home is not None:
         stamp_all(result, session, home)
-    return result
-
-
-def _takes_cudnn_ctc(args: tuple[Any, ...]) -> bool:
-    """Return whether cuDNN would run this loss, whose targets are on the CPU (native/cudnn/LossCTC.cpp)."""
-    log_probs, targets, blank = args[0], args[1], args[4] if len(args) > 4 else 0
-    return (
-        targets.dim() == 1 and (log_probs.dtype, targets.dtype) == (torch.float32, torch.int32) and blank == 0
-    )
-
-
-@rule(
-    aten._pack_padded_sequence_backward.default,
-    aten._ctc_loss_backward.Tensor,
-    aten._nested_view_from_jagged.default,
-    why="batch sizes and lengths are on the CPU by design, as are the notes of jagged nested tensors",
-)
-def _with_cpu_sizes(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    home = gpu_of(args[0])
-    result = call(session, func, args, kwargs)
-    if home is not None:
-        stamp_all(result, session, home)
-    return result
-
-
-@rule(aten.resize_as_.default, why="of the other tensor only the shape is read, wherever it is")
-def _resize_as(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    home = gpu_of(args[0])
-    result = call(session, func, args, kwargs)
-    if home is not None:
-        stamp(result, session, home)
     return result
 
 

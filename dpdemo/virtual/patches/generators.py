@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Self
 
 _Generator: Any = torch._C.Generator
-_STATE_BYTES = 16
 
 
 # The generators of GPUs that are alive, by the address of C++'s object: an operator's arguments reach
@@ -26,98 +25,32 @@ _STATE_BYTES = 16
 _homes: dict[int, tuple[torch.device, Stream]] = {}
 
 
-class VirtualGenerator(_Generator):  # type: ignore[misc]
-    """A GPU's generator; to C++ it is a CPU generator like any other."""
+class _GpuGenerator(_Generator):  # type: ignore[misc]
+    """A GPU's generator that draws the CPU's numbers; to C++ it is a CPU generator like any other."""
 
     home: torch.device
     stream: Stream
-    draws_as_cpu: bool
 
     @property
     def device(self) -> torch.device:
         """The GPU that the generator belongs to."""
         return self.home
 
-    def manual_seed(self, seed: int) -> Self:
-        """Begin again, with `seed`."""
-        super().manual_seed(seed)
-        self._begin(super().initial_seed())
-        return self
-
-    def seed(self) -> int:
-        """Begin again with a random seed, and return it."""
-        seed: int = super().seed()
-        self._begin(seed)
-        return seed
-
-    def initial_seed(self) -> int:
-        """Return the seed."""
-        return int(super().initial_seed()) if self.draws_as_cpu else self.stream.seed
-
-    def get_offset(self) -> int:
-        """Return how many of each thread's numbers were used up."""
-        return int(super().get_offset()) if self.draws_as_cpu else self.stream.offset
-
-    def set_offset(self, offset: int) -> Self:
-        """Go to the place where `offset` of each thread's numbers are used up.
-
-        Raises:
-            RuntimeError: `offset` is not a multiple of 4, CUDA's numbers in one call.
-
-        """
-        if self.draws_as_cpu:
-            super().set_offset(offset)
-        elif offset % 4:
-            raise RuntimeError("offset must be a multiple of 4")
-        else:
-            self.stream.offset = int(offset)
-        return self
-
-    def get_state(self) -> torch.Tensor:
-        """Return the seed and the offset, in 16 bytes."""
-        if self.draws_as_cpu:
-            return super().get_state()  # type: ignore[no-any-return]
-        return _bytes_of(self.stream.seed, self.stream.offset)
-
-    def set_state(self, state: torch.Tensor) -> Self:
-        """Take over a seed and an offset.
-
-        Raises:
-            TypeError: `state` is not a tensor of bytes on the CPU.
-            RuntimeError: it is not one of CUDA's states.
-
-        """
-        if self.draws_as_cpu:
-            super().set_state(state)
-            return self
-        if (
-            not isinstance(state, torch.Tensor)
-            or state.dtype is not torch.uint8
-            or state.device.type != "cpu"
-        ):
-            raise TypeError("RNG state must be a torch.ByteTensor")
-        seed, offset = _numbers_in(state)
-        self._begin(seed)
-        return self.set_offset(offset)
-
-    def clone_state(self) -> VirtualGenerator:
-        """Return another generator that stands where this one does."""
-        clone = on_gpu(self.home, draws_as_cpu=self.draws_as_cpu)
+    def clone_state(self) -> _GpuGenerator:
+        """Return another generator in the same state."""
+        clone = _on(type(self), self.home)
         clone.set_state(self.get_state())
         return clone
 
-    def graphsafe_get_state(self) -> VirtualGenerator:
+    def graphsafe_get_state(self) -> _GpuGenerator:
         """Return a generator that shares its place with this one."""
-        return on_gpu(self.home, draws_as_cpu=self.draws_as_cpu, stream=self.stream)
+        return _on(type(self), self.home, self.stream)
 
-    def graphsafe_set_state(self, state: VirtualGenerator) -> Self:
+    def graphsafe_set_state(self, state: _GpuGenerator) -> Self:
         """Share the place of `state` from now on."""
         self.stream = state.stream
         _homes[self._cdata] = (self.home, self.stream)
         return self
-
-    def _begin(self, seed: int) -> None:
-        self.stream.seed, self.stream.offset = seed, 0
 
     def __del__(self) -> None:
         _homes.pop(self._cdata, None)
@@ -126,10 +59,75 @@ class VirtualGenerator(_Generator):  # type: ignore[misc]
         return _rebuild, (self.home, self.get_state())
 
 
-def on_gpu(device: torch.device, *, draws_as_cpu: bool, stream: Stream | None = None) -> VirtualGenerator:
+class _CudaGenerator(_GpuGenerator):
+    """A GPU's generator that draws CUDA's numbers: its state is a seed and an offset."""
+
+    def manual_seed(self, seed: int) -> Self:
+        """Start again with `seed`."""
+        super().manual_seed(seed)
+        self._begin(super().initial_seed())
+        return self
+
+    def seed(self) -> int:
+        """Start again with a random seed, and return it."""
+        seed: int = super().seed()
+        self._begin(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """Return the seed."""
+        return self.stream.seed
+
+    def get_offset(self) -> int:
+        """Return how many of each thread's numbers were used up."""
+        return self.stream.offset
+
+    def set_offset(self, offset: int) -> Self:
+        """Go to the place where `offset` of each thread's numbers are used up.
+
+        Raises:
+            RuntimeError: `offset` is not a multiple of 4, CUDA's numbers in one call.
+
+        """
+        if offset % 4:
+            raise RuntimeError("offset must be a multiple of 4")
+        self.stream.offset = int(offset)
+        return self
+
+    def get_state(self) -> torch.Tensor:
+        """Return the seed and the offset, in 16 bytes."""
+        raw = self.stream.seed.to_bytes(8, "little") + self.stream.offset.to_bytes(8, "little", signed=True)
+        return torch.frombuffer(bytearray(raw), dtype=torch.uint8).clone()
+
+    def set_state(self, state: torch.Tensor) -> Self:
+        """Take over a seed and an offset; a state of old versions has a seed alone.
+
+        Raises:
+            TypeError: `state` is not a tensor of bytes on the CPU.
+            RuntimeError: it is not one of CUDA's states.
+
+        """
+        is_tensor = isinstance(state, torch.Tensor)
+        if not is_tensor or state.dtype is not torch.uint8 or state.device.type != "cpu":
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        raw = bytes(state.flatten().tolist())
+        if len(raw) not in (8, 16):
+            raise RuntimeError("RNG state is wrong size")
+        self._begin(int.from_bytes(raw[:8], "little"))
+        return self.set_offset(int.from_bytes(raw[8:], "little", signed=True))
+
+    def _begin(self, seed: int) -> None:
+        self.stream.seed, self.stream.offset = seed, 0
+
+
+def on_gpu(device: torch.device, *, draws_as_cpu: bool) -> _GpuGenerator:
     """Make the generator of one GPU; `draws_as_cpu` says that it draws the CPU's numbers."""
-    generator = VirtualGenerator()
-    generator.home, generator.draws_as_cpu = device, draws_as_cpu
+    return _on(_GpuGenerator if draws_as_cpu else _CudaGenerator, device)
+
+
+def _on(kind: type[_GpuGenerator], device: torch.device, stream: Stream | None = None) -> _GpuGenerator:
+    generator = kind()
+    generator.home = device
     generator.stream = stream or Stream(_Generator.initial_seed(generator))
     _homes[generator._cdata] = (device, generator.stream)
     return generator
@@ -144,19 +142,6 @@ def kind_of_device(generator: Any) -> str:
 def stream_of(generator: Any) -> Stream:
     """Return the place of a GPU's generator in its numbers."""
     return _homes[generator._cdata][1]
-
-
-def _bytes_of(seed: int, offset: int) -> torch.Tensor:
-    raw = seed.to_bytes(8, "little") + offset.to_bytes(8, "little", signed=True)
-    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).clone()
-
-
-def _numbers_in(state: torch.Tensor) -> tuple[int, int]:
-    """Read a seed and an offset; a state of old versions has a seed alone."""
-    raw = bytes(state.flatten().tolist())
-    if len(raw) not in (_STATE_BYTES // 2, _STATE_BYTES):
-        raise RuntimeError("RNG state is wrong size")
-    return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:], "little", signed=True)
 
 
 def _rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:
