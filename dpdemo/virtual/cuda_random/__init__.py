@@ -6,9 +6,7 @@ In the order to read them:
     curand.py         NVIDIA's conversions: those bits as uniform and normal numbers
     launch.py         which thread of a card draws which element of a tensor
     fills.py          the distributions that fill a tensor: `uniform_`, `normal_`, `random_`, …
-    integers.py       whole numbers within bounds
-    dropping.py       kernels whose numbers serve neighbours: dropout
-    permuting.py      `randperm`
+    layouts.py        kernels that lay their numbers out in their own way: dropout, `randperm`
     distributions.py  the operators that are made of them: `rand`, `dropout`, `randperm`, `multinomial`, …
 
 Philox is defined by its counter and key alone, so the numbers are the same on every machine. Which element

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.cuda_random import curand, fills
-from dpdemo.virtual.cuda_random.dropping import bernoulli_each, native_dropout
 from dpdemo.virtual.cuda_random.launch import CPU, as_dtype, empty
-from dpdemo.virtual.cuda_random.permuting import randperm
+from dpdemo.virtual.cuda_random.layouts import bernoulli_each, native_dropout, randperm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,23 +42,21 @@ _FILLS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
 }
 
 
-def _in_place(name: str) -> Distribution:
+def _filling(name: str, *, in_place: bool) -> Distribution:
     apply, parameters = _FILLS[name]
 
     def draw(given: Given, drawing: Drawing) -> Tensor:
-        target: Tensor = given["self"]
+        target: Tensor = given["self"] if in_place else _like(given["self"])
         apply(target, *_parameters(given, parameters), drawing)
         return target
 
     return draw
 
 
-def _as_copy(name: str) -> Distribution:
-    apply, parameters = _FILLS[name]
-
+def _making(name: str, *parameters: float) -> Distribution:
     def draw(given: Given, drawing: Drawing) -> Tensor:
-        target = _like(given["self"])
-        apply(target, *_parameters(given, parameters), drawing)
+        target = _new(given)
+        _FILLS[name][0](target, *parameters, drawing)
         return target
 
     return draw
@@ -85,18 +82,6 @@ def _new(given: Given, *, default: torch.dtype | None = None) -> Tensor:
     out = given.get("out")
     dtype = given.get("dtype") or (None if out is None else out.dtype)
     return empty(given["size"], dtype or default or torch.get_default_dtype())
-
-
-def _rand(given: Given, drawing: Drawing) -> Tensor:
-    target = _new(given)
-    fills.uniform(target, 0, 1, drawing)
-    return target
-
-
-def _randn(given: Given, drawing: Drawing) -> Tensor:
-    target = _new(given)
-    fills.normal(target, 0, 1, drawing)
-    return target
 
 
 def _randint(given: Given, drawing: Drawing) -> Tensor:
@@ -229,16 +214,14 @@ def _fused_dropout(given: Given, drawing: Drawing) -> tuple[Tensor, Tensor]:
 
 
 DISTRIBUTIONS: dict[str, Distribution] = {
-    **{f"{name}_": _in_place(name) for name in _FILLS},
-    **{name: _as_copy(name) for name in _FILLS},
+    **{f"{name}_": _filling(name, in_place=True) for name in _FILLS},
+    **{name: _filling(name, in_place=False) for name in _FILLS},
     "normal": _normal,
-    "normal_functional": _as_copy("normal"),
+    "normal_functional": _filling("normal", in_place=False),
     "bernoulli": _bernoulli,
     "bernoulli_": _bernoulli_in_place,
-    "rand": _rand,
-    "rand_like": _rand,
-    "randn": _randn,
-    "randn_like": _randn,
+    **dict.fromkeys(("rand", "rand_like"), _making("uniform", 0, 1)),
+    **dict.fromkeys(("randn", "randn_like"), _making("normal", 0, 1)),
     "randint": _randint,
     "randint_like": _randint,
     "randperm": _randperm,

@@ -2,7 +2,8 @@
 
 The sources are ATen/native/cuda/DistributionTemplates.h and ATen/core/TransformationHelper.h (2.13). Where a
 kernel multiplies and adds, a card rounds once; float32 numbers go through float64 for that. PyTorch's own
-checks of the parameters are made by its own operator, on an empty tensor.
+checks of the parameters are made by its own operator, on an empty tensor. Whole numbers within bounds follow
+ATen/native/DistributionTemplates.h: `random_from_to_impl`, `update_from`, `update_to`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from torch import Tensor
 
 from dpdemo.virtual.cuda_random import curand
 from dpdemo.virtual.cuda_random.curand import in_parts
-from dpdemo.virtual.cuda_random.integers import DIGITS, remainder, span_of
-from dpdemo.virtual.cuda_random.launch import as_dtype, computed_in, empty, fill, rounded
+from dpdemo.virtual.cuda_random.launch import CPU, as_dtype, computed_in, empty, fill, rounded
 
 if TYPE_CHECKING:
     from dpdemo.virtual.cuda_random.launch import Drawing
@@ -28,6 +28,8 @@ _INTEGERS = (
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
     *(torch.uint16, torch.uint32, torch.uint64),
 )
+_DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _LONG_RANGE = 2**28  # from here on integers are made of 64 bits
 
 
@@ -131,11 +133,11 @@ def random(target: Tensor, low: int | None, high: int | None, drawing: Drawing) 
         return
     _check(_RANDOM_FROM, target.dtype, low, high)
     _expect(target, "random_from_to_kernel_cuda", (*_FLOATS, *_INTEGERS))
-    span, base = span_of(target.dtype, low, high)
+    span, base = _span_of(target.dtype, low, high)
     long = span >= _LONG_RANGE
 
     def finish(bits: Tensor) -> Tensor:
-        return remainder(bits, span).add_(base)
+        return _remainder(bits, span).add_(base)
 
     fill(target, curand.LONG_BITS if long else curand.BITS, finish, drawing)
 
@@ -144,13 +146,66 @@ def _random_all(target: Tensor, drawing: Drawing) -> None:
     """`random_` without bounds (`uniform_int`): integers that the dtype holds exactly, and none below 0."""
     dtype = target.dtype
     _expect(target, "random_kernel_cuda", (*_FLOATS, *_INTEGERS[:6]))
-    span = 2 ** DIGITS[dtype] + 1 if dtype in DIGITS else _largest(dtype) + 1
+    largest = (
+        1 if dtype is torch.bool else 2 ** _DIGITS[dtype] if dtype in _DIGITS else torch.iinfo(dtype).max
+    )
+    span = int(largest) + 1
     source = curand.LONG_BITS if dtype in (torch.int64, torch.float64) else curand.BITS
-    fill(target, source, lambda bits: remainder(bits, span), drawing)
+    fill(target, source, lambda bits: _remainder(bits, span), drawing)
 
 
-def _largest(dtype: torch.dtype) -> int:
-    return 1 if dtype is torch.bool else int(torch.iinfo(dtype).max)
+def _span_of(dtype: torch.dtype, low: int, high: int | None) -> tuple[int, int]:
+    """Return how many integers there are from `low` on, below `high`, and the first of them.
+
+    A dtype of floating point must hold them without rounding one up to `high`; without `high` its integers
+    end where it can no longer tell two of them apart.
+    """
+    if high is None and low == _SMALLEST:
+        return 2**64, 0  # all 64 bits, as they are
+    if dtype in _DIGITS:
+        low = _lowest(dtype, low)
+        high = 2 ** _DIGITS[dtype] + 1 if high is None else _highest(dtype, high)
+    elif high is None:
+        high = 2 if dtype is torch.bool else min(torch.iinfo(dtype).max, _LARGEST) + 1
+    return high - low, low
+
+
+def _lowest(dtype: torch.dtype, low: int) -> int:
+    above = _held(dtype, low + 1)
+    return above + _gap(dtype, low + 1) if above < low else low
+
+
+def _highest(dtype: torch.dtype, high: int) -> int:
+    below = _held(dtype, high - 1)
+    return below - _gap(dtype, high - 1) if below >= high else high
+
+
+def _held(dtype: torch.dtype, value: int) -> int:
+    return int(_aten.full.default([], value, dtype=dtype, device=CPU).item())
+
+
+def _gap(dtype: torch.dtype, value: int) -> int:
+    """Return the distance of two neighbours of `dtype` around `value`."""
+    return 1 << max(abs(value).bit_length() - _DIGITS[dtype], 0)
+
+
+def _remainder(bits: Tensor, span: int) -> Tensor:
+    """Return unsigned `bits` modulo `span`, of up to 2**64; in a tensor of its own.
+
+    A 64-bit integer whose top bit is set is negative here. It is taken apart into that bit and the rest,
+    whose remainders are added without leaving the range.
+    """
+    if span == 2**64:
+        return bits.clone()
+    if span > _LARGEST:  # the quotient is 0 or 1; `bits` are compared as unsigned numbers
+        reached = (bits < 0) & (bits >= span - 2**64)
+        return bits - reached * (span - 2**64)
+    low = (bits & _LARGEST).remainder_(span)
+    if not bool((bits < 0).any()):
+        return low
+    top = 2**63 % span
+    wrapped = torch.where(low >= span - top, low - (span - top), low + top)
+    return torch.where(bits < 0, wrapped, low)
 
 
 def _check(op: Any, dtype: torch.dtype, *parameters: Any) -> None:

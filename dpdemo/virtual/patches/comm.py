@@ -52,10 +52,6 @@ def _wrap_dim(dim: int, ndim: int) -> int:
     return dim % ndim
 
 
-def _shape(sizes: Sequence[int]) -> str:
-    return str(list(sizes))
-
-
 @stands_in(torch._C, "_broadcast", why=_SEAM)
 @as_cpp
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
@@ -78,8 +74,8 @@ def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
         if output.shape != tensor.shape:
             raise RuntimeError(
                 "Expected all output tensors to have same shape as the source tensor "
-                f"{_shape(tensor.shape)}, "
-                f"but output tensor at index {position} has shape {_shape(output.shape)}"
+                f"{list(tensor.shape)}, "
+                f"but output tensor at index {position} has shape {list(output.shape)}"
             )
         output.copy_(tensor)
     return list(outputs)
@@ -87,10 +83,9 @@ def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
 
 def _expect_cuda(role: str, position: int, tensor: Tensor, but: str) -> None:
     if not tensor.is_cuda:
+        subject = "output tensor" if role == "output" else "tensor"
         raise RuntimeError(
-            f"Expected all {role} tensors to be CUDA tensors, but {role} tensor at index {position} {but}"
-            if role == "output"
-            else f"Expected all {role} tensors to be CUDA tensors, but tensor at index {position} {but}"
+            f"Expected all {role} tensors to be CUDA tensors, but {subject} at index {position} {but}"
         )
 
 
@@ -222,8 +217,8 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
             sizes[dim] = tensor.size(dim)
         if sizes != list(tensor.shape):
             raise RuntimeError(
-                f"Output tensor at index {position} has incorrect shape: {_shape(output.shape)}. Expected "
-                f"same shape except for scatter dim {dim} as the source tensor: {_shape(tensor.shape)}"
+                f"Output tensor at index {position} has incorrect shape: {list(output.shape)}. Expected "
+                f"same shape except for scatter dim {dim} as the source tensor: {list(tensor.shape)}"
             )
     chunk_sizes = [output.size(dim) for output in outputs]
     if sum(chunk_sizes) != tensor.size(dim):
@@ -267,8 +262,8 @@ def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int
         expected[dim] = tensor.size(dim)
         if list(tensor.shape) != expected:
             raise RuntimeError(
-                f"Input tensor at index {position} has invalid shape {_shape(tensor.shape)}, "
-                f"but expected {_shape(expected)}"
+                f"Input tensor at index {position} has invalid shape {list(tensor.shape)}, "
+                f"but expected {list(expected)}"
             )
         if _suggested_format(tensor) != memory_format:
             memory_format = torch.contiguous_format
@@ -311,9 +306,7 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
         raise RuntimeError("Expected at least one tensor to gather from")
     dim, sizes, _ = _gathered_layout(tensors, dim)
     if list(output.shape) != sizes:
-        raise RuntimeError(
-            f"Expected out tensor to have shape {_shape(sizes)}, but got {_shape(output.shape)}"
-        )
+        raise RuntimeError(f"Expected out tensor to have shape {list(sizes)}, but got {list(output.shape)}")
     return _fill(tensors, output, dim)
 
 

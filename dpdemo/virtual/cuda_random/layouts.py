@@ -1,17 +1,19 @@
-"""The kernels in which a thread's uniform numbers serve neighbours: dropout, and `bernoulli` by tensor.
+"""The kernels that lay their numbers out in their own way: dropout, `bernoulli` by tensor, `randperm`.
 
-Where elements lie one after the other the fused dropout (ATen/native/cuda/Dropout.cu, 2.13) reads 16 bytes of
-them at a time; elsewhere its numbers are spread as in launch.py.
+In the first two a thread's uniform numbers serve neighbours. Where elements lie one after the other the fused
+dropout (ATen/native/cuda/Dropout.cu, 2.13) reads 16 bytes of them at a time; elsewhere its numbers are spread
+as in launch.py.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.cuda_random import curand
+from dpdemo.virtual.cuda_random import curand, fills
 from dpdemo.virtual.cuda_random.launch import (
     CPU,
     as_dtype,
@@ -22,15 +24,19 @@ from dpdemo.virtual.cuda_random.launch import (
     fill,
     rounded,
 )
+from dpdemo.virtual.cuda_random.philox import words
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dpdemo.virtual.cuda_random.launch import Drawing, Place
+    from dpdemo.virtual.cuda_random.philox import Word
 
 _aten = torch.ops.aten
+_tensor: Any = torch.tensor  # taken before it is replaced
 _VECTOR_BYTES = 16
 _BERNOULLI_INCREMENT = 10
+_SHORT, _LONG = 32, 64
 
 
 def native_dropout(
@@ -94,8 +100,8 @@ def _fill_vectors(mask: Tensor, vector: int, chance: float, drawing: Drawing) ->
         calls = range(turn * per_vector, (turn + 1) * per_vector)
         for first, last in chunks(min(threads, -(-(numel - start) // vector))):
             part = flat.narrow(0, start + first * vector, (last - first) * vector).view(-1, vector)
-            words = [word for call in calls for word in place.words(call, first, last)]
-            for lane, word in enumerate(words[:vector]):
+            lanes = [word for call in calls for word in place.words(call, first, last)]
+            for lane, word in enumerate(lanes[:vector]):
                 _aten.lt.Scalar_out(word, bound, out=part.select(1, lane))
 
 
@@ -130,3 +136,53 @@ def _exchanged(*tensors: Tensor) -> list[int]:
             if any(one < two for one, two in steps) and all(one <= two for one, two in steps):
                 order[place], order[other] = order[other], order[place]
     return order
+
+
+def randperm(n: int, dtype: torch.dtype, drawing: Drawing) -> Tensor:
+    """Return the numbers from 0 to `n` - 1 in the order of random keys (ATen/native/cuda/Randperm.cu).
+
+    The keys have so few bits that a tenth of all permutations have two alike; those islands are shuffled on
+    their own, each by the thread of its first place.
+    """
+    _aten.randperm.default(min(n, 0), device=CPU)  # refuses a negative number
+    numbers: Tensor = _aten.arange.default(n, dtype=dtype, device=CPU)
+    if n == 0:
+        return numbers
+    size = float(n)  # all keys differ with a probability of nine tenths
+    bits = min(_LONG, math.ceil(math.log2(size - (6 * size * size + 1) / (12 * math.log(0.9)))))
+    keys = _keys(n, bits, drawing)
+    keys, order = keys.sort(stable=True)
+    place = drawing.stream.take(n)
+    for first, size in _islands(keys):
+        island = order.narrow(0, first, size)
+        shuffled = _shuffled(island.tolist(), place, first)
+        _aten.copy_.default(island, _tensor(shuffled, device=CPU))
+    return numbers[order]
+
+
+def _keys(n: int, bits: int, drawing: Drawing) -> Tensor:
+    """Return the keys' lowest `bits` bits, such that they sort as a radix sort does it."""
+    dtype = torch.int32 if bits <= _SHORT else torch.int64
+    limits = torch.iinfo(dtype)
+    keys = empty([n], dtype)
+    fills.random(keys, limits.min, limits.max, drawing)
+    return keys if bits in (_SHORT, _LONG) else keys.long() & 2**bits - 1
+
+
+def _islands(keys: Tensor) -> list[tuple[int, int]]:
+    """Return the start and the size of each run of equal keys."""
+    _, sizes = torch.unique_consecutive(keys, return_counts=True)
+    starts = sizes.cumsum(0) - sizes
+    several = sizes > 1
+    return list(zip(starts[several].tolist(), sizes[several].tolist(), strict=True))
+
+
+def _shuffled(island: list[int], place: Place, thread: int) -> list[int]:
+    """Shuffle from the end, with one word of the thread's sequence for each step."""
+    drawn: list[Word] = []
+    for step, at in enumerate(range(len(island) - 1, 0, -1)):
+        if not step % 4:
+            drawn += words(place.counter + step // 4, thread, place.seed)
+        other = int(drawn[step] % (at + 1))
+        island[at], island[other] = island[other], island[at]
+    return island
