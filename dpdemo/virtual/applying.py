@@ -46,7 +46,7 @@ class Attribute(property):
 
     @property
     def __name__(self) -> str:
-        return str(getattr(self.fget, "__name__", "")).removeprefix("get_")
+        return str(getattr(self.fget, "__name__", "")).removeprefix("_get_")
 
 
 REGISTERED: list[Patch] = []

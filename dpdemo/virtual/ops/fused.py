@@ -77,7 +77,10 @@ class Fused(torch.autograd.Function):
     def forward(ctx: Any, kernel: Kernel, is_recorded: bool, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         """Compute the results, and keep what CUDA's kernel keeps."""
         first = next(tensor for tensor in tensors if tensor is not None)
-        ctx.kernel, ctx.numbers = kernel, _random_state(first) if kernel.is_random else None
+        ctx.kernel, ctx.numbers = (
+            kernel,
+            the_session().generators[first.get_device()].get_state() if kernel.is_random else None,
+        )
         needed = ctx.needs_input_grad[2:]
         ctx.record = _record(kernel, tensors, needed) if is_recorded and _can_record() else None
         results = _results(kernel, tensors, ctx.record)
@@ -223,10 +226,6 @@ def _count(tensors: Sequence[Tensor | None]) -> None:
         label = None if tensor is None else label_of(tensor, session.key)
         if label is not None:
             label.count()
-
-
-def _random_state(tensor: Tensor) -> Tensor:
-    return the_session().generators[tensor.get_device()].get_state()
 
 
 @contextlib.contextmanager

@@ -48,8 +48,7 @@ def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
         stamp(gradient, the_session(), home)
 
 
-def get_grad(self: torch.Tensor) -> torch.Tensor | None:
-    """Stand in for `Tensor.grad`."""
+def _get_grad(self: torch.Tensor) -> torch.Tensor | None:
     gradient: torch.Tensor | None = _grad.__get__(self)
     if gradient is not None and not the_session().current.is_moving:
         _settle(gradient, self)
@@ -65,8 +64,8 @@ def _unpack_dual_(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor
     return primal, tangent
 
 
-def set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
-    """Stand in for setting `Tensor.grad` (torch/csrc/autograd/python_variable.cpp, THPVariable_set_grad)."""
+def _set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    # torch/csrc/autograd/python_variable.cpp, THPVariable_set_grad
     if isinstance(gradient, torch.Tensor) and gradient.device != self.device:
         raise RuntimeError(
             f"attempting to assign a gradient with device type '{gradient.device.type}' to a tensor with "
@@ -78,36 +77,29 @@ def set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
     _grad.__set__(self, gradient)
 
 
-def del_grad(self: torch.Tensor) -> None:
-    """Stand in for `del tensor.grad`."""
+def _del_grad(self: torch.Tensor) -> None:
     _grad.__delete__(self)
 
 
 replace(
     torch.Tensor,
     "C++ makes gradients of nothing on the CPU; they are labelled when they are read",
-    grad=Attribute(get_grad, set_grad, del_grad),
+    grad=Attribute(_get_grad, _set_grad, _del_grad),
 )
 
 
 @stands_in(torch.autograd, "_engine_run_backward", why="C++ makes gradients of nothing on the CPU")
 def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `torch.autograd._engine_run_backward`, behind `torch.autograd.grad` and `backward`."""
     for place, (output, gradient) in enumerate(zip(outputs, args[0], strict=False)):
         if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor):
             _check_gradient("", place, gpu_of(output), gradient)
     current = the_session().current
     before, current.keeps_graph = current.keeps_graph, bool(args[1])
     try:
-        return _run_backward(outputs, *args, **kwargs)
+        results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
     finally:
         current.keeps_graph = before
-
-
-def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-    results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
-    inputs = args[3]
-    for gradient, tensor in zip(results or (), inputs or (), strict=False):
+    for gradient, tensor in zip(results or (), args[3] or (), strict=False):
         if isinstance(tensor, torch.Tensor):
             _settle(gradient, tensor)
     return results

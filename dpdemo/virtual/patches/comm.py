@@ -41,15 +41,12 @@ _SEAM = "DataParallel rests on it: absent in CPU builds, real devices in CUDA bu
 _VIEWS = "C++ runs a view and a slice for each tensor, hundreds in a step"
 
 
-def _wrap_dim(dim: int, ndim: int) -> int:
+def _wrap_dim(dim: int, tensor: Tensor) -> int:
     """Count a negative `dim` from the end (c10/core/WrapDimMinimal.h)."""
-    if ndim == 0:
+    if not tensor.dim():
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    if not -ndim <= dim < ndim:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})"
-        )
-    return dim % ndim
+    tensor.size(dim)  # PyTorch's error for a dimension that does not exist
+    return dim % tensor.dim()
 
 
 @stands_in(torch._C, "_broadcast", why=_SEAM)
@@ -114,25 +111,17 @@ def broadcast_coalesced(
         buffer = Allocation(ledger, devices[0], buffer_bytes)
         at_home = _flat(chunk, devices[0], copies_one=False) if is_kept else None
         for device, outputs in zip(devices[1:], copies, strict=True):
-            if at_home is not None and device == devices[0]:  # named again: it gets the buffer itself
-                outputs.extend(_parts(at_home, chunk, device))
-            else:
-                outputs.extend(_copy_chunk(chunk, device))
+            if chunk[0].is_sparse:
+                outputs.extend(_on(tensor, device) for tensor in chunk)
+                continue
+            flat = at_home if device == devices[0] else None  # named again: it gets the buffer itself
+            if flat is None:
+                flat = _flat(chunk, the_session().check_ordinal(device), copies_one=True)
+                ledger.transfer(devices[0], device, num_bytes(flat))
+            outputs.extend(_parts(flat, chunk, device))
         del buffer
     back = sorted(range(len(order)), key=order.__getitem__)
     return [list(tensors), *([outputs[place] for place in back] for outputs in copies)]
-
-
-def _copy_chunk(chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
-    """Copy tensors of one type as one buffer, of which the copies are views."""
-    session = the_session()
-    session.check_ordinal(device)
-    source = gpu_of(chunk[0])
-    if chunk[0].is_sparse:
-        return [_on(tensor, device) for tensor in chunk]
-    flat = _flat(chunk, device, copies_one=True)
-    session.ledger.transfer(source, device, num_bytes(flat))
-    return _parts(flat, chunk, device)
 
 
 def _flat(chunk: Sequence[Tensor], device: int, *, copies_one: bool) -> Tensor:
@@ -164,7 +153,7 @@ def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tenso
 
 @contextlib.contextmanager
 def _quietly(session: Session) -> Iterator[None]:
-    """Keep from dispatch modes what we do."""
+    """Hide our own operators from dispatch modes and autograd."""
     with torch._C._DisableTorchDispatch(), torch.no_grad(), as_cpp_sees(session):
         yield
 
@@ -188,18 +177,14 @@ def scatter(
             )
         chunks = tensor.split_with_sizes(list(chunk_sizes), dim)
     # Real GPUs give `Gather.backward` chunks on the CPU for index -1 (outputs gathered from CPU inputs).
-    return [
-        chunk if gpu_of(chunk) == device else _chunk_on(chunk, device)
-        for chunk, device in zip(chunks, devices, strict=False)
-    ]
-
-
-def _chunk_on(chunk: Tensor, device: int) -> Tensor:
-    if device < 0:
-        return move(chunk, None)
-    copy = _on(chunk, device)
-    mark_forward((copy,), Kind.INPUT)
-    return copy
+    placed = []
+    for chunk, device in zip(chunks, devices, strict=False):
+        home = gpu_of(chunk)
+        there = chunk if home == device else move(chunk, None) if device < 0 else _on(chunk, device)
+        if home != device >= 0:
+            mark_forward((there,), Kind.INPUT)
+        placed.append(there)
+    return placed
 
 
 @stands_in(torch._C, "_scatter_out", why=_SEAM)
@@ -209,7 +194,7 @@ def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: An
     del streams
     if not outputs:
         raise RuntimeError("Expected at least one output tensor to scatter to")
-    dim = _wrap_dim(dim, tensor.dim())
+    dim = _wrap_dim(dim, tensor)
     for position, output in enumerate(outputs):
         _expect_cuda("output", position, output, f"is on device '{output.device}'")
         sizes = list(output.shape)
@@ -238,9 +223,7 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
     dim, sizes, memory_format = _gathered_layout(tensors, dim)
-    device: Any = "cpu" if destination == -1 else torch.device("cuda", destination)  # type: ignore[arg-type]
-    if destination is None:
-        device = torch.device("cuda")
+    device = "cpu" if destination == -1 else "cuda" if destination is None else f"cuda:{destination}"
     result = torch.empty(sizes, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
     mark_forward((result,), Kind.GATHERED)
     return _fill(tensors, result, dim)
@@ -249,7 +232,7 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
 def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int], torch.memory_format]:
     """Check that `tensors` fit together, and return the result's dim, sizes and memory format."""
     first = tensors[0]
-    dim = _wrap_dim(dim, first.dim())
+    dim = _wrap_dim(dim, first)
     expected = list(first.shape)
     memory_format = _suggested_format(first)
     for position, tensor in enumerate(tensors):
@@ -291,8 +274,8 @@ def _suggested_format(tensor: Tensor) -> torch.memory_format:
 
 
 def _fill(tensors: Sequence[Tensor], result: Tensor, dim: int) -> Tensor:
-    sizes = [tensor.size(dim) for tensor in tensors]
-    for tensor, place in zip(tensors, result.split_with_sizes(sizes, dim), strict=True):
+    places = result.split_with_sizes([tensor.size(dim) for tensor in tensors], dim)
+    for tensor, place in zip(tensors, places, strict=True):
         place.copy_(tensor)
     know_parts(tensors, result, dim)
     return result
@@ -335,7 +318,7 @@ def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
         raise UnsupportedOpError(f"torch.cuda.nccl.reduce: expected the operation SUM, got number {op}")
     session = the_session()
     others = [tensor for place, tensor in enumerate(inputs) if place != root]
-    with torch._C._DisableTorchDispatch(), torch.no_grad(), as_cpp_sees(session):
+    with _quietly(session):
         total = inputs[root] if output is inputs[root] else output.copy_(inputs[root])
         for other in others:
             total.add_(other)
