@@ -4,6 +4,9 @@ import re
 
 import pytest
 from readme import PAGES, ROOT, comparable, run, shown
+from torch import nn
+
+import dpdemo
 
 TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 
@@ -44,7 +47,7 @@ def test_only_the_figure_of_round_off_and_the_release_of_pytorch_may_be_others()
         assert comparable(other.format("0")) != comparable(said.format("0"))
 
 
-@pytest.mark.parametrize(("page", "target"), sorted(set(found(r"make ([a-z-]+)"))))
+@pytest.mark.parametrize(("page", "target"), sorted(set(found(r"(?:^|`)make ([a-z-]+)"))))
 def test_a_make_target_that_is_named_exists(page, target):
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page} names it"
@@ -55,6 +58,13 @@ def test_the_python_code_runs(page, code, capsys):
     exec(compile(code, page, "exec"), {})  # noqa: S102 - our own pages
     for value in re.findall(r"print\(.*\)  # ([\d.]+)", code):
         assert value in capsys.readouterr().out
+
+
+def test_the_readmes_model_has_the_pitfall_that_is_shown_below_it():
+    (code,) = re.findall(r"^```py\n(.*?)^```$", TEXTS["README.md"], re.DOTALL | re.MULTILINE)
+    namespace = {"nn": nn}
+    exec(compile(code, "README.md", "exec"), namespace)  # noqa: S102 - our own page
+    assert "DP301" in {finding.code for finding in dpdemo.check(namespace["Net"](), gpus=4).findings}
 
 
 @pytest.mark.parametrize(("page", "path"), found(r"\]\((?!http)([^)#]+)"))

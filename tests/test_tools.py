@@ -39,6 +39,7 @@ STARTED_ELSEWHERE = {
     "tools/bench/empty.py": "bench/commands.py",
     "tools/bench/tutorial.py": "bench/commands.py",
     "tools/cpus.py": ".ci/run",
+    "tools/movie.py": "test_pictures.py",
     "tools/notebook.py": "test_notebook.py",
     "tools/pictures.py": "test_pictures.py",
     "tools/readme.py": "test_readme.py",
