@@ -54,9 +54,8 @@ def have_drawn() -> bool:
 
 
 def _is_gpu_at_start(generator: Any) -> bool:
-    if generator.draws_as_cpu:
-        return _is_at_start(generator)
-    return bool(generator.initial_seed() == SEED and generator.get_offset() == 0)
+    started = torch.Generator(generator.device).manual_seed(SEED)
+    return torch.equal(generator.get_state(), started.get_state())
 
 
 def _is_at_start(generator: torch.Generator) -> bool:
