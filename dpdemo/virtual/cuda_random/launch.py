@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Finish = Callable[[Tensor], Tensor]
 
 BLOCK = 256
-CHUNK = 2**14  # threads at a time: what is computed on stays in the processor's cache
+CHUNK = 2**15  # threads at a time: what is computed on stays in the processor's cache
 _FEW = 16  # up to so many threads Python's own integers are faster than tensors
 _LARGEST_OFFSET = 2**31 - 1  # a kernel counts bytes in 32 bits; a larger tensor is cut in two
 CPU = torch.device("cpu")

@@ -218,8 +218,14 @@ def _run(
 ) -> tuple[Tensor, ...]:
     dtype = query.dtype
     query, key, value, mask = cast((query, key, value, mask), torch.float16, torch.float32)  # slow on CPUs
-    result = _attention(query, key, value, mask, **options).to(dtype)
+    attend = _unfused_with_dropout if options["dropout_p"] > 0 else _attention_with
+    result = attend(query, key, value, mask, options).to(dtype)
     return (result.transpose(1, 2).contiguous().transpose(1, 2),)
+
+
+def _attention_with(*given: Any) -> Tensor:
+    result: Tensor = _attention(*given[:-1], **given[-1])
+    return result
 
 
 def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...]:
