@@ -1,4 +1,4 @@
-"""The command line: a file per command, each loaded only when it is the one that was asked for."""
+"""The command line: a file per command, each imported only when it is the one that was typed."""
 
 import os
 import sys
@@ -13,10 +13,10 @@ def main() -> None:
     """Run the program: the entry point of `dpdemo`."""
     try:
         _open_streams()
-        # torch says so on import where NumPy is not installed, and nothing here needs it
+        # torch warns on import if NumPy is not installed, and nothing here needs it
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
         _run()
-    except KeyboardInterrupt:  # before _run was under way, or when it was over
+    except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as ended:
         if "RANK" in os.environ and "dpdemo.running.ddp.launch" in sys.modules:
@@ -27,33 +27,27 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Let the streams that were closed by the shell (`>&-`) lead nowhere."""
+    """Open the streams that the shell closed (`>&-`), leading nowhere."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as we live
 
 
 def _run() -> None:
+    with no_collections():
+        from dpdemo.cli.app import build, words_of
+        from dpdemo.cli.edge import Edge, as_ours, print_error
+
+        words = words_of(sys.argv[1:])
+        app = build(words)
+    edge = Edge()
     try:
-        with no_collections():
-            from dpdemo.cli.group import app
-
-        app(prog_name="dpdemo")
+        app(words, prog_name="dpdemo", obj=edge)
     except PeerFailedError as error:
-        sys.exit(error.exit_code)  # the rank that failed first has said why
-    except DpdemoError as error:
-        from dpdemo.cli.edge import print_error
-
-        print_error(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(error.exit_code)  # the rank that failed first has reported why
     except Exception as error:
-        from dpdemo.cli.edge import print_error
-        from dpdemo.cli.mishaps import as_ours
-
-        ours = as_ours(error)
+        ours = error if isinstance(error, DpdemoError) else as_ours(error)
         if ours is None:
             raise
-        print_error(ours)
+        print_error(ours, edge)
         sys.exit(ours.exit_code)

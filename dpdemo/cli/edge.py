@@ -1,27 +1,37 @@
-"""How errors are worded on the command line: options by their names, keys of a file by its line."""
+"""Errors and hints on stderr, worded for the command line: options by name, keys of a file by its line."""
 
-from collections.abc import Mapping
+import os
+import sys
 
-from dpdemo.cli.streams import say
-from dpdemo.errors import Caller, DpdemoError
+import typer
+
+from dpdemo.errors import Caller, DpdemoError, UsageError
+from dpdemo.reading import current_folder
+from dpdemo.wording import fit, harmless, show
 
 OPTIONS_OF_CONFIG = ("gpus", "batch_size", "data_size", "drop_last", "model", "weights", "chunks", "strategy")
 """Config keys that are options of their own; `--set KEY=VALUE` sets any key."""
 _ARGUMENTS = {"target": "TARGET", "gpus_argument": "GPUS", "program": "SCRIPT", "folder": "FOLDER"}
+_COLOURS = {"error": typer.colors.RED, "hint": typer.colors.CYAN}
 
 
-class CommandLine(Caller):
-    """Names keys as options and writes settings as a user types them."""
+class Edge(Caller):
+    """The command line as a caller.
 
-    def __init__(self, names: Mapping[str, str] | None = None) -> None:
-        self._names = names or {}
+    Attributes:
+        where: the file and line of each key that was set in a file.
+        names: the arguments that stand for keys: `model` may be TARGET.
+
+    """
+
+    def __init__(self) -> None:
+        self.where: dict[str, str] = {}
+        self.names: dict[str, str] = {}
 
     def name(self, key: str) -> str:
         """Name a key: ``option `--gpus` ``, ``option `--set seed` `` or `argument TARGET`."""
-        key = self._names.get(key, key)
-        if key in _ARGUMENTS:
-            return f"argument {_ARGUMENTS[key]}"
-        return f"option `{_option(key)}`"
+        key = self.names.get(key, key)
+        return f"argument {_ARGUMENTS[key]}" if key in _ARGUMENTS else f"option `{_option(key)}`"
 
     def setting(self, key: str, value: str) -> str:
         """Write `--gpus 0,1`, `--set seed=1` or `--drop-last`."""
@@ -41,9 +51,42 @@ def _option(key: str) -> str:
     return f"--set {key}" if is_set else f"--{key.replace('_', '-')}"
 
 
-def print_error(error: DpdemoError, names: Mapping[str, str] | None = None) -> None:
-    """Write an error and its next step to stderr; `names` maps keys to the arguments that set them."""
-    message, hint = error.worded(CommandLine(names))
-    say("error", message)
+def print_error(error: DpdemoError, edge: Edge | None = None) -> None:
+    """Write an error and its next step to stderr."""
+    edge = edge or Edge()
+    error.place = error.place or edge.where.get(error.key, "")
+    message, hint = error.worded(edge)
+    _print("error", message)
     if hint:
-        say("hint", hint)
+        print_hint(hint)
+
+
+def print_hint(text: str) -> None:
+    """Write a next step to stderr."""
+    _print("hint", text)
+
+
+def _print(label: str, text: str) -> None:
+    line = fit(harmless(text), sys.stderr.encoding or "utf-8")
+    # echo drops the colour by itself where stderr is not a terminal; NO_COLOR is ours to honour
+    colour = False if os.environ.get("NO_COLOR") else None
+    typer.echo(f"{typer.style(label, fg=_COLOURS[label], bold=True)}: {line}", err=True, color=colour)
+
+
+def as_ours(error: Exception) -> DpdemoError | None:
+    """Turn an error of a path or of memory into one of ours; None for anything else."""
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        try:
+            current_folder()
+        except UsageError as ours:
+            return ours
+    if isinstance(error, OSError):
+        if error.filename is None:
+            return None
+        got = f"{show(os.fsdecode(error.filename))}: {error.strerror}"
+        return UsageError(f"expected a path that can be used, got {got}", hint="name another place")
+    if isinstance(error, ValueError) and str(error).startswith("embedded null "):
+        return UsageError("expected a path, got one with a zero byte", hint="name another place")
+    from dpdemo.models.failure import out_of_memory
+
+    return out_of_memory(error, "do this here")

@@ -6,92 +6,80 @@ from typing import Annotated, Literal
 
 import typer
 
-from dpdemo.cli.capacity import GpuMemory, read_gpu_memory
-from dpdemo.cli.check import read_codes
-from dpdemo.cli.completion import cards, rules
+from dpdemo.arithmetic.limits import MAX_GPUS
+from dpdemo.cli import options as o
+from dpdemo.cli.edge import print_hint
 from dpdemo.cli.execoutput import check_report_path, finisher
-from dpdemo.cli.group import command_app
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.cli.streams import print_hint
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.errors import UsageError
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import find_program
 
-app = command_app()
-
+EXAMPLES = (
+    "exec --gpus 4 train.py --epochs 1",
+    "exec --gpus 4 --check train.py",
+    "exec --gpus 2 --gpu-memory 24GiB -m pkg.train",
+)
+CONTEXT = {"allow_interspersed_args": False}
 DEFAULT_GPUS = 2
 _INTERPRETER = re.compile(r"python[0-9.]*")
+Program = Annotated[
+    list[str], typer.Argument(metavar="SCRIPT [ARGS]", help="What to run; ARGS are all its own.")
+]
+Count = Annotated[str | None, o.option("--gpus -g", o.GPUS, "Number of virtual GPUs. (default: 2)", "N")]
+Ranks = Annotated[
+    int | None,
+    o.option(
+        "--ranks --nproc-per-node",
+        o.GPUS,
+        "Run it as N ranks of torch.distributed, a virtual GPU each.",
+        "N",
+        min=1,
+        max=MAX_GPUS,
+    ),
+]
+Random = Annotated[
+    Literal["cuda", "cpu"],
+    o.option("--random", o.GPUS, "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."),
+]
+Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
+Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
+ReportFile = Annotated[
+    Path | None, o.option("--report", o.OUTPUT, "Also write the report as JSON.", "FILE.json")
+]
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
-def exec_(  # noqa: PLR0913, PLR0917 - an option each
-    program: Annotated[
-        list[str],
-        typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run; ARGS are all its own."),
-    ],
-    gpus: Annotated[
-        str | None,
-        typer.Option("--gpus", "-g", metavar="N", help="How many virtual GPUs it finds; 2 if left out."),
-    ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            "--ranks",
-            "--nproc-per-node",
-            metavar="N",
-            min=1,
-            max=128,
-            help="Run it as N ranks of torch.distributed, a virtual GPU each.",
-        ),
-    ] = None,
-    module: Annotated[bool, typer.Option("-m", help="Run a module by its name, as python -m does.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Check every DataParallel call; see dpdemo check.")
-    ] = False,
-    select: Annotated[
-        str,
-        typer.Option("--select", metavar="CODES", help="Of --check: rules to apply.", autocompletion=rules),
-    ] = "",
-    ignore: Annotated[
-        str,
-        typer.Option(
-            "--ignore", metavar="CODES", help="Of --check: rules to leave out.", autocompletion=rules
-        ),
-    ] = "",
-    gpu_memory: GpuMemory = None,
-    random: Annotated[
-        Literal["cuda", "cpu"],
-        typer.Option("--random", help="Whose random numbers a GPU draws from a seed: CUDA's or the CPU's."),
-    ] = "cuda",
-    card: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu", metavar="CARD", help="What the GPUs are: A100-80GB, T4, RTX4090, …", autocompletion=cards
-        ),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report.")] = False,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE.json", help="Save the report as JSON.")
-    ] = None,
+def command(
+    program: Program,
+    gpus: Count = None,
+    ranks: Ranks = None,
+    gpu: o.Card = None,
+    gpu_memory: o.GpuMemory = None,
+    random: Random = "cuda",
+    module: Module = False,
+    check: Check = False,
+    select: o.Select = "",
+    ignore: o.Ignore = "",
+    report: ReportFile = None,
+    quiet: o.Quiet = False,
 ) -> None:
-    """Run an unmodified program on virtual GPUs, then report how each DataParallel call was split.
+    """Run an unmodified program on virtual GPUs, then report how each call was split.
 
     It runs as python SCRIPT ARGS would, and exits as it does; the report goes to stderr when it is over. With
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
     num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
-    memory = read_gpu_memory(gpu_memory, num_gpus)
+    hardware = Hardware(num_gpus, o.read_gpu_memory(gpu_memory, num_gpus), random, gpu)
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
     if ranks is not None:
-        _refuse_beside_ranks(check=check)
-        hardware = Hardware(num_gpus, memory, random, card)
+        o.exclusive(check=check, ranks=ranks)  # DataParallel's calls are checked in one process
         from dpdemo.executing.ranks import run_ranks
 
         raise SystemExit(run_ranks(found, hardware, ranks, report=check_report_path(report), quiet=quiet))
-    if not quiet:
-        _hint(words, gpus)
+    if gpus is None and not quiet:
+        _hint(words)
     chosen = _chosen(select, ignore, check=check)
     finish = finisher(quiet=quiet, path=check_report_path(report))
     hide_real_gpus()
@@ -99,17 +87,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - an option each
         from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
 
-    hardware = Hardware(num_gpus, memory, random, card)
     raise SystemExit(execute(found, hardware, finish, CallCheck(*chosen) if check else None))
-
-
-def _refuse_beside_ranks(*, check: bool) -> None:
-    if check:
-        raise UsageError(
-            "expected one of them, got both",
-            key="check ranks",
-            hint="DataParallel's calls are checked in one process: leave out --ranks",
-        )
 
 
 def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -120,7 +98,7 @@ def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], 
             key="select" if select else "ignore",
             hint="rules are applied where calls are checked: add --check",
         )
-    chosen = read_codes(select), read_codes(ignore)
+    chosen = o.codes_of(select), o.codes_of(ignore)
     if select or ignore:
         from dpdemo.checking.registry import choose
 
@@ -138,9 +116,7 @@ def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[s
     return program[1:], False
 
 
-def _hint(words: list[str], gpus: str | None) -> None:
-    if gpus is not None:
-        return
+def _hint(words: list[str]) -> None:
     if "--gpus" in words[1:]:
         print_hint(f"`--gpus` after {words[0]} is the program's own; dpdemo's stands before it")
     print_hint(f"{DEFAULT_GPUS} virtual GPUs, since none were named; `--gpus 4` before {words[0]} takes four")

@@ -1,36 +1,47 @@
 """`dpdemo explain`: one batch through DataParallel's four steps."""
 
-from typing import Annotated
-
 import typer
 
-from dpdemo.cli.group import command_app
-from dpdemo.cli.options import PLAIN, Settings, takes_config
+from dpdemo.cli import options as o
+from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.cli.streams import print_hint
 
-app = command_app()
+EXAMPLES = (
+    "explain --virtual --gpus 3",
+    "explain --virtual --gpus 4 --model model.py:Net",
+    "explain --virtual --gpus 3 --save steps.svg",
+)
 
 
-@app.command()
-@takes_config(output=PLAIN, has_gpus_argument=True)
-def explain(
-    settings: Settings,
-    virtual: Annotated[
-        bool, typer.Option("--virtual", help="Explain on virtual GPUs: no GPU is needed.")
-    ] = False,
+def command(
+    ctx: typer.Context,
+    gpus_argument: o.GpusArgument = None,
+    gpus: o.Gpus = None,
+    virtual: o.Virtual = False,
+    weights: o.Weights = None,
+    chunks: o.Chunks = None,
+    batch_size: o.BatchSize = None,
+    data_size: o.DataSize = None,
+    drop_last: o.DropLast = None,
+    model: o.Model = None,
+    config: o.ConfigFile = None,
+    set_keys: o.SetKeys = None,
+    form: o.PlainForm = "table",
+    save: o.SavePlain = None,
+    quiet: o.Quiet = False,
 ) -> None:
     """Take one batch through scatter, replicate, parallel_apply and gather, step by step.
 
     Shows shapes, devices and bytes copied, all of them observed, and proves that the steps are DataParallel.
     """
+    settings = o.read_settings(ctx, o.PLAIN_FORMS)
     if virtual:
         hide_real_gpus()
     with loading_torch():
         from dpdemo.explaining import walkthrough
 
     found = walkthrough.explain(settings.config, virtual=virtual)
-    show(found, settings)
-    if found.devices.kind == "cpu" and not settings.quiet:
+    show(found, form, settings.save, quiet=quiet)
+    if found.devices.kind == "cpu" and not quiet:
         print_hint("no GPU is visible; `dpdemo explain --virtual --gpus 0,1,2` takes the four steps anyway")

@@ -5,22 +5,21 @@ from typing import Annotated
 
 import typer
 
-from dpdemo.cli.group import command_app
-from dpdemo.cli.streams import print_hint
+from dpdemo.cli import options as o
+from dpdemo.cli.edge import print_hint
 from dpdemo.errors import UsageError
 from dpdemo.saving import replacing
 
-app = command_app()
+EXAMPLES = ("init", "init experiments", "init -q")
 
 
-@app.command()
-def init(
+def command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write them.")] = Path(),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No hints.")] = False,
+    quiet: o.Quiet = False,
 ) -> None:
     """Write a commented config and a model to start from: dpdemo.yaml and model.py.
 
-    Nothing that is there already is touched.
+    Existing files are not touched.
     """
     from importlib.resources import files
 
@@ -30,7 +29,14 @@ def init(
         "dpdemo.yaml": starter_config(),
         "model.py": (files("dpdemo") / "examples" / "first.py").read_text(encoding="utf-8"),
     }
-    _make(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder, or a place for one, got '{folder}' ({error.strerror})",
+            key="folder",
+            hint="name another folder",
+        ) from None
     there = [name for name in texts if (folder / name).exists()]
     if there:
         raise UsageError(
@@ -44,14 +50,3 @@ def init(
     if not quiet:
         names = " and ".join(texts)
         print_hint(f"wrote {names}; try `dpdemo run --virtual --config dpdemo.yaml` or `dpdemo model.py`")
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"expected a folder, or a place for one, got '{folder}' ({error.strerror})",
-            key="folder",
-            hint="name another folder",
-        ) from None

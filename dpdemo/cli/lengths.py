@@ -3,9 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from dpdemo.cli.options import More
+from dpdemo.cli.options import SIZE, option
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
@@ -15,83 +13,72 @@ from dpdemo.wording import show
 if TYPE_CHECKING:
     from dpdemo.splitting.tokens import TokenOptions
 
-
-def _option(kind: Any, default: Any, flag: str, text: str, **settings: Any) -> tuple[Any, Any]:
-    return Annotated[kind, typer.Option(flag, help=text, **settings)], default
-
-
-_OPTIONS = {
-    "lengths": _option(
-        str | None,
-        None,
+TOKENS = "Tokens"
+Lengths = Annotated[
+    str | None,
+    option(
         "--lengths",
+        TOKENS,
         "Tokens of each sample: a whole number a line, or a column of CSV or JSON lines; - is stdin.",
-        metavar="FILE[:COLUMN]",
+        "FILE[:COLUMN]",
     ),
-    "seed": _option(
-        int | None,
-        None,
-        "--seed",
-        "Shuffle the samples as PyTorch's samplers do from this seed.",
-        metavar="N",
-    ),
-    "group_by_length": _option(
-        bool, False, "--group-by-length", "Reorder the samples as transformers' LengthGroupedSampler does."
-    ),
-    "sort": _option(bool, False, "--sort", "Reorder the samples by length, the longest first."),
-    "pack": _option(
-        int | None,
-        None,
-        "--pack",
-        "Pack the samples, in their order, into rows of at most N tokens.",
-        metavar="N",
-    ),
-    "pad_to": _option(
-        str | None,
-        None,
+]
+Seed = Annotated[
+    int | None, option("--seed", TOKENS, "Shuffle the samples as PyTorch's samplers do from this seed.", "N")
+]
+GroupByLength = Annotated[
+    bool,
+    option("--group-by-length", TOKENS, "Reorder the samples as transformers' LengthGroupedSampler does."),
+]
+Sort = Annotated[bool, option("--sort", TOKENS, "Reorder the samples by length, the longest first.")]
+Pack = Annotated[
+    int | None,
+    option("--pack", TOKENS, "Pack the samples, in their order, into rows of at most N tokens.", "N", **SIZE),
+]
+PadTo = Annotated[
+    str | None,
+    option(
         "--pad-to",
-        "Pad rows to the longest of their chunk or batch, or to N tokens. [default: batch; chunk under ddp]",
-        metavar="chunk|batch|N",
+        TOKENS,
+        "Pad rows to the longest of their chunk or batch, or to N tokens. (default: batch; chunk under ddp)",
+        "chunk|batch|N",
     ),
-    "cost": _option(
-        Literal["linear", "quadratic"],
-        "linear",
-        "--cost",
-        "Whether a row takes time by its tokens, or by their square, as attention does.",
+]
+Cost = Annotated[
+    Literal["linear", "quadratic"],
+    option(
+        "--cost", TOKENS, "Whether a row takes time by its tokens, or by their square, as attention does."
     ),
-    "accumulate": _option(
-        int, 1, "--accumulate", "Batches of an optimizer step (gradient accumulation).", metavar="N"
-    ),
-}
+]
+Accumulate = Annotated[
+    int, option("--accumulate", TOKENS, "Batches of an optimizer step (gradient accumulation).", "N", **SIZE)
+]
+_DEFAULTS: dict[str, Any] = {
+    "seed": None, "group_by_length": False, "sort": False, "pack": None, "pad_to": None, "cost": "linear",
+    "accumulate": 1,
+}  # fmt: skip
 
 
-def _read(given: dict[str, Any], keys: dict[str, Any]) -> "tuple[TokenOptions | None, dict[str, Any]]":
-    """Read the lengths, and set the keys of the config that they and `--seed` decide.
+def read_tokens(given: dict[str, Any]) -> "TokenOptions | None":
+    """Read the lengths and the options that go with them, by the names of the command's parameters.
 
     Raises:
         UsageError: for lengths that are not valid, or options without lengths.
 
     """
     if given["lengths"] is None:
-        for name, (_, default) in _OPTIONS.items():
+        for name, default in _DEFAULTS.items():
             if given[name] != default:
                 hint = "did you mean `--set seed=`?" if name == "seed" else "add --lengths FILE"
                 flag = name.replace("_", "-")
                 raise UsageError(f"expected `--lengths` beside `--{flag}`, got none", hint=hint)
-        return None, keys
+        return None
     from dpdemo.config.lengths import read_lengths
     from dpdemo.splitting.tokens import make_options
 
-    seed = given.pop("seed")
-    lengths = read_lengths(given.pop("lengths"))
-    given["pad_to"] = whole_number(given["pad_to"] or "", 1, INT64_MAX) or given["pad_to"]
-    options = make_options(lengths, **given)
-    if seed is not None:
-        keys = {**keys, "seed": seed, "shuffle": not options.group_by_length}
-    return options, {"data_size": len(lengths.values), **keys}
-
-
-LENGTHS = More(_OPTIONS, _read)
+    chosen = {name: given[name] for name in _DEFAULTS if name != "seed"}
+    chosen["pad_to"] = whole_number(chosen["pad_to"] or "", 1, INT64_MAX) or chosen["pad_to"]
+    return make_options(read_lengths(given["lengths"]), **chosen)
 
 
 def take_balance(fail_on: str, *, has_lengths: bool) -> tuple[str, float | None]:

@@ -1,34 +1,44 @@
-"""Showing a report: in the files that were named first, then on stdout in the form asked for."""
+"""Reports on stdout and in files, and what happens when stdout takes no more."""
 
-from collections.abc import Sequence
+import errno
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpdemo.cli.options import Settings
-from dpdemo.cli.streams import print_hint
-from dpdemo.reports.base import Report
+from dpdemo.cli.edge import print_hint
+from dpdemo.errors import RunError
 
 if TYPE_CHECKING:
     from dpdemo.render.files import Drawing
+    from dpdemo.reports.base import Report
+
+READER_LEFT = 141
+"""The exit code that a shell reports for a tool that SIGPIPE ended: 128 + 13.
+
+`head` closes the pipe once it has its lines, and no more than that has happened. The example in Python's
+documentation of SIGPIPE, Typer and Rich make exit code 1 of it; but here 1 says that something failed or that
+a check found an error, and a script with `set -o pipefail` has to tell these apart. The signal itself stays
+ignored, as Python leaves it: at its default it would end a rank of DDP, or the program of `exec`, for a
+socket that the other side has closed.
+"""
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 
 
-def show(report: Report, settings: Settings, **options: bool) -> None:
-    """Save the report under every path of `--save`, then write it to stdout.
+def show(report: "Report", form: str, paths: Sequence[Path], *, quiet: bool, **options: bool) -> None:
+    """Save a report under every path, then write it to stdout; `options` are those of its drawing.
 
-    The files come first: the reader of stdout may leave before the end, and wants the files all the same.
+    The files come first: the reader of stdout may leave before the end, and wants the files nevertheless.
     """
-    save_and_write(report, settings.format, settings.save, quiet=settings.quiet, **options)
-
-
-def save_and_write(report: Report, form: str, paths: Sequence[Path], *, quiet: bool, **options: bool) -> None:
-    """Save a report, then write it to stdout; `options` are those of its drawing."""
     from dpdemo.render import make_console
 
     save(report, paths, quiet=quiet, **options).write(form, make_console())
 
 
-def save(report: Report, paths: Sequence[Path], *, quiet: bool, **options: bool) -> "Drawing":
-    """Save a report under every path, and give its drawing."""
+def save(report: "Report", paths: Sequence[Path], *, quiet: bool, **options: bool) -> "Drawing":
+    """Save a report under every path, and return its drawing."""
     from dpdemo.render import drawing_of
 
     drawing = drawing_of(report, **options)
@@ -37,3 +47,32 @@ def save(report: Report, paths: Sequence[Path], *, quiet: bool, **options: bool)
         if not quiet:
             print_hint(f"saved to {path}")
     return drawing
+
+
+@contextmanager
+def writing_out() -> Iterator[None]:
+    """Exit silently with READER_LEFT once nobody reads stdout.
+
+    Raises:
+        RunError: stdout cannot be written.
+
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        _drop_the_rest()
+        sys.exit(READER_LEFT)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # Rich ends the program itself, with 1
+            sys.exit(READER_LEFT)
+        raise
+    except OSError as error:
+        if error.errno not in _REFUSED or error.filename is not None:
+            raise
+        _drop_the_rest()
+        raise RunError(f"could not write to stdout: {error.strerror}") from None
+
+
+def _drop_the_rest() -> None:
+    """Lead stdout to nowhere: when Python ends it would try to write what is left, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,44 +6,53 @@ from typing import Annotated
 
 import typer
 
-from dpdemo.cli.group import command_app
-from dpdemo.cli.options import Output, Settings, takes_config
-from dpdemo.cli.streams import print_hint
+from dpdemo.cli import options as o
+from dpdemo.cli.edge import print_hint
 from dpdemo.errors import UsageError
 from dpdemo.saving import check_save_path, replacing
 from dpdemo.splitting.lesson import make_lesson
 
-app = command_app()
+EXAMPLES = (
+    "page --save page.html",
+    "page --gpus 8 --batch-size 65 --save page.html",
+    "page -c dpdemo.yaml --save page.html",
+)
+Page = Annotated[Path | None, o.option("--save", o.OUTPUT, "Where to write it: FILE.html.", "FILE")]
 
 
-@app.command()
-@takes_config(output=Output(), has_weights=False)
-def page(
-    settings: Settings,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Where to write it: FILE.html.")
-    ] = None,
+def command(
+    ctx: typer.Context,
+    gpus: o.Gpus = None,
+    batch_size: o.BatchSize = None,
+    data_size: o.DataSize = None,
+    drop_last: o.DropLast = None,
+    model: o.Model = None,
+    config: o.ConfigFile = None,
+    set_keys: o.SetKeys = None,
+    file: Page = None,
+    quiet: o.Quiet = False,
 ) -> None:
-    """Make one offline HTML page to try the split: sliders, the four steps, a sample to follow.
+    """Make an offline HTML page to try the split: sliders, four steps, a sample to follow.
 
     The page opens with the case of the options. It needs no network.
     """
-    if save is None and sys.stdout.isatty():
+    settings = o.read_settings(ctx)
+    if file is None and sys.stdout.isatty():
         raise UsageError(
             "expected a file to save the page in, got a terminal",
             key="save",
-            hint="try --save page.html, and open it in a browser",
+            hint="try {save=page.html}, and open it in a browser",
         )
-    if save is not None:
-        check_save_path(save, (".html",))
+    if file is not None:
+        check_save_path(file, (".html",))
     from dpdemo import __version__
     from dpdemo.render.page import as_page
 
     text = as_page(make_lesson(settings.config), __version__)
-    if save is None:
+    if file is None:
         typer.echo(text, nl=False)
         return
-    with replacing(save) as file:
-        file.write(text)
-    if not settings.quiet:
-        print_hint(f"saved to {save}; open it in a browser")
+    with replacing(file) as opened:
+        opened.write(text)
+    if not quiet:
+        print_hint(f"saved to {file}; open it in a browser")

@@ -1,4 +1,4 @@
-"""A line on stderr that says what is under way: only on a terminal, only after the first second."""
+"""The status line on stderr: only on a terminal, only after the first second."""
 
 import sys
 import threading
@@ -9,8 +9,9 @@ from functools import partial
 
 from dpdemo.wording import fit, printable
 
-Said = str | Callable[[], str]
-"""A text, or what makes it if it is ever shown."""
+Text = str | Callable[[], str]
+"""A text, or a function that makes it if it is ever shown."""
+Show = Callable[[Text], None]
 _PATIENCE_SECONDS = 1.0
 _CLEAR = "\r\x1b[2K"
 _WIDTH = 76
@@ -18,11 +19,8 @@ _BAR = 30
 
 
 @contextmanager
-def status_line(*, quiet: bool, doing: str = "checking") -> Iterator[Callable[[Said], None] | None]:
-    """Give a function to call with what is under way, or None where nobody would see it.
-
-    `doing` says what the command is doing throughout.
-    """
+def status_line(*, quiet: bool, doing: str = "checking") -> Iterator[Show | None]:
+    """Yield a function that shows a text behind `doing`, or None if nobody would see it."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -38,7 +36,7 @@ def status_line(*, quiet: bool, doing: str = "checking") -> Iterator[Callable[[S
 
 @contextmanager
 def progress_bar(*, quiet: bool, doing: str = "batches") -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function to call with (done, in all), or None where nobody would see a bar."""
+    """Yield a function that takes (done, in all), or None if nobody would see a bar."""
     started = time.monotonic()
     with status_line(quiet=quiet, doing=doing) as say:
         yield None if say is None else lambda done, total: say(partial(_bar, started, done, total))
@@ -53,15 +51,15 @@ def _bar(started: float, done: int, total: int) -> str:
 class _Line:
     def __init__(self, doing: str) -> None:
         self.doing = doing
-        self.text: Said = ""
+        self.text: Text = ""
         self.ended = threading.Event()
 
-    def say(self, text: Said) -> None:
+    def say(self, text: Text) -> None:
         self.text = text
 
     def show(self) -> None:
         """Write the text again whenever it has changed, until the end."""
-        shown: Said = ""
+        shown: Text = ""
         wait = _PATIENCE_SECONDS
         while not self.ended.wait(wait):
             wait = 0.1

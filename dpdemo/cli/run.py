@@ -1,43 +1,56 @@
-"""`dpdemo run`: an epoch under genuine DataParallel, as it was seen."""
+"""`dpdemo run`: an epoch under genuine DataParallel, as hooks observed it."""
 
 from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from dpdemo.cli.edge import print_error
-from dpdemo.cli.group import command_app
-from dpdemo.cli.options import Settings, takes_config
+from dpdemo.cli import options as o
+from dpdemo.cli.edge import print_error, print_hint
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.cli.streams import print_hint
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import DpdemoError
 from dpdemo.reports.split import SplitReport
 
+EXAMPLES = (
+    "run --virtual --gpus 3",
+    "run --virtual --gpus 4 --model model.py:Net --batch-size 64",
+    "run --strategy ddp --set processes=3",
+)
 _STRATEGY_ROOMS = {"dp": "dpdemo.running.dp", "ddp": "dpdemo.running.ddp.launch"}
+Timeout = Annotated[
+    float, o.option("--timeout", o.GPUS, "How long a rank of ddp waits for the others.", "SECONDS")
+]
 
-app = command_app()
 
-
-@app.command()
-@takes_config(strategies=("dp", "ddp"), has_gpus_argument=True)
-def run(
-    settings: Settings,
-    virtual: Annotated[
-        bool, typer.Option("--virtual", help="Run on virtual GPUs: no GPU is needed.")
-    ] = False,
-    timeout: Annotated[
-        float,
-        typer.Option("--timeout", metavar="SECONDS", help="How long a rank of ddp waits for the others."),
-    ] = TIMEOUT_SECONDS,
+def command(
+    ctx: typer.Context,
+    gpus_argument: o.GpusArgument = None,
+    gpus: o.Gpus = None,
+    virtual: o.Virtual = False,
+    strategy: o.Strategy = None,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    weights: o.Weights = None,
+    chunks: o.Chunks = None,
+    batch_size: o.BatchSize = None,
+    data_size: o.DataSize = None,
+    drop_last: o.DropLast = None,
+    model: o.Model = None,
+    config: o.ConfigFile = None,
+    set_keys: o.SetKeys = None,
+    form: o.SplitForm = "table",
+    save: o.SavePlain = None,
+    verbose: o.Verbose = False,
+    quiet: o.Quiet = False,
 ) -> None:
-    """Run an epoch under torch's DataParallel or DistributedDataParallel, and show what was seen.
+    """Run an epoch under torch's DataParallel or DDP, and show what hooks observed.
 
-    Without --gpus it takes all visible GPUs, or the CPU where there is none. With --strategy ddp it starts a
-    process for each GPU, or as many as `--set processes=N` says; under torchrun it is one rank of those.
+    Without --gpus it takes all visible GPUs, or the CPU if there is none. With --strategy ddp it starts a
+    process for each GPU, or `--set processes=N`; under torchrun it is one of the ranks.
     """
+    settings = o.read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"))
     if virtual:
         hide_real_gpus()
     with loading_torch():
@@ -49,16 +62,16 @@ def run(
         import_module(_STRATEGY_ROOMS[settings.config.strategy])  # what `run` needs
 
     try:
-        with progress_bar(quiet=settings.quiet) as progress:
+        with progress_bar(quiet=quiet) as progress:
             report = run_config(settings.config, virtual=virtual, progress=progress, timeout=timeout)
     except RunInterrupted as interrupt:
-        show(interrupt.report, settings, verbose=settings.verbose)
+        show(interrupt.report, form, settings.save, quiet=quiet, verbose=verbose)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))
         raise typer.Exit(130) from None
     if not speaks(settings.config):
         return
-    show(report, settings, verbose=settings.verbose)
-    if not settings.quiet:
+    show(report, form, settings.save, quiet=quiet, verbose=verbose)
+    if not quiet:
         _hint(report, is_named=settings.config.gpus is not None)
         warning = None if virtual or settings.config.strategy == "ddp" else warn_of_balance(report.devices)
         if warning is not None:

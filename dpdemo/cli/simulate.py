@@ -4,49 +4,79 @@ from typing import Annotated
 
 import typer
 
+from dpdemo.cli import lengths as tokens
+from dpdemo.cli import options as o
 from dpdemo.cli.completion import kinds
-from dpdemo.cli.group import command_app
-from dpdemo.cli.lengths import LENGTHS, failed_balance, take_balance
-from dpdemo.cli.options import Settings, takes_config
+from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
-from dpdemo.cli.streams import print_hint
 from dpdemo.config.targets import expect_file, parse_target
 from dpdemo.errors import CheckFailedError, about
 from dpdemo.reports.advice import find, parse_kinds
 from dpdemo.splitting.predict import predict
 
-app = command_app()
+EXAMPLES = (
+    "simulate 8 --batch-size 65",
+    "simulate 8 --batch-size 65 --fail-on idle,lone-sample",
+    "simulate --strategy ddp --gpus 4 --save split.svg",
+)
+FailOn = Annotated[
+    str,
+    o.option(
+        "--fail-on",
+        o.CHECKS,
+        "Exit with 1 on any of: idle,uneven,lone-sample,'token-balance<0.8' (for CI).",
+        "KINDS",
+        autocompletion=kinds,
+    ),
+]
 
 
-@app.command()
-@takes_config(strategies=("dp", "ddp"), has_gpus_argument=True, more=LENGTHS)
-def simulate(
-    settings: Settings,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            "--fail-on",
-            metavar="KINDS",
-            help="Exit 1 on any of: idle,uneven,lone-sample,'token-balance<0.8' (for CI).",
-            autocompletion=kinds,
-        ),
-    ] = "",
+def command(
+    ctx: typer.Context,
+    gpus_argument: o.GpusArgument = None,
+    gpus: o.Gpus = None,
+    strategy: o.Strategy = None,
+    weights: o.Weights = None,
+    chunks: o.Chunks = None,
+    batch_size: o.BatchSize = None,
+    data_size: o.DataSize = None,
+    drop_last: o.DropLast = None,
+    lengths: tokens.Lengths = None,
+    seed: tokens.Seed = None,
+    group_by_length: tokens.GroupByLength = False,
+    sort: tokens.Sort = False,
+    pack: tokens.Pack = None,
+    pad_to: tokens.PadTo = None,
+    cost: tokens.Cost = "linear",
+    accumulate: tokens.Accumulate = 1,
+    model: o.Model = None,
+    config: o.ConfigFile = None,
+    set_keys: o.SetKeys = None,
+    fail_on: FailOn = "",
+    form: o.SplitForm = "table",
+    save: o.SavePlain = None,
+    verbose: o.Verbose = False,
+    quiet: o.Quiet = False,
 ) -> None:
     """Preview how every batch of an epoch is split, by arithmetic alone.
 
-    Imports no torch and touches no device: --gpus takes any count.
+    Imports no torch and touches no device: --gpus takes up to 128.
     """
-    fail_on, limit = take_balance(fail_on, has_lengths=settings.more is not None)
-    kinds = parse_kinds(fail_on) if fail_on else ()
+    chosen = tokens.read_tokens(ctx.params)
+    below = {} if chosen is None else {"data_size": len(chosen.lengths.values)}
+    above = {} if chosen is None or seed is None else {"seed": seed, "shuffle": not group_by_length}
+    settings = o.read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"), below=below, above=above)
+    fail_on, limit = tokens.take_balance(fail_on, has_lengths=chosen is not None)
+    failing = parse_kinds(fail_on) if fail_on else ()
     if not settings.config.is_builtin:
         with about("model"):
             expect_file(parse_target(settings.config.model))
-    report = predict(settings.config, settings.more)
-    show(report, settings, verbose=settings.verbose)
-    if len(report.devices) == 1 and settings.config.gpus is None and not settings.quiet:
+    report = predict(settings.config, chosen)
+    show(report, form, settings.save, quiet=quiet, verbose=verbose)
+    if len(report.devices) == 1 and settings.config.gpus is None and not quiet:
         plain = "one rank" if report.distribution else "one plain call per batch"
         print_hint(f"no GPUs named, so this is {plain}; try --gpus 8")
-    found = [f"--fail-on {finding.kind}: {finding}" for finding in find(report) if finding.kind in kinds]
-    found += failed_balance(report, limit)
+    found = [f"--fail-on {finding.kind}: {finding}" for finding in find(report) if finding.kind in failing]
+    found += tokens.failed_balance(report, limit)
     if found:
         raise CheckFailedError("\n".join(found))

@@ -1,108 +1,141 @@
 """`dpdemo speedup`: whether more GPUs pay, before anyone rents them."""
 
-import contextlib
-import os
-from dataclasses import replace
-from pathlib import Path
+import re
 from typing import Annotated
 
 import typer
 
-from dpdemo.cli.completion import links, losses
-from dpdemo.cli.group import command_app
-from dpdemo.cli.options import PLAIN, Settings, takes_config, target_argument
+from dpdemo.arithmetic.limits import MAX_GPUS
+from dpdemo.bytesize import parse_size
+from dpdemo.cli import options as o
 from dpdemo.cli.output import show
-from dpdemo.cli.progress import status_line
-from dpdemo.cli.speedupoptions import Given, Request, read_request
-from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.errors import UsageError
-from dpdemo.reports.speedup import SpeedupReport, Workload
-from dpdemo.timing.anchors import check_anchors
+from dpdemo.cli.startup import users_code
+from dpdemo.config.fields import INT64_MAX, Config
+from dpdemo.config.numbers import scaled_number
+from dpdemo.errors import UsageError, about
+from dpdemo.reports.speedup import Workload
+from dpdemo.timing.anchors import check_anchors, read_anchor
+from dpdemo.timing.links import chosen_link, missing_link
 from dpdemo.timing.predict import predict_speedup
+from dpdemo.timing.workload import builtin_workload, given_workload
 
-app = command_app()
-
-_HELP = {
-    "target": "The model: the same as --model.",
-    "link": "How the GPUs are joined: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4, nvlink-3090, no-p2p.",
-    "bandwidth": "What a link carries one way, in place of --link: 20GB/s.",
-    "step": "A measured step of one GPU, perhaps with its rows: 49ms, 49ms@8. Several give a line.",
-    "parameters": "Numbers in a model that is not there: 124M. Needs no torch.",
-    "outputs": "With --parameters: bytes of the outputs of one GPU, 98MB.",
-    "input": "[NAME=]SHAPE[:TYPE], once for each argument: 256x128, mask=256x128:bool.",
-    "inputs": "pkg.mod:function that returns the inputs of a batch size; with --parameters their bytes.",
-    "loss": "As for dpdemo memory. [default: output.loss if there is one, else mean]",
-}
-_LINK = typer.Option("--link", metavar="NAME", help=_HELP["link"], autocompletion=links)
-_LOSS = typer.Option("--loss", metavar="LOSS", help=_HELP["loss"], autocompletion=losses)
-
-
-@app.command()
-@takes_config(
-    output=PLAIN, gpus_help="Numbers of GPUs to compare with one. [default: 2,4,8]", has_weights=False
+EXAMPLES = (
+    "speedup model.py:Net --link pcie4",
+    "speedup model.py:Net --link nvlink3 --one-gpu-step 49ms",
+    "speedup --parameters 124M --outputs 98MB --link nvlink3",
 )
-def speedup(  # noqa: PLR0913, PLR0917 - an option each
-    settings: Settings,
-    target: Annotated[str | None, target_argument(_HELP["target"])] = None,
-    link: Annotated[str | None, _LINK] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", metavar="RATE", help=_HELP["bandwidth"])
-    ] = None,
-    one_gpu_step: Annotated[
-        list[str] | None, typer.Option("--one-gpu-step", metavar="TIME[@ROWS]", help=_HELP["step"])
-    ] = None,
-    parameters: Annotated[
-        str | None, typer.Option("--parameters", metavar="N", help=_HELP["parameters"])
-    ] = None,
-    outputs: Annotated[str | None, typer.Option("--outputs", metavar="BYTES", help=_HELP["outputs"])] = None,
-    input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_HELP["input"])] = None,  # noqa: A002
-    inputs: Annotated[str | None, typer.Option("--inputs", metavar="TARGET", help=_HELP["inputs"])] = None,
-    loss: Annotated[str | None, _LOSS] = None,
+DEFAULT_GPUS = (2, 4, 8)
+_COUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGBT]?)\s*", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
+Counts = Annotated[
+    str | None,
+    o.option("--gpus -g", o.GPUS, "Numbers of GPUs to compare with one. (default: 2,4,8)", "N,N,..."),
+]
+Bandwidth = Annotated[
+    str | None, o.option("--bandwidth", o.GPUS, "Bandwidth one way, instead of --link: 20GB/s.", "RATE")
+]
+Parameters = Annotated[
+    str | None,
+    o.option("--parameters", o.MODEL, "Number of parameters, instead of a model: 124M. Needs no torch.", "N"),
+]
+Outputs = Annotated[
+    str | None,
+    o.option("--outputs", o.MODEL, "With --parameters: bytes of the outputs of one GPU, 98MB.", "BYTES"),
+]
+Inputs = Annotated[
+    str | None,
+    o.option(
+        "--inputs",
+        o.DATA,
+        "Function that returns the inputs for a batch size; with --parameters, their bytes.",
+        "pkg.mod:function|BYTES",
+    ),
+]
+
+
+def command(
+    ctx: typer.Context,
+    target: o.Target = "",
+    gpus: Counts = None,
+    link: o.Link = None,
+    bandwidth: Bandwidth = None,
+    one_gpu_step: o.Steps = None,
+    batch_size: o.BatchSize = None,
+    data_size: o.DataSize = None,
+    drop_last: o.DropLast = None,
+    input: o.InputSpec = None,
+    inputs: Inputs = None,
+    model: o.Model = None,
+    parameters: Parameters = None,
+    outputs: Outputs = None,
+    loss: o.Loss = None,
+    config: o.ConfigFile = None,
+    set_keys: o.SetKeys = None,
+    form: o.PlainForm = "table",
+    save: o.SavePlain = None,
+    quiet: o.Quiet = False,
 ) -> None:
-    """Predict whether more GPUs pay: bytes and launches of a step, the break-even, the speed-up.
+    """Predict whether more GPUs pay: bytes and launches of a step, break-even, speed-up.
 
-    --gpus 2,4,8 has numbers of GPUs; --batch-size is the batch of one. Bytes and operators are counted on
-    virtual GPUs, milliseconds of computation come from --one-gpu-step alone.
+    --gpus 2,4,8 lists numbers of GPUs; --batch-size is the batch of one. Bytes and operators are counted on
+    virtual GPUs; milliseconds of computation come from --one-gpu-step alone.
     """
-    settings = _with_target(settings, target)
-    given = Given(
-        link=link,
-        bandwidth=bandwidth,
-        steps=tuple(one_gpu_step or ()),
-        parameters=parameters,
-        outputs=outputs,
-        shapes=tuple(input or ()),
-        inputs=inputs,
-    )
-    request = read_request(settings, given)
-    report = _predict(request, loss or "auto", quiet=settings.quiet)
-    show(report, settings)
-
-
-def _with_target(settings: Settings, target: str | None) -> Settings:
-    if target is None:
-        return settings
-    if "model" in settings.config.model_fields_set:
-        raise UsageError("expected one of them, got both", key="target model")
-    from dpdemo.config.load import make_config
-
-    config = make_config({**settings.config.values(), "model": target}, settings.where)
-    return replace(settings, config=config)
-
-
-def _predict(request: Request, loss: str, *, quiet: bool) -> SpeedupReport:
-    workload = request.workload or _observed(request, loss, quiet=quiet)
-    check_anchors(request.anchors, workload)
-    return predict_speedup(workload, request.link, request.gpus, request.anchors)
-
-
-def _observed(request: Request, loss: str, *, quiet: bool) -> Workload:
-    hide_real_gpus()
-    with (
-        status_line(quiet=quiet, doing="predicting") as say,
-        Path(os.devnull).open("w") as sink,
-        contextlib.redirect_stdout(sink),  # what a model prints would only bury the report
-    ):
-        with loading_torch():
+    settings = o.read_settings(ctx, o.PLAIN_FORMS)
+    found = chosen_link(link, bandwidth)
+    if found is None:
+        raise missing_link()
+    anchors = tuple(read_anchor(text) for text in one_gpu_step or ())
+    numbers = _numbers(settings.config)
+    if parameters is not None:
+        o.exclusive(parameters=parameters, input=input)
+        workload: Workload | None = _sized(settings.config, parameters, outputs, inputs)
+    else:
+        if outputs is not None:
+            hint = "sizes replace a model; a model's own outputs are measured"
+            raise UsageError("expected `--parameters` too, got it alone", key="outputs", hint=hint)
+        given = o.inputs_of(input, inputs)
+        checked = o.batch_of_inputs(settings.config, input)
+        workload = builtin_workload(checked) if checked.is_builtin and given is None else None
+    if workload is None:
+        with users_code("dpdemo.timing.observe", quiet=quiet, doing="predicting") as say:
             from dpdemo.timing.observe import observe_workload
-        return observe_workload(request.config, request.inputs, loss=loss, progress=say)
+
+            workload = observe_workload(checked, given, loss=loss or "auto", progress=say)
+    check_anchors(anchors, workload)
+    show(predict_speedup(workload, found, numbers, anchors), form, settings.save, quiet=quiet)
+
+
+def _numbers(config: Config) -> tuple[int, ...]:
+    """Read `--gpus 2,4,8`: here a list has numbers of GPUs, not ordinals."""
+    gpus = config.gpus
+    if gpus is None:
+        return DEFAULT_GPUS
+    if isinstance(gpus, str):
+        raise UsageError("expected numbers of GPUs such as 2,4,8, got `all`", key="gpus")
+    numbers = (gpus,) if isinstance(gpus, int) else gpus
+    if 0 in numbers:
+        raise UsageError(
+            f"expected numbers of GPUs from 1 to {MAX_GPUS}, got 0",
+            key="gpus",
+            hint="--gpus 2,4,8 compares two, four and eight GPUs with one",
+        )
+    return tuple(dict.fromkeys(numbers))
+
+
+def _sized(config: Config, parameters: str, outputs: str | None, inputs: str | None) -> Workload:
+    read = _COUNT.fullmatch(parameters)
+    count = scaled_number(read[1], _UNITS[read[2].upper()], 0, INT64_MAX) if read else None
+    if count is None:
+        raise UsageError(f"expected a number such as 124M, got {parameters[:60]!r}", key="parameters")
+    return given_workload(
+        round(count),
+        dtype=config.dtype,
+        output_bytes=_bytes(outputs, "outputs"),
+        input_bytes=_bytes(inputs, "inputs"),
+        rows=config.batch_size if "batch_size" in config.model_fields_set else None,
+    )
+
+
+def _bytes(text: str | None, key: str) -> int:
+    with about(key):
+        return 0 if text is None else parse_size(text, bare="B")

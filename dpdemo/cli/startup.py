@@ -1,11 +1,14 @@
-"""What has to be set before torch is imported."""
+"""Preparations before torch is imported and before a user's code runs."""
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
+from dpdemo.cli.progress import Show, status_line
 from dpdemo.reading import current_folder
 
 
@@ -17,7 +20,29 @@ def hide_real_gpus() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-@contextmanager
+@contextlib.contextmanager
+def users_code(*modules: str, quiet: bool, doing: str) -> Iterator[Show | None]:
+    """Run a user's code in the block: on no real GPU, its stdout dropped, with a status line on a terminal.
+
+    Args:
+        modules: imported first, since they load torch.
+        quiet: without the status line.
+        doing: the beginning of the status line.
+
+    """
+    hide_real_gpus()
+    with (
+        status_line(quiet=quiet, doing=doing) as say,
+        Path(os.devnull).open("w") as sink,
+        contextlib.redirect_stdout(sink),  # the model's prints in each of its runs would bury the report
+    ):
+        with loading_torch():
+            for module in modules:
+                importlib.import_module(module)
+        yield say
+
+
+@contextlib.contextmanager
 def loading_torch() -> Iterator[None]:
     """Import torch faster, and let Ctrl-C end the program meanwhile.
 
@@ -30,7 +55,7 @@ def loading_torch() -> Iterator[None]:
         yield
 
 
-@contextmanager
+@contextlib.contextmanager
 def _interrupts_end_the_program() -> Iterator[None]:
     """Exit at once on Ctrl-C: raised inside an import, a KeyboardInterrupt may be swallowed there."""
     try:
@@ -44,7 +69,7 @@ def _interrupts_end_the_program() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
+@contextlib.contextmanager
 def no_collections() -> Iterator[None]:
     """Keep the garbage collector from looking through what is being imported.
 

@@ -106,7 +106,7 @@ class TestAScript:
         done = program("doctor", "--gpus", "2", "broken.py")
         assert (done.code, done.out) == (1, "")
         said = " ".join(done.err.split())
-        assert "? Is it right? no DataParallel call was seen" in said
+        assert "? Is it right? nothing was checked" in said
         assert "let the program reach a call of torch.nn.DataParallel" in said
 
     def test_without_a_command_it_is_the_same(self, program):

@@ -300,20 +300,20 @@ BAD = [
     (["--gpus", "2", "tests"], "expected a script, got the directory 'tests' without a `__main__.py`"),
     (["--gpus", "2", "-m", "nowhere"], "expected a module, got 'nowhere': there is no `nowhere`"),
     (["--gpus", "2", "-m", "tests/a.py"], "expected a module such as `pkg.mod`, got 'tests/a.py'"),
-    (["--gpus", "2"], "expected SCRIPT|MODULE [ARGS]..., got nothing"),
+    (["--gpus", "2"], "Missing argument 'SCRIPT [ARGS]'"),
     (["--gpus", "0", "x.py"], "expected a count of 1 or more, got '0' - at option `--gpus`"),
     (["--gpus", "many", "x.py"], "ordinals such as 0,2 or 0-3, or `all`, got 'many'"),
     (["--gpus", "all", "x.py"], "expected a count such as 8, got 'all' - at option `--gpus`"),
     (["--gpus", "2,3", "x.py"], "--gpus 4 for a program that names cuda:3, --gpus 2 for one that takes"),
     (["--gpus", "0,0", "x.py"], "expected a count such as 8, got '0,0'"),
-    (["--gpus", "129", "x.py"], "expected at most 128 GPUs, numbered 0 to 127, got one numbered 128"),
+    (["--gpus", "129", "x.py"], "expected at most 128 GPUs, numbered 0 to 127, got '129'"),
     (["--gpus", "2", "--report", "r.txt", HERE], "expected a file ending in .json, got 'r.txt'"),
     (["--gpus", "2", "--report", "no/r.json", HERE], "got the folder 'no' - at option `--report`"),
     (["--gpus", "2", "--report", "tests", HERE], "got the directory 'tests' - at option `--report`"),
     (["--gpus", "2", "--gpu-memory", "24XB", HERE], "expected a size such as 24GiB or 512MiB, got '24XB'"),
     (["--gpus", "2", "--gpu-memory", "lots", HERE], "expected a size such as 24GiB or 512MiB, got 'lots'"),
     (["--gpus", "2", "--gpu-memory", "1GiB,1GiB,1GiB", HERE], "one for each of the 2 GPUs, got 3 sizes - at"),
-    (["--gpus", "2", "--lr", "3", "x.py"], "expected a known option, got '--lr'"),
+    (["--gpus", "2", "--lr", "3", "x.py"], "No such option: --lr"),
 ]  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def test_errors_of_the_python_api_name_no_options(call, key):
         ("check linear --input 8x5 --data-size 9999999999999999999999999", "--data-size"),
         ("doctor linear --batch-size 9999999999999999999999999", "--batch-size"),
         ("memory linear --gpus 2 --seq-len 9999999999999999999999999", "--seq-len"),
-        ("sweep --near x", "--near"),
+        ("sweep --near 0", "--near"),
     ],
 )
 def test_errors_of_a_command_name_the_option(dpdemo, line, option):

@@ -21,8 +21,8 @@ BAD = [
     ([], "expected a number of GPUs, got none - at option `--gpus` hint: say how many: --gpus 4"),
     (["--gpus", "all"], "expected a count such as 4, got `all` - at option `--gpus`"),
     (["--gpus", "0"], "expected a count of 1 or more, got '0' - at option `--gpus`"),
-    (["--gpus", "129"], "at most 128 GPUs, numbered 0 to 127, got one numbered 128 - at option `--gpus`"),
-    (["--gpus", "0,200"], "at most 128 GPUs, numbered 0 to 127, got one numbered 200 - at option `--gpus`"),
+    (["--gpus", "129"], "at most 128 GPUs, numbered 0 to 127, got '129' - at option `--gpus`"),
+    (["--gpus", "0,200"], "at most 128 GPUs, numbered 0 to 127, got '200' - at option `--gpus`"),
     ([*GPUS, "--gpu", "A100"],  "expected A100-80GB or A100-40GB, got 'A100': say how much memory it has"),
     ([*GPUS, "--gpu", "B52"], "expected a card such as A100-80GB, got 'B52': did you mean"),
     ([*SIZED, "--reserve", "lots"], "got 'lots' - at option `--reserve` hint: KiB, MiB"),
@@ -34,7 +34,7 @@ BAD = [
     ([*GPUS, "--gpu-memory", "1GiB,,1GiB,1GiB"], "got '' - at option `--gpu-memory`"),
     ([*GPUS, "--gpu-memory", "1GiB,2GiB"], "one for each of the 4 GPUs, got 2 sizes - at option"),
     ([*GPUS, "--gpu-memory", ",".join(["1GiB"] * 5)], "one for each of the 4 GPUs, got 5 sizes - at option"),
-    ([*GPUS, "--fit"], "expected what each GPU can hold, got nothing - at option `--gpu-memory`"),
+    ([*GPUS, "--fit"], "expected the memory of each GPU, got nothing - at option `--gpu-memory`"),
     ([*SIZED, "--input", "8x5", "--inputs", "a:b"], "got both - at option `--input` and option `--inputs`"),
     ([*SIZED, "--input", "8by5"], "expected [NAME=]SHAPE[:TYPE[<N]] such as 32x128"),
     ([*SIZED, "--input", "8x5:int9"], "hint: types are float"),
@@ -44,10 +44,10 @@ BAD = [
     ([*SIZED, "--inference", "--loss", "mean"], "got both - at option `--inference` and option `--loss`"),
     ([*SIZED, "--loss", "cros-entropy"], "- at option `--loss` hint: did you mean `cross-entropy`?"),
     ([*SIZED, "--loss", "mod.fn"], "or `pkg.mod:function`, got 'mod.fn' - at option `--loss`"),
-    ([*SIZED, "--optimizer", "lion"], "one of none, sgd, momentum, adam, adamw, adafactor, got 'lion'"),
-    ([*SIZED, "--format", "transcript"], "expected one of table, json, csv, markdown, got 'transcript'"),
+    ([*SIZED, "--optimizer", "lion"], "Invalid value for '--optimizer'"),
+    ([*SIZED, "--format", "transcript"], "Invalid value for '--format'"),
     ([*SIZED, "--save", "memory.pdf"], "a file ending in .svg, .html, .txt, .json, .csv or .md"),
-    ([*SIZED, "--strategy", "ddp"], "expected a known option, got '--strategy'"),
+    ([*SIZED, "--strategy", "ddp"], "No such option: --strategy"),
 ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_a_number_of_gpus_in_the_config_will_do_and_is_named_when_it_is_bad(dpde
     path.write_text("batch_size: 8\ngpus: 300\n")
     done = dpdemo("memory", "-c", path)
     assert done.code == 2
-    assert f"got one numbered 299 - at {path}:2, key `gpus`" in done.err
+    assert f"got 300 - at {path}:2, key `gpus`" in done.err
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from processes import run
 
-from dpdemo.cli.stdout import READER_LEFT
+from dpdemo.cli.output import READER_LEFT
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = "simulate --gpus 8 --verbose --data-size 1000000"

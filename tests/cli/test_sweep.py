@@ -27,8 +27,8 @@ def test_a_sweep_can_be_saved(dpdemo, tmp_path, ending):
         (["--gpus", "all"], "expected numbers such as"),
         (["--gpus", "1-9999999999"], "expected numbers from 1 to 128, got '9999999999'"),
         (["--batch-size", "0"], "expected numbers from 1 to 9223372036854775807, got '0'"),
-        (["--near", "x"], "expected a whole number"),
-        (["--of", "beauty"], "`--of`"),
+        (["--near", "x"], "Invalid value for '--near'"),
+        (["--of", "beauty"], "'--of'"),
         (["--save", "map.pdf"], "expected a file ending in"),
     ],
 )

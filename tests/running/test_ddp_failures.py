@@ -218,10 +218,10 @@ class TestUnderALauncher:
 def test_a_rank_that_stops_because_of_another_is_silent(monkeypatch, capsys):
     from dpdemo.cli import main
 
-    def stop(**_):
+    def stop(*_, **__):
         raise PeerFailedError("rank 0 stopped")
 
-    monkeypatch.setattr("dpdemo.cli.group.app", stop)
+    monkeypatch.setattr("dpdemo.cli.app.build", lambda _: stop)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1

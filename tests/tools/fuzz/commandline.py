@@ -60,9 +60,11 @@ WORDS = (
 
 def options_of(name):
     """The options of a command, as its parser has them: (spellings, whether a value follows)."""
-    from dpdemo.cli.group import LazyGroup
+    import typer
 
-    command = LazyGroup(name="dpdemo").get_command(None, name)
+    from dpdemo.cli.app import build
+
+    command = typer.main.get_command(build([name])).get_command(None, name)
     return [
         (spelling, not parameter.is_flag)
         for parameter in command.params
@@ -278,7 +280,7 @@ def prepared():
 
     import dpdemo
     from dpdemo import reading
-    from dpdemo.cli import group
+    from dpdemo.cli import app
 
     for module in pkgutil.walk_packages(dpdemo.__path__, "dpdemo."):
         if not module.name.endswith(("__main__", "pytest_plugin")):
@@ -288,7 +290,7 @@ def prepared():
     os.environ["OMP_NUM_THREADS"] = "1"
     reading.WAITS_SECONDS = 0.05
     gc.freeze()
-    return {name: options_of(name) for name in group.COMMANDS}
+    return {name: options_of(name) for name in app.COMMANDS}
 
 
 def runs(seed, seconds, only=None, most=None):

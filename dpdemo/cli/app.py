@@ -1,0 +1,148 @@
+"""The program's commands as data: `dpdemo --help` imports none of them, and a command only its own module."""
+
+import importlib
+import os
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dpdemo.cli.output import writing_out
+from dpdemo.config.targets import looks_like_script
+from dpdemo.errors import UsageError
+
+SPLIT, RUN, BEFORE, START = "See the split", "Run it", "Before you pay for GPUs", "To start"
+COMMANDS = {
+    "doctor": (SPLIT, "Check a model on one screen: even split, correctness, memory, speed-up, next step."),
+    "simulate": (SPLIT, "Preview how every batch of an epoch is split, by arithmetic alone."),
+    "sweep": (SPLIT, "Map balance, loss weight or idle GPUs over batch sizes and numbers of GPUs."),
+    "page": (SPLIT, "Make an offline HTML page to try the split: sliders, four steps, a sample to follow."),
+    "run": (RUN, "Run an epoch under torch's DataParallel or DDP, and show what hooks observed."),
+    "exec": (RUN, "Run an unmodified program on virtual GPUs, then report how each call was split."),
+    "explain": (RUN, "Take one batch through scatter, replicate, parallel_apply and gather, step by step."),
+    "check": (BEFORE, "Find a model's pitfalls under DataParallel, on virtual GPUs, and how to fix each."),
+    "memory": (BEFORE, "Predict the memory of each GPU in a training step, and the largest batch that fits."),
+    "speedup": (BEFORE, "Predict whether more GPUs pay: bytes and launches of a step, break-even, speed-up."),
+    "init": (START, "Write a commented config and a model to start from: dpdemo.yaml and model.py."),
+}  # fmt: skip
+"""The panel of each command and the first sentence of its help; `dpdemo.cli.NAME.command` is the command."""
+GONE = {
+    "compare": "`dpdemo simulate --strategy ddp` beside `dpdemo simulate`",
+    "record": "`dpdemo run --virtual`, which shows what DataParallel did",
+    "replay": "`dpdemo run --virtual` beside `dpdemo run`",
+    "devices": "`dpdemo run`, which warns of GPUs that are not balanced",
+    "schema": "`--format json`, and the page docs/json.md for an example of each report",
+}
+"""The commands of old, and what to use instead."""
+_HELP = {
+    "help_option_names": ["-h", "--help"],
+    "token_normalize_func": lambda option: option.replace("_", "-"),  # --batch_size, as the key is called
+}
+
+
+class Group(TyperGroup):
+    """The commands; a reader of stdout that leaves, or a disk that is full, ends them in our way."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options, which is where --help and --version print."""
+        with writing_out():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and write all of its output."""
+        with writing_out():
+            try:
+                return super().invoke(ctx)
+            finally:
+                if ctx.invoked_subcommand != "exec":  # whose stdout is the program's
+                    sys.stdout.flush()
+
+
+def words_of(typed: Sequence[str]) -> list[str]:
+    """Return the words of a command line with the command that a TARGET alone stands for.
+
+    `model.py:Net` and `train.py --epochs 1` are doctor's; `help simulate` is `simulate --help`. The words
+    behind a script are its own.
+    """
+    words = list(typed)
+    if words[:1] in (["help"], ["version"]):
+        return [*words[1:2], f"--{words[0]}"]
+    first = next((word for word in words if word in {*COMMANDS, *GONE} or _is_target(word)), "")
+    if _is_target(first):
+        words = ["doctor", *words]
+    script = next((place for place, word in enumerate(words) if _is_script(word)), 0)
+    if words[:1] == ["doctor"] and script and "--" not in words:
+        words.insert(script, "--")
+    return words
+
+
+def _is_target(word: str) -> bool:
+    return ".py" in word or ":" in word
+
+
+def _is_script(word: str) -> bool:
+    """Return whether a word names a program, or a missing file: the words behind it are its own."""
+    return looks_like_script(word) or (word.endswith(".py") and not Path(word).is_file())
+
+
+def build(words: Collection[str]) -> typer.Typer:
+    """Build the program with the commands that are among the words; of the others only the summary."""
+    completing = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}"
+    words = {*words, *completing.split()}
+    app = typer.Typer(
+        cls=Group,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings=_HELP,
+        epilog=_examples("simulate 8 --batch-size 65", "run --virtual --gpus 3", "model.py:Net"),
+    )
+    app.callback()(_root)
+    for name, (panel, summary) in COMMANDS.items():
+        how: dict[str, Any] = {"short_help": summary, "rich_help_panel": panel, "context_settings": _HELP}
+        function: Any = _unloaded
+        if name in words:
+            module = importlib.import_module(f"dpdemo.cli.{name}")
+            how["context_settings"] = {**_HELP, **getattr(module, "CONTEXT", {})}
+            how["epilog"] = _examples(*module.EXAMPLES)
+            function = module.command
+        app.command(name, **how)(function)
+    for name in GONE.keys() & words:
+        taking_all = {"ignore_unknown_options": True, "allow_extra_args": True}
+        app.command(name, hidden=True, add_help_option=False, context_settings=taking_all)(_gone(name))
+    return app
+
+
+def _examples(*lines: str) -> str:
+    return "\n".join(["Examples:", *(f"  dpdemo {line}" for line in lines)])
+
+
+def _unloaded() -> None:
+    """Stand in for a command that was not typed."""
+
+
+def _gone(name: str) -> Any:
+    def command() -> None:
+        raise UsageError(f"the command `{name}` is gone: use {GONE[name]}")
+
+    return command
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from dpdemo import __version__
+
+        typer.echo(f"dpdemo {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """See, run and check how PyTorch splits a batch over GPUs, on any machine."""
+    del version

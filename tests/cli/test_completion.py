@@ -1,0 +1,41 @@
+"""The Tab key: what it offers."""
+
+import pytest
+
+from dpdemo.cli import completion
+
+
+@pytest.mark.parametrize(
+    ("offer", "typed", "offered"),
+    [
+        (completion.models, "", "transformer"),
+        (completion.rules, "", "DP301"),
+        (completion.rules, "DP2,DP30", "DP2,DP301"),
+        (completion.kinds, "idle,", "idle,uneven"),
+        (completion.cards, "", "A100-80GB"),
+        (completion.links, "", "nvlink3"),
+        (completion.losses, "", "cross-entropy"),
+    ],
+)
+def test_the_tab_key_offers_what_an_option_takes(offer, typed, offered):
+    assert offered in dict(offer(typed))
+
+
+def test_the_tab_key_offers_files_and_the_classes_in_one_without_running_it(tmp_path):
+    path = tmp_path / "own model.py"
+    path.write_text("raise SystemExit\nclass Net: ...\ndef factory(): ...\nhidden = 1\n")
+    (tmp_path / "broken.py").write_text("class")
+    assert [word for word, _ in completion.models(f"{tmp_path}/o") if "own" in word] == [str(path)]
+    assert [word for word, _ in completion.models(f"{path}:")] == [f"{path}:Net", f"{path}:factory"]
+    assert completion.models(f"{tmp_path}/broken.py:") == []
+    assert completion.models(f"{tmp_path}/none.py:") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("check --select DP20", "DP205"), ("simulate --strategy ", "ddp"), ("sp", "speedup")],
+)
+def test_a_shell_is_told_what_there_is(program, typed, offered):
+    words = f"dpdemo {typed}"
+    place = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    assert offered in program(_DPDEMO_COMPLETE="complete_bash", **place).out.split()
