@@ -1,13 +1,15 @@
 """Config keys: the values that each accepts, the wording of refusals, and keys that must fit each other."""
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from strategies import configs
 
 import dpdemo
-from dpdemo.cli.edge import CommandLine
+from dpdemo.cli.edge import Edge
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import KEYS, Config, Keys
 from dpdemo.config.load import load_config, make_config
@@ -21,13 +23,25 @@ SIZE = "write for example `batch_size: 30`"
 GPUS_EXAMPLE = "write for example `gpus: [0, 1, 2]`"
 
 
+PAGE = Path(__file__).parent.parent.parent / "docs" / "options.md"
+HEAD = "| key | default | |\n|---|---|---|\n"
+
+
+def table():
+    """The table of all keys in docs/options.md."""
+    return HEAD + "".join(
+        f"| `{name}` | {'' if key.default is None else str(key.default).lower()} | {key.help} |\n"
+        for name, key in KEYS.items()
+    )
+
+
 def refuse(tmp_path, monkeypatch, text):
     """Return the message and hint of a config file that is refused."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(UsageError) as caught:
         load_config("c.yaml")
-    return caught.value.worded(CommandLine())
+    return caught.value.worded(Edge())
 
 
 @pytest.mark.parametrize(
@@ -170,7 +184,7 @@ def test_keywords_win_over_the_file_and_are_located_as_such(tmp_path):
 def test_a_hint_is_written_as_the_caller_writes_settings(values, option, argument):
     with pytest.raises(UsageError) as caught:
         make_config(values)
-    assert option in caught.value.worded(CommandLine())[1]
+    assert option in caught.value.worded(Edge())[1]
     assert argument in caught.value.worded(dpdemo.errors.Caller())[1]
 
 
@@ -194,6 +208,10 @@ def test_each_key_has_help_and_an_example_that_it_accepts(name, tmp_path):
     assert name in Config(**read_values(tmp_path / "c.yaml")[0]).model_fields_set
 
 
+def test_the_page_of_options_has_the_table_of_keys():
+    assert table() in PAGE.read_text()
+
+
 @pytest.mark.parametrize("name", ["simulate", "run", "explain", "load_config"])
 def test_a_functions_signature_lists_every_key_with_its_default(name):
     shown = inspect.signature(getattr(dpdemo, name)).parameters
@@ -209,3 +227,7 @@ def test_a_wrong_keyword_is_answered_with_the_nearest():
     with pytest.raises(dpdemo.UsageError) as caught:
         dpdemo.simulate(**{"batch-size": 8})
     assert caught.value.hint == "did you mean `batch_size`?"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(re.sub(re.escape(HEAD) + r"(\|.*\n)*", lambda _: table(), PAGE.read_text()))

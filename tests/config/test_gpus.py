@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.cli.edge import CommandLine
+from dpdemo.cli.edge import Edge
 from dpdemo.config.gpus import parse_gpus, parse_num_virtual
 from dpdemo.errors import UsageError
 
@@ -63,7 +63,7 @@ NO_MORE = "PyTorch can number no more; --strategy ddp with --set nodes=4 preview
 def test_anything_else_says_what_was_expected(text, message, hint):
     with pytest.raises(UsageError) as caught:
         parse_gpus(text)
-    assert caught.value.worded(CommandLine()) == (f"{message} - at option `--gpus`", hint)
+    assert caught.value.worded(Edge()) == (f"{message} - at option `--gpus`", hint)
 
 
 @given(st.lists(st.integers(0, 127), min_size=2))
