@@ -1,6 +1,7 @@
 """The program's commands as data: `dpdemo --help` imports none of them, and a command only its own module."""
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -109,6 +110,8 @@ def build(words: Collection[str]) -> typer.Typer:
             how["context_settings"] = {**_HELP, **getattr(module, "CONTEXT", {})}
             how["epilog"] = _examples(*module.EXAMPLES)
             function = module.command
+            paragraphs = inspect.cleandoc(function.__doc__).split("\n\n")
+            how["help"] = "\n\n".join(" ".join(text.split()) for text in paragraphs)
         app.command(name, **how)(function)
     for name in GONE.keys() & words:
         taking_all = {"ignore_unknown_options": True, "allow_extra_args": True}
