@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.checking.errors import NOTHING_THERE, is_of_devices, tells
@@ -85,9 +86,11 @@ def short_arguments(call: Call) -> list[Leaf]:
 def must_stay_whole(evidence: Evidence) -> set[str]:
     """Name the arguments that are meant whole, as running again with them whole has shown in any probe."""
     found: set[str] = set()
+    samples = in_lists_of_samples(evidence)
     for probe, call in evidence.calls:
         several = {leaf.path for leaf in call.tensor_arguments if leaf.size(call.dim) != 1}
-        found |= several & {*probe.comparison.blamed, *probe.comparison.needed_whole}
+        meant = {*probe.comparison.blamed, *probe.comparison.needed_whole} & several
+        found |= {path for path in meant if not path.startswith(samples)}
     return found
 
 
@@ -96,19 +99,52 @@ def batch_of(call: Call) -> str:
     return next((one.path for one in call.tensor_arguments if one.size(0) == call.rows), "")
 
 
-def packed_arguments(call: Call) -> tuple[list[str], list[str]]:
-    """Name the tensors that are samples one after another, and those that say how long each sample is.
+def packed_arguments(probe: Probe, call: Call) -> tuple[list[str], list[str]]:
+    """Name the tensors that are samples one after another, and what says how long each sample is.
 
     The latter are whole numbers that climb to, or add up to, the rows of the former: offsets, cumulative
-    lengths, lengths, grids of patches.
+    lengths, lengths, grids of patches; or that say where each sample begins, or of which one each row is,
+    where one GPU's result has a row for each.
     """
     joined, by = dict[str, None](), dict[str, None]()
-    for counts in call.tensor_arguments:
+    results = {leaf.size(0) for leaf in probe.single.output if leaf.shape}
+    for counts in (*call.tensor_arguments, *_lists_of_counts(call)):
+        number = counts.size(0) or 0
         for leaf in call.tensor_arguments:
-            rows, number = leaf.size(0) or 0, counts.size(0) or 0
-            if leaf is not counts and rows in counts.adds_up_to and number <= rows + 1 and number != rows:
+            rows = leaf.size(0) or 0
+            if leaf.path == counts.path:
+                continue
+            adds_up = rows in counts.adds_up_to and number <= rows + 1 and number != rows
+            if adds_up or _begins_samples(counts, rows, results) or _numbers_samples(counts, rows, results):
                 joined[leaf.path] = by[counts.path] = None
     return [path for path in joined if path not in by], list(by)
+
+
+def _begins_samples(counts: Leaf, rows: int, results: set[int | None]) -> bool:
+    """Whether whole numbers may be the first rows of samples, as EmbeddingBag's offsets are."""
+    number = counts.size(0) or 0
+    return (
+        counts.climb is not None and counts.climb[0] < rows and number < rows and results - {rows} == {number}
+    )
+
+
+def _numbers_samples(counts: Leaf, rows: int, results: set[int | None]) -> bool:
+    """Whether whole numbers may be the sample of each row, as the `batch` of PyTorch Geometric is."""
+    if counts.climb is None or counts.size(0) != rows:
+        return False
+    last, step = counts.climb
+    return step == 1 and last + 1 < rows and results - {rows} == {last + 1}
+
+
+def _lists_of_counts(call: Call) -> Iterator[Leaf]:
+    """List the lists and arrays of whole numbers among the arguments, as tensors of them."""
+    arrays = (leaf for leaf in call.arguments if leaf.adds_up_to and not leaf.is_tensor)
+    yield from (replace(leaf, shape=(leaf.length or 0,)) for leaf in arrays)
+    for path, parts in lists_of(call).items():
+        leaves = [leaf for part in parts.values() for leaf in part]
+        if len(leaves) == len(parts) > 1 and all(leaf.type == "int" for leaf in leaves):
+            numbers = [int(leaf.text) for leaf in leaves]
+            yield Leaf(path, "list", (len(numbers),), adds_up_to=(sum(numbers), numbers[-1]))
 
 
 def lists_of(call: Call) -> dict[str, dict[str, list[Leaf]]]:
@@ -121,15 +157,31 @@ def lists_of(call: Call) -> dict[str, dict[str, list[Leaf]]]:
     return groups
 
 
-def lists_of_samples(call: Call) -> list[str]:
-    """Name the lists with tensors that have an element for each sample: targets, pictures, graphs."""
-    found = []
+def lists_of_samples(call: Call) -> dict[str, int]:
+    """Name the lists with tensors that have an element for each sample: targets, pictures, graphs.
+
+    Where nothing else tells how many samples there are, tensors that differ in their rows alone are some.
+    """
+    found = {}
     for path, parts in lists_of(call).items():
         tensors = [leaf for part in parts.values() for leaf in part if leaf.is_tensor]
         is_batched = all(leaf.size(call.dim) == call.rows for leaf in tensors)
-        if tensors and len(parts) == call.rows > 1 and (call.pictures or not is_batched):
-            found.append(path)
+        of_samples = len(parts) == call.rows > 1 and (call.pictures or not is_batched)
+        if tensors and (of_samples or _differ_in_rows(tensors, len(parts), call)):
+            found[path] = len(parts)
     return found
+
+
+def in_lists_of_samples(evidence: Evidence) -> tuple[str, ...]:
+    """List how the paths of all that is in such lists begin: DP207 tells of it."""
+    return tuple(f"{path}[" for _, call in evidence.calls for path in lists_of_samples(call))
+
+
+def _differ_in_rows(tensors: list[Leaf], number: int, call: Call) -> bool:
+    """Whether each part of a list is a tensor, all of one shape but for their rows, and there is no other."""
+    shapes = {leaf.shape[1:] for leaf in tensors if leaf.shape}
+    is_all = len(tensors) == number == len(call.tensor_arguments) > 2
+    return is_all and len(shapes) == 1 and len({leaf.size(0) for leaf in tensors}) > 1
 
 
 def chunks_of(size: int, num_gpus: int) -> int:
@@ -310,6 +362,11 @@ def synchronised(evidence: Evidence, probe: Probe) -> list[Norm]:
     return [norm for norm in own if norm.path in followed and norm.path not in apart]
 
 
+def draws_its_own(probe: Probe) -> bool:
+    """Whether replicas draw from generators of the program's, which forward may seed."""
+    return any(event.kind == "generator" for call in probe.calls for event in call.events)
+
+
 def gets_other_data(change: StateChange) -> bool:
     """Whether forward gives the same parameter other numbers, as `self.w.data = ...` does, in vain."""
     is_assigned = re.match(rf"[\w.\[\]]+\.{change.name}\s*=(?!=)", change.written) is not None
@@ -399,12 +456,14 @@ def numbers_for_tensors(probe: Probe, call: Call) -> Iterator[str]:
 # what a replica that raised stumbled over
 
 
-def names(error: Raised, name: str) -> bool:
+def names(error: Raised, name: str, *, is_bare: bool = False) -> bool:
     """Whether the user's functions that an exception went through name an attribute.
 
     Not the lines alone: what was at fault may have got another name a line before, as in a loop over it.
     """
-    return re.search(rf"\.{re.escape(name)}\b|['\"]{re.escape(name)}['\"]", error.source) is not None
+    name = re.escape(name)
+    pattern = rf"\b{name}\b" if is_bare else rf"\.{name}\b|['\"]{name}['\"]"
+    return re.search(pattern, error.source) is not None
 
 
 def failed_through(evidence: Evidence) -> list[tuple[Held, Probe, Raised]]:

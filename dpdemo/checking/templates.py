@@ -177,6 +177,9 @@ TEMPLATES: dict[str, Template] = {
         _as_buffer, "self.{name}.to({x}.device)   # where it is used; or register it as a buffer"
     ),
     "modules": Template(_as_modules, 'getattr(self, "name")   # on self, keep the name of what is used'),
+    "registered": Template(
+        None, "self.part = part   # in __init__: a registered module, of which each replica has a copy"
+    ),
     "looked up": Template(None, 'getattr(self.part, "weight")   # in forward, where it is used'),
     "function": Template(
         None, "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."

@@ -1,6 +1,7 @@
 """Models that people copy: the codes that a human expects, and nothing else."""
 
 import pytest
+import snippets_outside  # noqa: F401 - it registers more
 from snippets import SNIPPETS
 
 from dpdemo.checking import check

@@ -62,6 +62,11 @@ class StateChange:
         return self.path.rpartition(".")[2]
 
     @property
+    def is_followed(self) -> bool:
+        """Whether forward has put a result that autograd follows in the place of a tensor."""
+        return self.before.is_tensor and self.single.requires_grad
+
+    @property
     def is_lost(self) -> bool:
         """Whether one GPU keeps the change and DataParallel does not."""
         return self.single_changed and not self.parallel_changed
@@ -132,11 +137,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A dict, or a cached function, outside of the model in which forward keeps tensors."""
+    """A dict, object or cached function outside of the model that keeps tensors for later calls."""
 
     name: str
     kind: str
     place: Place | None = None
+    users: frozenset[str] = frozenset()
+    """The functions that name it."""
 
 
 @dataclass(frozen=True, slots=True)

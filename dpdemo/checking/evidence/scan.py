@@ -11,7 +11,8 @@ class Held:
 
     path: str
     kind: str
-    """tensor, shared, module, ancestor, holder, callable, container, hook, lazy, parameter or compiled."""
+    """tensor, shared, module, ancestor, holder, callable, outer, named, container, hook, lazy, parameter or
+    compiled."""
     type: str = ""
     """The class of what is held; of a hook or another function its name."""
     shape: tuple[int, ...] = ()

@@ -53,6 +53,16 @@ def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
         return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())  # noqa: PLR0124 - NaN
 
 
+def same_update(was: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two runs have added the same numbers to a tensor, but for rounding."""
+    if not was.is_floating_point() or not was.numel() or not was.shape == one.shape == other.shape:
+        return True
+    added, others = (now.detach().cpu().double() - was.detach().cpu().double() for now in (one, other))
+    rounded = 8 * torch.finfo(was.dtype).eps * float(one.detach().cpu().abs().max())
+    bound = whole_model_tolerance(name_of(was.dtype)).relative * float(added.abs().max()) + rounded
+    return bool((added - others).abs().nan_to_num(0, 0, 0).max() <= bound)
+
+
 def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     if torch.equal(one, other):  # nearly always, and much faster than looking at tolerances
         return True

@@ -1,6 +1,8 @@
 """What containers, objects and functions on a model hold."""
 
 import argparse
+import contextlib
+import functools
 import queue
 import sys
 import threading
@@ -70,3 +72,22 @@ def is_users_class(kind: type) -> bool:
     """Whether a class is defined in a file of the user's, or in a notebook."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return kind.__module__ == "__main__" or (file is not None and is_users(file))
+
+
+def held_by(value: object) -> list[object]:
+    """List what a function, a bound method, a partial function or a container holds."""
+    if isinstance(value, types.FunctionType):
+        held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                held.append(cell.cell_contents)
+        return held
+    if isinstance(value, types.MethodType):
+        return [value.__self__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, functools._lru_cache_wrapper):
+        return [value.__wrapped__]
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return list(value.values()) if isinstance(value, dict) else []

@@ -2,6 +2,7 @@
 
 import dis
 import functools
+import inspect
 import re
 import types
 from collections import deque
@@ -11,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import attributes, is_of_users
+from dpdemo.checking.observing.holders import attributes, is_of_users, is_users_class
+from dpdemo.models.frames import is_users
 
 _DEEPEST = 4
 
@@ -76,31 +78,51 @@ def _reached(hook: object) -> Iterator[tuple[str, object]]:
     if not isinstance(function, types.FunctionType):  # an object that is called
         owner, function = function, vars(type(function)).get("__call__")
     yield "", owner
-    for one in _functions(function, set()):
-        yield from ((f"[{at}]", value) for at, value in enumerate(one.__defaults__ or ()))
-        yield from (one.__kwdefaults__ or {}).items()
-        cells = zip(one.__code__.co_freevars, one.__closure__ or (), strict=True)
-        yield from ((name, cell.cell_contents) for name, cell in cells if _is_full(cell))
-        yield from (
-            (name, one.__globals__[name]) for name in one.__code__.co_names if name in one.__globals__
-        )
+    for one in functions_from(function):
+        yield from values_named_by(one)
+
+
+def values_named_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """List what a function names: the defaults of its arguments, and variables around it and of its file."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    arguments = code.co_varnames[: code.co_argcount]
+    yield from zip(reversed(arguments), reversed(defaults), strict=False)
+    yield from (function.__kwdefaults__ or {}).items()
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    yield from ((name, cell.cell_contents) for name, cell in cells if _is_full(cell))
+    yield from ((name, function.__globals__[name]) for name in code.co_names if name in function.__globals__)
 
 
 def functions_from(function: object) -> Iterator[types.FunctionType]:
-    """List a function, and those of its closure and its file that it names."""
+    """List a function, and those around it, or of its file, that it names."""
     return _functions(function, set())
 
 
-def _functions(function: object, seen: set[int]) -> Iterator[types.FunctionType]:
-    """List a function and those around it, or of its file, that it names."""
-    if not isinstance(function, types.FunctionType) or id(function) in seen or len(seen) > 50:
+_MOST_FUNCTIONS = 500
+"""Functions of a model that are looked at."""
+
+
+def functions_of(model: nn.Module) -> Iterator[types.FunctionType]:
+    """List the functions of the user's that a model's classes have, or name."""
+    classes = {cls for module in model.modules() for cls in type(module).__mro__ if is_users_class(cls)}
+    seen: set[int] = set()
+    for value in (value for cls in classes for value in vars(cls).values()):
+        for one in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
+            inner = inspect.unwrap(one) if callable(one) else one
+            yield from _functions(inner, seen, _MOST_FUNCTIONS, users_only=True)
+
+
+def _functions(
+    function: object, seen: set[int], most: int = 50, *, users_only: bool = False
+) -> Iterator[types.FunctionType]:
+    if not isinstance(function, types.FunctionType) or id(function) in seen or len(seen) > most:
         return
     seen.add(id(function))
+    if users_only and not is_users(function.__code__.co_filename):
+        return
     yield function
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
-    named = [function.__globals__.get(name) for name in function.__code__.co_names]
-    for one in (*cells, *named):
-        yield from _functions(one, seen)
+    for _, one in values_named_by(function):
+        yield from _functions(one, seen, most, users_only=users_only)
 
 
 def _is_full(cell: types.CellType) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Leaf
-from dpdemo.checking.observing.holders import attributes
+from dpdemo.checking.observing.holders import attributes, is_array
 from dpdemo.models.inputs import is_repeated, length_of
 from dpdemo.watching.tree import entries, flatten
 
@@ -50,12 +50,12 @@ def flatten_arguments(forward: Callable[..., object], args: object, kwargs: obje
     return [found for name, value in named(forward, args, kwargs) for found in flatten(value, name)]
 
 
-def describe(path: str, value: object) -> Leaf:
+def describe(path: str, value: Any) -> Leaf:
     """Note what a rule may want to know of a leaf."""
     kind = type(value).__name__
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        sums = _adds_up_to(value)
+        sums, climb = _counted(value)
         return Leaf(
             path,
             kind,
@@ -63,6 +63,7 @@ def describe(path: str, value: object) -> Leaf:
             str(value.device),
             dtype,
             adds_up_to=sums,
+            climb=climb,
             repeated=is_repeated(value),
         )
     if isinstance(value, _PLAIN):
@@ -70,17 +71,25 @@ def describe(path: str, value: object) -> Leaf:
     return Leaf(
         path,
         kind,
+        adds_up_to=(int(value.sum()), int(value[-1])) if _is_of_counts(value) else (),
         dtype=_numpys(value),
         length=length_of(value),
         tensors_inside=_tensors_inside(value),
     )
 
 
+def _is_of_counts(value: Any) -> bool:
+    """Whether it is an array of whole numbers."""
+    return (
+        is_array(value) and value.dtype.kind in "iu" and value.ndim == 1 and 2 <= value.size <= _MOST_COUNTS
+    )
+
+
 _MOST_COUNTS = 4096
 
 
-def _adds_up_to(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return what whole numbers climb to, and their sum; of rows of sizes the sum of their products."""
+def _counted(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, int] | None]:
+    """Return what whole numbers add up to, and how they climb, as the fields of `Leaf` have it."""
     is_whole = tensor.dtype in {torch.int32, torch.int64} and tensor.layout == torch.strided
     if (
         not is_whole
@@ -88,14 +97,16 @@ def _adds_up_to(tensor: torch.Tensor) -> tuple[int, ...]:
         or not 2 <= tensor.numel() <= _MOST_COUNTS
         or tensor.is_meta
     ):
-        return ()
+        return (), None
     numbers = tensor.detach().cpu()
     if bool((numbers < 0).any()):
-        return ()
+        return (), None
     if numbers.dim() == 2:
-        return (int(numbers.prod(1).sum()),) if numbers.size(1) in {2, 3} else ()
-    climbs = bool((numbers.diff() >= 0).all()) and numbers[-1] > numbers[0]
-    return (int(numbers.sum()), *((int(numbers[-1]),) if climbs else ()))
+        return ((int(numbers.prod(1).sum()),) if numbers.size(1) in {2, 3} else ()), None
+    steps, last = numbers.diff(), int(numbers[-1])
+    climbs = bool((steps >= 0).all()) and last > numbers[0]
+    climb = (last, int(steps.max())) if climbs and not numbers[0] else None
+    return (int(numbers.sum()), *((last,) if climbs else ())), climb
 
 
 def _numpys(value: object) -> str:

@@ -12,11 +12,10 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.observing.holders import attributes, is_looked_into, lets_wait
-from dpdemo.checking.observing.hooks import unwrapped
+from dpdemo.checking.observing.holders import attributes, held_by, is_looked_into, lets_wait
+from dpdemo.checking.observing.hooks import functions_of, unwrapped, values_named_by
 from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
-from dpdemo.checking.running.copying import held_by
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.reports.check import Place
@@ -31,6 +30,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
     registered = {id(tensor) for tensor in (*core.parameters(), *core.buffers())}
     around = _Around(tree, registered)
     held = [found for path, module in modules for found in _held_by(path, module, around)]
+    held += _named_modules(core, around)
     forward = place_of_function(core.forward)
     return Scan(
         model=type(core).__name__,
@@ -87,14 +87,15 @@ def _has_own_forward(norm: nn.Module) -> bool:
 
 
 def _channels_last(core: nn.Module) -> str:
-    """Name the first parameter that `.to(memory_format=torch.channels_last)` has turned."""
-    of_pictures = [
-        (name, one) for name, one in core.named_parameters() if not is_lazy(one) and one.dim() == 4
-    ]
+    """Name the first parameter that `.to(memory_format=...)` has turned to channels last."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    of_pictures = (
+        (name, one) for name, one in core.named_parameters() if not is_lazy(one) and one.dim() in formats
+    )
     turned = (
         name
         for name, one in of_pictures
-        if not one.is_contiguous() and one.is_contiguous(memory_format=torch.channels_last)
+        if not one.is_contiguous() and one.is_contiguous(memory_format=formats[one.dim()])
     )
     return next(turned, "")
 
@@ -189,6 +190,26 @@ def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
             )
 
 
+def _named_modules(core: nn.Module, model: _Around) -> Iterator[Held]:
+    """List the modules outside of the model, with weights, that its functions name."""
+    found: dict[str, nn.Module] = {}
+    for function in functions_of(core):
+        for name, value in values_named_by(function):
+            if (
+                isinstance(value, nn.Module)
+                and id(value) not in model.tree
+                and any(True for _ in value.parameters())
+            ):
+                found.setdefault(name, value)
+    for name, module in found.items():
+        yield Held(name, "named", type(module).__name__, device=_device_of(module))
+
+
+def _device_of(module: nn.Module) -> str:
+    """Name the device of a module's first weight; "" where it has none."""
+    return next((str(one.device) for one in module.parameters()), "")
+
+
 def _is_of_modules(value: object) -> bool:
     """Whether a list or a dict can be a ModuleList, or a ModuleDict, as it is."""
     if isinstance(value, dict):
@@ -223,9 +244,10 @@ def _kind_of(leaf: object, model: _Around, module: nn.Module, *, is_alone: bool)
         return None if is_models and is_alone else _tensor("shared" if is_models else "tensor", leaf)
     if isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
         kind = "ancestor" if _is_around(leaf, module, model.tree) else "module"
-        return _Kind(kind, type(leaf).__name__)
+        return _Kind(kind, type(leaf).__name__, device=_device_of(leaf))
     if callable(leaf) and not isinstance(leaf, type) and (found := _closes_over(leaf, model)):
-        return _Kind(*found[:1], holder=_callable_name(leaf), leads_to=found[1])
+        kind, leads_to, device = found
+        return _Kind(kind, device=device, holder=_callable_name(leaf), leads_to=leads_to)
     if (around := _tensor_around(leaf, model)) is not None:
         return _tensor("tensor", around)._replace(holder=_callable_name(leaf))
     return next(_inside(leaf, model), None)
@@ -278,16 +300,16 @@ def _tensor_around(function: object, model: _Around, depth: int = 0) -> torch.Te
     return None
 
 
-def _closes_over(function: object, model: _Around, depth: int = 0) -> tuple[str, str] | None:
+def _closes_over(function: object, model: _Around, depth: int = 0) -> tuple[str, str, str] | None:
     """Find what a function holds: a module or tensor of the model, or a module outside of it."""
     held = held_by(function) or [getattr(function, "__self__", None)]
     for value in held:
         if isinstance(value, nn.Module) and id(value) in model.tree:
-            return "callable", f"`{model.tree[id(value)] or type(value).__name__}`"
+            return "callable", f"`{model.tree[id(value)] or type(value).__name__}`", ""
         if isinstance(value, nn.Module) and any(True for _ in (*value.parameters(), *value.buffers())):
-            return "outer", f"a {type(value).__name__} outside of the model"
+            return "outer", f"a {type(value).__name__} outside of the model", _device_of(value)
         if isinstance(value, torch.Tensor) and id(value) in model.registered:
-            return "callable", f"the model's own tensor of shape {tuple(value.shape)}"
+            return "callable", f"the model's own tensor of shape {tuple(value.shape)}", ""
         if depth < _DEEPEST and callable(value) and not isinstance(value, (nn.Module, type)):
             found = _closes_over(value, model, depth + 1)
             if found:

@@ -23,6 +23,8 @@ _FACTORIES = (
     "logspace", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
     "randperm", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 )  # fmt: skip
+_DRAWS = ("bernoulli_", "exponential_", "normal_", "random_", "uniform_")
+_DRAWN = ("bernoulli", "multinomial", "normal")
 _METHODS = ("to", "cuda", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
 
 
@@ -33,6 +35,7 @@ class Watch:
         self.events: list[Event] = []
         self.warned: list[str] = []
         self.mishaps: list[Exception] = []
+        self._moved: dict[int, tuple[nn.Module, int]] = {}
         self._hooked: dict[int, tuple[object, int]] = {}
         self._reaches: dict[Event, tuple[Reach, bool]] = {}
 
@@ -71,6 +74,12 @@ class Watch:
             event = self.note("hook", type(module).__name__)
             self._reaches.setdefault(event, (Reach(hook), returns_nothing(hook)))
 
+    def note_module(self, module: nn.Module) -> None:
+        """Add an event where another replica has moved the same module."""
+        _, first = self._moved.setdefault(id(module), (module, here.replica or 0))
+        if first != here.replica:
+            self.note("module", type(module).__name__)
+
 
 class _Here(threading.local):
     """What this thread does: which replica it runs and where, for whose watch, and whether for ours."""
@@ -101,10 +110,16 @@ def _patched() -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         for name in ("named_parameters", "state_dict", "requires_grad_"):
             undo.enter_context(replaced(nn.Module, name, _on_module))
+        for name in ("to", "cuda"):
+            undo.enter_context(replaced(nn.Module, name, _on_module_moved))
         for name in HOOKS_OF:
             undo.enter_context(replaced(nn.Module, name, _on_hook))
         for name in _METHODS:
             undo.enter_context(replaced(torch.Tensor, name, _on_move))
+        for name in _DRAWS:
+            undo.enter_context(replaced(torch.Tensor, name, _on_move))
+        for name in _DRAWN:
+            undo.enter_context(replaced(torch, name, _on_move))
         for name in _FACTORIES:
             undo.enter_context(replaced(torch, name, _on_move))
             undo.enter_context(_scripted_as(getattr(torch, name), name))
@@ -164,6 +179,20 @@ def _on_module(name: str, genuine: Callable[..., object]) -> Callable[..., objec
     return watched
 
 
+def _on_module_moved(_: str, genuine: Callable[..., object]) -> Callable[..., object]:
+    def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
+        if here.replica is not None and here.watch is not None and is_users(_caller()):
+            here.watch.safely(here.watch.note_module, module)
+        return genuine(module, *args, **kwargs)
+
+    return watched
+
+
+def _caller() -> str:
+    """Return the file of the function that has called a watched one."""
+    return sys._getframe(2).f_code.co_filename
+
+
 def _on_hook(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
     def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
         is_theirs = is_users(sys._getframe(1).f_code.co_filename)
@@ -178,6 +207,8 @@ def _on_move(name: str, genuine: Callable[..., object]) -> Callable[..., object]
     def watched(*args: object, **kwargs: object) -> object:
         result = genuine(*args, **kwargs)
         frame = sys._getframe(1)
+        if kwargs.get("generator") is not None and here.replica is not None and here.watch is not None:
+            here.watch.safely(here.watch.note, "generator", name)
         if not is_users(frame.f_code.co_filename):
             return result  # moving tensors is what DataParallel and virtual GPUs do
         if here.replica and here.watch is not None and not (result is args[0] if args else False):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Raised
-from dpdemo.checking.looking import failures, sizes_text
+from dpdemo.checking.looking import failures, lists_of_samples, sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
 
@@ -103,6 +103,8 @@ def idle_gpus(evidence: Evidence) -> Iterator[Found]:
         split, call = probe.split, probe.call
         if call is None or probe.comparison.is_along_another:
             continue  # DP216: that is the wrong dimension
+        if any(number != call.rows for number in lists_of_samples(call).values()):
+            continue  # DP207: those are the rows of one sample
         wanted = call.shares.count(0)  # a GPU of weight 0 idles on purpose
         if probe.is_real and split is not None and split.num_idle > wanted:
             size = max((one for one in _full_batches(evidence) if one > split.batch_size), default=0)

@@ -8,6 +8,7 @@ from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
 from dpdemo.checking.looking import (
     all_pairs,
     delivered_rows,
+    draws_its_own,
     gather_failures,
     is_meant_as_part,
     is_off,
@@ -188,7 +189,7 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         is_it = comparison.values_equal is False and comparison.equals_chunkwise
         if not is_it or comparison.blamed or comparison.reordered:
             continue  # that is DP205, or DP409
-        if (probe.mode == "train" and probe.norms_batches) or _reads_state(probe):
+        if (probe.mode == "train" and probe.norms_batches) or _reads_state(probe) or draws_its_own(probe):
             continue
         what = (
             f"{_result(comparison.differing)} of a sample depends on the others of its batch: it "

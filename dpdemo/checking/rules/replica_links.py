@@ -26,8 +26,12 @@ def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
     """List what is held and could have crossed devices, and whether the functions that failed name it."""
     crossings = list(crossed_devices(evidence))
     for one in held:
+        if one.kind == "named" and not any(names(error, one.name, is_bare=True) for _, error in crossings):
+            continue  # functions may name many that forward does not use
         for probe, error in crossings:
-            if names(error, one.name) or (one.within and error.owner == one.holder):
+            if names(error, one.name, is_bare=one.kind == "named") or (
+                one.within and error.owner == one.holder
+            ):
                 yield one, error.place, probe, True
                 break
         else:
@@ -127,7 +131,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
                 yield Found(subject, what, event.place, probe, severity, advise("device"))
 
 
-_TIES = ("callable", "module", "ancestor", "holder", "outer")
+_TIES = ("callable", "module", "ancestor", "holder", "outer", "named")
 """Kinds of what is held that lead back to the original."""
 
 
@@ -154,12 +158,27 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
         )
         yield Found(one.path, what, one.place or place, probe, severity, _looked_up(one))
     yield from _swapped(evidence)
+    yield from _moved(evidence)
+
+
+def _moved(evidence: Evidence) -> Iterator[Found]:
+    """Tell of modules outside of the model that each replica moves to its own GPU."""
+    for probe, call in evidence.calls:
+        for event in call.events:
+            if event.kind == "module":
+                what = (
+                    f"forward moves a {event.detail} outside of the model to the GPU of its replica: all "
+                    "replicas share it, and one takes it away while another computes with it"
+                )
+                yield Found(str(event.place), what, event.place, probe, advice=advise("registered"))
 
 
 def _looked_up(one: Held) -> Advice:
     """Advise a container that registers modules; a name to look up; or a part that is registered."""
     if one.kind in {"callable", "outer"}:
         return advise("function", name=one.name)
+    if one.kind == "named":
+        return advise("registered")
     return advise("modules", is_pure="yes" if one.is_pure else "")
 
 
@@ -167,6 +186,8 @@ def _tie(one: Held, *, is_forward: bool) -> str:
     """Write what leads back to the original."""
     if one.kind in {"callable", "outer"}:
         return f"{'a forward' if is_forward else one.holder} that holds {one.leads_to}"
+    if one.kind == "named":
+        return f"a {one.type} outside of the model"
     within = f", as `{one.within}` of a {one.holder}" if one.within else ""
     return f"a list or attribute with a {one.type}{within}"
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.evidence import Cache, Evidence, Probe, Raised, StateChange
 from dpdemo.checking.looking import changes_of, crossed_devices, listed, place_of, placed_in_forward, words
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
@@ -105,12 +105,19 @@ def _caches(evidence: Evidence) -> Iterator[Found]:
     told = set()
     for probe, error in crossed_devices(evidence):
         for cache in evidence.caches:
-            if cache.name not in told and re.search(rf"\b{re.escape(cache.name)}\b", error.source):
+            if cache.name not in told and _is_named(cache, error):
                 told.add(cache.name)
+                is_keyed = cache.kind.startswith(("a dict", "a function"))
+                how = "by keys that do not name their GPU" if is_keyed else "for all GPUs"
                 what = (
-                    f"`{cache.name}`, {cache.kind}, keeps tensors by keys that do not name their "
-                    "GPU: a replica "
-                    f"gets those that are on another's ({error})"
+                    f"`{cache.name}`, {cache.kind}, keeps tensors {how}: a replica gets those that are on "
+                    f"another's ({error})"
                 )
                 advice = advise("key", name=cache.name)
                 yield Found(cache.name, what, error.place, probe, advice=advice)
+
+
+def _is_named(cache: Cache, error: Raised) -> bool:
+    """Whether the functions that an exception went through name a cache, or a function that does."""
+    names = "|".join(map(re.escape, [cache.name, *(cache.users - {"forward", "__init__", "<lambda>"})]))
+    return re.search(rf"\b({names})\b", error.source) is not None

@@ -101,7 +101,7 @@ def _is_told_elsewhere(change: StateChange, probe: Probe) -> bool:
             return any(map(questions_for_parameters, probe.calls)) or gets_other_data(change)
     if change.single.text == "True" and any(one.kind == "hooks" for one in probe.changes):
         return True  # it says that the hooks are there: that is DP317
-    return change.before.is_absent and _is_made_of_parameters(change, probe)
+    return (change.before.is_absent or change.is_followed) and _is_made_of_parameters(change, probe)
 
 
 def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
@@ -111,7 +111,7 @@ def _is_made_of_parameters(change: StateChange, probe: Probe) -> bool:
         for one in probe.changes
         if one.kind == "parameter" and (gets_other_data(one) or one.parallel_changed)
     }
-    made = {one.path.rpartition(".") for one in probe.changes if one.before.is_absent}
+    made = {one.path.rpartition(".") for one in probe.changes if one.before.is_absent or one.is_followed}
     names = {name for module, _, name in made if module in changed}
     return change.kind == "attribute" and change.name in names
 

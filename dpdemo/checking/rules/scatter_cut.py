@@ -9,8 +9,8 @@ from dpdemo.checking.looking import (
     delivered_rows,
     failures,
     hidden_states,
+    in_lists_of_samples,
     listed,
-    lists_of_samples,
     may_be_of_sizes,
     must_stay_whole,
     short_arguments,
@@ -40,7 +40,7 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
             continue
         states = _refused_states(call, evidence)
         others = {*states, *must_stay_whole(evidence)}
-        samples = tuple(f"{path}[" for path in lists_of_samples(call))  # that is DP207
+        samples = in_lists_of_samples(evidence)
         short = [leaf for leaf in short_arguments(call) if leaf.path not in others]
         short = [leaf for leaf in short if not leaf.path.startswith(samples)]
         if not short:
@@ -245,7 +245,7 @@ def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Le
         return  # DP203, or another one
     if call.pictures or probe.comparison.is_along_another:
         return
-    samples = tuple(f"{path}[" for path in lists_of_samples(call))
+    samples = in_lists_of_samples(evidence)
     for leaf in call.tensor_arguments:
         size = leaf.size(call.dim)
         if leaf.path.startswith(samples):

@@ -29,9 +29,9 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
         for name, what, advice in _whole_batches(probe, call, evidence):
             told = f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it"
             yield Found(name, told, forward, probe, advice=advice)
-        for name in lists_of_samples(call):
+        for name, number in lists_of_samples(call).items():
             told = (
-                f"`{name}` is a list of {call.rows}, one for each sample: scatter opens it and cuts each "
+                f"`{name}` is a list of {number}, one for each sample: scatter opens it and cuts each "
                 "tensor in it along its first dimension"
             )
             yield Found(name, told, forward, probe, advice=_stacked(name, call))

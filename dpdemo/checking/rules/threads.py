@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.looking import failures
+from dpdemo.checking.looking import draws_its_own, failures
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 
@@ -86,6 +86,14 @@ def randomness(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#70447
     """
     for probe in evidence.probes:
+        if probe.comparison.values_equal is False and draws_its_own(probe):
+            event = next(one for call in probe.calls for one in call.events if one.kind == "generator")
+            what = (
+                "forward draws from a generator of its own: for its chunk each replica may draw what one GPU "
+                "draws for the first rows"
+            )
+            yield Found("generator", what, event.place, probe, "warning")
+            return
         if probe.single.used_random:
             yield Found("random", "forward draws random numbers: each GPU draws its own", None, probe)
             return

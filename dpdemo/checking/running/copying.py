@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import is_changeable
+from dpdemo.checking.observing.holders import held_by, is_changeable
 from dpdemo.checking.observing.state import INTERNAL
 from dpdemo.checking.running.on_gpu import brought_along
 from dpdemo.errors import UsageError
@@ -260,7 +260,7 @@ class _FunctionCopies:
         return copy.deepcopy(value, memo) if self._leads_to_model(value, set()) else value
 
     def _leads_to_model(self, value: object, seen: set[int]) -> bool:
-        if id(value) in self._parts:
+        if id(value) in self._parts or isinstance(value, nn.Module):  # one outside of it, too
             return True
         if id(value) in seen or len(seen) > _MAX_STEPS:
             return False
@@ -270,22 +270,3 @@ class _FunctionCopies:
 
 _MAX_STEPS = 1000
 """How many values are looked at on the way from a function to the model."""
-
-
-def held_by(value: object) -> list[object]:
-    """List what a function, a bound method, a partial function or a container holds."""
-    if isinstance(value, types.FunctionType):
-        held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        for cell in value.__closure__ or ():
-            with contextlib.suppress(ValueError):  # an empty cell
-                held.append(cell.cell_contents)
-        return held
-    if isinstance(value, types.MethodType):
-        return [value.__self__]
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, functools._lru_cache_wrapper):
-        return [value.__wrapped__]
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    return list(value.values()) if isinstance(value, dict) else []

@@ -16,10 +16,10 @@ def with_moves(found: Scan, runner: Runner) -> Scan:
     """Note of the tensors on the CPU which are on the GPU once the model is moved there."""
     if not any(map(_is_on_cpu, found.held)):
         return found
-    moved = {one.path: one for one in scan(runner.source.fresh_on(runner.first), None).of_kind("tensor")}
+    moved = {(one.path, one.kind): one for one in scan(runner.source.fresh_on(runner.first), None).held}
     held = tuple(
         replace(one, moved_along=True)
-        if _is_on_cpu(one) and one.path in moved and not _is_on_cpu(moved[one.path])
+        if _is_on_cpu(one) and not _is_on_cpu(moved.get((one.path, one.kind), one))
         else one
         for one in found.held
     )
@@ -39,4 +39,4 @@ def left_behind(found: Scan, runner: Runner, mode: str, given: Arguments) -> tup
 
 
 def _is_on_cpu(held: Held) -> bool:
-    return held.kind == "tensor" and held.device == "cpu"
+    return held.kind in {"tensor", "module", "outer"} and held.device == "cpu"

@@ -1,11 +1,12 @@
 """Putting on a GPU what a model holds beside its parameters and buffers, wherever that is."""
 
+import types
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import attributes, is_looked_into
+from dpdemo.checking.observing.holders import attributes, held_by, is_looked_into
 from dpdemo.watching.tree import entries, with_parts
 
 
@@ -22,6 +23,13 @@ def brought_along(model: nn.Module, paths: Sequence[str], gpu: torch.device) -> 
 def _on_gpu(value: object, gpu: torch.device, depth: int = 0) -> object:
     if isinstance(value, torch.Tensor):
         return value.to(gpu)
+    if isinstance(value, nn.Module):
+        return value.to(gpu)
+    if isinstance(value, types.FunctionType):
+        for part in held_by(value):
+            if isinstance(part, nn.Module):
+                part.to(gpu)  # of the copy: a function is copied with the modules that it holds
+        return value
     if (parts := entries(value)) is not None:
         return with_parts(value, [_on_gpu(part, gpu, depth) for _, part in parts])
     if is_looked_into(value) and not isinstance(value, nn.Module) and depth < _DEEPEST:
