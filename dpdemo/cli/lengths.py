@@ -73,7 +73,7 @@ def read_tokens(given: dict[str, Any]) -> "TokenOptions | None":
                 flag = name.replace("_", "-")
                 raise UsageError(f"expected `--lengths` beside `--{flag}`, got none", hint=hint)
         return None
-    from dpdemo.config.lengths import read_lengths
+    from dpdemo.splitting.lengths import read_lengths
     from dpdemo.splitting.tokens import make_options
 
     chosen = {name: given[name] for name in _DEFAULTS if name != "seed"}

@@ -14,7 +14,6 @@ from dpdemo.bytesize import capacities, exact_size, parse_size, size
 from dpdemo.cli import completion
 from dpdemo.cli.edge import OPTIONS_OF_CONFIG, Edge, print_hint
 from dpdemo.config.fields import INT64_MAX, KEYS, Config
-from dpdemo.config.inputspec import read_input
 from dpdemo.config.kinds import FLAG
 from dpdemo.config.load import make_config, read_values
 from dpdemo.config.targets import is_target
@@ -318,6 +317,8 @@ def inputs_of(shapes: list[str] | None, function: str | None) -> list[str] | str
 
 def batch_of_inputs(config: Config, shapes: list[str] | None) -> Config:
     """Take the batch size from the first shape, unless the user set it."""
+    from dpdemo.models.inputspec import read_input
+
     written = [read_input(text) for text in shapes or ()]
     if not written or "batch_size" in config.model_fields_set or len(written[0].shape) <= config.dim:
         return config

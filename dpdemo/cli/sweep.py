@@ -5,11 +5,11 @@ from typing import Annotated
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.output import show
-from dpdemo.config.axes import parse_axis
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.errors import about
 from dpdemo.reports.sweep import Measure
 from dpdemo.saving import check_save_path, endings
+from dpdemo.sweeping.axes import parse_axis
 from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep_axes
 
 EXAMPLES = ("sweep", "sweep --gpus 2-8 --batch-size 16-512:x2", "sweep --of weight --near 64")

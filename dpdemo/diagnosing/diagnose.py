@@ -8,11 +8,11 @@ from typing import Any
 from dpdemo.checking.engine import check_found, opened_gpus
 from dpdemo.checking.request import Request
 from dpdemo.config.fields import Config
-from dpdemo.config.inputspec import read_input
 from dpdemo.config.load import make_config
 from dpdemo.diagnosing import answers
 from dpdemo.errors import DpdemoError
 from dpdemo.memory import predict_memory
+from dpdemo.models.inputspec import read_input
 from dpdemo.models.targets import batches_of_target, find_model
 from dpdemo.reports.diagnosis import Answer, Diagnosis
 from dpdemo.splitting.predict import predict

@@ -15,10 +15,10 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
 from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
-from dpdemo.config.inputspec import read_input
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import user_frames, users_code
 from dpdemo.models.guessing import guess_input
+from dpdemo.models.inputspec import read_input
 from dpdemo.models.libraries import Inputs
 from dpdemo.watching.tree import rebuild, tensors_in, with_parts
 

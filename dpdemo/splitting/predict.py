@@ -63,7 +63,7 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
     if lengths is None:
         _expect_no_options(options)
         return predict(resolve(config, overrides))
-    from dpdemo.config.lengths import get_lengths
+    from dpdemo.splitting.lengths import get_lengths
     from dpdemo.splitting.tokens import make_options, resolve_sized
 
     given = make_options(get_lengths(lengths), **options)

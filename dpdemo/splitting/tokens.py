@@ -10,7 +10,6 @@ from dpdemo.arithmetic.chunk import Split
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
 from dpdemo.arithmetic.tokens import PadTo, Sharing, balance_of, each_batch, summarize
 from dpdemo.config.fields import INT64_MAX, Config
-from dpdemo.config.lengths import Lengths
 from dpdemo.config.load import read_values, resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
 from dpdemo.config.weights import is_weighted, split_of
@@ -18,6 +17,7 @@ from dpdemo.errors import UsageError
 from dpdemo.reports.split import SplitReport
 from dpdemo.results.devicetokens import Cost
 from dpdemo.results.tokens import Order, Tokens
+from dpdemo.splitting.lengths import Lengths
 from dpdemo.wording import show
 
 

@@ -5,10 +5,10 @@ from typing import get_args
 
 from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.limits import MAX_GPUS
-from dpdemo.config.axes import parse_axis
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.errors import UsageError, about
 from dpdemo.reports.sweep import Line, Measure, SweepReport
+from dpdemo.sweeping.axes import parse_axis
 from dpdemo.wording import show
 
 MOST_CELLS = 100_000

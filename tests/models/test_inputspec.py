@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dpdemo.config.inputspec import DTYPES, WrittenInput, read_input
 from dpdemo.errors import UsageError
+from dpdemo.models.inputspec import DTYPES, WrittenInput, read_input
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.config.lengths import check_lengths, read_lengths
 from dpdemo.errors import UsageError
+from dpdemo.splitting.lengths import check_lengths, read_lengths
 
 
 @pytest.fixture

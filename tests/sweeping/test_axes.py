@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.config.axes import parse_axis
 from dpdemo.errors import UsageError
+from dpdemo.sweeping.axes import parse_axis
 
 
 def read(text):
