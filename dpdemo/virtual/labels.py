@@ -22,14 +22,13 @@ from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from dpdemo.virtual.state import Session
 
 _TEMPORARY = Kind.TEMPORARY
 _device: Any = torch._C.TensorBase.device
 _plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl
-_SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
@@ -47,14 +46,20 @@ def as_cpp(function: _Function) -> _Function:
     return call  # type: ignore[return-value] # it takes and returns the same
 
 
-def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
-    """Return the allocation that `tensor` lives in, or None for a CPU tensor.
+def _past_its_class(function: _Function) -> _Function:
+    """As `as_cpp`, at less cost for a first argument of no class with functions of its own."""
+    slowly = as_cpp(function)
 
-    It is read as C++ reads it: the tensor's class and function modes are not asked.
-    """
-    if _has_own_functions(tensor):
-        with torch._C.DisableTorchFunction():
-            return label_of(tensor, key)
+    @functools.wraps(function)
+    def call(tensor: torch.Tensor, *args: Any) -> Any:
+        return (slowly if _has_own_functions(tensor) else function)(tensor, *args)
+
+    return call  # type: ignore[return-value] # it takes and returns the same
+
+
+@_past_its_class
+def label_of(tensor: torch.Tensor, key: str) -> Allocation | None:
+    """Return the allocation that `tensor` lives in, or None for a CPU tensor."""
     try:
         label: Allocation | None = tensor.untyped_storage().__dict__.get(key)
     except (NotImplementedError, RuntimeError, ValueError):
@@ -132,27 +137,21 @@ def unwrapped(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor] if inner is None else unwrapped(inner)
 
 
-def sparse_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the dense tensors that a sparse one is made of, values first."""
-    if _has_own_functions(tensor):
-        with torch._C.DisableTorchFunction():
-            yield from list(sparse_parts(tensor))
-    elif tensor.layout is torch.sparse_coo:
-        yield tensor._values()
-        yield tensor._indices()
-    elif tensor.layout in _SPARSE_COMPRESSED:
-        yield tensor.values()
-        by_rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
-        yield tensor.crow_indices() if by_rows else tensor.ccol_indices()
-        yield tensor.col_indices() if by_rows else tensor.row_indices()
+@_past_its_class
+def sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the dense tensors that a sparse one is made of, values first."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._values(), tensor._indices()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.values(), tensor.crow_indices(), tensor.col_indices()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.values(), tensor.ccol_indices(), tensor.row_indices()]
+    return []
 
 
+@_past_its_class
 def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
     """Put `tensor`'s storage on GPU `index`, unless it is on a GPU already."""
-    if _has_own_functions(tensor):
-        with torch._C.DisableTorchFunction():
-            stamp(tensor, session, index)
-        return
     try:
         storage = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):
@@ -167,26 +166,19 @@ def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
         label.resize(nbytes)
 
 
+@as_cpp
 def label_as_wrapper(tensor: torch.Tensor, session: Session, index: int) -> None:
     """Put a tensor that only wraps others on GPU `index`; its own storage takes no bytes."""
     label = Allocation(session.ledger, index, 0)
-    with torch._C.DisableTorchFunction():
-        _attach(tensor, session, label)
-
-
-def _attach(tensor: torch.Tensor, session: Session, label: Allocation) -> None:
     try:
         tensor.untyped_storage().__dict__[session.key] = label
     except (NotImplementedError, RuntimeError):
         tensor.__dict__[session.key] = label
 
 
+@_past_its_class
 def unstamp(tensor: torch.Tensor, session: Session) -> None:
     """Take the label off a tensor that was made on a GPU although the CPU was asked for."""
-    if _has_own_functions(tensor):
-        with torch._C.DisableTorchFunction():
-            unstamp(tensor, session)
-        return
     inner = _inside_functorch(tensor)
     if inner is not None:
         unstamp(inner, session)
@@ -198,7 +190,7 @@ def unstamp(tensor: torch.Tensor, session: Session) -> None:
 
 def _stamp_without_storage(tensor: torch.Tensor, session: Session, index: int) -> None:
     inner = _inside_functorch(tensor)
-    parts = list(sparse_parts(tensor)) if inner is None else [inner]
+    parts = sparse_parts(tensor) if inner is None else [inner]
     for part in parts:
         stamp(part, session, index)
     if not parts:

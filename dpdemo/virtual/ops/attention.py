@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import stands_in
-from dpdemo.virtual.labels import gpu_of, has_operators_of_its_own
+from dpdemo.virtual.labels import gpu_of, gpus_of, has_operators_of_its_own
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.dtensor import register_attention
 from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
@@ -48,7 +48,7 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
 ) -> Tensor:
     """Stand in for `scaled_dot_product_attention`."""
     options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-    homes = {gpu_of(tensor) for tensor in (query, key, value, attn_mask) if tensor is not None}
+    homes = gpus_of((query, key, value, attn_mask))
     has_own = any(has_operators_of_its_own(type(tensor)) for tensor in (query, key, value))
     if len(homes) > 1 and not has_own:
         kinds = [tensor.device for tensor in (query, key, value)]

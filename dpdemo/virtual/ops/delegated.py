@@ -13,9 +13,9 @@ from torch._library.custom_ops import OPDEFS
 from torch._ops import HigherOrderOperator
 
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.labels import gpus_of
+from dpdemo.virtual.labels import as_cpp, gpus_of
 from dpdemo.virtual.ops.cuda_only import COMPUTED
-from dpdemo.virtual.ops.mode import VirtualGpuMode, as_cpp_sees_it
+from dpdemo.virtual.ops.mode import VirtualGpuMode
 from dpdemo.virtual.ops.operands import common_gpu
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def delegated(func: Any, run: Action) -> Action | None:
         and _has_code(func.name(), "CompositeImplicitAutograd")
         and not _has_code(func.name(), "CPU")
     )
-    return as_cpp_sees_it(_composite(run)) if is_composite else None
+    return as_cpp(_composite(run)) if is_composite else None
 
 
 def _on_gpu_by(function: Any) -> Action:

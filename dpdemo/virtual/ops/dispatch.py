@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.blocks import Kind
-from dpdemo.virtual.labels import label_of, stamp, stamp_all
+from dpdemo.virtual.labels import as_cpp, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops import collectives, meta
 from dpdemo.virtual.ops.delegated import delegated, one_by_one_where_mixed
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
 from dpdemo.virtual.ops.mismatch import compares_all
-from dpdemo.virtual.ops.mode import VirtualGpuMode, actions, as_cpp_sees_it
+from dpdemo.virtual.ops.mode import VirtualGpuMode, actions
 from dpdemo.virtual.ops.operands import NUMBER, USERS, check_cpu_operands, place, survey
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps
 from dpdemo.virtual.ops.random import is_random, run_random
@@ -48,11 +48,11 @@ def choose(func: Any) -> Action:
     elif func.namespace in collectives.FUNCTIONAL:
         found = collectives.functional_action(VirtualGpuMode)
     if func in RULES:
-        found = as_cpp_sees_it(RULES[func])
+        found = as_cpp(RULES[func])
     elif found is None and func in CONVOLUTIONS:
-        found = as_cpp_sees_it(_run_with_scratch)
+        found = as_cpp(_run_with_scratch)
     elif found is None and (is_random(func) or any(spec.name == "device" for spec in func._schema.arguments)):
-        found = as_cpp_sees_it(run)
+        found = as_cpp(run)
     action: Action = with_refusals(func, _usual(func) if found is None else found)
     return action
 
@@ -145,7 +145,7 @@ def _usual(func: Any) -> Action:  # noqa: C901 - written out, for speed
 
     kinds = [(spec.kwarg_only, str(spec.type)) for spec in func._schema.arguments]
     has_hidden = any("Tensor" in kind and (is_named or "List" in kind) for is_named, kind in kinds)
-    action = as_cpp_sees_it(act) if has_hidden else act  # the mode looks at lone operands alone
+    action = as_cpp(act) if has_hidden else act  # the mode looks at lone operands alone
     return one_by_one_where_mixed(action) if func.name().startswith("aten::_foreach_") else action
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpdemo.virtual.labels import has_operators_of_its_own
+from dpdemo.virtual.labels import as_cpp, has_operators_of_its_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,15 +61,5 @@ class VirtualGpuMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             action = VirtualGpuMode.choose(func)
             actions[id(func)] = func, action
         if _asks_python(args):
-            return as_cpp_sees_it(action)(self.session, func, args, kwargs or {})
+            return as_cpp(action)(self.session, func, args, kwargs or {})
         return action(self.session, func, args, kwargs or {})
-
-
-def as_cpp_sees_it(action: Action) -> Action:
-    """Let an action read its operands as C++ does, past their classes and function modes."""
-
-    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with torch._C.DisableTorchFunction():
-            return action(session, func, args, kwargs)
-
-    return act

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import stands_in
-from dpdemo.virtual.labels import gpu_of
+from dpdemo.virtual.labels import gpu_of, gpus_of
 from dpdemo.virtual.ops.casting import cast_to_float32
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 
@@ -44,7 +44,7 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     """Keep the input and one number per row, as `_fused_rms_norm_cuda` (native/cuda/layer_norm_kernel.cu)."""
-    homes = {gpu_of(tensor) for tensor in (input, weight) if tensor is not None}
+    homes = gpus_of((input, weight))
     is_whole = tuple(input.shape[input.dim() - len(normalized_shape) :]) == tuple(normalized_shape)
     if None in homes or len(homes) > 1 or not is_plain() or not is_whole or not input.numel():
         result: Tensor = _rms_norm(input, normalized_shape, weight, eps)

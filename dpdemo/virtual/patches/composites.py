@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import wraps
-from dpdemo.virtual.labels import gpu_of, stamp_all
+from dpdemo.virtual.labels import gpu_of, gpus_of, stamp_all
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -91,10 +91,8 @@ def _where_input_is(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         operands = (*args, *[value for name, value in kwargs.items() if name != "out"])
-        homes = [gpu_of(item) for item in operands if isinstance(item, torch.Tensor)]
-        home = next((home for home in homes if home is not None), None)
-        if home is not None:
-            stamp_all(result, the_session(), home)
+        for home in gpus_of(operands) - {None}:
+            stamp_all(result, the_session(), home)  # type: ignore[arg-type] # it is a GPU
         return result
 
     return call

@@ -17,7 +17,7 @@ import torch.utils._device
 from dpdemo.virtual.applying import wraps
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.kinds import mark_forward
-from dpdemo.virtual.labels import gpu_of, label_of, stamp, unstamp, unwrapped
+from dpdemo.virtual.labels import gpu_of, gpus_of, label_of, stamp, unstamp, unwrapped
 from dpdemo.virtual.ops.provenance import note_users
 from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_session
 from dpdemo.virtual.transfer import move
@@ -146,12 +146,8 @@ def copying(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _copy_in(target: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Copy data of Python's to a GPU at once, as `move` would after making a tensor on the CPU."""
-    kwargs["device"] = _CPU
-    with torch._C._DisableTorchDispatch():
-        result = original(*args, **kwargs)
-    session = the_session()
-    stamp(result, session, target)
-    session.ledger.transfer(None, target, result.nbytes)
+    result = _make_at(target, original, args, kwargs)
+    the_session().ledger.transfer(None, target, result.nbytes)
     mark_forward((result,), Kind.INPUT)
     return result
 
@@ -162,8 +158,7 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     if device is not None:
         kwargs["device"] = device = torch.device(device)  # type: ignore[call-overload]
         return gpu_index(device)
-    homes = (gpu_of(item) for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor))
-    return next((home for home in homes if home is not None), None)
+    return next(iter(gpus_of((*args, *kwargs.values())) - {None}), None)
 
 
 @wraps(torch, "as_tensor", why=_COPIES)
