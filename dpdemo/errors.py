@@ -22,7 +22,7 @@ _SETTING = re.compile(r"\{(\w+)=([^{}]*)\}")
 
 
 class Caller:
-    """How a caller names keys and writes settings: this one calls from Python."""
+    """The words of a caller for keys and settings: those of Python."""
 
     def name(self, key: str) -> str:
         """Name a key at the end of a message."""
@@ -102,7 +102,7 @@ class CheckFailedError(DpdemoError):
 
 @contextmanager
 def about(key: str) -> Iterator[None]:
-    """Let errors of the block that name no key name this one."""
+    """Name this key in errors of the block that name none."""
     try:
         yield
     except DpdemoError as error:

@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say that the GPUs are virtual."""
+    """Report that the GPUs are virtual."""
     gpus = config.stash.get(_gpus, None)
     return None if gpus is None else f"virtual GPUs: {len(gpus)} (dpdemo)"
 
@@ -90,7 +90,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture
 def virtual_gpus(request: pytest.FixtureRequest) -> VirtualGpus:
-    """Give the test's virtual GPUs: what each holds, what was moved. Peaks start again with the test."""
+    """Return the test's virtual GPUs, with the bytes that each holds and that were moved. Peaks start again with the test."""
     own = _stack in request.node.stash
     gpus = (request.node if own else request.config).stash.get(_gpus, None)
     if gpus is not None:

@@ -1,4 +1,4 @@
-"""How a value, a key, a place and a number of things look in a message: short, unable to steer a terminal."""
+"""Values, keys and counts as messages show them: short, and unable to steer a terminal."""
 
 import re
 import reprlib

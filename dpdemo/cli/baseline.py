@@ -56,5 +56,5 @@ def _read(path: Path) -> set[tuple[str, str, str]]:
         raise UsageError(
             f"expected a baseline of dpdemo check, got {type(error).__name__}: {error}",
             place=str(path),
-            hint="delete it: the next check writes it anew",
+            hint="delete it: the next check writes a new one",
         ) from error

@@ -1,4 +1,4 @@
-"""What the Tab key offers for an option's value: models, rules, cards, links, losses; all without torch.
+"""Completion of option values with the Tab key: models, rules, cards, links, losses; all without torch.
 
 `dpdemo --install-completion` teaches it to the shell. Typer itself offers choices such as the formats.
 """

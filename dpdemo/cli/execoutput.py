@@ -1,4 +1,4 @@
-"""Where the report of `dpdemo exec` goes when the program is over: stderr, and the file of `--report`."""
+"""The report of `dpdemo exec`, written when the program is over: to stderr, and to the file of `--report`."""
 
 import contextlib
 import sys
@@ -30,7 +30,7 @@ def check_report_path(path: Path | None) -> Path | None:
 
 
 def finisher(*, quiet: bool, path: Path | None) -> Callable[[ExecReport, CheckReport | None], None]:
-    """Make the function that shows and saves the reports; the exit code stays the program's all the same."""
+    """Return a function that prints and saves the reports; the exit code remains the program's."""
     stderr = sys.stderr
     _load()
     steps = [

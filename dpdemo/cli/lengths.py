@@ -7,10 +7,10 @@ from dpdemo.cli.options import SIZE, option
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
-from dpdemo.reports.split import SplitReport
 from dpdemo.wording import show
 
 if TYPE_CHECKING:
+    from dpdemo.reports.split import SplitReport
     from dpdemo.splitting.tokens import TokenOptions
 
 TOKENS = "Tokens"
@@ -106,7 +106,7 @@ def take_balance(fail_on: str, *, has_lengths: bool) -> tuple[str, float | None]
     return ",".join(rest), limit
 
 
-def failed_balance(report: SplitReport, limit: float | None) -> list[str]:
+def failed_balance(report: "SplitReport", limit: float | None) -> list[str]:
     """Return why the balance by tokens fails the limit, if it does."""
     tokens = report.tokens
     if limit is None or tokens is None or tokens.summary.balance >= limit:

@@ -11,8 +11,6 @@ from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
 from dpdemo.config.targets import expect_file, parse_target
 from dpdemo.errors import CheckFailedError, about
-from dpdemo.reports.advice import find, parse_kinds
-from dpdemo.splitting.predict import predict
 
 EXAMPLES = (
     "simulate 8 --batch-size 65",
@@ -62,6 +60,9 @@ def command(
 
     Imports no torch and touches no device: --gpus takes up to 128.
     """
+    from dpdemo.reports.advice import find, parse_kinds
+    from dpdemo.splitting.predict import predict
+
     chosen = tokens.read_tokens(ctx.params)
     below = {} if chosen is None else {"data_size": len(chosen.lengths.values)}
     above = {} if chosen is None or seed is None else {"seed": seed, "shuffle": not group_by_length}

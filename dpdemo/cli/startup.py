@@ -13,7 +13,7 @@ from dpdemo.reading import current_folder
 
 
 def hide_real_gpus() -> None:
-    """Let torch see no real GPU, so that virtual ones can take their place.
+    """Hide real GPUs from torch, so that virtual ones can take their place.
 
     CUDA reads the variable once, when torch first asks it for devices.
     """

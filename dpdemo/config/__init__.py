@@ -1,1 +1,1 @@
-"""What to run, read from YAML, from options or from keyword arguments, and checked."""
+"""The config of a split: read from YAML, options or keyword arguments, and checked."""

@@ -48,7 +48,7 @@ class Keys(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Key:
-    """What a config key means: its help, the kind of its values, its default and an example in YAML."""
+    """A config key: its help, the kind of its values, its default and an example in YAML."""
 
     help: str
     kind: Kind
@@ -65,7 +65,7 @@ def key(default: Any, text: str, kind: Kind, example: object = "") -> Any:
 
 @dataclass(frozen=True, init=False)
 class Config:
-    """What is split and over what; the defaults are those of PyTorch's DataParallel tutorial.
+    """The model, data and GPUs of a split; the defaults are those of PyTorch's DataParallel tutorial.
 
     Raises:
         UsageError: for an unknown key or a value of the wrong kind.

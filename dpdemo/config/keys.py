@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def showing_keys(function: Function) -> Function:
-    """Let the signature of a function with `**overrides` list every key with its default.
+    """List every key with its default in the signature of a function with `**overrides`.
 
     `help(dpdemo.simulate)` and the Tab key of a notebook then show `gpus` and `batch_size`.
     """

@@ -1,4 +1,4 @@
-"""What the keys of a config mean under a strategy: how many ranks, and what batch each of them takes."""
+"""Ranks and batches of a config under DDP: their number, and the rows of each."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from dpdemo.errors import UsageError
 OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
 """Keys that only DistributedDataParallel reads."""
 TIMEOUT_SECONDS: float = 300
-"""How long a rank waits for the others, unless it is told: at the rendezvous and in every exchange."""
+"""Default time that a rank waits for the others, at the rendezvous and in every exchange."""
 _A_YEAR_IN_SECONDS = 365 * 24 * 3600
 
 

@@ -1,4 +1,4 @@
-"""How a user names a model or a function of their own: the forms of a TARGET, the same in every command.
+"""Names of a user's models and functions: the forms of a TARGET, the same in every command.
 
     model.py:Net      a name in a file; `model.py` alone is its one Module class
     pkg.mod:Net       a name in an importable module; `pkg.mod.Net` is understood too
@@ -23,7 +23,7 @@ LIBRARIES = ("transformers", "torchvision", "timm")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a text names: the `file`, `module` or `library`, and the `name` in it ("" if there is none).
+    """A parsed TARGET: the `file`, `module` or `library`, and the `name` in it ("" if there is none).
 
     Without a colon the last parts of `module` may be names in it: only an import can tell.
     """

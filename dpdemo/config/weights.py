@@ -1,4 +1,4 @@
-"""How a config cuts each batch: its keys `weights` and `chunks`."""
+"""Unequal chunks: the config keys `weights` and `chunks`."""
 
 from collections.abc import Sequence
 

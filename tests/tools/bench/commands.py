@@ -24,6 +24,7 @@ WHOLE = {
     EMPTY: [PYTHON, str(HERE / "empty.py"), "--gpus", "8"],
     "dpdemo --help": [*DPDEMO, "--help"],
     "dpdemo simulate --gpus 8": [*DPDEMO, "simulate", "--gpus", "8"],
+    "dpdemo simulate --help": [*DPDEMO, "simulate", "--help"],
     "dpdemo simulate, 10^9 samples": [
         *DPDEMO, "simulate", "--gpus", "128", "--batch-size", "1000007", "--data-size", str(10**9),
     ],
@@ -38,6 +39,7 @@ GOALS = {
     "dpdemo simulate, 10^9 samples": 0.15,
     "dpdemo run": 1.10,
 }
+AGAINST_EMPTY = {"dpdemo --help": 1.25, "dpdemo simulate --gpus 8": 1.12, "dpdemo simulate --help": 1.5}
 
 
 def seconds(command: list[str]) -> float:
@@ -90,9 +92,9 @@ def whole_processes() -> None:
         "run --virtual, against run", f"{medians[VIRTUAL] * 1000:.0f} ms", ratio, "<= 1.25", met=ratio <= 1.25
     )
 
-    for name in ("dpdemo --help", "dpdemo simulate --gpus 8"):
+    for name, goal in AGAINST_EMPTY.items():
         ratio = medians[name] / medians[EMPTY]
-        row(f"{name}, against a Typer command", "", ratio, "<= 1.25", met=ratio <= 1.25)
+        row(f"{name}, against a Typer command", "", ratio, f"<= {goal}", met=ratio <= goal)
 
 
 def samples_per_second() -> None:
