@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,3 +20,11 @@ def gpus(request: pytest.FixtureRequest) -> Iterator[VirtualGpus]:
     torch.manual_seed(0)
     with virtual_gpus(4, random=getattr(request, "param", "cuda")) as opened:
         yield opened
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Let whatever dies die at once, without the garbage collector."""
+    gc.disable()
+    yield
+    gc.enable()

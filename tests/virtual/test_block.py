@@ -201,3 +201,10 @@ def test_opening_a_block_and_working_in_it_does_not_import_the_compiler() -> Non
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     run([sys.executable, "-c", program], check=True)
+
+
+def test_a_missing_private_name_is_one_error_with_the_release() -> None:
+    code = "import torch; del torch._C._nn._parse_to; import dpdemo.virtual"
+    done = run([sys.executable, "-c", code])
+    assert "VirtualGpuError: virtual GPUs need a name of PyTorch that torch 2." in done.stderr
+    assert "_parse_to" in done.stderr

@@ -13,8 +13,7 @@ What is in the ledger and would not be on a GPU (docs/virtual-gpus.md has the wh
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,6 +34,8 @@ STACKS = {
 }
 Done = Callable[[str], None]
 
+pytestmark = pytest.mark.usefixtures("without_collector")
+
 
 @pytest.fixture(params=STACKS.values(), ids=list(STACKS))
 def stack(request: pytest.FixtureRequest) -> Stack:
@@ -45,14 +46,6 @@ def stack(request: pytest.FixtureRequest) -> Stack:
 @pytest.fixture(params=["cpu", "meta"])
 def storage(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def _without_collector() -> Iterator[None]:
-    """Whatever dies must die at once, without the garbage collector."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def blocks(shapes: list[tuple[int, ...]]) -> int:

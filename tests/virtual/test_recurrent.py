@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,19 +12,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from dpdemo.virtual import VirtualGpus
 
 pytestmark = [
+    pytest.mark.usefixtures("without_collector"),
     pytest.mark.usefixtures("gpus"),
     pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
 ]
 ROWS, STEPS, WIDTH, HIDDEN = 4, 6, 5, 8
 NETWORKS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
-
-
-@pytest.fixture(autouse=True)
-def _without_collector() -> Iterator[None]:
-    """Whatever dies must die at once, without the garbage collector."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.fixture(params=NETWORKS.values(), ids=list(NETWORKS))
@@ -64,29 +55,19 @@ def agree(model: nn.Module, *given: torch.Tensor) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"num_layers": 3},
-        {"bidirectional": True},
-        {"num_layers": 2, "bidirectional": True},
-        {"batch_first": True},
-        {"bias": False},
-        {"dropout": 0.0, "num_layers": 2},
+        *({}, {"num_layers": 3}, {"bidirectional": True}, {"num_layers": 2, "bidirectional": True}),
+        *({"batch_first": True}, {"bias": False}, {"dropout": 0.0, "num_layers": 2}),
     ],
 )
 def test_numbers_and_gradients_are_the_cpus(network: Any, options: dict[str, Any]) -> None:
     agree(network(WIDTH, HIDDEN, **options), torch.randn(ROWS, STEPS, WIDTH))
 
 
-def test_an_lstms_projection() -> None:
+def test_other_networks_and_one_sequence_without_a_batch() -> None:
     agree(nn.LSTM(WIDTH, HIDDEN, 2, proj_size=3, bidirectional=True), torch.randn(STEPS, ROWS, WIDTH))
-
-
-def test_a_relu_network() -> None:
     agree(nn.RNN(WIDTH, HIDDEN, 2, nonlinearity="relu"), torch.randn(STEPS, ROWS, WIDTH))
-
-
-def test_one_sequence_without_a_batch(network: Any) -> None:
-    agree(network(WIDTH, HIDDEN), torch.randn(STEPS, WIDTH))
+    for network in NETWORKS.values():
+        agree(network(WIDTH, HIDDEN), torch.randn(STEPS, WIDTH))
 
 
 def test_a_first_state_and_its_gradient(network: Any) -> None:

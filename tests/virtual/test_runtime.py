@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from dpdemo.virtual import VirtualGpus
+from dpdemo.virtual import VirtualGpus, suspended, virtual_gpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -140,3 +140,23 @@ def test_asking_whether_there_are_gpus_starts_cuda(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
     assert torch.cuda.is_available()
     assert in_a_fork(use_cuda).startswith(BAD_FORK)
+
+
+def test_an_unknown_card_is_an_error_that_names_the_argument() -> None:
+    with (
+        suspended(),
+        pytest.raises(ValueError, match="`card`: expected a card such as"),
+        virtual_gpus(1, card="abacus"),
+    ):
+        pass
+
+
+def test_programs_see_the_card() -> None:
+    with suspended(), virtual_gpus(1, card="T4"):
+        properties = torch.cuda.get_device_properties(0)
+        assert properties.multi_processor_count == 40
+        assert properties.max_threads_per_multi_processor == 1024
+        assert torch.cuda.get_device_capability() == (7, 5)
+        assert torch.cuda.get_device_name() == "Tesla T4"
+        assert torch.cuda.mem_get_info()[1] == int(14.56 * 2**30)
+        assert not torch.cuda.is_bf16_supported(including_emulation=False)

@@ -5,9 +5,8 @@ What is not the same stands in docs/virtual-gpus.md, and below.
 
 from __future__ import annotations
 
-import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,19 +20,13 @@ from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import Config
 from dpdemo.models import modules as models
 
+pytestmark = pytest.mark.usefixtures("without_collector")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded() -> None:
     """What PyTorch loads at first use keeps its caller's tensors alive until garbage is collected."""
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
-
-
-@pytest.fixture(autouse=True)
-def _without_collector() -> Iterator[None]:
-    """What a collection of garbage frees, it frees at any moment."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def differences(program: Callable[[Notes], None]) -> list[tuple[str, Any, Any]]:

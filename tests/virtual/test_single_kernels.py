@@ -1,4 +1,4 @@
-"""Dropout on a virtual GPU: what CUDA drops, with a mask of one byte an element."""
+"""`dropout` and `rms_norm` on a virtual GPU: CUDA's numbers, and the bytes of its kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
 
-from dpdemo.virtual import VirtualGpus
+from dpdemo.virtual import VirtualGpus, suspended, virtual_gpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 NUMBERS = 1000
+ROWS, WIDTH = 512, 256
 
 
 def thinned(device: str, function: Any) -> list[torch.Tensor]:
@@ -79,3 +80,45 @@ def test_the_gradient_of_a_gradient_and_functions_of_functions() -> None:
     assert set(found.tolist()) <= {0.0, 2.0}
     rows = torch.vmap(lambda x: F.dropout(x, 0.5), randomness="different")(torch.ones(4, 10, device="cuda:1"))
     assert set(rows.unique().tolist()) <= {0.0, 2.0}
+
+
+@pytest.mark.parametrize("storage", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_only_the_input_and_a_number_a_row_are_kept(storage: str, dtype: torch.dtype) -> None:
+    with suspended(), virtual_gpus(1, storage=storage) as gpus:  # type: ignore[arg-type] # one of the two
+        norm = nn.RMSNorm(WIDTH).cuda().to(dtype)
+        data = torch.zeros(ROWS, WIDTH, device="cuda", dtype=dtype, requires_grad=True)
+        before = gpus.live_bytes(0)
+        output = norm(data)
+        assert gpus.live_bytes(0) - before == output.nbytes + ROWS * 4
+        loss = output.sum()
+        del output
+        assert gpus.live_bytes(0) - before == ROWS * 4 + 512
+        gpus.reset_peaks()
+        torch.autograd.backward(loss)
+        assert data.grad is not None
+        assert gpus.peak_bytes(0) - before <= data.nbytes + ROWS * 4 + 6 * 512
+
+
+@pytest.mark.parametrize("with_weight", [True, False])
+def test_numbers_and_gradients_of_a_norm_are_the_cpus(with_weight: bool) -> None:
+    data, weight = torch.randn(4, 6, 8), torch.randn(8) if with_weight else None
+
+    def run(device: str) -> list[torch.Tensor]:
+        given = [None if x is None else x.detach().to(device).requires_grad_() for x in (data, weight)]
+        output = nn.functional.rms_norm(given[0], [8], given[1])  # type: ignore[arg-type]
+        torch.autograd.backward(output.square().sum())
+        return [output.detach(), *(x.grad for x in given if x is not None and x.grad is not None)]
+
+    for found, wanted in zip(run("cuda:1"), run("cpu"), strict=True):
+        torch.testing.assert_close(found.cpu(), wanted)
+
+
+def test_under_autocast_the_norm_is_in_float32() -> None:
+    with torch.autocast("cuda"):
+        assert nn.RMSNorm(8).cuda()(torch.ones(2, 8, device="cuda").half()).dtype is torch.float32
+
+
+def test_a_weight_on_another_device_is_cudas_error() -> None:
+    with pytest.raises(RuntimeError, match="two devices"):
+        nn.RMSNorm(8).cuda(1)(torch.ones(2, 8, device="cuda"))
