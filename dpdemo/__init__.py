@@ -6,8 +6,6 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dpdemo.reports import drawing as _drawing
-
 if TYPE_CHECKING:
     from dpdemo.checking.engine import check
     from dpdemo.checking.testing import assert_no_pitfalls
@@ -16,12 +14,13 @@ if TYPE_CHECKING:
     from dpdemo.errors import DpdemoError, RunError, UsageError
     from dpdemo.explaining.walkthrough import explain
     from dpdemo.memory import largest_batch, predict_memory
-    from dpdemo.reports.check import CheckReport
-    from dpdemo.reports.explanation import Explanation
-    from dpdemo.reports.memory import MemoryReport, Training
-    from dpdemo.reports.split import SplitReport
-    from dpdemo.reports.sweep import SweepReport
-    from dpdemo.reports.weights import WeightsReport
+    from dpdemo.results.check import CheckReport
+    from dpdemo.results.explanation import Explanation
+    from dpdemo.results.memory import MemoryReport
+    from dpdemo.results.memorydata import Training
+    from dpdemo.results.split import SplitReport
+    from dpdemo.results.sweep import SweepReport
+    from dpdemo.results.weights import WeightsReport
     from dpdemo.running import run
     from dpdemo.running.interrupts import RunInterrupted
     from dpdemo.splitting.losses import LossParts, loss_parts, mean_over_ranks
@@ -34,20 +33,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CheckReport": "dpdemo.reports.check",
+    "CheckReport": "dpdemo.results.check",
     "Config": "dpdemo.config.fields",
     "DpdemoError": "dpdemo.errors",
-    "Explanation": "dpdemo.reports.explanation",
+    "Explanation": "dpdemo.results.explanation",
     "LossParts": "dpdemo.splitting.losses",
-    "MemoryReport": "dpdemo.reports.memory",
+    "MemoryReport": "dpdemo.results.memory",
     "RunError": "dpdemo.errors",
     "RunInterrupted": "dpdemo.running.interrupts",
-    "SplitReport": "dpdemo.reports.split",
-    "SweepReport": "dpdemo.reports.sweep",
-    "Training": "dpdemo.reports.memory",
+    "SplitReport": "dpdemo.results.split",
+    "SweepReport": "dpdemo.results.sweep",
+    "Training": "dpdemo.results.memorydata",
     "UsageError": "dpdemo.errors",
     "WeightedDataParallel": "dpdemo.splitting.weighted",
-    "WeightsReport": "dpdemo.reports.weights",
+    "WeightsReport": "dpdemo.results.weights",
     "assert_no_pitfalls": "dpdemo.checking.testing",
     "check": "dpdemo.checking.engine",
     "explain": "dpdemo.explaining.walkthrough",
@@ -92,15 +91,6 @@ __all__ = [
     "sweep",
     "virtual_gpus",
 ]
-
-
-def _draw(report: Any) -> _drawing.Drawing:
-    from dpdemo.render import drawing_of
-
-    return drawing_of(report)
-
-
-_drawing.drawn_by(_draw)
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ def modules_after(code: str) -> set[str]:
         "import dpdemo",
         "import dpdemo; dpdemo.simulate(gpus=8).totals",
         "from dpdemo import Config, SplitReport, UsageError, load_config",
-        "import dpdemo, dpdemo.reports.advice as f; f.advice(dpdemo.simulate(gpus=8))",
+        "import dpdemo, dpdemo.results.advice as f; f.advice(dpdemo.simulate(gpus=8))",
     ],
 )
 def test_previewing_imports_no_torch_and_nothing_that_draws(code):

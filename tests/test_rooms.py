@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "dpdemo"
 PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
-ONLY_IN = {"rich": {"render", "cli"}, "typer": {"cli"}, "ruamel": {"config"}}
+ONLY_IN = {"rich": {"results", "cli"}, "typer": {"cli"}, "ruamel": {"config"}}
 MOST_ARROWS = 130
 
 

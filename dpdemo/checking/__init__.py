@@ -14,7 +14,8 @@ engine.py     probes once, then every rule
 
 from typing import TYPE_CHECKING
 
-from dpdemo.reports.check import CheckReport, Finding
+from dpdemo.results.check import CheckReport
+from dpdemo.results.findings import Finding
 
 if TYPE_CHECKING:
     from dpdemo.checking.engine import check

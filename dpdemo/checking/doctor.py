@@ -16,7 +16,8 @@ from dpdemo.checking.rules.wrapper import wrapper_error
 from dpdemo.checking.source import line_of
 from dpdemo.errors import UsageError
 from dpdemo.models.frames import is_users
-from dpdemo.reports.check import CheckReport, Finding, Place
+from dpdemo.results.check import CheckReport
+from dpdemo.results.findings import Finding, Place
 
 _CAUGHT = re.compile(r"Caught (?P<type>[\w.]+) in replica (?P<replica>\d+) on device (?P<device>[\w:]+)\.")
 _FRAME = re.compile(

@@ -31,7 +31,7 @@ from dpdemo.checking.running.runs import Runner
 from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
 from dpdemo.models.inputs import Batches, batches_for
-from dpdemo.reports.check import CheckReport
+from dpdemo.results.check import CheckReport
 from dpdemo.virtual import VirtualGpuError, is_active, virtual_gpus
 
 _BATCH_SIZE = 32

@@ -19,7 +19,7 @@ from dpdemo.checking.evidence import (
     StateChange,
     Value,
 )
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
                     "NotImplementedError", "OutOfMemoryError", "RecursionError"}  # fmt: skip

@@ -7,7 +7,7 @@ from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.looking import failures
 from dpdemo.checking.registry import Rule, rule_of
-from dpdemo.reports.check import SEVERITIES, Change, Finding
+from dpdemo.results.findings import SEVERITIES, Change, Finding
 
 HIDDEN_BY = {
     "DP201": ("DP214",),

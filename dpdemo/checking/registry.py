@@ -16,7 +16,7 @@ from functools import cache
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.repairs import Found, Repair, repair_of
 from dpdemo.errors import UsageError
-from dpdemo.reports.check import SECTIONS, Finding, RulePage, Severity
+from dpdemo.results.findings import SECTIONS, Finding, RulePage, Severity
 
 Look = Callable[[Evidence], Iterable[Found]]
 

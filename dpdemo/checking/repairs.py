@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dpdemo.checking.evidence import Call, Probe
 from dpdemo.checking.templates import TEMPLATES
-from dpdemo.reports.check import Place, Severity
+from dpdemo.results.findings import Place, Severity
 
 
 @dataclass(frozen=True, slots=True)

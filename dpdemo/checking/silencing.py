@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.registry import is_named
-from dpdemo.reports.check import Finding, Place
+from dpdemo.results.findings import Finding, Place
 
 _COMMENT = re.compile(r"#\s*dpdemo:\s*ignore(?P<list>\[(?P<names>[^\]]*)\])?")
 

@@ -15,7 +15,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from dpdemo.models.frames import is_users, users_frames
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -3,7 +3,8 @@
 from typing import Any
 
 from dpdemo.checking.engine import check
-from dpdemo.reports.check import SEVERITIES, CheckReport, Severity
+from dpdemo.results.check import CheckReport
+from dpdemo.results.findings import SEVERITIES, Severity
 
 
 def assert_no_pitfalls(

@@ -7,7 +7,8 @@ from typing import Any
 
 from dpdemo.errors import UsageError
 from dpdemo.reading import read_json
-from dpdemo.reports.check import CheckReport, Finding
+from dpdemo.results.check import CheckReport
+from dpdemo.results.findings import Finding
 from dpdemo.saving import replacing
 
 SCHEMA = "dpdemo.baseline/1"

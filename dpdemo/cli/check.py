@@ -4,6 +4,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -96,7 +97,6 @@ def command(
     ctx.obj.names["model"] = "target"
     for path in save or ():
         check_save_path(path, endings(o.CHECK_FORMS))
-    from dpdemo.render import make_console
 
     options = {
         "batch_size": batch_size,
@@ -118,8 +118,8 @@ def command(
         report = _check(target, given, options, quiet=quiet)
         if baseline is not None:
             report = _without_known(report, baseline, quiet=quiet)
-        drawing = save_report(report, save or (), quiet=quiet)
-    drawing.write(form, make_console())
+        save_report(report, save or (), quiet=quiet)
+    report.write(form)
     if report.findings and form == "text" and not quiet:
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")
     if fail_on != "never" and report.fails(fail_on):
@@ -216,22 +216,21 @@ def _without_known(report: "CheckReport", baseline: Path, *, quiet: bool) -> "Ch
 def _explain_traceback(path: str, form: str) -> None:
     """Read an error that DataParallel raised, and explain it."""
     from dpdemo.checking.doctor import diagnose
-    from dpdemo.render import drawing_of, make_console
 
     try:
         text = sys.stdin.read() if path == "-" else read_text(path, errors="replace")
     except OSError as error:
         raise UsageError(f"expected a file with a traceback, got {error}", key="traceback") from error
-    drawing_of(diagnose(text)).write(form, make_console())
+    diagnose(text).write(form)
 
 
 def _show_rules(code: str) -> None:
     """Print the page of a rule, or the list of all if the code is empty."""
     from dpdemo.checking import registry
-    from dpdemo.render import make_console
-    from dpdemo.render.check.pages import print_list, print_page
+    from dpdemo.results.console import write_blocks
+    from dpdemo.results.rulepages import rule_list, rule_page
 
     if code:
-        print_page(registry.find_rule(code), make_console())
+        write_blocks(partial(rule_page, registry.find_rule(code)))
     else:
-        print_list(registry.rules(), make_console())
+        write_blocks(partial(rule_list, registry.rules()))

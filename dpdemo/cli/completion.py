@@ -53,7 +53,7 @@ def rules(incomplete: str) -> Offers:
 
 def kinds(incomplete: str) -> Offers:
     """Offer what `simulate --fail-on` can find."""
-    from dpdemo.reports.advice import KINDS
+    from dpdemo.results.advice import KINDS
 
     return _behind_commas(incomplete, ((kind, "") for kind in KINDS))
 
@@ -77,7 +77,7 @@ def links(incomplete: str) -> Offers:
 def losses(incomplete: str) -> Offers:
     """Offer the losses that need no function of one's own."""
     del incomplete
-    from dpdemo.reports.memory import LOSSES
+    from dpdemo.results.memorydata import LOSSES
 
     return [(name, "") for name in LOSSES]
 

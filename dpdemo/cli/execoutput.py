@@ -9,10 +9,11 @@ from typing import TextIO
 
 from dpdemo.cli.edge import print_error
 from dpdemo.errors import RunError
-from dpdemo.reports.base import Report
-from dpdemo.reports.check import CheckReport
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.execution import ExecReport, Traffic
+from dpdemo.results.check import CheckReport
+from dpdemo.results.console import make_console
+from dpdemo.results.devices import Devices
+from dpdemo.results.execution import ExecReport, Traffic
+from dpdemo.results.report import Report
 from dpdemo.saving import check_save_path, replacing
 
 
@@ -74,25 +75,20 @@ def _load() -> None:
 
     Afterwards `sys.path` is the program's, and Python is about to end.
     """
-    from dpdemo.render import drawing_of
-
     for form in ("table", "json"):
-        drawing_of(_NOTHING).text(form)
-    drawing_of(CheckReport("", 0, ())).text("text")
+        _NOTHING.text(form)
+    CheckReport("", 0, ()).text("text")
+    make_console()
 
 
 def _show(stderr: TextIO, report: Report) -> None:
-    from dpdemo.render import make_console, write
-
     stderr.write("\n")
-    write(report, "table", make_console(stderr=True))
+    report.write("table", stderr)
 
 
 def _save(path: Path, report: Report) -> None:
-    from dpdemo.render import drawing_of
-
     try:
         with replacing(path) as file:
-            file.write(drawing_of(report).text("json"))
+            file.write(report.to_json())
     except RunError as error:
         print_error(error)

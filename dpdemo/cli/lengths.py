@@ -10,7 +10,7 @@ from dpdemo.errors import UsageError
 from dpdemo.wording import show
 
 if TYPE_CHECKING:
-    from dpdemo.reports.split import SplitReport
+    from dpdemo.results.split import SplitReport
     from dpdemo.splitting.tokens import TokenOptions
 
 TOKENS = "Tokens"

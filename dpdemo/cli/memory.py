@@ -14,11 +14,11 @@ from dpdemo.config.fields import Config
 from dpdemo.config.gpus import card_named, check_number
 from dpdemo.config.targets import is_target
 from dpdemo.errors import CheckFailedError, UsageError, about
-from dpdemo.reports.memory import LOSSES, Optimizer, Training, ZeroGrad
+from dpdemo.results.memorydata import LOSSES, Optimizer, Training, ZeroGrad
 from dpdemo.wording import show as shown
 
 if TYPE_CHECKING:
-    from dpdemo.reports.memory import MemoryReport
+    from dpdemo.results.memory import MemoryReport
 
 EXAMPLES = (
     "memory model.py:Net --gpus 4 --input 64x512",
@@ -192,7 +192,7 @@ def _num_gpus(config: Config) -> int:
 
 def _fail(report: "MemoryReport", form: str, *, quiet: bool) -> None:
     """Exit with 1, and write the reason to stderr if the form on stdout has no words."""
-    from dpdemo.render.memory.words import verdict
+    from dpdemo.results.memorywords import verdict
 
     hint = "" if report.fit is not None else "--fit finds the largest batch that fits"
     if form in {"json", "csv"}:

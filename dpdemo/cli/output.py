@@ -12,8 +12,7 @@ from dpdemo.cli.edge import print_hint
 from dpdemo.errors import RunError
 
 if TYPE_CHECKING:
-    from dpdemo.render.files import Drawing
-    from dpdemo.reports.base import Report
+    from dpdemo.results.report import Report
 
 READER_LEFT = 141
 """The exit code that a shell reports for a tool that SIGPIPE ended: 128 + 13.
@@ -27,26 +26,21 @@ socket that the other side has closed.
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 
 
-def show(report: "Report", form: str, paths: Sequence[Path], *, quiet: bool, **options: bool) -> None:
-    """Save a report under every path, then write it to stdout; `options` are those of its drawing.
+def show(report: "Report", form: str, paths: Sequence[Path], *, quiet: bool, verbose: bool = False) -> None:
+    """Save a report under every path, then write it to stdout; `verbose` lists every batch.
 
     The files come first: the reader of stdout may leave before the end, and wants the files nevertheless.
     """
-    from dpdemo.render import make_console
+    save(report, paths, quiet=quiet, verbose=verbose)
+    report.write(form, verbose=verbose)
 
-    save(report, paths, quiet=quiet, **options).write(form, make_console())
 
-
-def save(report: "Report", paths: Sequence[Path], *, quiet: bool, **options: bool) -> "Drawing":
-    """Save a report under every path, and return its drawing."""
-    from dpdemo.render import drawing_of
-
-    drawing = drawing_of(report, **options)
+def save(report: "Report", paths: Sequence[Path], *, quiet: bool, verbose: bool = False) -> None:
+    """Save a report under every path."""
     for path in paths:
-        drawing.save(path)
+        report.save(path, verbose=verbose)
         if not quiet:
             print_hint(f"saved to {path}")
-    return drawing
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def command(
     if file is not None:
         check_save_path(file, (".html",))
     from dpdemo import __version__
-    from dpdemo.render.page import as_page
+    from dpdemo.page import as_page
 
     text = as_page(make_lesson(settings.config), __version__)
     if file is None:

@@ -12,7 +12,7 @@ from dpdemo.cli.progress import progress_bar
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import DpdemoError
-from dpdemo.reports.split import SplitReport
+from dpdemo.results.split import SplitReport
 
 EXAMPLES = (
     "run --virtual --gpus 3",

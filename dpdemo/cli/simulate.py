@@ -60,7 +60,7 @@ def command(
 
     Imports no torch and touches no device: --gpus takes up to 128.
     """
-    from dpdemo.reports.advice import find, parse_kinds
+    from dpdemo.results.advice import find, parse_kinds
     from dpdemo.splitting.predict import predict
 
     chosen = tokens.read_tokens(ctx.params)

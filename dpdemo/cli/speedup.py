@@ -13,7 +13,7 @@ from dpdemo.cli.startup import users_code
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.numbers import scaled_number
 from dpdemo.errors import UsageError, about
-from dpdemo.reports.speedup import Workload
+from dpdemo.results.speedupdata import Workload
 from dpdemo.timing.anchors import check_anchors, read_anchor
 from dpdemo.timing.links import chosen_link, missing_link
 from dpdemo.timing.predict import predict_speedup

@@ -4,14 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from dpdemo.arithmetic.chunk import even_batch_sizes_near
 from dpdemo.bytesize import size
-from dpdemo.reports.advice import find
-from dpdemo.reports.check import CheckReport
-from dpdemo.reports.diagnosis import Answer, Diagnosis, Mark
-from dpdemo.reports.execution import ExecReport
-from dpdemo.reports.memory import Answer as MemoryAnswer
-from dpdemo.reports.memory import MemoryReport
-from dpdemo.reports.speedup import Scaling, SpeedupReport, Verdict
-from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.results.advice import find
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.check import CheckReport
+from dpdemo.results.diagnosis import Answer, Diagnosis, Mark
+from dpdemo.results.execution import ExecReport
+from dpdemo.results.memory import MemoryReport
+from dpdemo.results.memorydata import Answer as MemoryAnswer
+from dpdemo.results.speedup import SpeedupReport
+from dpdemo.results.speedupdata import Scaling, Verdict
+from dpdemo.results.split import SplitReport
 from dpdemo.wording import counted
 
 EVEN, RIGHT, FITS, PAYS, NEXT = (

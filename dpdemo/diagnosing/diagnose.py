@@ -14,7 +14,7 @@ from dpdemo.errors import DpdemoError
 from dpdemo.memory import predict_memory
 from dpdemo.models.inputspec import read_input
 from dpdemo.models.targets import batches_of_target, find_model
-from dpdemo.reports.diagnosis import Answer, Diagnosis
+from dpdemo.results.diagnosis import Answer, Diagnosis
 from dpdemo.splitting.predict import predict
 from dpdemo.timing import predict_speedup
 from dpdemo.timing.anchors import check_anchors, read_anchor

@@ -44,7 +44,8 @@ from dpdemo.checking.running.building import watching_loads
 from dpdemo.checking.source import calling_place
 from dpdemo.executing.rehearsal import Rehearsed, planned_call, rehearse
 from dpdemo.models.frames import is_installed
-from dpdemo.reports.check import NOTHING_CALLED, CheckReport, Finding
+from dpdemo.results.check import CheckReport
+from dpdemo.results.findings import NOTHING_CALLED, Finding
 from dpdemo.watching.tree import flatten
 
 _OF_THE_WRAPPER = ("DP101", "DP102")

@@ -13,9 +13,9 @@ from dpdemo.executing.children import reaching_children
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, run_program
 from dpdemo.executing.startup.sitecustomize import VISIBLE
-from dpdemo.reports.check import CheckReport
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.execution import ExecReport, Traffic
+from dpdemo.results.check import CheckReport
+from dpdemo.results.devices import Devices
+from dpdemo.results.execution import ExecReport, Traffic
 from dpdemo.virtual import VirtualGpuError, VirtualGpus
 from dpdemo.watching.calls import Watch, watching
 

@@ -23,9 +23,10 @@ from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.inputs import as_arguments, to_device
 from dpdemo.models.modules import BuiltModel, build
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.explanation import Explanation, ModuleSize, PlainCall, Step
-from dpdemo.reports.lessons import with_lessons
+from dpdemo.results.devices import Devices
+from dpdemo.results.explanation import Explanation
+from dpdemo.results.explanationdata import ModuleSize, PlainCall, Step
+from dpdemo.results.lessons import with_lessons
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for, with_own_size
 from dpdemo.running.opening import opened

@@ -18,7 +18,7 @@ from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
 from dpdemo.models.libraries.huggingface import install_hooks
 from dpdemo.models.user import load_with_inputs
-from dpdemo.reports.split import Shape
+from dpdemo.results.batches import Shape
 from dpdemo.running.epoch import make_dataset
 from dpdemo.watching.tree import named_tensors, rebuild
 

@@ -16,7 +16,8 @@ from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.models.libraries import InputSizes
-from dpdemo.reports.memory import Fit, MemoryReport, Training
+from dpdemo.results.memory import MemoryReport
+from dpdemo.results.memorydata import Fit, Training
 
 SEGMENTS = 40 * 2**20
 """The larger of two sizes may need this much less: two of the segments that small requests share."""

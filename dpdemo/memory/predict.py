@@ -22,7 +22,8 @@ from dpdemo.memory.uncompiled import not_compiling
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.modules import DTYPES, build
 from dpdemo.models.user import find_object
-from dpdemo.reports.memory import MemoryReport, Training
+from dpdemo.results.memory import MemoryReport
+from dpdemo.results.memorydata import Training
 from dpdemo.running.dp import place
 from dpdemo.running.opening import num_virtual
 from dpdemo.running.visible import chosen_devices

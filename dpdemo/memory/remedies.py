@@ -16,7 +16,7 @@ from dpdemo.config.weights import written
 from dpdemo.errors import RunError
 from dpdemo.memory.losses import Loss, make_loss
 from dpdemo.memory.steps import Measured, Stepper
-from dpdemo.reports.memory import PARTS, GpuMemory, Remedy, RemedyName
+from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy, RemedyName
 from dpdemo.splitting.scatter import scatter_by
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.seam import around

@@ -21,8 +21,8 @@ from dpdemo.memory.losses import Loss, make_loss, resolve_loss
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.modules import BuiltModel
-from dpdemo.reports.memory import PARTS, GpuMemory, Moment, Phase, Training
-from dpdemo.reports.split import Shape
+from dpdemo.results.batches import Shape
+from dpdemo.results.memorydata import PARTS, GpuMemory, Moment, Phase, Training
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 from dpdemo.virtual.blocks import rounded
 from dpdemo.virtual.recorder import Recorder

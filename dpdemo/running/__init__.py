@@ -15,7 +15,7 @@ from dpdemo.config.keys import Keys, showing_keys
 from dpdemo.config.load import resolve
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import UsageError
-from dpdemo.reports.split import SplitReport
+from dpdemo.results.split import SplitReport
 from dpdemo.running.epoch import Progress
 
 

@@ -9,9 +9,9 @@ from torch import nn
 from dpdemo.config.fields import Config
 from dpdemo.config.weights import expect_one_each, weights_of
 from dpdemo.models.modules import Placement, build
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.split import SplitReport
-from dpdemo.reports.tracing import trace_batches
+from dpdemo.results.devices import Devices
+from dpdemo.results.split import SplitReport
+from dpdemo.results.tracing import trace_batches
 from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
 from dpdemo.running.opening import opened

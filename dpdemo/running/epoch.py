@@ -17,8 +17,8 @@ from dpdemo.models.failure import take_apart
 from dpdemo.models.inputs import Arguments, Batches, to_device
 from dpdemo.models.modules import DTYPES, BuiltModel
 from dpdemo.models.noise import BatchLoader, NoiseDataset, epoch_order
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.split import BatchGroup
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.devices import Devices
 from dpdemo.running.interrupts import EpochInterrupted
 from dpdemo.watching.epoch import EpochRecorder, ReplicaObserver
 

@@ -6,7 +6,8 @@ KeyboardInterrupt
 └── RunInterrupted     what `dpdemo.run` raises: the report so far (exit code 130)
 """
 
-from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.split import SplitReport
 from dpdemo.running.ddp.records import RankRecord
 
 

@@ -8,7 +8,7 @@ from dpdemo.config.fields import Config
 from dpdemo.config.gpus import check_number
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import memory_told
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 from dpdemo.running.visible import chosen_devices
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dpdemo.arithmetic.balance import THRESHOLD, VisibleDevice, find_imbalance
 from dpdemo.config.fields import Config
 from dpdemo.config.gpus import check_number
 from dpdemo.errors import UsageError
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 
 
 def num_visible() -> int:

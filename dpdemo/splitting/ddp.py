@@ -10,10 +10,11 @@ from dpdemo.arithmetic.chunk import Split
 from dpdemo.arithmetic.sampler import Epoch
 from dpdemo.config.fields import Config
 from dpdemo.config.ranks import distribute_epoch
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.distribution import Distribution, Indices
-from dpdemo.reports.split import BatchGroup, Replica, SplitReport
-from dpdemo.reports.tracing import trace_visits
+from dpdemo.results.batches import BatchGroup, Replica
+from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import Distribution, Indices
+from dpdemo.results.split import SplitReport
+from dpdemo.results.tracing import trace_visits
 from dpdemo.splitting.shapes import outside_of, predicted_devices, replicas_of
 
 

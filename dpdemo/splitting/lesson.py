@@ -6,10 +6,10 @@ from itertools import groupby
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.reports.devices import ordinal_of
-from dpdemo.reports.lesson import Answer, Given, Group, Lesson, Stop
-from dpdemo.reports.split import BatchGroup
-from dpdemo.reports.split import Stop as SplitStop
+from dpdemo.page.lesson import Answer, Given, Group, Lesson, Stop
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.batches import Stop as SplitStop
+from dpdemo.results.devices import ordinal_of
 from dpdemo.splitting.predict import predict
 from dpdemo.splitting.shapes import predicted_devices
 

@@ -13,9 +13,10 @@ from dpdemo.config.keys import Keys, showing_keys
 from dpdemo.config.load import resolve
 from dpdemo.config.weights import split_of
 from dpdemo.errors import UsageError
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.split import BatchGroup, SplitReport
-from dpdemo.reports.tracing import trace_batches
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.devices import Devices
+from dpdemo.results.split import SplitReport
+from dpdemo.results.tracing import trace_batches
 from dpdemo.splitting.shapes import outside_of, predicted_devices, replicas_of
 
 if TYPE_CHECKING:

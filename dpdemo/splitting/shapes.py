@@ -6,8 +6,8 @@ from dpdemo.arithmetic.chunk import Split
 from dpdemo.config.catalogue import MODELS, ModelShapes, batched
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.split import Outside, Replica, Shapes, one
+from dpdemo.results.batches import Outside, Replica, Shapes, one
+from dpdemo.results.devices import Devices
 
 
 def predicted_devices(config: Config) -> Devices:

@@ -14,8 +14,8 @@ from dpdemo.config.load import read_values, resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
 from dpdemo.config.weights import is_weighted, split_of
 from dpdemo.errors import UsageError
-from dpdemo.reports.split import SplitReport
 from dpdemo.results.devicetokens import Cost
+from dpdemo.results.split import SplitReport
 from dpdemo.results.tokens import Order, Tokens
 from dpdemo.splitting.lengths import Lengths
 from dpdemo.wording import show

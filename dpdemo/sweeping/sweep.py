@@ -7,7 +7,7 @@ from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.errors import UsageError, about
-from dpdemo.reports.sweep import Line, Measure, SweepReport
+from dpdemo.results.sweep import GpuLine, Measure, SweepReport
 from dpdemo.sweeping.axes import parse_axis
 from dpdemo.wording import show
 
@@ -70,10 +70,10 @@ def sweep_axes(gpus: Sequence[int], batch_sizes: Sequence[int], of: Measure, nea
     return SweepReport(of, near, tuple(batch_sizes), lines)
 
 
-def _line(gpus: int, batch_sizes: Sequence[int], of: Measure, near: int) -> Line:
+def _line(gpus: int, batch_sizes: Sequence[int], of: Measure, near: int) -> GpuLine:
     splits = [split_batch(size, gpus) for size in batch_sizes]
     even = [split.batch_size for split in splits if _is_even(split)]
-    return Line(
+    return GpuLine(
         gpus,
         min(even, key=lambda size: (abs(size - near), -size), default=None),
         tuple(map(_FIGURES[of], splits)),

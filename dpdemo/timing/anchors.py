@@ -7,7 +7,7 @@ from itertools import pairwise
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.config.numbers import scaled_number, whole_number
 from dpdemo.errors import UsageError
-from dpdemo.reports.speedup import Anchor, Workload
+from dpdemo.results.speedupdata import Anchor, Workload
 from dpdemo.timing.costs import OPERATOR_MS
 from dpdemo.timing.steps import Case
 

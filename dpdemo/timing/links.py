@@ -10,7 +10,7 @@ import re
 
 from dpdemo.config.numbers import scaled_number
 from dpdemo.errors import UsageError
-from dpdemo.reports.speedup import Link, Rate
+from dpdemo.results.speedupdata import Link, Rate
 
 _PCIE = (
     "PCI-SIG's {nominal} GB/s for 16 lanes; copies reach 63-80 % of it (RTX 4090: 41.4 both ways, "

@@ -19,8 +19,8 @@ from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import Given
 from dpdemo.memory.predict import Progress, batches_of, opened_stepper
 from dpdemo.memory.steps import Stepper, num_parameters
-from dpdemo.reports.memory import Training
-from dpdemo.reports.speedup import Launches, Workload
+from dpdemo.results.memorydata import Training
+from dpdemo.results.speedupdata import Launches, Workload
 
 _UNSAFE_VIEW = "aten::_unsafe_view"  # a view of what nothing else holds
 Moved = Mapping[tuple[str, int | None, int | None], int]

@@ -5,13 +5,13 @@ from dataclasses import replace
 from math import ceil
 
 from dpdemo.arithmetic.chunk import split_batch
-from dpdemo.reports.speedup import (
+from dpdemo.results.speedup import SpeedupReport
+from dpdemo.results.speedupdata import (
     Anchor,
     Estimate,
     Link,
     PhaseCost,
     Scaling,
-    SpeedupReport,
     Strategy,
     Verdict,
     Way,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from dpdemo.reports.speedup import Link, PartName, PhaseName, Rate, Timeline, Workload
+from dpdemo.results.speedupdata import Link, PartName, PhaseName, Rate, Timeline, Workload
 from dpdemo.timing.costs import (
     BUCKET_BYTES,
     BUCKET_MS,

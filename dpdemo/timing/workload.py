@@ -10,7 +10,7 @@ from math import prod
 
 from dpdemo.config.catalogue import BLOCK, CHANNELS, EMBEDDING, MODELS, Shape
 from dpdemo.config.fields import Config
-from dpdemo.reports.speedup import Launches, Workload
+from dpdemo.results.speedupdata import Launches, Workload
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 _HIDDEN = 16  # of rnn and transformer

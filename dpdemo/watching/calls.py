@@ -21,9 +21,9 @@ from types import BuiltinFunctionType, FrameType, FunctionType
 import torch
 from torch import nn
 
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.execution import Use
-from dpdemo.reports.split import BatchGroup
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.devices import Devices
+from dpdemo.results.execution import Use
 from dpdemo.watching.seam import Around, around
 from dpdemo.watching.tokens import TokenTally, Told, tell_tokens
 from dpdemo.watching.trace import Seen, Trace, see_input, see_output

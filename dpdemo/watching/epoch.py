@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.split import BatchGroup
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.devices import Devices
 from dpdemo.watching.seam import Around, around
 from dpdemo.watching.trace import Seen, Trace, see
 

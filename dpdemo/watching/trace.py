@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.split import BatchGroup, Outside, Replica, Shapes
+from dpdemo.results.batches import BatchGroup, Outside, Replica, Shapes
+from dpdemo.results.devices import Devices
 from dpdemo.watching.tree import named_tensors
 
 

@@ -25,7 +25,7 @@ from dpdemo.errors import RunError, UsageError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.inputs import Arguments, as_arguments, rows_of
-from dpdemo.reports.weights import SampleWeight, WeightsReport
+from dpdemo.results.weights import SampleWeight, WeightsReport
 from dpdemo.virtual import virtual_gpus
 from dpdemo.watching.tree import flatten
 

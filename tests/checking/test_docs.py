@@ -12,7 +12,7 @@ from dpdemo.checking.doctor import diagnose
 from dpdemo.checking.errors import find
 from dpdemo.checking.messages import OF_DATA_PARALLEL, OF_OTHERS, find_known
 from dpdemo.checking.registry import rule_of, rules
-from dpdemo.reports.check import FAMILIES
+from dpdemo.results.findings import FAMILIES
 
 FILE = Path(__file__).parent.parent.parent / "docs/rules.md"
 ERRORS = FILE.with_name("errors.md")

@@ -21,7 +21,7 @@ from dpdemo.checking.registry import choose, rules
 from dpdemo.checking.running.batches import plan
 from dpdemo.checking.running.copying import deep_copy
 from dpdemo.errors import UsageError
-from dpdemo.reports.check import Finding, Place
+from dpdemo.results.findings import Finding, Place
 from dpdemo.virtual import is_active
 
 

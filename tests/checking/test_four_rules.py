@@ -23,7 +23,7 @@ from dpdemo.checking.evidence import (
 from dpdemo.checking.precedence import findings_of
 from dpdemo.checking.registry import rule_of, rules
 from dpdemo.checking.repairs import Repair
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 HOME = Path(registry.__file__).parent
 PURE = {"errors", "evidence", "looking", "registry", "repairs", "rules"}

@@ -11,7 +11,7 @@ from dpdemo.checking import check
 from dpdemo.checking.evidence import Call, Leaf, Probe, Single
 from dpdemo.checking.repairs import Found, advise, change_call, repair_of
 from dpdemo.checking.templates import TEMPLATES
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 CALL = Call(
     2, 0, (Leaf("x", "Tensor", (8, 4)),), argument_structures=(("x", "Tensor(2d)"), ("mask", "Tensor(2d)"))

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from dpdemo.reports.explanation import Explanation
+from dpdemo.results.explanation import Explanation
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
 

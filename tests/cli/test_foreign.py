@@ -69,7 +69,7 @@ def test_a_file_name_steers_nothing(dpdemo):
 
 
 def test_a_spreadsheet_takes_no_name_for_a_formula():
-    from dpdemo.render.rows import csv_pieces
+    from dpdemo.results.formats import csv_pieces
 
     text = "".join(csv_pieces(("a", "b"), [("=1+1", -2), ("@x", True), ("+\n", None)]))
     assert text == "a,b\n'=1+1,-2\n'@x,true\n'+\\n,\n"

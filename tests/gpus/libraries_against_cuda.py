@@ -25,7 +25,7 @@ from dpdemo.config.load import resolve
 from dpdemo.memory import predict_memory
 from dpdemo.memory.losses import make_loss
 from dpdemo.memory.predict import batches_of
-from dpdemo.reports.memory import Training
+from dpdemo.results.memorydata import Training
 
 BATCH_SIZE = 16
 TARGETS = [

@@ -21,7 +21,7 @@ from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.load import make_config
 from dpdemo.models.modules import build
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_dataset
 from dpdemo.virtual import virtual_gpus

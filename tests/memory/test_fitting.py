@@ -10,7 +10,7 @@ from torch import nn
 from dpdemo import RunError, UsageError
 from dpdemo.bytesize import parse_size
 from dpdemo.memory import largest_batch, predict_memory
-from dpdemo.reports.memory import Training
+from dpdemo.results.memorydata import Training
 
 MODELS = ("linear", "partial", "hybrid", "cnn", "rnn", "transformer")
 

@@ -6,7 +6,7 @@ import torch
 from dpdemo import RunError
 from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.memory.losses import _LOSSES, make_loss, resolve_loss
-from dpdemo.reports.memory import LOSSES, PARTS
+from dpdemo.results.memorydata import LOSSES, PARTS
 from dpdemo.virtual.blocks import KIND_NAMES
 
 OUTPUT = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])

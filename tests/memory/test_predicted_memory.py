@@ -15,7 +15,7 @@ from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker
 from dpdemo.memory.steps import Stepper
 from dpdemo.models.modules import build
-from dpdemo.reports.memory import PARTS, Training
+from dpdemo.results.memorydata import PARTS, Training
 from dpdemo.running.dp import place
 from dpdemo.running.visible import chosen_devices
 from dpdemo.virtual import virtual_gpus

@@ -10,7 +10,7 @@ import pytest
 from processes import run
 
 from dpdemo.config.fields import Config
-from dpdemo.render.page import as_page
+from dpdemo.page import as_page
 from dpdemo.splitting.lesson import make_lesson
 
 ROOT = Path(__file__).parent.parent.parent

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dpdemo import Config, UsageError
-from dpdemo.render.page import as_page
+from dpdemo.page import as_page
 from dpdemo.splitting.lesson import golden_cases, make_lesson
 
 

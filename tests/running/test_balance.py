@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 from dpdemo.running.visible import warn_of_balance
 
 

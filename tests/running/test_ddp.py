@@ -20,7 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 import dpdemo as api
 from dpdemo.config.load import make_config
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 from dpdemo.running.ddp.records import RankRecord, compact, merge
 from dpdemo.running.ddp.world import World, in_world, launched_world, speaks
 from dpdemo.watching.epoch import EpochRecorder

@@ -5,7 +5,7 @@ from strategies import configs
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config, resolve
 from dpdemo.errors import UsageError
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 from dpdemo.splitting.predict import predict, simulate
 
 

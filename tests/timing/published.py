@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpdemo.reports.speedup import Anchor, Launches, Scaling
+from dpdemo.results.speedupdata import Anchor, Launches, Scaling
 from dpdemo.timing.links import LINKS, link_of_bandwidth
 from dpdemo.timing.predict import predict_speedup
 from dpdemo.timing.workload import given_workload

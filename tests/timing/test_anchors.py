@@ -3,7 +3,7 @@
 import pytest
 
 from dpdemo.errors import UsageError
-from dpdemo.reports.speedup import Anchor, Launches
+from dpdemo.results.speedupdata import Anchor, Launches
 from dpdemo.timing.anchors import check_anchors, one_gpu_ms, read_anchor
 from dpdemo.timing.steps import MIDDLE
 from dpdemo.timing.workload import given_workload

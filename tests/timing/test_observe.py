@@ -10,7 +10,7 @@ from dpdemo.config.catalogue import MODELS
 from dpdemo.config.load import make_config
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.predict import batches_of, opened_stepper
-from dpdemo.reports.memory import Training
+from dpdemo.results.memorydata import Training
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.observe import observe_workload
 from dpdemo.timing.predict import predict_speedup

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.reports.speedup import Anchor, Launches, Link, Rate
+from dpdemo.results.speedupdata import Anchor, Launches, Link, Rate
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.predict import METHOD_ERROR, predict_speedup
 from dpdemo.timing.steps import CASES, FAST, MIDDLE, SLOW, DataParallelStep, DdpStep

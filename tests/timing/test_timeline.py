@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpdemo.reports.speedup import Anchor, Launches
+from dpdemo.results.speedupdata import Anchor, Launches
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.predict import predict_speedup
 from dpdemo.timing.workload import given_workload

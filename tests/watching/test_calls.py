@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import data_parallel, parallel_apply, scatter
 
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 from dpdemo.virtual import virtual_gpus
 from dpdemo.watching import calls, seam
 from dpdemo.watching.calls import watching

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dpdemo.reports.devices import Devices
+from dpdemo.results.devices import Devices
 from dpdemo.watching.epoch import EpochRecorder, ReplicaObserver
 from dpdemo.watching.trace import see
 

@@ -7,7 +7,7 @@ from typing import Literal
 from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
 from dpdemo.arithmetic.weights import Weight, split_by_weights
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 Stage = Literal["factory", "wrapper", "scatter", "replicate", "replica", "gather", "backward"]
 

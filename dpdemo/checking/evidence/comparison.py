@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dpdemo.checking.evidence.calls import Raised
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 UNEQUAL = 2e-3
 """Gradients that are farther than this from those of one GPU are others, and not rounded."""

@@ -8,7 +8,7 @@ from dpdemo.checking.evidence.calls import Call, Event, Raised, Single
 from dpdemo.checking.evidence.comparison import Comparison
 from dpdemo.checking.evidence.scan import Scan
 from dpdemo.checking.evidence.values import Value
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 Mode = Literal["train", "eval"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 
 @dataclass(frozen=True, slots=True)

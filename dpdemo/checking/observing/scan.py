@@ -18,7 +18,7 @@ from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
 from dpdemo.models.frames import is_installed, is_users
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 from dpdemo.watching.tree import flatten
 
 

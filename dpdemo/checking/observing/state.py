@@ -21,7 +21,7 @@ from dpdemo.checking.observing.freezing import (
 )
 from dpdemo.checking.observing.holders import is_changeable
 from dpdemo.checking.source import Written, place_of_attribute, reads_in_forward, writing
-from dpdemo.reports.check import Place
+from dpdemo.results.findings import Place
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

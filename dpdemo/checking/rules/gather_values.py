@@ -15,7 +15,7 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
-from dpdemo.reports.check import Severity
+from dpdemo.results.findings import Severity
 
 
 @rule("DP401", "scalar-output", "warning")

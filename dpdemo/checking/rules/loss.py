@@ -19,7 +19,7 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
-from dpdemo.reports.check import SEVERITIES, Severity
+from dpdemo.results.findings import SEVERITIES, Severity
 
 
 @rule("DP501", "loss-scale", "error")

@@ -16,7 +16,7 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
-from dpdemo.reports.check import Place, Severity
+from dpdemo.results.findings import Place, Severity
 
 _Suspect = tuple[Held, Place | None, Probe, bool]
 """What is held, a place, a probe that failed, and whether the functions that failed name it."""

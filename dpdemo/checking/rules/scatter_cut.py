@@ -18,7 +18,7 @@ from dpdemo.checking.looking import (
 )
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise, change_call
-from dpdemo.reports.check import Severity
+from dpdemo.results.findings import Severity
 
 
 @rule("DP201", "truncated-batch", "error")

@@ -27,9 +27,9 @@ from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
 from dpdemo.config.ranks import TIMEOUT_SECONDS, as_wait
 from dpdemo.errors import DpdemoError, RunError, UsageError
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.distribution import RankPlace
-from dpdemo.reports.split import SplitReport
+from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import RankPlace
+from dpdemo.results.split import SplitReport
 from dpdemo.running.ddp.environment import launching, polled
 from dpdemo.running.ddp.rank import PeerLostError, Rank, first_sentence, run_rank
 from dpdemo.running.ddp.records import merge

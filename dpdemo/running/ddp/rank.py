@@ -25,9 +25,10 @@ from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
 from dpdemo.models.modules import BuiltModel, Placement, build
 from dpdemo.models.noise import BatchLoader
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.distribution import RankPlace
-from dpdemo.reports.split import BatchGroup, SplitReport
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import RankPlace
+from dpdemo.results.split import SplitReport
 from dpdemo.running.ddp.messages import broadcast, gather
 from dpdemo.running.ddp.records import RankRecord, compact, merge
 from dpdemo.running.ddp.world import World

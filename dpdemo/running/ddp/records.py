@@ -8,10 +8,11 @@ import torch
 
 from dpdemo.arithmetic.sampler import Visit
 from dpdemo.config.fields import Config
-from dpdemo.reports.devices import Devices
-from dpdemo.reports.distribution import Distribution, Indices
-from dpdemo.reports.split import BatchGroup, Replica, SplitReport
-from dpdemo.reports.tracing import trace_visits
+from dpdemo.results.batches import BatchGroup, Replica
+from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import Distribution, Indices
+from dpdemo.results.split import SplitReport
+from dpdemo.results.tracing import trace_visits
 
 MANY_RANGES = 16
 """With more strides than this a list of indices is stored as it is."""

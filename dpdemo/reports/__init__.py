@@ -1,1 +1,0 @@
-"""Every result as frozen, torch-free data: rooms that compute make them, renderers only read them."""

@@ -1,0 +1,133 @@
+"""What a split leaves to be desired: idle devices, uneven chunks, lone samples; and the nearest remedy."""
+
+import difflib
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+from dpdemo.arithmetic.chunk import even_batch_sizes_near, split_batch
+from dpdemo.arithmetic.weights import exact_batch_sizes_near
+from dpdemo.config.weights import is_weighted, weights_of
+from dpdemo.errors import UsageError
+from dpdemo.results.batches import BatchGroup
+from dpdemo.results.splitdata import SplitData
+from dpdemo.wording import counted, show
+
+Kind = Literal["idle", "uneven", "lone-sample"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is true of one group of batches."""
+
+    kind: Kind
+    group: BatchGroup
+
+    def __str__(self) -> str:
+        group = self.group
+        batches = f"batch {group.first}" if group.count == 1 else f"batches {group.first}–{group.last()}"
+        match self.kind:
+            case "idle":
+                return f"{batches}: {len(group.idle)} of {group.num_devices} devices idle ({group.idle})"
+            case "uneven":
+                return f"{batches}: chunks of {group.largest} and {group.smallest} rows"
+            case "lone-sample":
+                return f"{batches}: a chunk holds a lone sample; BatchNorm in training can fail there"
+
+
+def find(report: SplitData) -> tuple[Finding, ...]:
+    """List what holds of each group of batches, in the order of the epoch."""
+    return tuple(Finding(kind, group) for group in report.batches for kind in KINDS if _holds(kind, group))
+
+
+def _holds(kind: Kind, group: BatchGroup) -> bool:
+    match kind:
+        case "idle":
+            return len(group.idle) > 0
+        case "uneven":
+            return group.smallest != group.largest
+        case "lone-sample":
+            return group.smallest == 1
+
+
+def parse_kinds(text: str) -> tuple[Kind, ...]:
+    """Read the value of `--fail-on`: kinds of finding, separated by commas.
+
+    Raises:
+        UsageError: for a word that is not a kind.
+
+    """
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in KINDS:
+            near = difflib.get_close_matches(word, KINDS, n=1)
+            raise UsageError(
+                f"expected some of {','.join(KINDS)}, got {show(word)}",
+                key="fail_on",
+                hint=f"did you mean `{near[0]}`?"
+                if near
+                else "separate kinds by commas: --fail-on idle,uneven",
+            )
+    return tuple(kind for kind in KINDS if kind in words)
+
+
+def advice(report: SplitData) -> str:
+    """Say in one line what would leave no device idle or short, or nothing when nothing would help."""
+    found = find(report)
+    if not found:
+        return ""
+    if not any(finding.group is report.batches[0] for finding in found):
+        return f"--drop-last leaves out the short last batch of {report.batches[-1].batch_size}"
+    if is_weighted(report.config):
+        return _exact_advice(report)
+    num_devices, data_size = len(report.devices), report.config.data_size
+    near = even_batch_sizes_near(report.batches[0].batch_size, num_devices)
+    scores = {size: _score(size, report) for size in near if size <= data_size}
+    if not scores:
+        return _too_few(data_size, num_devices)
+    filled = (
+        f"fills all {num_devices} devices equally" if num_devices > 1 else "fills the device with two rows"
+    )
+    best = max(scores.values())
+    if best > _score(report.config.batch_size, report):
+        sizes = [size for size, score in scores.items() if score == best]
+        is_ragged = best < _PERFECT and not report.config.drop_last
+        rest = "; --drop-last leaves out the short last batch" if is_ragged else ""
+        return f"{' or '.join(f'--batch-size {size}' for size in sizes)} {filled}{rest}"
+    size = min(scores, key=lambda size: data_size % size)
+    left = counted(data_size % size, "sample")
+    return f"--batch-size {size} --drop-last {filled}, and leaves out {left}"
+
+
+def _exact_advice(report: SplitData) -> str:
+    """Name batch sizes that the weights divide; of chunks that were given there is nothing to advise."""
+    batch_size, weights = report.config.batch_size, weights_of(report.config)
+    if weights is None or report.config.chunks is not None:
+        return ""
+    near = exact_batch_sizes_near(batch_size, weights)
+    which = " or ".join(f"--batch-size {size}" for size in near if size <= report.config.data_size)
+    return f"{which} gives each device exactly its weight" if which and batch_size not in near else ""
+
+
+_Score = tuple[Fraction, bool]
+_PERFECT: _Score = (Fraction(1), True)
+
+
+def _score(batch_size: int, report: SplitData) -> _Score:
+    """Rate a batch size: the balance of the whole epoch, and whether no chunk is a lone sample."""
+    full, rest = divmod(report.config.data_size, batch_size)
+    sizes = [(full, batch_size)] if full else []
+    sizes += [(1, rest)] if rest and not (full and report.config.drop_last) else []
+    splits = [(count, split_batch(size, len(report.devices)).sizes()) for count, size in sizes]
+    rows = sum(count * sum(chunks) for count, chunks in splits)
+    slots = sum(count * len(report.devices) * max(chunks) for count, chunks in splits)
+    return Fraction(rows, slots), all(min(chunks) > 1 for _, chunks in splits)
+
+
+def _too_few(data_size: int, num_devices: int) -> str:
+    if data_size < 2:
+        return ""
+    return (
+        f"{data_size} samples give {num_devices} devices less than two rows each: {data_size // 2} would do"
+    )

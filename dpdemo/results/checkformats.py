@@ -1,0 +1,136 @@
+"""A check's report for programs: SARIF, GitHub's workflow commands, and Markdown."""
+
+import json
+from collections.abc import Iterator
+
+from dpdemo import __version__
+from dpdemo.results.checkdata import IN_THE_PROGRAM, CheckData, summary
+from dpdemo.results.findings import Change, Finding, RulePage
+from dpdemo.results.formats import escaped, markdown_table
+from dpdemo.wording import harmless, printable
+
+_SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+def as_github(report: CheckData) -> Iterator[str]:
+    """Write a report as workflow commands, which GitHub shows as annotations of a pull request."""
+    for finding in report.findings:
+        where = "" if finding.place is None else f"file={_property(finding.file or '')},line={finding.line},"
+        text = f"{printable(finding.message)}\n{_repair(finding)}"
+        title = _property(f"{finding.code} {finding.name}")
+        yield f"::{_COMMANDS[finding.severity]} {where}title={title}::{_data(text)}\n"
+    for note in report.remarks:
+        yield f"::notice title=dpdemo check::{_data(printable(note))}\n"
+    yield f"{printable(summary(report))}\n"
+
+
+def _repair(finding: Finding) -> str:
+    """Write what to change, and say where it is only an example."""
+    instead = "For example, instead of" if finding.is_example else "Instead of"
+    first = f"{instead}:{_code(finding.before)}\nwrite:{_code(finding.after)}"
+    return "\n".join([first, *map(_further, finding.also)])
+
+
+def _further(change: Change) -> str:
+    """Write another change of the same repair, and where."""
+    where = f"at {change.place.short}" if change.place else IN_THE_PROGRAM
+    return f"and {harmless(where)}, instead of:{_code(change.before)}\nwrite:{_code(change.after)}"
+
+
+def _code(text: str) -> str:
+    """Write a line of code behind a word, and several below it."""
+    return f" {harmless(text)}" if "\n" not in text else f"\n{harmless(text)}"
+
+
+def _marked(sign: str, code: str) -> str:
+    """Write code as lines of a diff; a fence in it would end the block."""
+    return "".join(f"{sign} {printable(line).replace('```', chr(39) * 3)}\n" for line in code.splitlines())
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(printable(text)).replace(":", "%3A").replace(",", "%2C")
+
+
+def as_sarif(report: CheckData) -> Iterator[str]:
+    """Write a report as SARIF 2.1.0, for code scanning."""
+    pages = {finding.code: finding.rule for finding in report.findings}
+    run = {
+        "tool": {
+            "driver": {
+                "name": "dpdemo check",
+                "version": __version__,
+                "rules": [_sarif_rule(pages[code]) for code in sorted(pages)],
+            }
+        },
+        "results": [_sarif_result(finding) for finding in report.findings],
+        "invocations": [
+            {
+                "executionSuccessful": True,
+                "toolExecutionNotifications": [{"message": {"text": note}} for note in report.remarks],
+            }
+        ],
+    }
+    yield json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _sarif_rule(rule: RulePage) -> dict[str, object]:
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.section("What happens")},
+        "help": {"text": f"Before: {rule.section('Before')}\nAfter: {rule.section('After')}"},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _sarif_result(finding: Finding) -> dict[str, object]:
+    result: dict[str, object] = {
+        "ruleId": finding.code,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": finding.message},
+    }
+    if finding.place is not None:
+        result["locations"] = [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": (finding.file or "").replace("\\", "/")},
+                    "region": {"startLine": max(finding.place.line, 1)},
+                }
+            }
+        ]
+    return result
+
+
+def as_markdown(report: CheckData) -> Iterator[str]:
+    """Write a report as Markdown: a table of findings, and the fix of each rule once."""
+    yield f"**{escaped(summary(report))}**\n"
+    yield from (f"\nNote: {escaped(note)}\n" for note in report.remarks)
+    yield "\n"
+    if report.findings:
+        yield from markdown_table(
+            ("severity", "rule", "where", "what"), [_row(one) for one in report.findings]
+        )
+    told = {(one.rule, one.before, one.after, one.also): one for one in report.findings}
+    for (rule, *_), finding in told.items():
+        example = " For example:" if finding.is_example else ""
+        yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n"
+        yield _diff(finding.before, finding.after)
+        for change in finding.also:
+            where = f"at {escaped(change.place.short)}" if change.place else IN_THE_PROGRAM
+            yield f"\nand {where}:\n\n{_diff(change.before, change.after)}"
+
+
+def _diff(before: str, after: str) -> str:
+    return f"```diff\n{_marked('-', before)}{_marked('+', after)}```\n"
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    where = escaped(finding.place.short) if finding.place else ""
+    return finding.severity, f"{finding.code} {finding.name}", where, escaped(finding.message)

@@ -1,0 +1,97 @@
+"""The result of `dpdemo doctor`: common questions about a model on several GPUs, a line each."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from dpdemo.results.formats import Row, escaped, markdown_table
+from dpdemo.results.report import Report
+from dpdemo.results.table import Block, Canvas, Table, joined, styled
+from dpdemo.wording import counted
+
+_MARKS = {"good": ("ok", "green"), "look": ("look", "yellow"), "bad": ("no", "red"), "unknown": ("?", "cyan")}
+"""Each mark as a word, so that no meaning hangs on its colour, and the colour."""
+Mark = Literal["good", "look", "bad", "unknown"]
+"""How an answer turned out: `look` is not a fault but worth a look, `unknown` was not asked or cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one question, and the command that tells more ("" where there is none)."""
+
+    question: str
+    mark: Mark
+    text: str
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis(Report):
+    """The answers for one model or program; `assumed` says what was worked out since it was not given."""
+
+    SCHEMA: ClassVar[str] = "dpdemo.doctor/1"
+    TITLE: ClassVar[str] = "dpdemo doctor"
+    columns: ClassVar[tuple[str, ...]] = ("question", "mark", "text", "more")
+    target: str
+    num_gpus: int
+    batch_size: int | None
+    assumed: tuple[str, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no answer is bad."""
+        return all(answer.mark != "bad" for answer in self.answers)
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield a row for each answer."""
+        del verbose
+        for answer in self.answers:
+            yield answer.question, answer.mark, answer.text, answer.more
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form."""
+        del verbose
+        return {**asdict(self), "ok": self.ok}
+
+    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+        """Yield a line for each question, its mark first."""
+        del verbose
+        return _draw(self, canvas)
+
+    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report as Markdown."""
+        del verbose
+        return _markdown(self)
+
+
+def _title(report: Diagnosis) -> str:
+    """Say what was diagnosed."""
+    batch = "" if report.batch_size is None else f", batch size {report.batch_size}"
+    return f"Doctor: {report.target} over {counted(report.num_gpus, 'GPU')}{batch}"
+
+
+def _draw(report: Diagnosis, canvas: Canvas) -> Iterator[Block]:
+    yield canvas.text(_title(report), style="bold")
+    for text in report.assumed:
+        yield canvas.text(f"Assumed: {text}")
+    yield ()
+    rows = Table(("keep", "fold"))
+    for answer in report.answers:
+        word, colour = _MARKS[answer.mark]
+        lines = [canvas.text(answer.question, style="bold"), canvas.text(answer.text)]
+        if answer.more:
+            lines.append(canvas.text(f"$ {answer.more}", style="dim"))
+        rows.add(styled(word, f"bold {colour}"), joined(lines))
+    yield rows
+
+
+def _markdown(report: Diagnosis) -> Iterator[str]:
+    yield f"**{escaped(_title(report))}**\n\n"
+    for text in report.assumed:
+        yield f"Assumed: {escaped(text)}\n\n"
+    yield from markdown_table(("", "question", "answer", "more"), map(_cells, report.answers))
+
+
+def _cells(answer: Answer) -> tuple[str, ...]:
+    return (_MARKS[answer.mark][0], *map(escaped, (answer.question, answer.text, answer.more)))

@@ -1,0 +1,59 @@
+"""What a report says of DistributedDataParallel alone: nodes and ranks, and samples drawn twice or never."""
+
+from dataclasses import dataclass
+from typing import Any
+
+Indices = tuple[range, ...]
+"""Numbers of samples, in order, neighbouring ones as one range; in JSON the first and last of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where one rank runs, in torchrun's terms."""
+
+    rank: int
+    node: int
+    local_rank: int
+    device: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (node {self.node}, local rank {self.local_rank}, {self.device})"
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How DistributedSampler dealt the epoch out to the ranks.
+
+    `batch_size` is a rank's, the largest where they differ, and `global_batch_size` what one optimizer step
+    sees; `drawn` counts the samples that went through the model, of which
+    `num_repeated` had been drawn before; `num_dropped` never were. Which ones they are is None where the
+    order is shuffled. JSON has spans of samples by their first and last.
+    """
+
+    nodes: int
+    batch_size: int
+    global_batch_size: int
+    drawn: int
+    num_repeated: int
+    num_dropped: int
+    repeated: Indices | None
+    dropped: Indices | None
+    world_size: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "nodes": self.nodes,
+            "batch_size_per_rank": self.batch_size,
+            "global_batch_size": self.global_batch_size,
+            "drawn": self.drawn,
+            "num_repeated": self.num_repeated,
+            "num_dropped": self.num_dropped,
+            "repeated": _plain_spans(self.repeated),
+            "dropped": _plain_spans(self.dropped),
+            "world_size": self.world_size,
+        }
+
+
+def _plain_spans(spans: Indices | None) -> list[list[int]] | None:
+    return None if spans is None else [[span[0], span[-1]] for span in spans]

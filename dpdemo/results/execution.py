@@ -1,0 +1,312 @@
+"""The result of `dpdemo exec`: a program's DataParallel calls, its copies, and the peak of each GPU."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpdemo.bytesize import size
+from dpdemo.results.batches import BatchGroup, crossed
+from dpdemo.results.check import CheckReport
+from dpdemo.results.devices import Devices
+from dpdemo.results.formats import Row, escaped, markdown_table
+from dpdemo.results.grouplines import Groups, group_lines
+from dpdemo.results.grouptable import GroupTable
+from dpdemo.results.report import Report
+from dpdemo.results.table import Block, Canvas, Table, styled
+from dpdemo.results.tokentable import seen_markdown, seen_tokens
+from dpdemo.wording import counted, printable
+
+if TYPE_CHECKING:
+    from dpdemo.results.tokens import SeenTokens
+
+MAX_USES = 12
+"""Objects drawn; the JSON form has them all."""
+MAX_SPLITS = 8
+"""Splits drawn of one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One module in DataParallel, or all calls of it by a functional one: how its calls were split.
+
+    `wrapper` is the wrapper's class, or the function that was called; `module` the class of what it wraps;
+    `number` its place in the order of construction, from 1; `num_objects` how often the module, or another of
+    its class at the same place of the program, was wrapped alike; of a function the number of its modules.
+    Each of `splits` stands for all calls that were split alike: `first` is the number of the first of them,
+    `count` how many there were. An empty `in_model` is a call whose split was not seen. `num_unlisted` calls
+    were split in yet other ways. `tokens` is there where the arguments tell tokens from padding.
+    """
+
+    number: int
+    wrapper: str
+    module: str
+    devices: Devices
+    splits: tuple[BatchGroup, ...]
+    num_calls: int
+    num_failed: int = 0
+    num_unlisted: int = 0
+    is_function: bool = False
+    in_replica: bool = False
+    num_objects: int = 1
+    tokens: "SeenTokens | None" = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        found: dict[str, Any] = {
+            "number": self.number,
+            "wrapper": self.wrapper,
+            "module": self.module,
+            "devices": list(self.devices),
+            "splits": [group.to_dict() for group in self.splits],
+            "num_calls": self.num_calls,
+            "num_failed": self.num_failed,
+            "num_unlisted": self.num_unlisted,
+            "is_function": self.is_function,
+            "in_replica": self.in_replica,
+            "num_objects": self.num_objects,
+        }
+        return found if self.tokens is None else {**found, "tokens": self.tokens.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes copied between the host and the GPUs, and between GPUs, and the number of copies."""
+
+    host_to_device_bytes: int
+    device_to_device_bytes: int
+    device_to_host_bytes: int
+    num_host_to_device: int
+    num_device_to_device: int
+    num_device_to_host: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecReport(Report):
+    """What a program did on virtual GPUs.
+
+    `peak_bytes` has one number per GPU, since the program's start or since its own last
+    `torch.cuda.reset_peak_memory_stats`. `set_visible` is what the program set CUDA_VISIBLE_DEVICES to, if it
+    did; `num_hidden` is how many GPUs it did not see for that, and `is_set_late` says that this came after
+    CUDA had read it, and so changed nothing; where the program did not start CUDA at all (`is_started`), only
+    the processes that it started can have read it. `capacity_bytes` has what each GPU could hold, where that
+    was limited.
+    """
+
+    SCHEMA: ClassVar[str] = "dpdemo.exec/1"
+    TITLE: ClassVar[str] = "dpdemo exec"
+    columns: ClassVar[tuple[str, ...]] = (
+        *("number", "wrapper", "module", "first", "count", "batch_size"),
+        *("replica", "device", "rows", "input", "output"),
+    )
+    program: str
+    arguments: tuple[str, ...]
+    devices: Devices
+    uses: tuple[Use, ...]
+    traffic: Traffic
+    peak_bytes: tuple[int, ...]
+    set_visible: str | None = None
+    num_hidden: int = 0
+    is_set_late: bool = False
+    is_started: bool = True
+    capacity_bytes: tuple[int, ...] | None = None
+    check: CheckReport | None = None
+    """What a check of its calls found, where one was asked for."""
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form."""
+        del verbose
+        peaks = zip(self.devices, self.peaks, strict=True)
+        return {
+            "program": self.program,
+            "arguments": list(self.arguments),
+            "devices": list(self.devices),
+            "data_parallel": [use.to_dict() for use in self.uses],
+            "moved": asdict(self.traffic),
+            "cuda_visible_devices": self.set_visible,
+            "num_hidden_gpus": self.num_hidden,
+            "is_cuda_visible_devices_late": self.is_set_late,
+            "is_cuda_started": self.is_started,
+            "check": None if self.check is None else self.check.part(),
+            "virtual": True,
+            "memory": [
+                {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
+                for device, (peak, capacity) in peaks
+            ],
+        }
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield a row for each replica of all calls that were split alike."""
+        del verbose
+        for use in self.uses:
+            for group in use.splits:
+                calls = (use.number, use.wrapper, use.module, group.first, group.count, group.batch_size)
+                for one in group.in_model:
+                    shapes = (crossed(one.input), crossed(one.output))
+                    yield *calls, one.replica, one.device, one.rows, *shapes
+
+    @property
+    def peaks(self) -> list[tuple[int, int | None]]:
+        """What each GPU held at its peak, and what it could hold; None where that was not limited."""
+        limits = self.capacity_bytes or (None,) * len(self.peak_bytes)
+        return list(zip(self.peak_bytes, limits, strict=True))
+
+    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+        """Yield the picture: each object's calls, the bytes moved, and the peaks."""
+        del verbose
+        return _draw(self, canvas)
+
+    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report as Markdown."""
+        del verbose
+        return _markdown(self)
+
+
+def _draw(report: ExecReport, canvas: Canvas) -> Iterator[Block]:
+    yield canvas.text(title(report), style="bold")
+    if not report.uses:
+        yield canvas.text("DataParallel was not used: the program never made one.")
+    for use in report.uses[:MAX_USES]:
+        yield ()
+        yield from _use(use, canvas)
+    if len(report.uses) > MAX_USES:
+        yield ()
+        yield canvas.text(_more_uses(report))
+    yield ()
+    sums = _sums(report, canvas)
+    yield sums if sums.rows else canvas.text("No tensor was moved to a GPU.")
+    if report.set_visible is not None:
+        yield canvas.text(_visible(report))
+
+
+def _visible(report: ExecReport) -> str:
+    if not report.is_started:
+        return (
+            f"The program set CUDA_VISIBLE_DEVICES to {report.set_visible!r} and used no GPU itself: "
+            "only the processes that it started can have read it."
+        )
+    seen = len(report.devices)
+    which = f"{seen} of {seen + report.num_hidden}" if report.num_hidden else f"all {seen}"
+    late = " after CUDA had read it" if report.is_set_late else ""
+    return f"The program set CUDA_VISIBLE_DEVICES to {report.set_visible!r}{late}, so it saw {which}."
+
+
+def _markdown(report: ExecReport) -> Iterator[str]:
+    yield f"### {escaped(title(report))}\n"
+    for use in report.uses[:MAX_USES]:
+        yield f"\n{escaped(name(use))}\n"
+        shown = Groups(use.devices, use.splits[:MAX_SPLITS])
+        for group in shown.batches:
+            yield f"\n- {escaped(heading(use, group))}: "
+            runs = (f"{line.rows} on {line.label}" for line in group_lines(shown, group) if not line.is_idle)
+            yield "; ".join(filter(None, (*runs, f"{group.idle} idle" if group.idle else "")))
+        yield f"\n- {rest}\n" if (rest := _more_splits(use)) else "\n"
+        if use.tokens is not None:
+            yield "\n"
+            yield from seen_markdown(use.tokens)
+    if len(report.uses) > MAX_USES:
+        yield f"\n{_more_uses(report)}\n"
+    yield "\n"
+    rows = [(route, size(moved), counted(copies, "copy")) for route, moved, copies in _routes(report)]
+    yield from markdown_table(("Moved", "Bytes", ""), rows)
+    yield "\n"
+    held = [(str(devices), size(peak), limit(devices, capacity)) for devices, peak, capacity in peaks(report)]
+    yield from markdown_table(("Peak", "Bytes", ""), held)
+
+
+def title(report: ExecReport) -> str:
+    """Say what ran where: `Ran on 8 virtual GPUs: train.py`."""
+    return f"Ran on {counted(len(report.devices), 'virtual GPU')}: {printable(report.program)}"
+
+
+def _use(use: Use, canvas: Canvas) -> Iterator[Block]:
+    yield canvas.text(name(use), style="bold")
+    shown = Groups(use.devices, use.splits[:MAX_SPLITS])
+    table = GroupTable(shown, canvas)
+    for index, group in enumerate(shown.batches):
+        if index:
+            yield ()
+        yield canvas.text(heading(use, group), style="dim")
+        if group.in_model:
+            yield from table.blocks(group)
+        else:
+            yield canvas.text("split by a parallel_apply of its own, which was not watched")
+    if rest := _more_splits(use):
+        yield canvas.text(rest)
+    if use.tokens is not None:
+        yield ()
+        yield from seen_tokens(use.tokens, canvas)
+    if not use.num_calls and not use.num_failed:
+        yield canvas.text(
+            "Only a call of the DataParallel object itself is split: its `.module` and other methods run "
+            f"on {use.devices[0] if use.devices else 'one device'} alone."
+        )
+
+
+def _more_uses(report: ExecReport) -> str:
+    return f"... and {len(report.uses) - MAX_USES} more; --report FILE.json lists them all"
+
+
+def _more_splits(use: Use) -> str:
+    """Return a line for the splits that are not drawn, or ""."""
+    calls = sum(group.count for group in use.splits[MAX_SPLITS:]) + use.num_unlisted
+    if not calls:
+        return ""
+    return f"... and {counted(calls, 'call')} split in other ways; --report FILE.json lists more of them"
+
+
+def name(use: Use) -> str:
+    """Name an object and sum up its calls: `DataParallel(Model) #1 on cuda:0–2: 4 calls`."""
+    what = f"{printable(use.wrapper)}({printable(use.module)}) #{use.number}"
+    where = " inside a replica" if use.in_replica else f" on {use.devices}" if use.devices else ""
+    if use.num_objects > 1:
+        where += f", {use.num_objects} modules" if use.is_function else f", wrapped {use.num_objects} times"
+    if not use.num_calls and not use.num_failed:
+        return f"{what}{where}: never called"
+    failed = f", {use.num_failed} more failed" if use.num_failed else ""
+    return f"{what}{where}: {counted(use.num_calls, 'call')}{failed}"
+
+
+def heading(use: Use, group: BatchGroup) -> str:
+    """Head the calls that were split alike: `3 calls, from call 1 on: 30 rows each`."""
+    rows = counted(group.batch_size, "row")
+    if group.count == use.num_calls:
+        return f"{'The one call' if group.count == 1 else 'Every call'}: {rows}"
+    if group.count == 1:
+        return f"Call {group.first}: {rows}"
+    return f"{counted(group.count, 'call')}, from call {group.first} on: {rows} each"
+
+
+def _sums(report: ExecReport, canvas: Canvas) -> Table:
+    rows = Table(("keep", "keep", "right", "fold"))
+    routes = [route for route in _routes(report) if route[2]]
+    for index, (route, moved, copies) in enumerate(routes):
+        label = styled("" if index else "Moved", "bold")
+        rows.add(label, canvas.text(route), styled(size(moved)), styled(f"in {counted(copies, 'copy')}"))
+    held = list(peaks(report)) if any(report.peak_bytes) else []
+    for index, (devices, peak, capacity) in enumerate(held):
+        label = styled("" if index else "Peak", "bold")
+        rows.add(label, canvas.text(str(devices)), styled(size(peak)), styled(limit(devices, capacity)))
+    return rows
+
+
+def limit(devices: Devices, capacity: int | None) -> str:
+    """Say that a peak is that of each device, and of what capacity."""
+    each = ["each"] if len(devices) > 1 else []
+    return ", ".join(each + ([] if capacity is None else [f"of {size(capacity)}"]))
+
+
+def _routes(report: ExecReport) -> Iterator[tuple[str, int, int]]:
+    moved = report.traffic
+    yield "host → device", moved.host_to_device_bytes, moved.num_host_to_device
+    yield "device → device", moved.device_to_device_bytes, moved.num_device_to_device
+    yield "device → host", moved.device_to_host_bytes, moved.num_device_to_host
+
+
+def peaks(report: ExecReport) -> Iterator[tuple[Devices, int, int | None]]:
+    """Yield each GPU's peak and capacity, neighbours with the same ones together."""
+    start = 0
+    for (peak, capacity), equal in itertools.groupby(report.peaks):
+        stop = start + len(list(equal))
+        yield Devices(report.devices[start:stop]), peak, capacity
+        start = stop

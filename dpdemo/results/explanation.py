@@ -1,0 +1,23 @@
+"""The result of `explain`, in every form."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpdemo.results import explanationtable as table
+from dpdemo.results.explanationdata import ExplanationData
+from dpdemo.results.table import Block, Canvas
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(ExplanationData):
+    """See `ExplanationData` for its fields."""
+
+    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+        """Yield a table for each step, its copies, and a sentence to learn from."""
+        del verbose
+        return table.draw(self, canvas)
+
+    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report as Markdown."""
+        del verbose
+        return table.markdown(self)

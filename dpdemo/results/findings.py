@@ -1,0 +1,196 @@
+"""Findings of a check, and the pages of rules.
+
+A `Finding` names the cause in the user's words: an attribute, an argument, a line or a factor. The page of
+its rule says what happens in general, why, and what to do.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+
+
+NOTHING_CALLED = "(no DataParallel call)"
+"""What stands for the model where a program made no call that splits a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str = ""
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def short(self) -> str:
+        """Its file and line, seen from the current folder where it is in there."""
+        return f"{relative(self.file)}:{self.line}"
+
+
+def relative(file: str) -> str:
+    """Write a file as seen from the root of GitHub's checkout, or from the current folder, if it is there."""
+    try:
+        here = os.getcwd()  # noqa: PTH109 - text
+    except FileNotFoundError:  # the folder was deleted
+        return file
+    if not os.path.isabs(file):  # noqa: PTH117 - such as "<string>"
+        return os.path.normpath(file) if file.startswith(".") else file
+    real = os.path.realpath(file)
+    for folder in (os.environ.get("GITHUB_WORKSPACE", ""), here):  # annotations want the checkout's
+        root = os.path.realpath(folder) + os.sep
+        if folder and real.startswith(root):
+            return real.removeprefix(root)
+    return file
+
+
+FAMILIES = {
+    "DP1": "wrapper",
+    "DP2": "scatter",
+    "DP3": "replica",
+    "DP4": "gather",
+    "DP5": "loss",
+    "DP6": "threads",
+    "DP7": "resources",
+}
+
+
+SECTIONS = ("What happens", "Why", "Before", "After", "Seen by", "References")
+
+
+@dataclass(frozen=True, slots=True)
+class RulePage:
+    """What a rule says in general: its name, and the sections of its page."""
+
+    code: str
+    name: str
+    severity: Severity
+    title: str
+    page: tuple[tuple[str, str], ...]
+
+    @property
+    def family(self) -> str:
+        """The part of DataParallel that it is about."""
+        return FAMILIES[self.code[:3]]
+
+    def section(self, name: str) -> str:
+        """Return one section of its page."""
+        return dict(self.page).get(name, "")
+
+
+class _Placed:
+    """What stands at a line of the user's code, if there is one."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        place: Place | None
+
+    @property
+    def file(self) -> str | None:
+        """The file of the user's code."""
+        return relative(self.place.file) if self.place else None
+
+    @property
+    def line(self) -> int | None:
+        """The line in it."""
+        return self.place.line if self.place else None
+
+
+@dataclass(frozen=True, slots=True)
+class Change(_Placed):
+    """A further line that a repair changes: the code as it stands, and what to write in its place.
+
+    In JSON `file` and `line` are null where it is the program's that calls the model.
+    """
+
+    place: Place | None
+    before: str
+    after: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"before": self.before, "after": self.after, "file": self.file, "line": self.line}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(_Placed):
+    """One cause, the rule that it was found by, and a repair.
+
+    `subject` tells it from others of the same rule: two findings that share it are one. In JSON `file` and
+    `line` are null where no line of the model's code stands for it; `seen_in` names the batches. A repair
+    that takes more than one change has the others in `also`.
+    """
+
+    rule: RulePage
+    severity: Severity
+    subject: str
+    message: str
+    place: Place | None = None
+    seen_in: tuple[str, ...] = ()
+    own_before: str = ""
+    own_after: str = ""
+    example: bool = False
+    """Whether `own_after` is a worked example in the user's names, and not their line written anew."""
+    also: tuple[Change, ...] = ()
+    set_at: Place | None = None
+    """Where the attribute that it is about is set, if that is another line."""
+
+    @property
+    def code(self) -> str:
+        """The rule's code."""
+        return self.rule.code
+
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+        return self.rule.name
+
+    @property
+    def family(self) -> str:
+        """The part of DataParallel that the rule is about."""
+        return self.rule.family
+
+    @property
+    def before(self) -> str:
+        """Code as it should not be: the user's own, or else an example."""
+        return self.own_before or self.rule.section("Before")
+
+    @property
+    def after(self) -> str:
+        """The same code as it should be."""
+        return self.own_after or self.rule.section("After")
+
+    @property
+    def is_example(self) -> bool:
+        """Whether `before` and `after` are an example, and not the user's own line written anew."""
+        return self.example or not self.own_after
+
+    @property
+    def references(self) -> list[str]:
+        """Where PyTorch says so."""
+        return self.rule.section("References").split(", ")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "severity": self.severity,
+            "subject": self.subject,
+            "message": self.message,
+            "seen_in": list(self.seen_in),
+            "also": [change.to_dict() for change in self.also],
+            "file": self.file,
+            "line": self.line,
+            "code": self.code,
+            "name": self.name,
+            "family": self.family,
+            "before": self.before,
+            "after": self.after,
+            "is_example": self.is_example,
+            "references": self.references,
+        }

@@ -1,0 +1,143 @@
+"""JSON, CSV and Markdown, written piece by piece, so that an epoch of any length can be piped."""
+
+import csv
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from dpdemo.wording import printable
+
+Cell = str | int | float | None
+"""A value in a column of a row: flat, as a CSV has it."""
+Row = tuple[Cell, ...]
+WIDTH = 130
+"""Longest line of JSON; single values, and lists of them, stand on one line all the same."""
+_SINGLE = (str, int, float, type(None))
+_SIGNS = re.compile(r"([\\`*_<|\[\]])")
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
+def json_pieces(plain: dict[str, object]) -> Iterator[str]:
+    """Yield the text of plain data; lists in it may be iterators, which are read as they are written."""
+    yield from _members("", [("", plain)], "\n")
+    yield "\n"
+
+
+def without_iterators(value: Any) -> Any:
+    """Copy plain data with each iterator as a list."""
+    if isinstance(value, dict):
+        return {key: without_iterators(item) for key, item in value.items()}
+    if isinstance(value, _SINGLE):
+        return value
+    return [without_iterators(item) for item in value]
+
+
+def _members(separator: str, members: Iterable[tuple[str, object]], indent: str) -> Iterator[str]:
+    """Write values, each behind its key, which may be empty."""
+    before = ""
+    for key, value in members:
+        line = _on_one_line(value)
+        if line is not None:
+            yield before + key + line
+        else:
+            yield before + key
+            yield from _on_lines(value, indent)
+        before = separator
+
+
+def _on_lines(value: Any, indent: str) -> Iterator[str]:
+    """Write an object, a line for each key, or a list: objects a line each, single values side by side."""
+    if isinstance(value, dict):
+        keys = ((f"{_encode(key)}: ", item) for key, item in value.items())
+        opening, closing, separator = "{", "}", f",{indent} "
+    else:
+        items = iter(value)
+        first = list(islice(items, 1))
+        keys = (("", item) for item in chain(first, items))
+        is_flat = bool(first) and isinstance(first[0], _SINGLE)
+        opening, closing = f"[{indent} " if first and not is_flat else "[", "]"
+        separator = ", " if is_flat else f",{indent} "
+    yield opening
+    yield from _members(separator, keys, f"{indent} ")
+    yield closing
+
+
+def _on_one_line(value: Any) -> str | None:
+    """Write a value that fits on one line; None for others and for iterators."""
+    try:
+        line = _encode(value)
+    except TypeError:
+        return None
+    if len(line) <= WIDTH or isinstance(value, _SINGLE):
+        return line
+    items = value.values() if isinstance(value, dict) else value
+    return line if all(isinstance(item, _SINGLE) for item in items) else None
+
+
+class _Echo:
+    """A file for csv.writer whose `write` hands the line back, so that lines can be yielded."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
+    """Yield the header, then a line for each row."""
+    writer: Any = csv.writer(_Echo(), lineterminator="\n")
+    yield writer.writerow(columns)
+    for row in rows:
+        yield writer.writerow([_csv_cell(value) for value in row])
+
+
+def _csv_cell(value: Cell) -> Cell:
+    """Write an unknown value as nothing, and a text so that no spreadsheet takes it for a formula."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        guard = "'" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else ""
+        return guard + printable(value)
+    return value
+
+
+def escaped(text: str) -> str:
+    """Write text so that Markdown shows it as it is, on one line."""
+    return _SIGNS.sub(r"\\\1", printable(text))
+
+
+def markdown_table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    widths: Sequence[int] | None = None,
+) -> Iterator[str]:
+    """Yield a Markdown table line by line, padded so that the source reads well too.
+
+    Args:
+        head: the names of the columns.
+        rows: the cells of each row, already escaped.
+        right: the columns that are set to the right.
+        widths: of the columns, where they are known; else all rows are read before the first line.
+
+    """
+    if widths is None:
+        rows = list(rows)
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    widths = [
+        max(2, width) if index in right else width for index, width in enumerate(widths)
+    ]  # `:` alone is no rule
+    rule = [f"{'-' * (width - 1)}:" if index in right else "-" * width for index, width in enumerate(widths)]
+    for cells in (head, rule):
+        yield _markdown_line(cells, widths, right)
+    for row in rows:
+        yield _markdown_line(row, widths, right)
+
+
+def _markdown_line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
+    padded = [
+        cell.rjust(width) if index in right else cell.ljust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return f"| {' | '.join(padded)} |\n"

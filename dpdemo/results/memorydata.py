@@ -1,0 +1,255 @@
+"""The result of `memory`: the bytes of each GPU at its fullest moment, and whether they fit.
+
+All sizes are in bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from dpdemo.config.fields import Config
+from dpdemo.results.batches import Shape
+from dpdemo.results.formats import Row
+from dpdemo.results.report import Report
+
+PARTS = (
+    *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
+    *("replica copies", "gathered outputs", "temporaries", "library workspaces", "cuDNN scratch"),
+)
+"""What the bytes of a GPU are for. A storage counts as what it turned out to be for."""
+
+KEYS = tuple(part.replace(" ", "_") for part in PARTS)
+"""The key of each of PARTS in JSON."""
+
+LOSSES = ("output.loss", "mean", "mse", "cross-entropy")
+"""The losses that have a name; any other is `pkg.mod:function`."""
+
+Phase = Literal[
+    "scatter", "replicate", "forward", "gather", "loss", "backward", "optimizer step", "between steps"
+]
+Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor"]
+ZeroGrad = Literal["before", "after", "to-zero"]
+Answer = Literal["fits", "tight", "does not fit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training step, or one of inference: what is assumed beside the config.
+
+    `loss` is "output.loss", "mean", "mse", "cross-entropy" or `pkg.mod:function`; "auto" is the output's own
+    loss if it has one, else the mean, and a report says which it was. `amp` says whether the forward pass
+    runs under `torch.autocast`. `zero_grad` says when gradients are freed: "before" the forward pass, "after"
+    it, or never, since they are set "to-zero" instead.
+    """
+
+    optimizer: Optimizer = "adamw"
+    loss: str = "auto"
+    amp: bool = False
+    inference: bool = False
+    zero_grad: ZeroGrad = "before"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a GPU held at one moment of the step, and what the program was doing."""
+
+    phase: str
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """One GPU at its fullest moment: how much, for what (one number for each of PARTS), and when.
+
+    `rows` are those that it gets of the batch. `largest` is the most of each part at any moment of the step.
+    `reserved_bytes` is what PyTorch would have taken from the driver by the end of the step, and
+    `context_bytes` what the process takes beside: together what `nvidia-smi` shows. `moments` are the step's,
+    in order, if they were asked for.
+    """
+
+    device: str
+    parts: tuple[int, ...]
+    phase: Phase
+    capacity_bytes: int | None = None
+    rows: int = 0
+    largest: tuple[int, ...] = ()
+    reserved_bytes: int = 0
+    context_bytes: int = 0
+    moments: tuple[Moment, ...] = ()
+
+    @property
+    def peak_bytes(self) -> int:
+        """What it holds at that moment, the workspaces of CUDA's libraries included."""
+        return sum(self.parts)
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the process takes of the GPU, as `nvidia-smi` would show it."""
+        return max(self.reserved_bytes, self.peak_bytes) + self.context_bytes
+
+    @property
+    def spare_bytes(self) -> int | None:
+        """What is left beside that, negative where it is too little; None where no capacity is known."""
+        return None if self.capacity_bytes is None else self.capacity_bytes - self.needed_bytes
+
+    @property
+    def least_bytes(self) -> int:
+        """What it cannot do without: the tensors alone, with no scratch for convolutions, and the context."""
+        return self.peak_bytes - self.parts[PARTS.index("cuDNN scratch")] + self.context_bytes
+
+    @property
+    def answer(self) -> Answer:
+        """Whether its capacity suffices; one without a capacity holds anything.
+
+        It is tight where only the tensors have room: PyTorch then gives unused memory back, and runs
+        convolutions without scratch, before it fails.
+        """
+        if self.spare_bytes is None or self.spare_bytes >= 0:
+            return "fits"
+        return "tight" if self.least_bytes <= (self.capacity_bytes or 0) else "does not fit"
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step runs, even if tightly."""
+        return self.answer != "does not fit"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "device": self.device,
+            "parts_bytes": _plain_parts(self.parts),
+            "phase": self.phase,
+            "capacity_bytes": self.capacity_bytes,
+            "rows": self.rows,
+            "largest_parts_bytes": _plain_parts(self.largest),
+            "reserved_bytes": self.reserved_bytes,
+            "context_bytes": self.context_bytes,
+            "moments": [asdict(moment) for moment in self.moments],
+            "peak_bytes": self.peak_bytes,
+            "needed_bytes": self.needed_bytes,
+            "spare_bytes": self.spare_bytes,
+            "answer": self.answer,
+            "fits": self.fits,
+        }
+
+
+def _plain_parts(parts: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip(KEYS, parts, strict=True)) if parts else {}
+
+
+RemedyName = Literal[
+    "loss inside the model",
+    "another output_device",
+    "smaller chunk on GPU 0",
+    "activation checkpointing",
+    "autocast",
+    "gradient accumulation",
+    "fused optimizer",
+    "DistributedDataParallel",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that would help, predicted like all else: the GPU that is worst off with it, and its peak.
+
+    `gain_bytes` is how much more room the worst GPU has then: a change that only moves the need gains little.
+    """
+
+    name: RemedyName
+    how: str
+    gain_bytes: int
+    fullest: str
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The largest batch with which every GPU fits, found by predictions on both sides of it.
+
+    `largest` is 0 where not even one sample fits. `binding` is the first GPU that lacks room at the next
+    larger batch, and `phase` when; `missing_bytes` is what it lacks there.
+    """
+
+    largest: int
+    binding: str
+    phase: Phase
+    missing_bytes: int
+    num_predictions: int
+    remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryData(Report):
+    """What each GPU must hold for one step at a batch size.
+
+    `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
+    step is that of the largest batch that fits; where none does, of the smallest that the model can run.
+    """
+
+    SCHEMA: ClassVar[str] = "dpdemo.memory/1"
+    TITLE: ClassVar[str] = "dpdemo memory"
+    columns: ClassVar[tuple[str, ...]] = (
+        *("device", "rows", *(f"{key}_bytes" for key in KEYS)),
+        *("peak_bytes", "phase", "capacity_bytes", "spare_bytes", "fits"),
+        *("reserved_bytes", "needed_bytes", "answer"),
+    )
+    config: Config
+    training: Training
+    batch_size: int
+    num_parameters: int
+    inputs: tuple[tuple[str, Shape], ...]
+    gpus: tuple[GpuMemory, ...]
+    fit: Fit | None = None
+    card: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """The model's name, or the user's `pkg.mod:factory`."""
+        return self.config.model
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step runs on every GPU, even if tightly."""
+        return all(gpu.fits for gpu in self.gpus)
+
+    @property
+    def answer(self) -> Answer:
+        """The answer of the GPU that is worst off."""
+        answers = [gpu.answer for gpu in self.gpus]
+        return max(answers, key=("fits", "tight", "does not fit").index)
+
+    @property
+    def fullest(self) -> GpuMemory:
+        """The GPU with the least room left; without capacities, the one that holds most."""
+        if any(gpu.spare_bytes is not None for gpu in self.gpus):
+            return min(self.gpus, key=lambda gpu: gpu.spare_bytes or 0)
+        return max(self.gpus, key=lambda gpu: gpu.peak_bytes)
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield a row per GPU; its capacity and what is spare are None where no capacity was given."""
+        del verbose
+        for gpu in self.gpus:
+            room = (gpu.capacity_bytes, gpu.spare_bytes, gpu.fits)
+            needs = (gpu.reserved_bytes, gpu.needed_bytes, gpu.answer)
+            yield gpu.device, gpu.rows, *gpu.parts, gpu.peak_bytes, gpu.phase, *room, *needs
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form."""
+        del verbose
+        return {
+            "config": self.config.to_dict(),
+            "training": asdict(self.training),
+            "batch_size": self.batch_size,
+            "num_parameters": self.num_parameters,
+            "inputs": {name: list(shape) for name, shape in self.inputs},
+            "gpus": [gpu.to_dict() for gpu in self.gpus],
+            "fit": None if self.fit is None else asdict(self.fit),
+            "card": self.card,
+            "notes": list(self.notes),
+            "model": self.model,
+            "fits": self.fits,
+            "answer": self.answer,
+            "fullest": self.fullest.device,
+        }

@@ -1,0 +1,172 @@
+"""The base of every report: plain data, rows, and all the ways to look at it."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from dpdemo.results.console import encoding_of, width_of, write_lines, write_pieces
+from dpdemo.results.formats import Cell, Row, csv_pieces, json_pieces, without_iterators
+from dpdemo.results.table import Block, Canvas, Line, Uncut, lay_out, plain
+from dpdemo.saving import FORMS, check_save_path, endings, replacing
+
+DIGITS = 6
+DRAWN = ("table", "text")
+"""The names of the picture among the formats."""
+
+
+class Report:
+    """A report has four parts: `data`, `each_row`, `blocks` (its picture) and `markdown`.
+
+    `verbose` lists every batch of an epoch, where equal ones are grouped otherwise.
+    """
+
+    __slots__ = ()
+    SCHEMA: ClassVar[str]
+    """The JSON form and its version."""
+    TITLE: ClassVar[str]
+    """The title of the picture."""
+    columns: ClassVar[tuple[str, ...]]
+    """The names of the values in each row."""
+    FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown")
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form; long lists in it may be iterators, to be read once."""
+        raise NotImplementedError
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield the values of each row, in the order of `columns`."""
+        raise NotImplementedError
+
+    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+        """Yield the picture, block by block."""
+        raise NotImplementedError
+
+    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report as Markdown, piece by piece."""
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        """The title of the picture."""
+        return self.TITLE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, the same that JSON holds."""
+        found: dict[str, Any] = without_iterators(self._json_data())
+        return found
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """List the report's rows by column, as its CSV has them: `pandas.DataFrame(report.rows())`."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.each_row()]
+
+    def to_json(self) -> str:
+        """Write the report as JSON; docs/json.md shows an example."""
+        return self.text("json")
+
+    def to_markdown(self) -> str:
+        """Write the report as Markdown."""
+        return self.text("markdown")
+
+    def text(self, form: str) -> str:
+        """Write the report as one text."""
+        return "".join(self.pieces(form))
+
+    def pieces(self, form: str, *, verbose: bool = False) -> Iterable[str]:
+        """Yield the text of a format, piece by piece.
+
+        Raises:
+            ValueError: for a format that the report does not have.
+
+        """
+        match form:
+            case "table" | "text":
+                return (f"{_plain(line)}\n" for line in self.picture(Canvas(80), verbose=verbose))
+            case "json":
+                return json_pieces(self._json_data(verbose=verbose))
+            case "csv":
+                return csv_pieces(self.columns, self.each_row(verbose=verbose))
+            case "markdown":
+                return self.markdown(verbose=verbose)
+        raise ValueError(
+            f"expected {' or '.join([', '.join(self.FORMS[:-1]), self.FORMS[-1]])}, got {form!r}"
+        )
+
+    def _json_data(self, *, verbose: bool = False) -> dict[str, Any]:
+        # single values first, then lists, which may be long
+        plain_data = self.data(verbose=verbose)
+        ordered = sorted(
+            plain_data.items(), key=lambda item: not isinstance(item[1], str | int | float | None)
+        )
+        return {"schema": self.SCHEMA, **dict(ordered)}
+
+    def picture(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Line | Uncut]:
+        """Yield the picture, line by line."""
+        return lay_out(self.blocks(canvas, verbose=verbose), canvas)
+
+    def write(
+        self, form: str, stream: IO[str] | None = None, *, width: int | None = None, verbose: bool = False
+    ) -> None:
+        """Write the report to a stream, piece by piece; all but the picture is exact plain text.
+
+        Args:
+            form: `table`, `json`, `csv`, `markdown`, or another format of this report.
+            stream: stdout if left out.
+            width: of the picture; the stream's if left out.
+            verbose: list every batch of an epoch.
+
+        """
+        stream = sys.stdout if stream is None else stream
+        if form in DRAWN:
+            canvas = Canvas(width or width_of(stream), encoding_of(stream))
+            write_lines(self.picture(canvas, verbose=verbose), stream)
+        else:
+            write_pieces(self.pieces(form, verbose=verbose), stream)
+
+    def save(self, path: str | os.PathLike[str], *, verbose: bool = False) -> None:
+        """Save the report in the format that the file's ending names, whole or not at all.
+
+        Raises:
+            UsageError: if nothing can be saved there.
+            RunError: if writing fails half-way, as on a full disk.
+
+        """
+        check_save_path(path, endings(self.FORMS), key="path")
+        suffix = Path(path).suffix.lower()
+        with replacing(path) as file:
+            if suffix in FORMS or suffix == ".txt":
+                file.writelines(self.pieces(FORMS.get(suffix, "table"), verbose=verbose))
+                return
+            from dpdemo.results import pictures
+
+            file.write(
+                pictures.WRITERS[suffix](self.title, self.picture(Canvas(pictures.WIDTH), verbose=verbose))
+            )
+
+    def __str__(self) -> str:
+        """Draw the report as plain text, 80 columns wide."""
+        return self.text("table").rstrip("\n")
+
+    def __rich_console__(self, _: object, options: Any) -> Iterator[object]:
+        from dpdemo.results.console import as_rich
+
+        yield from map(as_rich, self.picture(Canvas(options.max_width, options.encoding)))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        # in place of the long text that Python makes of a dataclass, where a page is not shown
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+    def _repr_html_(self) -> str:
+        from dpdemo.results import pictures
+
+        return pictures.as_fragment(self.picture(Canvas(pictures.WIDTH)))
+
+
+def _plain(line: Line | Uncut) -> str:
+    return plain(line.line if isinstance(line, Uncut) else line)
+
+
+def rounded(number: float) -> float:
+    """Round a ratio to the digits that readers of JSON need."""
+    return round(number, DIGITS)

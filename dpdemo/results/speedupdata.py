@@ -1,0 +1,253 @@
+"""The result of `speedup`: the copies, launches and time of a step over several GPUs, and the gain.
+
+Bytes are exact, times are estimates with both ends; all times are in milliseconds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from dpdemo.results.formats import Row
+from dpdemo.results.report import Report
+from dpdemo.wording import ms_span
+
+Strategy = Literal["DataParallel", "DDP"]
+Verdict = Literal["pays", "does not pay", "cannot tell"]
+PhaseName = Literal[
+    "load",
+    "scatter",
+    "replicate",
+    "gather",
+    "output gradients",
+    "reduce",
+    "input gradients",
+    "buffers",
+    "all-reduce",
+]
+PartName = PhaseName | Literal["forward", "launching", "backward"]
+Timeline = tuple[tuple[PartName, float], ...]
+"""The parts of one step in their order, each with its expected milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with both of its ends; `point` is what to expect."""
+
+    low: float
+    point: float
+    high: float
+
+    @property
+    def span(self) -> str:
+        """Both ends, of a time in milliseconds: `62–83 ms`."""
+        return ms_span(self.low, self.high)
+
+    @property
+    def expected(self) -> str:
+        """The point, of a time in milliseconds: `71 ms`."""
+        return ms_span(self.point, self.point)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """What a link carries one way, in GB/s (10⁹ bytes), from the least to the most that was measured."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How GPUs are joined: `copy_rate` between two of them, `ring_rate` for NCCL's all-reduce over all.
+
+    Where it is shared, all that GPU 0 sends to the replicas goes through one place, one after another.
+    `hides_ring` says whether a backward can go on while the ring runs.
+    """
+
+    name: str
+    copy_rate: Rate
+    ring_rate: Rate
+    is_shared: bool
+    hides_ring: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """What Python handles for each replica: operators of a forward and a backward, modules, tensors."""
+
+    forward: int
+    backward: int
+    modules: int
+    tensors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One GPU's share of a step: the bytes of the model, and of `rows` rows of its inputs and outputs.
+
+    Gradients of the outputs travel where the loss is computed on what was gathered, those of the inputs where
+    something before the split part is trained.
+    `rows` is None where only the bytes are known; `launches` where they were not counted.
+    """
+
+    name: str
+    rows: int | None
+    num_parameters: int
+    parameter_bytes: int
+    gradient_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    output_bytes: int
+    output_gradient_bytes: int = 0
+    input_gradient_bytes: int = 0
+    launches: Launches | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """A step that was measured on one GPU, forward to optimizer, with this many rows (None: the batch)."""
+
+    ms: float
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseCost:
+    """What one phase copies in a step, and how long that takes.
+
+    All are copies between GPUs but `load`: what one process copies from the host beyond one GPU's inputs.
+    """
+
+    name: PhaseName
+    num_bytes: int
+    ms: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """A way to use more GPUs: the rows of each (None: unknown), the step, and what is gained.
+
+    `one_gpu_ms` is what one GPU takes for the rows that are compared: those of one GPU where each GPU keeps
+    its rows, all of them where the batch is divided. The break-even is a step of one GPU, of its own batch.
+    """
+
+    rows: tuple[int, ...] | None
+    phases: tuple[PhaseCost, ...]
+    break_even_ms: Estimate | None
+    one_gpu_ms: Estimate | None = None
+    step_ms: Estimate | None = None
+    speedup: Estimate | None = None
+    efficiency: Estimate | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def moved_bytes(self) -> int:
+        """All bytes copied between GPUs in a step."""
+        return sum(phase.num_bytes for phase in self.phases if phase.name != "load")
+
+    @property
+    def copies_ms(self) -> Estimate:
+        """How long all copies take, one after another."""
+        ends = [phase.ms for phase in self.phases]
+        return Estimate(
+            low=sum(ms.low for ms in ends),
+            point=sum(ms.point for ms in ends),
+            high=sum(ms.high for ms in ends),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "moved_bytes": self.moved_bytes, "copies_ms": asdict(self.copies_ms)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One strategy over one number of GPUs.
+
+    `weak` keeps the rows of each GPU, `strong` divides the batch of one GPU. `lock_ms` is how long one
+    process needs to launch the forward of all replicas, a thread at a time, `replicate_ms` how long to copy
+    their modules; None where that is not known, or where each replica has its own process. `timeline` has the
+    parts of one weak step; only its copies where no step of one GPU was measured.
+    """
+
+    num_gpus: int
+    strategy: Strategy
+    weak: Scaling
+    strong: Scaling
+    lock_ms: Estimate | None = None
+    replicate_ms: Estimate | None = None
+    timeline: Timeline = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "weak": self.weak.to_dict(), "strong": self.strong.to_dict()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupData(Report):
+    """Whether more GPUs pay: a way for each strategy and number of GPUs.
+
+    `method_error` is the largest error of the method on the project's published steps: every interval of a
+    speed-up is wider by it.
+    """
+
+    SCHEMA: ClassVar[str] = "dpdemo.speedup/1"
+    TITLE: ClassVar[str] = "dpdemo speedup"
+    columns: ClassVar[tuple[str, ...]] = (
+        *("gpus", "strategy", "scaling", "moved_bytes", "copies_ms_low", "copies_ms_high"),
+        *("break_even_ms_low", "break_even_ms_high", "step_ms", "speedup_low", "speedup", "speedup_high"),
+        *("efficiency", "verdict"),
+    )
+    workload: Workload
+    link: Link
+    anchors: tuple[Anchor, ...]
+    method_error: float
+    ways: tuple[Way, ...]
+
+    def way(self, num_gpus: int, strategy: Strategy) -> Way:
+        """Return the way of this strategy over so many GPUs."""
+        return next(way for way in self.ways if (way.num_gpus, way.strategy) == (num_gpus, strategy))
+
+    @property
+    def summary(self) -> str:
+        """A line that says from which step of one GPU on the fewest GPUs pay, for both strategies."""
+        number = min((way.num_gpus for way in self.ways if way.num_gpus > 1), default=1)
+        if number == 1:
+            return "One GPU alone has nothing to gain or lose"
+        said = [
+            f"{way.weak.break_even_ms.span} ({way.strategy})"
+            for way in self.ways
+            if way.num_gpus == number and way.weak.break_even_ms is not None
+        ]
+        longer = f"pay if one GPU's step takes longer than {', '.join(said)}"
+        return f"{number} GPUs over {self.link.name} {longer}"
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield a row for each way and scaling; all after the break-even is None without a measured step."""
+        del verbose
+        for way in self.ways:
+            yield way.num_gpus, way.strategy, "weak", *_row(way.weak)
+            yield way.num_gpus, way.strategy, "strong", *_row(way.strong)
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form."""
+        del verbose
+        return {
+            "workload": asdict(self.workload),
+            "link": asdict(self.link),
+            "anchors": [asdict(anchor) for anchor in self.anchors],
+            "method_error": self.method_error,
+            "ways": [way.to_dict() for way in self.ways],
+            "summary": self.summary,
+        }
+
+
+def _row(scaling: Scaling) -> Iterator[Any]:
+    copies, even, gained = scaling.copies_ms, scaling.break_even_ms, scaling.speedup
+    yield from (scaling.moved_bytes, copies.low, copies.high)
+    yield from (None, None) if even is None else (even.low, even.high)
+    yield None if scaling.step_ms is None else scaling.step_ms.point
+    yield from (None, None, None) if gained is None else (gained.low, gained.point, gained.high)
+    yield None if scaling.efficiency is None else scaling.efficiency.point
+    yield scaling.verdict

@@ -1,0 +1,144 @@
+"""The result of `simulate` and `run`: how an epoch is split, or was."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpdemo.results import splitwords as words
+from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, bracketed, is_lone
+from dpdemo.results.formats import escaped, markdown_table
+from dpdemo.results.grouplines import DeviceLine, Groups, group_lines
+from dpdemo.results.grouptable import GroupTable
+from dpdemo.results.report import Report
+from dpdemo.results.splitdata import SplitData
+from dpdemo.results.table import Block, Canvas, Table, styled
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport(SplitData):
+    """How an epoch was split over devices, or would be; see `SplitData` for its fields."""
+
+    SCHEMA: ClassVar[str] = "dpdemo.report/1"
+    FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown", "transcript")
+
+    @property
+    def title(self) -> str:
+        """The title of the picture."""
+        return f"dpdemo {self.command}"
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of batches, as tables show them."""
+        return Groups(self.devices, self.batches, self.wrapped, self.distribution, is_epoch=True)
+
+    def pieces(self, form: str, *, verbose: bool = False) -> Iterable[str]:
+        """Yield the text of a format, piece by piece; `transcript` is the output of PyTorch's tutorial."""
+        return self._transcript() if form == "transcript" else Report.pieces(self, form, verbose=verbose)
+
+    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+        """Yield the title, each group of batches, and the summary."""
+        yield canvas.text(words.title(self), style="bold")
+        yield canvas.text(words.setting(self), style="dim")
+        if self.partial:
+            yield canvas.text(words.interruption(self), style="bold yellow")
+        if self.tokens is not None:
+            from dpdemo.results.tokentable import token_tables
+
+            yield from token_tables(self.tokens, canvas, verbose=verbose)
+        else:
+            table = GroupTable(self.groups, canvas)
+            for group in self.listed(verbose=verbose):
+                yield ()
+                yield canvas.text(words.heading(self, group), style="bold")
+                yield from table.blocks(group)
+        yield ()
+        yield self._summary(canvas)
+
+    def _summary(self, canvas: Canvas) -> Table:
+        table = Table(("keep", "fold"))
+        for name, number, meaning in words.facts(self):
+            joint = " " if number and not meaning.startswith(":") else ""
+            said = canvas.text(number, style="bold") + styled(joint) + canvas.text(meaning)
+            table.add(styled(name), said)
+        for note in words.notes(self):
+            table.add(styled("Note", "bold"), canvas.text(note))
+        for warning in words.warnings(self):
+            table.add(styled("Warning", "bold yellow"), canvas.text(warning))
+        if tip := words.tip(self):
+            table.add(styled("Tip", "bold green"), canvas.text(tip))
+        return table
+
+    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield a heading, the table's own lines as a Markdown table, and the totals as a list."""
+        yield f"### {escaped(words.title(self))}\n\n{escaped(words.setting(self))}\n"
+        if self.partial:
+            yield f"\n**{words.interruption(self)}**\n"
+        yield "\n"
+        if self.tokens is None:
+            yield from self._markdown_table(verbose=verbose)
+        else:
+            from dpdemo.results.tokentable import token_markdown
+
+            yield from token_markdown(self.tokens, verbose=verbose)
+        yield "\n"
+        for name, number, meaning in words.facts(self):
+            said = " ".join(filter(None, (number, escaped(meaning)))).replace(" : ", ": ")
+            yield f"- {name}: {said}\n"
+        yield from (f"- Note: {escaped(note)}\n" for note in words.notes(self))
+        yield from (f"- Warning: {escaped(warning)}\n" for warning in words.warnings(self))
+        if tip := words.tip(self):
+            yield f"- Tip: {escaped(tip)}\n"
+
+    def _markdown_table(self, *, verbose: bool) -> Iterator[str]:
+        inside = self.groups.inside
+        head = ("Batches", "Device", "Rows", escaped(f"{inside}: input"), escaped(f"{inside}: output"))
+        # one batch has a shorter number than a group of them, so these widths hold for `verbose` as well
+        columns = zip(head, *self._markdown_rows(verbose=False), strict=True)
+        widths = [max(map(len, column)) for column in columns]
+        yield from markdown_table(head, self._markdown_rows(verbose=verbose), right={2}, widths=widths)
+
+    def _markdown_rows(self, *, verbose: bool) -> Iterator[tuple[str, ...]]:
+        groups = self.groups
+        for group in self.listed(verbose=verbose):
+            span = words.span(group)
+            yield from ((span, *_markdown_cells(line)) for line in group_lines(groups, group))
+            outside = group.outside
+            before = f"{_shapes(outside.input)} on {outside.input_device}"
+            after = f"{_shapes(outside.output)} on {outside.device}{groups.of_outside}"
+            yield span, "Outside", str(group.batch_size), before, after
+
+    def _transcript(self) -> Iterator[str]:
+        """Yield the lines that PyTorch's DataParallel tutorial prints, in device order."""
+        has_gpu_a_rank = self.distribution is not None and self.devices.kind == "cuda"
+        number = len(self.devices) if has_gpu_a_rank else len(set(self.devices))
+        if number > 1:
+            yield f"Let's use {number} GPUs!\n"
+        for group in self.batches:
+            for _ in range(group.count):
+                yield from _transcript_of(group)
+
+
+def _markdown_cells(line: DeviceLine) -> tuple[str, ...]:
+    if line.is_idle:
+        return line.label, "0", "idle", "idle"
+    rows = f"{line.rows} each" if line.count > 1 else str(line.rows)
+    return line.label, rows, _shapes(line.input), _shapes(line.output)
+
+
+def _shapes(shapes: Shapes) -> str:
+    return ", ".join(bracketed(shapes, escaped))
+
+
+def _transcript_of(group: BatchGroup) -> Iterator[str]:
+    for replica in group.in_model:
+        # the tab and the underscore below are the tutorial's own
+        yield f"\tIn Model: input size {_size(replica.input)} output size {_size(replica.output)}\n"
+    yield f"Outside: input size {_size(group.outside.input)} output_size {_size(group.outside.output)}\n"
+
+
+def _size(shapes: Shapes) -> str:
+    if not shapes:
+        return UNKNOWN
+    if is_lone(shapes):
+        return f"torch.Size({list(shapes[0][1])})"
+    return "{" + ", ".join(f"{path!r}: torch.Size({list(shape)})" for path, shape in shapes) + "}"

@@ -1,0 +1,149 @@
+"""The data of a split: what a prediction (`simulate`) and an observation (`run`) both return.
+
+Identical batches are one `BatchGroup`, so that an epoch of any length is two or three of them.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dpdemo.config.fields import Config
+from dpdemo.results.batches import BatchGroup, Totals, Trace, crossed
+from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import Distribution
+from dpdemo.results.formats import Row
+from dpdemo.results.report import Report, rounded
+
+if TYPE_CHECKING:
+    from dpdemo.results.tokens import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SplitData(Report):
+    """How an epoch was split over devices, or would be.
+
+    `wrapped` names the submodule inside DataParallel ("" when it is the whole model); `partial` says that
+    the run was interrupted and only the batches done are here. `distribution` is DDP's alone: there a batch
+    is what all ranks take in one step, a replica is a rank, and `outside` is what the loop on rank 0 sees.
+    `trace` is there when the config asks for one sample's way.
+    """
+
+    SCHEMA: ClassVar[str] = "dpdemo.report/1"
+    command: str
+    config: Config
+    devices: Devices
+    batches: tuple[BatchGroup, ...]
+    strategy: str = "dp"
+    wrapped: str = ""
+    virtual: bool = False
+    partial: bool = False
+    distribution: Distribution | None = None
+    trace: Trace | None = None
+    tokens: "Tokens | None" = None
+
+    @property
+    def model(self) -> str:
+        """The model's name, or the user's target, such as `model.py:Net`."""
+        return self.config.model
+
+    @property
+    def totals(self) -> Totals:
+        """Add up the epoch."""
+        rows = sum(group.count * group.rows_computed for group in self.batches)
+        capacity = sum(group.count * group.num_devices * group.largest for group in self.batches)
+        return Totals(
+            batches=sum(group.count for group in self.batches),
+            samples=sum(group.count * group.batch_size for group in self.batches),
+            utilization=rows / capacity if capacity else 1.0,
+            sample_weight=max((group.sample_weight for group in self.batches), default=None),
+        )
+
+    @property
+    def sample_weight(self) -> float:
+        """The largest weight of a sample over all batches, NaN without one (see `BatchGroup`)."""
+        weight = self.totals.sample_weight
+        return math.nan if weight is None else weight
+
+    def listed(self, *, verbose: bool) -> Iterator[BatchGroup]:
+        """Yield the groups of batches, or with `verbose` every batch."""
+        return self.each_batch() if verbose else iter(self.batches)
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form; the batches are an iterator."""
+        found: dict[str, Any] = {
+            "command": self.command,
+            "config": self.config.to_dict(),
+            "devices": list(self.devices),
+            "batches": (group.to_dict() for group in self.listed(verbose=verbose)),
+            "strategy": self.strategy,
+            "wrapped": self.wrapped,
+            "virtual": self.virtual,
+            "partial": self.partial,
+        }
+        if self.distribution is not None:
+            found["distribution"] = self.distribution.to_dict()
+        if self.trace is not None:
+            found["trace"] = asdict(self.trace)
+        if self.tokens is not None:
+            found["tokens"] = self.tokens.to_dict(verbose=verbose)
+        return {**found, "model": self.model, "totals": self._plain_totals()}
+
+    def _plain_totals(self) -> dict[str, Any]:
+        totals = self.totals
+        weight = None if totals.sample_weight is None else rounded(totals.sample_weight)
+        return {
+            "batches": totals.batches,
+            "samples": totals.samples,
+            "utilization": rounded(totals.utilization),
+            "sample_weight": weight,
+        }
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # DDP has two more
+        """What stands in each row: `view` is in_model, idle or outside.
+
+        `device` holds the output, `input_device` the input; under DDP a replica is a rank.
+        """
+        place = () if self.distribution is None else ("node", "local_rank")
+        return _COLUMNS + place + (() if self.tokens is None else ("tokens", "padded_tokens", "share"))
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield the row of each replica and idle device of each group of batches, and that of Outside.
+
+        With tokens every batch is listed by itself, since no two are alike.
+        """
+        if self.tokens is None:
+            for group in self.listed(verbose=verbose):
+                yield from self._rows_of(group)
+            return
+        for group, batch in zip(self.each_batch(), self.tokens.each_batch(), strict=True):
+            cells = self.tokens.cells(batch, len(group.idle))
+            yield from (row + cell for row, cell in zip(self._rows_of(group), cells, strict=True))
+
+    def _rows_of(self, group: BatchGroup) -> Iterator[Row]:
+        no_place = () if self.distribution is None else (None, None)
+        batch = (group.first, group.count, group.batch_size)
+        for one in group.in_model:
+            place = () if self.distribution is None else (one.node, one.local_rank)
+            shapes = (crossed(one.input), crossed(one.output))
+            yield (*batch, "in_model", one.replica, one.device, one.rows, one.device, *shapes, *place)
+        for device in group.idle:
+            yield (*batch, "idle", None, device, 0, None, None, None, *no_place)
+        out = group.outside
+        shapes = (crossed(out.input), crossed(out.output))
+        yield (
+            *(*batch, "outside", None, out.device, group.batch_size, out.input_device, *shapes),
+            *no_place,
+        )
+
+    def each_batch(self) -> Iterator[BatchGroup]:
+        """Yield every batch as a group of its own."""
+        for group in self.batches:
+            for number in range(group.first, group.first + group.count):
+                yield BatchGroup(number, 1, group.batch_size, group.in_model, group.idle, group.outside)
+
+
+_COLUMNS = (
+    "first", "count", "batch_size", "view", "replica", "device", "rows", "input_device", "input", "output",
+)  # fmt: skip

@@ -1,0 +1,267 @@
+"""The result of `dpdemo sweep`: a figure for each batch size and number of GPUs, drawn as a heat map.
+
+GPUs go downwards and batch sizes to the right. A sign is one cell, or the mean of neighbouring batch sizes,
+and can be read without colour. The colours are cividis, for readers with and without colour vision (Nuñez,
+Anderton and Renslow 2018); the two marks have hues that it lacks (Okabe and Ito 2008).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from dpdemo.results.formats import Row, escaped, markdown_table
+from dpdemo.results.report import Report, rounded
+from dpdemo.results.table import Block, Canvas, styled
+
+Measure = Literal["balance", "weight", "idle"]
+"""Balance is BatchGroup's `utilization`, weight its `sample_weight`, idle the number of its idle GPUs."""
+
+IDEAL: dict[Measure, float] = {"balance": 1.0, "weight": 1.0, "idle": 0}
+"""The figure of a batch that all GPUs share equally."""
+
+_LEAST_COLUMNS = 8
+_MARKDOWN_COLUMNS = 16
+_CIVIDIS = (
+    *((0, 32, 77), (0, 51, 111), (57, 72, 107), (87, 92, 109), (112, 113, 115)),
+    *((138, 135, 121), (166, 157, 117), (196, 181, 108), (228, 207, 91), (255, 234, 70)),
+)
+_MARKS = {"x": (213, 94, 0), "o": (230, 159, 200)}
+_TITLES: dict[Measure, str] = {
+    "balance": "Balance: share of GPU row slots in use while the largest chunk runs",
+    "weight": "Weight: how much more a sample of the shortest chunk counts",
+    "idle": "Idle: number of GPUs without a chunk",
+}
+_LEGENDS: dict[Measure, str] = {
+    "balance": "# all equal, 9 at least 0.9 ... 0 under 0.1; x a GPU idle; o a sample alone",
+    "weight": "# all equal, 1 under 2 times ... 9 nine times or more; x a GPU idle; o a sample alone",
+    "idle": "# none, 1-9 that many, + ten or more",
+}
+_IDEAL: dict[Measure, str] = {
+    "balance": "all GPUs equal",
+    "weight": "all chunks equal",
+    "idle": "no GPU idle",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLine:
+    """All batch sizes over one number of GPUs.
+
+    `nearest_even` is the batch size nearest to the report's `near` that all GPUs share equally, with two or
+    more rows each; None if the axis has no such batch size. `has_lone` marks a chunk of one row.
+    """
+
+    gpus: int
+    nearest_even: int | None
+    values: tuple[float, ...]
+    has_idle: tuple[bool, ...]
+    has_lone: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many cells are ideal, leave a GPU idle, and have a lone sample on a GPU."""
+
+    cells: int
+    ideal: int
+    idle: int
+    lone: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport(Report):
+    """A figure of a full batch, for each batch size over each number of GPUs."""
+
+    SCHEMA: ClassVar[str] = "dpdemo.sweep/1"
+    TITLE: ClassVar[str] = "dpdemo sweep"
+    columns: ClassVar[tuple[str, ...]] = ("batch_size", "gpus", "measure", "value", "has_idle", "has_lone")
+    measure: Measure
+    near: int
+    batch_sizes: tuple[int, ...]
+    lines: tuple[GpuLine, ...]
+
+    @property
+    def totals(self) -> Counts:
+        """Count the cells."""
+        return Counts(
+            cells=len(self.batch_sizes) * len(self.lines),
+            ideal=sum(line.values.count(IDEAL[self.measure]) for line in self.lines),
+            idle=sum(line.has_idle.count(True) for line in self.lines),
+            lone=sum(line.has_lone.count(True) for line in self.lines),
+        )
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield a row for each cell, number of GPUs by number of GPUs."""
+        del verbose
+        for line in self.lines:
+            marks = zip(self.batch_sizes, line.values, line.has_idle, line.has_lone, strict=True)
+            for size, value, idle, lone in marks:
+                yield size, line.gpus, self.measure, rounded(value), idle, lone
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form."""
+        del verbose
+        lines = [
+            {
+                "gpus": line.gpus,
+                "nearest_even": line.nearest_even,
+                "values": [rounded(value) for value in line.values],
+                "has_idle": list(line.has_idle),
+                "has_lone": list(line.has_lone),
+            }
+            for line in self.lines
+        ]
+        return {
+            "measure": self.measure,
+            "near": self.near,
+            "batch_sizes": list(self.batch_sizes),
+            "lines": lines,
+            "totals": asdict(self.totals),
+        }
+
+    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+        """Yield the heat map, its legend and the counts."""
+        del verbose
+        return _draw(self, canvas)
+
+    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report as Markdown."""
+        del verbose
+        return _markdown(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Square:
+    """Neighbouring batch sizes drawn as one: their mean, and the marks that at least half of them have."""
+
+    mean: float
+    gpus: int
+    is_idle: bool
+    is_lone: bool
+
+    def sign(self, measure: Measure) -> str:
+        """Return the sign of the block."""
+        if measure == "idle":
+            return "#" if self.mean == 0 else "+" if self.mean >= 10 else str(max(1, round(self.mean)))
+        if self.is_idle or self.is_lone:
+            return "x" if self.is_idle else "o"
+        if self.mean == IDEAL[measure]:
+            return "#"
+        return str(min(int(10 * self.mean if measure == "balance" else self.mean), 9))
+
+    def colour(self, measure: Measure) -> tuple[int, int, int]:
+        """Return the colour of the block: yellow is good, dark blue is not; a mark is darker if worse."""
+        good = {"balance": self.mean**2, "idle": 1 - self.mean / self.gpus}.get(measure, 1 / (self.mean or 1))
+        mark = _MARKS.get(self.sign(measure))
+        if mark is None:
+            return _CIVIDIS[min(int(good * len(_CIVIDIS)), len(_CIVIDIS) - 1)]
+        red, green, blue = (int(part * (0.4 + 0.6 * good)) for part in mark)
+        return red, green, blue
+
+
+def cut(count: int, room: int) -> list[slice]:
+    """Cut `count` places into at most `room` slices, all equal but the last."""
+    width = -(-count // room)
+    return [slice(start, min(start + width, count)) for start in range(0, count, width)]
+
+
+def _draw(report: SweepReport, canvas: Canvas) -> Iterator[Block]:
+    yield canvas.text(_TITLES[report.measure], style="bold")
+    yield canvas.text(_grid(report), "")
+    right = 2 + max(map(len, ["even", *map(_even, report.lines)]))
+    columns = cut(len(report.batch_sizes), max(_LEAST_COLUMNS, canvas.width - len("GPUs ") - right))
+    yield canvas.text(f"GPUs {_merged(columns[0]):<{len(columns)}}{'even':>{right}}")
+    for line in report.lines:
+        drawn = canvas.text(f"{line.gpus:>4} ")
+        for column in columns:
+            block = _block(line, column)
+            drawn += styled(block.sign(report.measure), _style(block.colour(report.measure)))
+        yield drawn + styled(f"{_even(line):>{right}}")
+    yield canvas.text(f"     {_ticks(report.batch_sizes, columns)}", "", _LEGENDS[report.measure])
+    yield canvas.text(*_counts(report), "", _advice(report))
+
+
+def _markdown(report: SweepReport) -> Iterator[str]:
+    yield f"### {escaped(_TITLES[report.measure])}\n\n{escaped(_grid(report))}\n\n"
+    columns = cut(len(report.batch_sizes), _MARKDOWN_COLUMNS)
+    sizes = [report.batch_sizes[column] for column in columns]
+    head = ["GPUs", *(_span(each[0], each[-1]) for each in sizes), "even"]
+    cells = (
+        (str(line.gpus), *(_cell(_block(line, column), report.measure) for column in columns), _even(line))
+        for line in report.lines
+    )
+    yield from markdown_table(head, cells, right=range(len(head)))
+    yield f"\n{escaped(_LEGENDS[report.measure])}\n\n"
+    yield from (f"- {escaped(line)}\n" for line in _counts(report))
+    yield f"\n{escaped(_advice(report))}\n"
+
+
+def _cell(block: _Square, measure: Measure) -> str:
+    sign = block.sign(measure)
+    return f"{block.mean:.3g}{f' {sign}' if sign in _MARKS else ''}"
+
+
+def _block(line: GpuLine, column: slice) -> _Square:
+    values = line.values[column]
+    return _Square(
+        mean=sum(values) / len(values),
+        gpus=line.gpus,
+        is_idle=2 * sum(line.has_idle[column]) >= len(values),
+        is_lone=2 * sum(line.has_lone[column]) >= len(values),
+    )
+
+
+def _style(colour: tuple[int, int, int]) -> str:
+    """Write a sign's background, and black or white for the sign, whichever can be read on it."""
+    red, green, blue = colour
+    is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 120
+    return f"{'#000000' if is_light else '#ffffff'} on #{red:02x}{green:02x}{blue:02x}"
+
+
+def _even(line: GpuLine) -> str:
+    return "none" if line.nearest_even is None else str(line.nearest_even)
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _grid(report: SweepReport) -> str:
+    sizes = _span(report.batch_sizes[0], report.batch_sizes[-1])
+    gpus = _span(report.lines[0].gpus, report.lines[-1].gpus)
+    return f"batch sizes {sizes} over {gpus} GPUs, {_cells(report.totals.cells)}"
+
+
+def _cells(number: int) -> str:
+    return f"{number:,} cell{'s' * (number != 1)}"
+
+
+def _counts(report: SweepReport) -> Iterable[str]:
+    totals = report.totals
+    counts = [(totals.ideal, _IDEAL[report.measure]), (totals.lone, "a sample alone on its GPU")]
+    if report.measure != "idle":
+        counts.insert(1, (totals.idle, "a GPU idle"))
+    return [f"{number:,} of {_cells(totals.cells)}: {text}" for number, text in counts]
+
+
+def _advice(report: SweepReport) -> str:
+    return (
+        f"even: the batch size nearest {report.near} that the GPUs share equally, two or more rows each. "
+        "How many GPUs pay off depends on the model: dpdemo speedup."
+    )
+
+
+def _merged(column: slice) -> str:
+    """Write how many batch sizes a sign is the mean of; nothing where it is one."""
+    width = column.stop - column.start
+    return "" if width == 1 else f"a sign is the mean of {width} batch sizes"
+
+
+def _ticks(sizes: Sequence[int], columns: Sequence[slice]) -> str:
+    """Write the first batch size of a column below it, wherever it has room."""
+    line = ""
+    for place, column in enumerate(columns):
+        text = str(sizes[column.start])
+        if (place == 0 or place >= len(line) + 4) and place + len(text) <= max(len(columns), len(text)):
+            line = line.ljust(place) + text
+    return line

@@ -1,0 +1,225 @@
+"""Text in a width: lines of (text, style) pieces, and tables of them; styles are Rich's, such as `bold red`.
+
+A result yields blocks: a line, a `Table`, or an `Uncut` line. `lay_out` turns them into lines that fit. A
+pipe gets their plain text, and Rich colours the same lines on a terminal, in SVG and in HTML.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from dpdemo.wording import fit, is_unicode, printable
+
+GAP = 2
+"""Blanks between columns."""
+SHORTEST_BAR = 5
+
+Line = tuple[tuple[str, str], ...]
+"""Pieces of text, each with its style ("" for none); lines are joined by `+`."""
+Column = int | Literal["keep", "fold", "right"]
+"""A column of a width, one kept on one line, one that is folded where there is no room, or one set right."""
+
+
+@dataclass(frozen=True)
+class Uncut:
+    """A line that runs on past the width, so that a terminal can open its `file:line`; a picture folds it."""
+
+    line: Line
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells in columns; `has_rule` draws a rule below the head, `rules` are rows with a rule above them."""
+
+    columns: Sequence[Column]
+    rows: list[tuple[Line, ...]] = field(default_factory=list)
+    head: tuple[Line, ...] = ()
+    has_rule: bool = False
+    rules: frozenset[int] = frozenset()
+    gap: int = GAP
+
+    def add(self, *cells: Line) -> None:
+        """Add a row."""
+        self.rows.append(cells)
+
+
+Block = Line | Table | Uncut
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """The width of a picture in columns, and the encoding of the stream that gets it."""
+
+    width: int
+    encoding: str = "utf-8"
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether the picture has to do without blocks and fine signs."""
+        return not is_unicode(self.encoding)
+
+    def text(self, *lines: str, style: str = "") -> Line:
+        """Make a line, or several below each other; nothing in a user's names steers the terminal."""
+        return (("\n".join(self.fit(printable(line)) for line in lines), style),)
+
+    def fit(self, text: str) -> str:
+        """Make text writable in the encoding."""
+        return fit(text, self.encoding)
+
+    def blocks(self, full: int) -> str:
+        """Return a bar of so many cells."""
+        return ("#" if self.is_ascii else "█") * full
+
+    def shade(self, cells: int) -> str:
+        """Return the empty part of a bar."""
+        return ("." if self.is_ascii else "░") * cells
+
+
+def right(number: int) -> list[Column]:
+    """Return so many columns that are set to the right."""
+    return ["right" for _ in range(number)]
+
+
+def styled(text: str, style: str = "") -> Line:
+    """Make a line of one piece."""
+    return ((text, style),)
+
+
+def plain(line: Line) -> str:
+    """Return a line without its styles."""
+    return "".join(text for text, _ in line)
+
+
+def text_width(text: str) -> int:
+    """Count the columns that a terminal gives a text."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(char) in {"W", "F"} for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
+
+
+def lay_out(blocks: Iterable[Block], canvas: Canvas) -> Iterator[Line | Uncut]:
+    """Yield the lines of a picture, none with blanks at its end."""
+    for block in blocks:
+        if isinstance(block, Uncut):
+            yield block
+        elif isinstance(block, Table):
+            yield from map(_stripped, _table_lines(block, canvas))
+        else:
+            yield from map(_stripped, wrap(block, canvas.width))
+
+
+def wrap(line: Line, width: int) -> list[Line]:
+    """Break a line between words, and a word that is longer than the width anywhere."""
+    text = plain(line)
+    found: list[Line] = []
+    start = 0
+    for paragraph in text.split("\n"):
+        edges = [0, *_breaks(paragraph, max(width, 1)), len(paragraph)]
+        pieces = pairwise(edges)
+        found += [_cut(line, start + first, start + last) for first, last in pieces]
+        start += len(paragraph) + 1
+    return found
+
+
+def _breaks(text: str, width: int) -> Iterator[int]:
+    """Yield the places where a text is broken."""
+    if text_width(text) <= width:
+        return
+    column = 0
+    for match in re.finditer(r"\s*\S+\s*", text):
+        start, word = match.start(), match[0]
+        length = text_width(word.rstrip())
+        if column + length <= width:
+            column += text_width(word)
+            continue
+        if column and start:
+            yield start
+        column = text_width(word)
+        while length > width:
+            part = next(
+                size for size in range(len(word), 0, -1) if text_width(word[:size]) <= width or size == 1
+            )
+            start, word = start + part, word[part:]
+            length, column = text_width(word.rstrip()), text_width(word)
+            yield start
+
+
+def _cut(line: Line, start: int, stop: int) -> Line:
+    found, place = [], 0
+    for text, style in line:
+        piece = text[max(0, start - place) : max(0, stop - place)]
+        if piece:
+            found.append((piece, style))
+        place += len(text)
+    return tuple(found)
+
+
+def _stripped(line: Line) -> Line:
+    pieces = list(line)
+    while pieces and not pieces[-1][0].strip():
+        pieces.pop()
+    if pieces:
+        pieces[-1] = (pieces[-1][0].rstrip(), pieces[-1][1])
+    return tuple(pieces)
+
+
+def _table_lines(table: Table, canvas: Canvas) -> Iterator[Line]:
+    widths = _widths(table, canvas.width)
+    rule = styled(("-" if canvas.is_ascii else "─") * (sum(widths) + table.gap * (len(widths) - 1)), "dim")
+    if table.head:
+        heads = [wrap(cell, width) for cell, width in zip(table.head, widths, strict=False)]
+        highest = max(map(len, heads))
+        bottom = (joined([*[()] * (highest - len(lines)), *lines]) for lines in heads)
+        yield from _row_lines(table, widths, tuple(bottom))
+        if table.has_rule:
+            yield rule
+    for number, row in enumerate(table.rows):
+        if number in table.rules:
+            yield rule
+        yield from _row_lines(table, widths, row)
+
+
+def _widths(table: Table, room: int) -> list[int]:
+    rows = [table.head, *table.rows] if table.head else table.rows
+    found = [
+        column
+        if isinstance(column, int)
+        else max((natural_width(row[number]) for row in rows if number < len(row)), default=0)
+        for number, column in enumerate(table.columns)
+    ]
+    folded = [number for number, column in enumerate(table.columns) if column == "fold"]
+    while folded and sum(found) + table.gap * (len(found) - 1) > room:
+        widest = max(folded, key=lambda number: found[number])
+        if found[widest] <= 1:
+            break
+        found[widest] -= 1
+    return found
+
+
+def natural_width(line: Line) -> int:
+    """Count the columns of the widest part of a line."""
+    return max(map(text_width, plain(line).split("\n")))
+
+
+def _row_lines(table: Table, widths: Sequence[int], row: Sequence[Line]) -> Iterator[Line]:
+    cells = [wrap(cell, width) for cell, width in zip(row, widths, strict=False)]
+    for number in range(max(map(len, cells), default=1)):
+        line: Line = ()
+        for place, cell in enumerate(cells):
+            part = cell[number] if number < len(cell) else ()
+            blanks = styled(" " * (widths[place] - text_width(plain(part))))
+            line += blanks + part if table.columns[place] == "right" else part + blanks
+            line += styled(" " * table.gap)
+        yield line
+
+
+def joined(lines: Iterable[Line]) -> Line:
+    """Join lines below each other into one."""
+    found: Line = ()
+    for number, line in enumerate(lines):
+        found += (styled("\n") if number else ()) + line
+    return found

@@ -1,0 +1,116 @@
+"""How much each sample of a batch counts in the gradient under DataParallel, compared with one GPU."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from dpdemo.results.formats import Row, escaped, markdown_table
+from dpdemo.results.report import Report
+from dpdemo.results.table import Block, Canvas, Table, styled
+
+_HEAD = ("sample", "GPU", "weight", "tokens")
+_EQUAL = 1e-9
+"""Weights computed in float64 that are this near are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleWeight:
+    """One sample: 1.0 counts as on one GPU, None has no part in the loss.
+
+    `tokens` has the weight of each of its tokens that a label counts, where there are several.
+    """
+
+    index: int
+    device: str
+    weight: float | None
+    tokens: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsReport(Report):
+    """The weight of each sample; `chunks` has the rows of each GPU."""
+
+    SCHEMA: ClassVar[str] = "dpdemo.weights/1"
+    TITLE: ClassVar[str] = "dpdemo sample weights"
+    columns: ClassVar[tuple[str, ...]] = ("sample", "device", "weight", "tokens")
+    model: str
+    num_gpus: int
+    batch_size: int
+    chunks: tuple[int, ...]
+    samples: tuple[SampleWeight, ...]
+
+    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+        """Yield a row per sample."""
+        del verbose
+        for sample in self.samples:
+            yield sample.index, sample.device, sample.weight, len(sample.tokens) or 1
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each sample counts as much as on one GPU."""
+        return all(one.weight is None or abs(one.weight - 1) < _EQUAL for one in self.samples)
+
+    @property
+    def repair(self) -> str:
+        """What makes each count as on one GPU; empty where it does."""
+        if self.is_even:
+            return ""
+        return (
+            "return the sum and the count from forward, each of shape (1,): loss = sums.sum() / counts.sum()"
+        )
+
+    @property
+    def heaviest(self) -> SampleWeight:
+        """The sample that counts most."""
+        return max(self.samples, key=lambda one: one.weight if one.weight is not None else 0.0)
+
+    @property
+    def verdict(self) -> str:
+        """Say in a line which sample counts most."""
+        one = self.heaviest
+        what = "token" if any(sample.tokens for sample in self.samples) else "sample"
+        if self.is_even or one.weight is None:
+            return f"each {what} counts as much as on one GPU"
+        return f"a {what} on {one.device} counts {one.weight:.2f} times as much as on one GPU"
+
+    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+        """Return the JSON form."""
+        del verbose
+        return {**asdict(self), "is_even": self.is_even, "repair": self.repair}
+
+    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+        """Yield the title and a line for each sample."""
+        del verbose
+        return _draw(self, canvas)
+
+    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report as Markdown."""
+        del verbose
+        return _markdown(self)
+
+
+def _draw(report: WeightsReport, canvas: Canvas) -> Iterator[Block]:
+    yield canvas.text(_title(report), style="bold")
+    rows = Table((8, 8, 10, "fold"), head=tuple(styled(name, "dim") for name in _HEAD), gap=1)
+    for sample in report.samples:
+        rows.add(*map(styled, _row(sample)))
+    yield rows
+    if report.repair:
+        yield canvas.text(report.repair, style="green")
+
+
+def _title(report: WeightsReport) -> str:
+    chunks = "+".join(map(str, report.chunks))
+    return f"{report.model}, batch {report.batch_size} as {chunks}: {report.verdict}"
+
+
+def _row(sample: SampleWeight) -> tuple[str, str, str, str]:
+    weight = "none" if sample.weight is None else f"{sample.weight:.4f}"
+    return str(sample.index), sample.device, weight, str(len(sample.tokens) or 1)
+
+
+def _markdown(report: WeightsReport) -> Iterator[str]:
+    yield f"**{escaped(_title(report))}**\n\n"
+    yield from markdown_table(_HEAD, [_row(sample) for sample in report.samples])
+    if report.repair:
+        yield f"\n{escaped(report.repair)}\n"

@@ -1,0 +1,185 @@
+"""The picture of an explanation, its sentences and its JSON."""
+
+import dataclasses
+import math
+
+import pytest
+from jsonforms import read_json
+from samples import drawn
+
+from dpdemo.bytesize import size
+from dpdemo.config.fields import Config
+from dpdemo.errors import UsageError
+from dpdemo.results.devices import Devices
+from dpdemo.results.explanation import Explanation
+from dpdemo.results.explanationdata import ModuleSize, Move, Part, PlainCall, Step
+from dpdemo.results.explanationtable import same_as_plain
+from dpdemo.results.lessons import with_lessons
+
+
+def explanation(rows, *, devices=None, out=0, **plain):
+    """Put an explanation together as it is seen for a linear layer, with chunks of these rows."""
+    num = len(rows) if devices is None else devices
+    ids = range(num)
+    chunks = tuple(Part(f"chunk {i}", f"cuda:{i}", (("", (n, 5)),), 1, 20 * n) for i, n in enumerate(rows))
+    outputs = tuple(Part(f"output {i}", f"cuda:{i}", (("", (n, 2)),), 1, 8 * n) for i, n in enumerate(rows))
+    copies = tuple(Part(f"replica {i}", f"cuda:{i}", (), 2, 48) for i in range(len(rows)))
+    whole = Part("input", "cuda:0", (("", (sum(rows), 5)),), 1, 20 * sum(rows))
+    module = Part("module", "cuda:0", (), 2, 48)
+    result = Part("output", f"cuda:{out}", (("", (sum(rows), 2)),), 1, 8 * sum(rows))
+
+    def away(parts):
+        return tuple(Move("cuda:0", part.device, part.num_bytes) for part in parts[1:])
+
+    home = tuple(Move(o.device, result.device, o.num_bytes) for o in outputs if o.device != result.device)
+    steps = (
+        Step("scatter", "scatter(input, ids, dim=0)", (whole,), chunks, away(chunks)),
+        Step("replicate", "replicate(module, ids)", (module,), copies, away(copies)),
+        Step("parallel_apply", "parallel_apply(replicas, chunks)", chunks, outputs, ()),
+        Step("gather", f"gather(outputs, {out}, dim=0)", outputs, (result,), home),
+    )
+    shown = {"difference": 0.0, "scale": 1.5, "dtype": "float32", "device": "cuda:0"}
+    return with_lessons(
+        Explanation(
+            config=Config(gpus=num, batch_size=sum(rows), output_device=out or None),
+            devices=Devices.of("cuda", ids),
+            wrapped="",
+            virtual=True,
+            batch_size=sum(rows),
+            module=ModuleSize(2, 48, 0, 0),
+            steps=steps,
+            idle=Devices.of("cuda", range(len(rows), num)),
+            bytes_from="ledger",
+            plain=PlainCall(**{**shown, **plain}),
+        )
+    )
+
+
+def test_three_gpus_look_like_this(golden):
+    golden("explained-80.txt", drawn(explanation([10, 10, 10])))
+
+
+def test_eight_gpus_share_lines(golden):
+    golden("explained-idle.txt", drawn(explanation([2] * 5, devices=8)))
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width):
+    for line in drawn(explanation([4] * 7 + [2], out=3), width=width).splitlines():
+        assert len(line) <= width
+        assert line == line.rstrip()
+
+
+def test_a_console_without_fine_signs_gets_plain_ones():
+    text = drawn(explanation([2] * 5, devices=8), encoding="ascii")
+    assert "cuda:0 -> cuda:1-4  40 B each" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "devices", "said"),
+    [
+        ([10, 10, 10], 3, "torch.chunk makes chunks of ceil(30 / 3) = 10 rows, 3 chunks in all."),
+        (
+            [4, 4, 2],
+            3,
+            "torch.chunk makes chunks of ceil(10 / 3) = 4 rows; the last one has the 2 that are left.",
+        ),
+        ([3, 3, 3, 1], 4, "ceil(10 / 4) = 3 rows; the last one has the 1 that is left."),
+        ([2] * 5, 8, "= 2 rows, 5 chunks in all. No rows are left for cuda:5–7: idle."),
+        ([1], 4, "ceil(1 / 4) = 1 row, 1 chunk in all. No rows are left for cuda:1–3: idle."),
+    ],
+)
+def test_the_rule_of_scatter_is_named_where_it_is_what_was_seen(rows, devices, said):
+    found = explanation(rows, devices=devices)
+    assert said in found.steps[0].lesson
+
+
+def test_the_rule_of_scatter_is_not_named_where_something_else_was_seen():
+    found = explanation([15, 10, 5])
+    said = found.steps[0].lesson
+    assert "torch.chunk" not in said
+    assert "The 30 rows were cut into 3 chunks: 15 + 10 + 5." in said
+
+
+def test_a_chunk_that_stays_and_chunks_that_all_move_are_told_apart():
+    found = explanation([5, 5])
+    assert "The input lies on cuda:0, so chunk 0 needs no copy." in found.steps[0].lesson
+    (given,) = found.steps[0].given
+    step = dataclasses.replace(found.steps[0], given=(dataclasses.replace(given, device="cpu"),))
+    moved = with_lessons(dataclasses.replace(found, steps=(step,)))
+    assert "The input lies on cpu, so every chunk is copied." in moved.steps[0].lesson
+
+
+def test_gather_names_its_device_and_adds_up_the_rows():
+    found = explanation([4, 4, 2], out=2)
+    assert found.steps[3].lesson == (
+        "On cuda:2, the output_device, the outputs are joined along dimension 0: 4 + 4 + 2 = 10."
+    )
+
+
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        ({}, "equal to module(input) on cuda:0 to round-off: 0 apart at most"),
+        ({"difference": 1e-7}, "equal to module(input) on cuda:0 to round-off: 1e-07 apart at most"),
+        ({"dtype": "int64"}, "equal to module(input) on cuda:0, bit for bit"),
+        ({"difference": 1.0, "dtype": "int64"}, "up to 1 from module(input) on cuda:0"),
+        ({"scale": math.nan}, "equal to module(input) on cuda:0 to round-off: 0 apart at most"),
+        ({"difference": 0.044}, "up to 0.044 from module(input) on cuda:0 (largest number 1.5)"),
+        ({"difference": None}, "of other shapes than module(input) on cuda:0"),
+    ],
+)
+def test_the_plain_call_is_compared_in_words(plain, said):
+    assert same_as_plain(explanation([5, 5], **plain)).startswith(said)
+
+
+def test_one_chunk_goes_through_the_kernels_of_a_plain_call():
+    assert same_as_plain(explanation([5])) == "equal to module(input) on cuda:0, bit for bit"
+
+
+def test_the_json_holds_every_step_with_its_sums():
+    found = read_json("explain", drawn(explanation([10, 10, 10]), form="json"))
+    assert found["schema"] == "dpdemo.explain/2"
+    assert [step["name"] for step in found["steps"]] == ["scatter", "replicate", "parallel_apply", "gather"]
+    for step in found["steps"]:
+        assert step["moved_bytes"] == sum(move["num_bytes"] for move in step["moved"])
+    assert found["steps"][0]["made"][1] == {
+        "label": "chunk 1", "device": "cuda:1", "shapes": [10, 5], "num_tensors": 1, "num_bytes": 200
+    }  # fmt: skip
+    assert found["steps"][1]["made"][1]["shapes"] is None
+
+
+@pytest.mark.parametrize("difference", [math.nan, math.inf, None])
+def test_a_difference_that_is_no_number_is_null_in_json(difference):
+    text = drawn(explanation([5, 5], difference=difference), form="json")
+    assert read_json("explain", text)["plain"]["difference"] is None
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".json"])
+def test_a_text_file_holds_what_a_pipe_gets(suffix, tmp_path):
+    found = explanation([10, 10, 10])
+    found.save(tmp_path / f"e{suffix}")
+    form = "json" if suffix == ".json" else "table"
+    assert (tmp_path / f"e{suffix}").read_text(encoding="utf-8") == drawn(found, form=form)
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".html"])
+def test_a_picture_can_be_saved(suffix, tmp_path):
+    explanation([10, 10, 10]).save(tmp_path / f"e{suffix}")
+    assert "torch.chunk" in (tmp_path / f"e{suffix}").read_text(encoding="utf-8")
+
+
+def test_an_ending_that_only_a_report_has_is_refused(tmp_path):
+    with pytest.raises(
+        UsageError, match=r"expected a file ending in \.svg, \.html, \.txt, \.json, \.csv or \.md, got "
+    ):
+        explanation([5, 5]).save(tmp_path / "e.sarif")
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3000, "2.93 KiB"), (102400, "100 KiB"),
+     (1024**2 - 1, "1 MiB"), (24 * 1024**3, "24 GiB"), (1536, "1.5 KiB"), (1000 * 1024, "0.98 MiB")],
+)  # fmt: skip
+def test_sizes_have_three_digits(num_bytes, text):
+    assert size(num_bytes) == text

@@ -1,0 +1,56 @@
+"""Lines: a device each, or a run of equal devices."""
+
+import pytest
+from hypothesis import given
+from samples import few_gpus, few_sizes, reports, simulated
+
+from dpdemo.results.grouplines import group_lines
+
+
+def labels(**config):
+    report = simulated(**config)
+    return [line.label for line in group_lines(report.groups, report.batches[0])]
+
+
+def test_few_devices_have_a_line_each():
+    assert labels(gpus=3) == ["cuda:0", "cuda:1", "cuda:2"]
+
+
+def test_a_device_with_several_replicas_says_which():
+    assert labels(gpus=(0, 0, 1)) == [
+        "cuda:0 (replica 0)",
+        "cuda:0 (replica 1)",
+        "cuda:1 (replica 2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        (40, ["cuda:0–39 × 40"]),
+        (tuple(range(39, -1, -1)), ["cuda:39–0 × 40"]),
+        ((0,) * 20, ["cuda:0 (replicas 0–19) × 20"]),
+        ((*range(10), *range(20, 30)), ["cuda:0–9 × 10", "cuda:20–29 × 10"]),
+        ((*range(10), *range(9)), ["cuda:0–9 (replicas 0–9) × 10", "cuda:0–8 (replicas 10–18) × 9"]),
+        ((7, 5, *range(20, 36)), ["cuda:7", "cuda:5", "cuda:20–35 × 16"]),
+    ],
+)
+def test_many_equal_devices_share_a_line(gpus, expected):
+    num = gpus if isinstance(gpus, int) else len(gpus)
+
+    assert labels(gpus=gpus, batch_size=2 * num, data_size=2 * num) == expected
+
+
+def test_idle_devices_come_last_and_share_a_line_too():
+    assert labels(gpus=100, batch_size=10, data_size=10) == ["cuda:0–9 × 10", "cuda:10–99 × 90"]
+
+
+@given(reports(sizes=few_sizes, gpus=few_gpus))
+def test_lines_hold_every_row_and_every_device_once(report):
+    for group in report.batches:
+        lines = list(group_lines(report.groups, group))
+
+        assert sum(line.count * line.rows for line in lines) == group.batch_size
+        assert sum(line.count for line in lines) == len(report.devices)
+        assert sum(line.count for line in lines if line.is_idle) == len(group.idle)
+        assert [line.is_idle for line in lines] == sorted(line.is_idle for line in lines)

@@ -1,0 +1,350 @@
+"""The picture of what each GPU must hold, and its other forms: goldens, read back, and what always holds."""
+
+import csv
+import io
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonforms import read_json
+from memories import GIB, MIB, first, fitted, gpu, other, report
+from rich.console import Console
+from samples import write
+
+from dpdemo.config.fields import Config
+from dpdemo.results.memorybars import LETTERS, STYLES, bar
+from dpdemo.results.memorydata import KEYS, PARTS, Training
+from dpdemo.results.memorylines import gpu_lines, label
+from dpdemo.results.memorywords import number_text, share, verdict
+from dpdemo.results.table import Canvas, plain
+
+GOLDEN = Path(__file__).parent / "golden"
+SIXTY_FOUR = report(first(), *(other(device) for device in range(1, 63)), other(63, temporaries=MIB))
+
+
+def drawn(found, form="table", *, width=80, encoding="utf-8", **console):
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
+        write(found, form, Console(file=file, width=width, _environ={}, **console))
+        file.flush()
+        return raw.getvalue().decode(encoding)
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+PICTURES = {
+    "overfull-80": (report(), 80),
+    "fits-60": (report(first(activations=8 * GIB), other(1)), 60),
+    "unlimited-80": (report(first(None), *(other(device, None) for device in range(1, 4))), 80),
+    "fit-80": (fitted(), 80),
+    "fit-none-60": (fitted(largest=0, missing_bytes=3 * GIB, remedies=()), 60),
+    "sixty-four-80": (SIXTY_FOUR, 80),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_looks_like_the_golden_one(name, golden):
+    found, width = PICTURES[name]
+    golden(f"memory-{name}.txt", drawn(found, width=width))
+
+
+def test_the_ascii_picture_looks_like_the_golden_one(golden):
+    golden("memory-ascii-60.txt", drawn(report(), width=60, encoding="ascii"))
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "markdown"])
+def test_a_plain_form_looks_like_the_golden_one(form, golden):
+    golden(f"memory-fit.{form}", drawn(fitted(), form))
+
+
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+SIZE = re.compile(r"([\d.]+) (B|KiB|MiB|GiB)|–|(?<= )-(?= |$)")
+
+
+def sizes(line):
+    """The sizes in a line of a table, and how far rounding may have moved each."""
+    for found in SIZE.finditer(line):
+        number, unit = found[1] or "0", UNITS[found[2] or "B"]
+        yield float(number) * unit, unit * 10.0 ** -len(number.partition(".")[2]) / 2 if unit > 1 else 0
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("memory-*.txt")), ids=lambda path: path.stem)
+def test_the_parts_in_a_golden_picture_add_up_to_their_peaks(path):
+    tables = 0
+    for block in path.read_text(encoding="utf-8").split("\n\n"):
+        rows = {
+            line[2:20].strip(): line[20:] for line in block.splitlines() if re.match(r"[ A-Z|┃] \w", line)
+        }
+        if "peak" not in rows:
+            continue
+        tables += 1
+        parts = [list(sizes(rows[part])) for part in PARTS if part in rows]
+        assert len(parts) > 4
+        for (peak, slack), *column in zip(sizes(rows["peak"]), *parts, strict=True):
+            assert sum(size for size, _ in column) == pytest.approx(
+                peak, abs=slack + sum(error for _, error in column)
+            )
+        for (capacity, _), (peak, slack), (room, error) in zip(
+            sizes(rows.get("capacity", "")), sizes(rows["peak"]), sizes(rows.get("room", "")), strict=False
+        ):
+            assert abs(capacity - peak) == pytest.approx(room, abs=slack + error)
+    assert tables
+
+
+parts = st.lists(
+    st.sampled_from([0, 512, 3 * MIB, 5 * GIB, 80 * GIB]), min_size=len(PARTS), max_size=len(PARTS)
+).map(tuple)
+capacities = st.sampled_from([None, 1024, 24 * GIB, 80 * GIB])
+
+
+@st.composite
+def reports(draw):
+    limited = draw(st.booleans())
+    base = first()
+    held = [
+        replace(base, device=f"cuda:{device}", parts=draw(parts))
+        for device in range(draw(st.integers(1, 12)))
+    ]
+    limit = draw(capacities.filter(bool)) if limited else None
+    return report(*(replace(each, capacity_bytes=limit) for each in held))
+
+
+@given(reports(), st.integers(60, 160))
+def test_no_line_is_wider_than_the_terminal_or_ends_in_blanks(found, width):
+    for line in drawn(found, width=width).splitlines():
+        assert len(line) <= width
+        assert line == line.rstrip()
+
+
+@pytest.mark.slow
+@given(reports(), st.integers(1, 39))
+def test_a_very_narrow_terminal_does_not_crash_it(found, width):
+    assert drawn(found, width=width)
+
+
+@pytest.mark.slow
+@given(reports(), st.sampled_from(["ascii", "latin-1", "cp1252"]))
+def test_a_terminal_without_unicode_gets_the_picture_all_the_same(found, encoding):
+    assert drawn(found, encoding=encoding).isascii()
+
+
+@given(parts, capacities.filter(bool), st.integers(5, 80), st.sampled_from([1, 1000]), st.booleans())
+def test_a_bar_passes_its_capacity_only_if_the_gpu_does(held, capacity, width, times, ascii_only):
+    one = replace(first(capacity), parts=held)
+    scale = times * max(one.peak_bytes, capacity)  # that of the largest GPU
+    drawn_bar = plain(bar(one, scale, width, Canvas(80, "ascii" if ascii_only else "utf-8")))
+    inside, mark, beyond = drawn_bar.partition("|" if ascii_only else "┃")
+    assert mark
+    assert len(drawn_bar) <= width
+    assert bool(beyond.strip()) is (one.peak_bytes > capacity)
+    if beyond.strip():
+        assert not set(inside) & {"░", "."}
+
+
+@given(parts, st.integers(5, 80))
+def test_the_letters_of_a_bar_stand_in_the_order_of_the_parts_and_only_for_what_is_held(held, width):
+    one = replace(first(None), parts=held)
+    letters = re.sub("[^A-Z]", "", plain(bar(one, max(one.peak_bytes, 1), width, Canvas(80, "ascii"))))
+    assert [*letters] == sorted(letters, key=LETTERS.index)
+    assert set(letters) <= {LETTERS[part] for part, size in enumerate(held) if size}
+    shares = [size * width / max(sum(held), 1) for size in held]
+    assert {LETTERS[part] for part, cells in enumerate(shares) if cells >= 1} <= set(letters)
+
+
+def test_every_part_has_a_letter_and_a_colour_of_its_own_beside_its_neighbours():
+    assert len(set(LETTERS)) == len(LETTERS) == len(PARTS) == len(STYLES) == len(KEYS)
+    assert all(one != other for one, other in itertools.pairwise(STYLES))
+
+
+def test_without_colour_the_same_letters_remain():
+    def letters(**environment):
+        file = io.StringIO()
+        console = {"force_terminal": True, "color_system": "standard", "_environ": environment}
+        write(report(), "table", Console(file=file, width=80, **console))
+        return file.getvalue()
+
+    coloured, plain = letters(), letters(NO_COLOR="1")
+    assert "\x1b[3" in coloured
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-7]m", plain)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == re.sub(r"\x1b\[[0-9;]*m", "", plain)
+
+
+def test_gpus_that_hold_the_same_share_a_column_and_sixty_four_take_few_lines():
+    assert [(line.label, line.count) for line in gpu_lines(SIXTY_FOUR)] == [
+        ("cuda:0", 1),
+        ("cuda:1–62", 62),
+        ("cuda:63", 1),
+    ]
+    assert len(drawn(SIXTY_FOUR).splitlines()) < 30
+
+
+@pytest.mark.parametrize(
+    ("ordinals", "named"),
+    [
+        ([3], "cuda:3"),
+        ([1, 2, 3], "cuda:1–3"),
+        ([0, 2, 3, 4], "cuda:0, 2–4"),
+        (range(0, 64, 2), "cuda:0, 2, 4, ... (32 GPUs)"),
+    ],
+)
+def test_a_group_is_named_by_its_spans(ordinals, named):
+    assert label([f"cuda:{ordinal}" for ordinal in ordinals]) == named
+
+
+@pytest.mark.parametrize("change", ["rows", "phase", "capacity", "parts"])
+def test_gpus_that_differ_in_anything_have_columns_of_their_own(change):
+    one, two = other(0), other(1)
+    others = {
+        "phase": {"phase": "forward"},
+        "capacity": {"capacity_bytes": 80 * GIB},
+        "parts": {"parts": (1, *two.parts[1:])},
+    }
+    found = report(one, replace(two, **others.get(change, {})), batch_size=255 if change == "rows" else 256)
+    assert len(gpu_lines(found)) == 2
+    assert len(gpu_lines(report(one, two))) == 1
+
+
+def test_a_gpu_that_only_gathers_has_no_rows():
+    found = replace(report(), gpus=(replace(other(0), rows=256), first()))
+    assert [line.gpu.rows for line in gpu_lines(found)] == [256, 0]
+
+
+def test_an_idle_gpu_is_full_in_no_phase():
+    idle = gpu(1, "between steps")
+    assert re.search("in phase +loss +–$", drawn(report(first(), idle)), re.MULTILINE)
+
+
+VERDICTS = [
+    (report(), "It does not fit: cuda:0 lacks 937 MiB in the loss."),
+    (report(first(4 * GIB), other(1, 4 * GIB), other(2, 4 * GIB), batch_size=255),
+     "It does not fit: cuda:0 lacks 20.9 GiB in the loss; cuda:1–2 lack 9.53 GiB each in backward."),
+    (report(first(activations=8 * GIB), other(1)), "It fits: 3.08 GiB left on cuda:0, in the loss."),
+    (report(other(0), other(1)), "It fits: 10.5 GiB left on cuda:0–1 each, in backward."),
+    (report(first(None), other(1, None)), "cuda:0 holds most: 24.9 GiB, in the loss."),
+    (report(other(0, None), other(1, None)), "cuda:0–1 each hold most: 13.5 GiB, in backward."),
+    (fitted(),
+     "Batch 256 does not fit; the largest that does is 244: at 245 cuda:0 lacks 40 MiB in the loss."),
+    (fitted(largest=300),
+     "Batch 256 fits; the largest that does is 300: at 301 cuda:0 lacks 40 MiB in the loss."),
+    (replace(fitted(), config=report().config),
+     "The largest batch that fits is 244: at 245 cuda:0 lacks 40 MiB in the loss."),
+    (fitted(largest=0, phase="optimizer step"),
+     "It does not fit, not even one sample: cuda:0 lacks 40 MiB in the optimizer step."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "said"), VERDICTS, ids=[said for _, said in VERDICTS])
+def test_the_answer_is_one_sentence(found, said):
+    assert verdict(found) == said
+    assert said in flat(drawn(found))
+
+
+def test_of_many_gpus_that_lack_memory_three_groups_are_named_and_the_rest_counted():
+    gpus = [gpu(device, "backward", GIB, activations=(device + 2) * GIB) for device in range(6)]
+    said = verdict(report(*gpus))
+    assert said.startswith("It does not fit: cuda:5 lacks 6 GiB in backward; cuda:4 lacks 5 GiB")
+    assert said.endswith("; 3 more GPUs less.")
+
+
+def test_what_would_help_is_told_in_the_order_of_the_report():
+    text = drawn(fitted())
+    names = re.findall(r"^  (\w.*?) {2,}gains (\S+ \wiB)", text, re.MULTILINE)
+    assert names == [
+        ("inference mode", "15 GiB"),
+        ("loss inside the model", "11 GiB"),
+        ("another output_device", "12 GiB"),
+        ("smaller chunk on GPU 0", "1 MiB"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        (
+            Training(loss="output.loss"),
+            "float32, AdamW, gradients freed before the forward pass, the loss that the model returns",
+        ),
+        (
+            Training("momentum", "mse", amp=True),
+            "float32 under autocast, SGD with momentum, gradients freed before the forward pass, MSE",
+        ),
+        (Training(loss="own.losses:huber"), "gradients freed before the forward pass, loss own.losses:huber"),
+        (Training(inference=True, loss="none"), "124 million parameters, float32, input [256, 512]"),
+    ],
+)
+def test_the_line_below_the_title_says_what_was_assumed(training, said):
+    assert said in flat(drawn(report(training=training)))
+
+
+def test_inference_is_no_training_step():
+    assert drawn(report(training=Training(inference=True))).startswith(
+        "Predicted: an inference call of own.models"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(12, "12"), (999_999, "999,999"), (124_439_808, "124 million"), (1_500_000_000, "1.50 billion")],
+)
+def test_parameters_are_counted_as_people_count(number, said):
+    assert number_text(number) == said
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [(0, "0 %"), (1, "< 1 %"), (500, "50 %"), (999, "< 100 %"), (1000, "100 %"), (1001, "> 100 %")],
+)
+def test_only_a_gpu_that_is_just_full_is_said_to_be(held, said):
+    assert share(gpu(0, "forward", 1000, activations=held)) == said
+
+
+@pytest.mark.slow
+@given(reports())
+def test_json_adds_up(found):
+    read = read_json("memory", drawn(found, "json"))
+    for each in read["gpus"]:
+        assert sum(each["parts_bytes"].values()) == each["peak_bytes"]
+        if each["capacity_bytes"] is not None:
+            assert each["capacity_bytes"] - each["peak_bytes"] == each["spare_bytes"]
+
+
+@given(reports())
+def test_csv_has_a_line_a_gpu_whose_parts_add_up(found):
+    rows = list(csv.DictReader(io.StringIO(drawn(found, "csv"))))
+    assert [row["device"] for row in rows] == [each.device for each in found.gpus]
+    for row in rows:
+        assert sum(int(row[f"{key}_bytes"]) for key in KEYS) == int(row["peak_bytes"])
+        assert row["fits"] == ("false" if row["answer"] == "does not fit" else "true")
+        assert row["spare_bytes"].startswith("-") is (row["answer"] != "fits")
+
+
+def test_a_users_control_characters_never_reach_the_terminal():
+    config = Config(**{**report().config.values(), "model": "evil\x1b[2J:Net"})
+    found = replace(report(), config=config)
+    for form in ("table", "json", "csv", "markdown"):
+        assert "\x1b" not in drawn(found, form)
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins"),
+    [
+        (".svg", "<svg"),
+        (".html", "<!DOCTYPE"),
+        (".txt", "Pred"),
+        (".json", "{"),
+        (".csv", "device"),
+        (".md", "#"),
+    ],
+)
+def test_a_report_is_saved_in_the_format_of_the_files_ending(tmp_path, ending, begins):
+    path = tmp_path / f"memory{ending}"
+    fitted().save(path)
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(begins)
+    assert "cuda:0" in text

@@ -1,0 +1,150 @@
+"""Drawing DistributedDataParallel: lines by rank and node, and what was drawn twice or never."""
+
+import csv
+import dataclasses
+import io
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonforms import read_json
+from samples import drawn, observed, simulated
+
+from dpdemo.results.grouplines import group_lines
+
+
+def ddp(**config):
+    return simulated(strategy="ddp", **config)
+
+
+configs = st.fixed_dictionaries(
+    {
+        "nodes": st.integers(1, 40),
+        "gpus": st.integers(1, 20),
+        "data_size": st.integers(1, 3000),
+        "batch_size": st.integers(1, 50),
+        "shuffle": st.booleans(),
+    }
+)
+
+
+def interrupted_ddp():
+    """The report of a run that was stopped after one of five batches."""
+    report = ddp(processes=2, batch_size=10)
+    batches = (dataclasses.replace(report.batches[0], count=1),)
+    distribution = dataclasses.replace(report.distribution, drawn=20)
+    return observed(report, partial=True, batches=batches, distribution=distribution)
+
+
+PICTURES = {
+    "ddp-3-80": ddp(processes=3),
+    "ddp-4x8-80": ddp(nodes=4, gpus=8),
+    "ddp-20x8-80": ddp(nodes=20, gpus=8, data_size=10**9),
+    "ddp-global-80": ddp(nodes=2, gpus=2, batch_size=64, batch_size_is="global", sampler_drop_last=True),
+    "ddp-shuffled-80": ddp(processes=3, shuffle=True),
+    "ddp-few-samples-80": ddp(gpus=5, data_size=2),
+    "ddp-interrupted-80": interrupted_ddp(),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_of_ranks_looks_like_the_golden_one(name, golden):
+    golden(f"{name}.txt", drawn(PICTURES[name]))
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "markdown"])
+def test_plain_forms_of_ranks_look_like_the_golden_ones(form, golden):
+    golden(f"ddp-2x2.{form}", drawn(ddp(nodes=2, gpus=2), form))
+
+
+@given(configs)
+def test_every_rank_is_on_one_line_and_in_order(config):
+    report = ddp(**config)
+    ranks = config["nodes"] * config["gpus"]
+    for group in report.batches:
+        lines = list(group_lines(report.groups, group))
+        firsts = [int(re.match(r"ranks? (\d+)", line.label)[1]) for line in lines]
+        assert firsts == [sum(line.count for line in lines[:number]) for number in range(len(lines))]
+        assert sum(line.count for line in lines) == ranks
+        assert sum(line.rows * line.count for line in lines) == group.batch_size
+        assert len(lines) <= 16
+
+
+@given(configs)
+def test_json_of_ranks(config):
+    report = ddp(**config)
+    data = read_json("report", drawn(report, "json"))
+    for batch in data["batches"]:
+        places = [(entry["rank"], entry["node"], entry["local_rank"]) for entry in batch["in_model"]]
+        assert places == [(rank, *divmod(rank, config["gpus"])) for rank in range(len(places))]
+    assert data["distribution"]["drawn"] == data["totals"]["samples"]
+
+
+def test_json_of_dataparallel_has_no_trace_of_ranks():
+    data = json.loads(drawn(simulated(gpus=3), "json"))
+    assert "distribution" not in data
+    assert "rank" not in data["batches"][0]["in_model"][0]
+
+
+def test_csv_names_node_and_local_rank():
+    lines = list(csv.DictReader(io.StringIO(drawn(ddp(nodes=2, gpus=2), "csv"))))
+    assert [(line["view"], line["replica"], line["node"], line["local_rank"]) for line in lines] == [
+        ("in_model", "0", "0", "0"),
+        ("in_model", "1", "0", "1"),
+        ("in_model", "2", "1", "0"),
+        ("in_model", "3", "1", "1"),
+        ("outside", "", "", ""),
+    ]
+
+
+def test_nodes_of_several_sizes_have_lines_of_their_own():
+    report = ddp(nodes=3, gpus=8)
+    places = [(0, 8), (1, 8), (2, 4), (3, 4)]
+    nodes = [(node, local) for node, size in places for local in range(size)]
+    groups = tuple(
+        dataclasses.replace(
+            group,
+            in_model=tuple(
+                dataclasses.replace(rank, node=node, local_rank=local, device=f"cuda:{local}")
+                for rank, (node, local) in zip(group.in_model, nodes, strict=True)
+            ),
+        )
+        for group in report.batches
+    )
+    distribution = dataclasses.replace(report.distribution, nodes=4)
+    report = dataclasses.replace(report, batches=groups, distribution=distribution)
+    assert [line.label for line in group_lines(report.groups, report.batches[0])] == [
+        "ranks 0–7: node 0, cuda:0–7",
+        "ranks 8–15: node 1, cuda:0–7",
+        "ranks 16–19: node 2, cuda:0–3",
+        "ranks 20–23: node 3, cuda:0–3",
+    ]
+    assert "over 24 ranks on 4 nodes" in drawn(report)
+    assert "of 8 GPUs" not in drawn(report)
+
+
+def test_more_ranks_than_samples_are_warned_of():
+    assert "more ranks (5) than samples (2)" in drawn(ddp(gpus=5, data_size=2))
+    assert "more ranks" not in drawn(ddp(gpus=5))
+
+
+def test_what_is_repeated_is_named_unless_shuffled():
+    assert "samples 0–1" in drawn(ddp(processes=3))
+    assert "which ones, the shuffle decides" in drawn(ddp(processes=3, shuffle=True))
+
+
+def test_the_tip_names_the_option_that_repeats_nothing():
+    assert "--set sampler_drop_last=true leaves out 1 sample instead of" in drawn(ddp(processes=3))
+    assert "sampler_drop_last" not in drawn(ddp(processes=4))
+    assert "sampler_drop_last" not in drawn(observed(ddp(processes=3)))
+
+
+def test_a_single_rank_is_said_in_the_singular():
+    assert "over 1 rank on the CPU" in drawn(ddp())
+    assert "on rank 0" not in drawn(ddp())
+
+
+def test_the_transcript_greets_for_every_gpu_of_every_node():
+    assert drawn(ddp(nodes=2, gpus=4), "transcript").startswith("Let's use 8 GPUs!\n")

@@ -1,0 +1,120 @@
+import dataclasses
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from strategies import batch_sizes, configs, device_counts
+
+from dpdemo.config.load import make_config
+from dpdemo.results.split import SplitReport
+from dpdemo.splitting.predict import predict, simulate
+
+
+def weight_by_definition(sizes: list[int]) -> Fraction:
+    """What a sample of the shortest chunk weighs in the mean of the replicas' means, over its even share."""
+    in_mean_of_means = Fraction(1, len(sizes)) * Fraction(1, min(sizes))
+    return in_mean_of_means / Fraction(1, sum(sizes))
+
+
+def chunk_rows(group) -> list[int]:
+    return [replica.rows for replica in group.in_model]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "gpus", "weight"), [(10, 3, 1.67), (65, 8, 4.06), (30, 3, 1.0), (10, 8, 1.0), (7, 1, 1.0)]
+)
+def test_a_sample_of_a_short_chunk_weighs_more(batch_size, gpus, weight):
+    report = simulate(batch_size=batch_size, data_size=batch_size, gpus=gpus)
+    assert round(report.sample_weight, 2) == weight
+
+
+@given(batch_sizes, device_counts)
+def test_the_weight_is_the_one_of_the_definition(batch_size, num_devices):
+    (group,) = simulate(batch_size=batch_size, data_size=batch_size, gpus=num_devices).batches
+    assert group.sample_weight == float(weight_by_definition(chunk_rows(group)))
+
+
+def test_the_weight_of_a_report_is_that_of_its_worst_batch():
+    report = simulate(gpus=3)
+    assert [round(group.sample_weight, 2) for group in report.batches] == [1.0, 1.67]
+    assert round(report.sample_weight, 2) == 1.67
+
+
+@given(configs)
+def test_totals_are_the_sums_over_every_batch(config):
+    report = predict(config)
+    batches = list(report.each_batch())
+    computed = sum(sum(chunk_rows(batch)) for batch in batches)
+    capacity = sum(len(report.devices) * max(chunk_rows(batch)) for batch in batches)
+    assert report.totals.batches == len(batches)
+    assert report.totals.samples == sum(batch.batch_size for batch in batches) == computed
+    assert report.totals.utilization == computed / capacity
+    left_out = config.data_size % config.batch_size if config.drop_last else 0
+    assert report.totals.samples == config.data_size - left_out
+
+
+@given(configs)
+def test_batches_are_numbered_through_and_use_every_device_or_name_it_idle(config):
+    report = predict(config)
+    batches = list(report.each_batch())
+    assert [batch.first for batch in batches] == list(range(1, len(batches) + 1))
+    assert [group.last() for group in report.batches][-1] == len(batches)
+    for batch in batches:
+        named = [replica.device for replica in batch.in_model] + list(batch.idle)
+        assert named == list(report.devices)
+        assert batch.num_devices == len(report.devices)
+        assert [replica.replica for replica in batch.in_model] == list(range(len(batch.in_model)))
+
+
+def test_each_batch_writes_groups_out():
+    report = simulate(gpus=3)
+    assert [(group.first, group.count) for group in report.batches] == [(1, 3), (4, 1)]
+    expanded = list(report.each_batch())
+    assert [(batch.first, batch.count, batch.batch_size) for batch in expanded] == [
+        (1, 1, 30), (2, 1, 30), (3, 1, 30), (4, 1, 10),
+    ]  # fmt: skip
+    assert expanded[1].in_model == report.batches[0].in_model
+
+
+@pytest.mark.parametrize(
+    ("gpus", "utilization"), [(None, 1.0), (1, 1.0), (2, 1.0), (3, 100 / 102), (8, 100 / (3 * 32 + 16))]
+)
+def test_utilization_is_rows_computed_over_what_the_largest_chunk_would_allow(gpus, utilization):
+    assert simulate(gpus=gpus).totals.utilization == utilization
+
+
+def test_a_batch_has_its_own_utilization():
+    full, last = simulate(gpus=8).batches
+    assert (full.utilization, last.utilization) == (30 / 32, 10 / 16)
+    assert (full.largest, full.smallest, full.rows_computed, full.num_replicas) == (4, 2, 30, 8)
+    assert (last.num_devices, last.num_replicas) == (8, 5)
+
+
+def test_a_batch_that_no_replica_saw_can_still_be_drawn():
+    """A model of the user's own may never call what is wrapped."""
+    unseen = dataclasses.replace(simulate(gpus=3).batches[0], in_model=())
+    assert (unseen.largest, unseen.smallest, unseen.utilization, unseen.sample_weight) == (0, 0, 1.0, 1.0)
+
+
+def test_an_epoch_without_batches_has_totals_too():
+    report = SplitReport("run", make_config({}), simulate().devices, ())
+    assert (report.totals.batches, report.totals.samples, report.totals.utilization) == (0, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda report: report,
+        lambda report: report.totals,
+        lambda report: report.batches[0],
+        lambda report: report.batches[0].in_model[0],
+        lambda report: report.batches[0].outside,
+    ],
+    ids=["report", "totals", "group", "replica", "outside"],
+)
+def test_every_part_of_a_report_is_frozen(pick):
+    part = pick(simulate(gpus=3))
+    name = dataclasses.fields(part)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError, match=f"cannot assign to field '{name}'"):
+        setattr(part, name, None)
+    assert hash(part) == hash(pick(simulate(gpus=3)))

@@ -1,0 +1,107 @@
+"""Every report shows itself: as text, to Rich, in a notebook, as plain data, as rows, and in a file."""
+
+import csv
+import io
+import json
+import re
+from html import unescape
+
+import pytest
+from memories import fitted
+from rich.console import Console
+from samples import called, interrupted, observed, returning_a_dict, simulated
+from test_executed import report as executed
+from test_executed import use
+from test_explained import explanation
+
+from dpdemo.errors import UsageError
+from dpdemo.results.check import CheckReport
+from dpdemo.results.diagnosis import Answer, Diagnosis
+from dpdemo.results.findings import Finding, Place, RulePage
+from dpdemo.results.report import Report
+from dpdemo.results.weights import SampleWeight, WeightsReport
+from dpdemo.sweeping.sweep import sweep
+from dpdemo.timing.links import LINKS
+from dpdemo.timing.predict import predict_speedup
+from dpdemo.timing.workload import given_workload
+
+RULE = RulePage("DP301", "lost-state", "error", "a title", (("Before", "self.n += 1"), ("After", "return n")))
+CHECK = CheckReport("Net", 4, (Finding(RULE, "error", "n", "`n` is lost", Place("/m.py", 3), ("8",)),), (8,))
+REPORTS = [
+    simulated(gpus=8),
+    simulated(gpus=2, nodes=2, strategy="ddp"),
+    returning_a_dict(),
+    interrupted(),
+    observed(simulated(gpus=2), batches=(), partial=True),
+    explanation([4, 4, 2]),
+    fitted(),
+    executed(use()),
+    CHECK,
+    sweep(gpus="1-4", batch_size="1-8"),
+    predict_speedup(given_workload(124_000_000), LINKS["pcie4"], [2]),
+    Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
+    WeightsReport("Net", 2, 3, (2, 1), (SampleWeight(2, "cuda:1", 1.5),)),
+]
+
+
+def test_there_is_one_of_each_report():
+    kinds = {kind.__name__ for kind in leaves(Report) if not kind.__name__.endswith("Data")}
+    assert {type(report).__name__ for report in REPORTS} == kinds
+
+
+def leaves(kind):
+    below = kind.__subclasses__()
+    return set().union(*map(leaves, below)) if below else {kind}
+
+
+def test_rich_prints_a_report_as_wide_as_its_console():
+    for report in REPORTS:
+        for width in (60, 80, 120):
+            one, other = io.StringIO(), io.StringIO()
+            Console(file=one, width=width, _environ={}).print(report, crop=False)
+            report.write("table", other, width=width)
+            assert one.getvalue() == other.getvalue()
+
+
+def test_in_a_notebook_its_text_does_not_slip_into_the_cell(monkeypatch, tmp_path):
+    report = simulated(gpus=2)
+    text, page = str(report), report._repr_html_()
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+
+    assert (str(report), report._repr_html_()) == (text, page)
+    report.save(tmp_path / "r.svg")
+
+
+def test_a_notebook_shows_the_letters_of_the_table_and_no_background():
+    for report in REPORTS:
+        page = report._repr_html_()
+        letters = unescape(re.sub(r"<[^>]+>", "", page))
+        assert [line.rstrip() for line in letters.strip().splitlines()] == str(report).splitlines()
+        assert not any(part in page for part in ("background-color: #ffffff", "<body", "<style"))
+
+
+def test_plain_data_rows_and_markdown_are_those_of_the_formats():
+    for report in REPORTS:
+        assert json.loads(report.to_json()) == json.loads(json.dumps(report.to_dict(), allow_nan=False))
+        assert next(iter(report.to_dict())) == "schema"
+        rows = report.rows()
+        read = list(csv.DictReader(io.StringIO(report.text("csv"))))
+        assert [list(row) for row in read] == [list(report.columns)] * len(rows)
+        assert not any(isinstance(value, list | tuple | dict) for row in rows for value in row.values())
+        assert report.to_markdown().endswith("\n")
+        assert "\n\n\n" not in report.to_markdown()
+
+
+def test_a_report_saves_itself_by_the_ending(tmp_path):
+    for report in REPORTS:
+        for ending in (".svg", ".html", ".txt", ".json", ".csv", ".md"):
+            report.save(tmp_path / f"r{ending}")
+            assert (tmp_path / f"r{ending}").read_text(encoding="utf-8").strip()
+        with pytest.raises(UsageError, match="expected a file ending in "):
+            report.save(tmp_path / "r.pdf")
+
+
+def test_a_users_names_steer_no_notebook():
+    page = called("a.b:<script>alert(1)</script>")._repr_html_()
+
+    assert "<script" not in page

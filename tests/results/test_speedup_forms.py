@@ -1,0 +1,77 @@
+"""The forms of a speed-up report: the table letter by letter, the others against the report."""
+
+import csv
+import io
+import json
+
+import pytest
+from rich.console import Console
+from samples import write
+
+from dpdemo.results.speedupdata import Anchor, Launches
+from dpdemo.timing.links import LINKS
+from dpdemo.timing.predict import predict_speedup
+from dpdemo.timing.workload import given_workload
+
+LAUNCHES = Launches(forward=228, backward=400, modules=151, tensors=320)
+IMAGES = given_workload(25_557_032, output_bytes=256_000, input_bytes=38_535_168, rows=64, launches=LAUNCHES)
+WORDS = given_workload(124_000_000, output_bytes=98_000_000)
+REPORTS = {
+    "anchored": predict_speedup(IMAGES, LINKS["pcie4"], [2, 4, 8], [Anchor(ms=193)]),
+    "bytes": predict_speedup(WORDS, LINKS["nvlink-3090"], [2]),
+    "one": predict_speedup(WORDS, LINKS["no-p2p"], [1], [Anchor(ms=49)]),
+}
+
+
+def written(report, form, width=80, encoding="utf-8"):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    write(report, form, Console(file=file, width=width, color_system=None))
+    file.seek(0)
+    return file.read()
+
+
+@pytest.mark.parametrize(("name", "width"), [("anchored", 80), ("anchored", 130), ("bytes", 80), ("one", 80)])
+def test_the_table_is_as_it_was(golden, name, width):
+    golden(f"speedup-{name}-{width}.txt", written(REPORTS[name], "table", width))
+
+
+def test_markdown_is_as_it_was(golden):
+    golden("speedup-anchored.md", written(REPORTS["anchored"], "markdown"))
+
+
+def test_no_line_is_wider_than_the_console():
+    for width in (60, 80, 100):
+        lines = written(REPORTS["anchored"], "table", width).splitlines()
+        assert max(map(len, lines)) <= width
+
+
+def test_a_stream_without_fine_signs_gets_plain_ones():
+    assert written(REPORTS["anchored"], "table", encoding="ascii").isascii()
+
+
+def test_one_operator_is_not_called_operators():
+    one = given_workload(12, launches=Launches(forward=1, backward=6, modules=1, tensors=2))
+    said = written(predict_speedup(one, LINKS["nvlink3"], [2]), "table", 200)
+    assert "1 operator forward, 6 backward" in said
+
+
+def test_json_has_the_report_and_its_summary():
+    report = REPORTS["anchored"]
+    told = json.loads(written(report, "json"))
+    assert (told["schema"], told["summary"]) == ("dpdemo.speedup/1", report.summary)
+    assert told["ways"][0]["weak"]["speedup"]["point"] == report.ways[0].weak.speedup.point
+
+
+def test_csv_has_a_line_for_each_way_and_scaling():
+    report = REPORTS["anchored"]
+    lines = list(csv.DictReader(io.StringIO(written(report, "csv"))))
+    assert len(lines) == 2 * len(report.ways)
+    for line, way in zip(lines[::2], report.ways, strict=True):
+        assert (line["gpus"], line["strategy"]) == (str(way.num_gpus), way.strategy)
+        assert float(line["speedup"]) == way.weak.speedup.point
+        assert int(line["moved_bytes"]) == way.weak.moved_bytes
+
+
+def test_csv_without_a_measured_step_leaves_cells_empty():
+    lines = list(csv.DictReader(io.StringIO(written(REPORTS["bytes"], "csv"))))
+    assert {line["speedup"] for line in lines} == {""}

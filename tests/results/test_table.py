@@ -1,0 +1,177 @@
+"""The table for people: golden pictures, read back, and what must hold for every report and width."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from samples import (
+    called,
+    drawn,
+    few_gpus,
+    few_sizes,
+    interrupted,
+    observed,
+    reports,
+    returning_a_dict,
+    simulated,
+    write,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+
+PICTURES = {
+    "cpu-80": (simulated(), 80),
+    "linear-3-80": (simulated(gpus=3), 80),
+    "linear-8-80": (simulated(gpus=8), 80),
+    "linear-8-60": (simulated(gpus=8), 60),
+    "linear-128-80": (simulated(gpus=128, batch_size=1000, data_size=10**9), 80),
+    "partial-4-60": (simulated(gpus=4, model="partial"), 60),
+    "lone-sample-80": (simulated(gpus=3, batch_size=7, data_size=28), 80),
+    "shared-80": (observed(simulated(gpus=(0, 0, 1))), 80),
+    "virtual-60": (observed(simulated(gpus=2), virtual=True), 60),
+    "interrupted-60": (interrupted(), 60),
+    "structure-80": (returning_a_dict(), 80),
+    "own-model-60": (called("a.b:[bold]Net"), 60),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_table_looks_like_the_golden_picture(name, golden):
+    report, width = PICTURES[name]
+
+    golden(f"table-{name}.txt", drawn(report, width=width))
+
+
+def test_ascii_table_looks_like_the_golden_picture(golden):
+    golden("table-ascii-60.txt", drawn(simulated(gpus=8), width=60, encoding="ascii"))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("table-*.txt")), ids=lambda path: path.stem)
+def test_rows_in_the_golden_pictures_add_up_to_their_totals(path):
+    text = path.read_text(encoding="utf-8")
+    heading = re.compile(r"^Batch(?:es)? \S+(?: \((\d+)[×x]\))?: (\d+) samples?", re.MULTILINE)
+    line = re.compile(
+        r"^cuda:\d+(?:[–-]\d+)?(?: \(replica \d+\))?(?: [×x] (\d+))? +(\d+)\b|^cpu +(\d+)", re.MULTILINE
+    )
+    *_, (_, shown_samples) = re.findall(r"^(Samples) +(\d+)", text, re.MULTILINE)
+    blocks = re.split(r"\n\n", text)
+
+    samples = 0
+    for block in blocks:
+        if found := heading.search(block):
+            rows = sum(int(times or 1) * int(rows or cpu) for times, rows, cpu in line.findall(block))
+            assert rows == int(found[2])
+            samples += int(found[1] or 1) * rows
+
+    assert samples == int(shown_samples) > 0
+
+
+@given(reports(), st.integers(60, 140))
+def test_no_line_is_longer_than_the_width(report, width):
+    assert max(map(len, drawn(report, width=width).splitlines())) <= width
+
+
+@given(reports(), st.integers(60, 140))
+def test_no_number_is_cut(report, width):
+    text = drawn(report, width=width)
+    numbers = set(re.findall(r"\d+", text))
+
+    wanted = {report.totals.samples, report.totals.batches, report.config.batch_size}
+    wanted |= {replica.rows for group in report.batches for replica in group.in_model}
+    assert set(map(str, wanted)) <= numbers
+    assert "…" not in text
+
+
+@given(reports(), st.integers(1, 39))
+def test_a_very_narrow_terminal_does_not_crash_it(report, width):
+    assert drawn(report, width=width)
+
+
+@given(reports(sizes=few_sizes, gpus=few_gpus), st.integers(60, 140))
+def test_a_pipe_gets_no_control_codes_and_no_trailing_blanks(report, width):
+    text = drawn(report, width=width)
+
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+@given(reports(sizes=few_sizes, gpus=few_gpus), st.sampled_from(["ascii", "latin-1", "cp1252"]))
+def test_a_terminal_without_unicode_gets_a_table_all_the_same(report, encoding):
+    assert drawn(report, encoding=encoding).isascii()
+
+
+def test_sixteen_devices_have_a_line_each_and_seventeen_share_one():
+    assert drawn(simulated(gpus=16, batch_size=16)).count("[1, 5]") > 16
+    assert "cuda:0–16 × 17" in drawn(simulated(gpus=17, batch_size=17, data_size=17))
+
+
+def test_many_samples_on_many_devices_take_few_lines():
+    report = simulated(gpus=128, batch_size=1000, data_size=10**9)
+
+    assert len(drawn(report).splitlines()) < 30
+
+
+def test_verbose_shows_every_batch():
+    text = drawn(simulated(gpus=3), verbose=True)
+
+    assert re.findall(r"^Batch (\d)", text, re.MULTILINE) == ["1", "2", "3", "4"]
+
+
+def test_all_groups_are_shown_however_many():
+    report = simulated(gpus=2, batch_size=2, data_size=60)
+    report = observed(report, batches=tuple(report.each_batch()))
+
+    assert drawn(report).count("Batch ") == 30
+
+
+def test_verbose_table_of_an_endless_epoch_is_written_as_it_goes_and_lets_a_closed_pipe_through():
+    class Closing(io.StringIO):
+        def write(self, text):
+            if self.tell() > 2000:
+                raise BrokenPipeError
+            return super().write(text)
+
+    with pytest.raises(BrokenPipeError):
+        simulated(gpus=3, data_size=10**9).write("table", Closing(), width=80, verbose=True)
+
+
+def test_idle_devices_are_red_and_named_idle_and_short_ones_yellow():
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system="standard", _environ={})
+    write(simulated(gpus=8, batch_size=9, data_size=9), "table", console)
+    lines = console.file.getvalue().splitlines()
+    (idle,) = [line for line in lines if "cuda:7" in line]
+    (short,) = [line for line in lines if "cuda:4" in line and "[1, 5]" in line]
+
+    assert idle.startswith("\x1b[31mcuda:7")
+    assert "idle" in idle
+    assert short.startswith("\x1b[33mcuda:4")
+
+
+def test_without_colour_the_same_letters_remain():
+    def letters(**environment):
+        console = Console(
+            file=io.StringIO(),
+            width=60,
+            force_terminal=True,
+            color_system="standard",
+            _environ=environment,
+        )
+        write(simulated(gpus=8, batch_size=10), "table", console)
+        return console.file.getvalue()
+
+    coloured, plain = letters(), letters(NO_COLOR="1")
+    assert "\x1b[32m" in coloured
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", plain)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == re.sub(r"\x1b\[[0-9;]*m", "", plain)
+
+
+def test_a_users_control_characters_never_reach_the_terminal():
+    report = called("evil\x1b[2J:Net")
+
+    for form in ("table", "markdown", "transcript", "json", "csv"):
+        assert "\x1b" not in drawn(report, form)
+    assert r"evil\x1b[2J:Net" in drawn(report)

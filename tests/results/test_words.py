@@ -1,0 +1,133 @@
+"""The sentences around the table."""
+
+import dataclasses
+
+import pytest
+from samples import interrupted, observed, simulated
+
+from dpdemo.results import splitwords as words
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        (simulated(), "Predicted: linear on the CPU"),
+        (simulated(gpus=8), "Predicted: linear over 8 GPUs"),
+        (observed(simulated(gpus=1)), "Observed: linear over 1 GPU"),
+        (observed(simulated(gpus=3), virtual=True), "Observed: linear over 3 virtual GPUs"),
+        (observed(simulated(gpus=(0, 0, 0))), "Observed: linear as 3 replicas over 1 GPU"),
+    ],
+)
+def test_title_says_whether_it_was_seen_and_over_what(report, expected):
+    assert words.title(report) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, "batch size 30, data size 100"),
+        ({"gpus": 8}, "DataParallel on cuda:0–7, batch size 30, data size 100"),
+        (
+            {"gpus": (2, 0), "dim": 1, "model": "partial"},
+            "block2 in DataParallel on cuda:2, cuda:0, batch size 30, data size 100, split along dimension 1",
+        ),
+        (
+            {"gpus": (5, *range(20)), "drop_last": True},
+            "DataParallel, batch size 30, data size 100, short last batch left out",
+        ),
+    ],
+)
+def test_setting_says_what_was_chosen(config, expected):
+    assert words.setting(simulated(**config)) == expected
+
+
+def test_an_interrupted_run_says_how_far_it_came():
+    assert words.interruption(interrupted()) == "Interrupted: only the first 2 of 4 batches"
+    assert words.interruption(simulated(gpus=3)) == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, ["Batches 1–3 (3×): 30 samples each", "Batch 4: 10 samples, the short last one"]),
+        ({"data_size": 60}, ["Batches 1–2 (2×): 30 samples each"]),
+        ({"data_size": 10}, ["Batch 1: 10 samples, the short last one"]),
+        (
+            {"batch_size": 2, "data_size": 3},
+            ["Batch 1: 2 samples", "Batch 2: 1 sample, the short last one"],
+        ),
+    ],
+)
+def test_headings_number_the_batches(config, expected):
+    report = simulated(gpus=3, **config)
+
+    assert [words.heading(report, group) for group in report.batches] == expected
+
+
+def test_the_column_inside_names_a_wrapped_submodule():
+    assert simulated(gpus=2).groups.inside == "In Model"
+    assert simulated(gpus=2, model="partial").groups.inside == "In Model (block2)"
+
+
+def found(**config):
+    return {name: (number, meaning) for name, number, meaning in words.facts(simulated(**config))}
+
+
+def test_an_even_split_wastes_nothing_and_weighs_all_alike():
+    facts = found(gpus=2)
+
+    assert facts["Balance"] == ("100 %", ": no device ever waits for another")
+    assert facts["Sample weight"] == ("", "every sample counts the same")
+
+
+def test_an_uneven_split_is_told_by_its_worst_batch():
+    facts = found(gpus=8, batch_size=65, data_size=65)
+
+    assert facts["Balance"] == ("90.3 %", ": of the row slots filled while the largest chunk runs")
+    assert facts["Sample weight"][1] == (
+        "a sample on cuda:7 in batch 1 counts 4.06 times its fair share "
+        "if the loss is averaged inside the model"
+    )
+
+
+def test_a_short_replica_that_shares_its_device_is_named_by_its_number():
+    meaning = found(gpus=(0, 0, 0), data_size=10)["Sample weight"][1]
+
+    assert meaning.startswith("a sample on cuda:0 (replica 2) in batch 1 counts 1.67 times")
+
+
+def test_almost_full_is_not_called_full():
+    facts = found(gpus=2, batch_size=10**9 + 1, data_size=10**9 + 1)
+
+    assert facts["Balance"][0] == "99.9 %"
+    assert facts["Sample weight"] == ("", "every sample counts the same, or hardly more")
+
+
+def test_one_device_has_no_balance_to_speak_of():
+    assert list(found()) == ["Batches", "Samples"]
+
+
+def test_a_run_stopped_before_its_first_batch_still_has_its_sums():
+    report = observed(dataclasses.replace(simulated(gpus=2), batches=()), partial=True)
+
+    assert words.facts(report) == [("Batches", "0", ""), ("Samples", "0", "")]
+    assert words.interruption(report) == "Interrupted: only the first 0 of 4 batches"
+
+
+def test_only_a_prediction_warns_and_advises():
+    report = simulated(gpus=3, batch_size=7, data_size=28)
+
+    assert words.warnings(report) == [
+        "batches 1–4: a chunk holds a lone sample; BatchNorm in training can fail there"
+    ]
+    assert words.tip(report).startswith("--batch-size 6 fills all 3 devices equally")
+    assert words.warnings(observed(report)) == []
+    assert words.tip(observed(report)) == ""
+
+
+def test_what_a_prediction_cannot_know_is_said_with_how_to_learn_it():
+    (note,) = words.notes(simulated(gpus=2, model="a.b:Net"))
+
+    assert note.endswith("dpdemo run --virtual --gpus 2 --model a.b:Net")
+    assert words.notes(simulated(gpus=2)) == []
+    assert words.notes(observed(simulated(gpus=2, model="a.b:Net"))) == []
