@@ -14,6 +14,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint
 from dpdemo.cli.output import save as save_report
+from dpdemo.cli.settings import codes_of, inputs_of
 from dpdemo.cli.startup import users_code
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.numbers import parse_numbers
@@ -107,7 +108,7 @@ def command(
         "chunks": _numbers(chunks, "chunks"),
         **_defaults(gpus, select, ignore),
     }
-    given = o.inputs_of(input, inputs)
+    given = inputs_of(input, inputs)
     if not target:
         raise UsageError(
             "expected a model as `model.py:Net` or `pkg.mod:Net`, got nothing",
@@ -194,8 +195,8 @@ def _defaults(gpus: str | None, select: str, ignore: str) -> dict[str, object]:
 
     defaults = read_defaults(current_folder())
     chosen = {
-        "select": o.codes_of(select) or defaults.select,
-        "ignore": o.codes_of(ignore) or defaults.ignore,
+        "select": codes_of(select) or defaults.select,
+        "ignore": codes_of(ignore) or defaults.ignore,
     }
     file = f"{defaults.file}, `tool.dpdemo`"
     with placed({key: file for key, text in (("select", select), ("ignore", ignore)) if not text}):

@@ -8,6 +8,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
 from dpdemo.cli.output import show
+from dpdemo.cli.settings import read_gpu_memory
 from dpdemo.cli.startup import hide_real_gpus, loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
@@ -55,7 +56,7 @@ def command(
     """
     ctx.obj.names["model"] = "target"
     num_gpus = DEFAULT_GPUS if gpus is None else parse_num_virtual(gpus)
-    memory = o.read_gpu_memory(gpu_memory, num_gpus)
+    memory = read_gpu_memory(gpu_memory, num_gpus)
     if gpu is not None:
         card_named(gpu)
     find_link(link or DEFAULT_LINK)

@@ -10,6 +10,7 @@ from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.execoutput import check_report_path, finisher
+from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.errors import UsageError
@@ -70,11 +71,11 @@ def command(
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
     num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
-    hardware = Hardware(num_gpus, o.read_gpu_memory(gpu_memory, num_gpus), random, gpu)
+    hardware = Hardware(num_gpus, read_gpu_memory(gpu_memory, num_gpus), random, gpu)
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)
     if ranks is not None:
-        o.exclusive(check=check, ranks=ranks)  # DataParallel's calls are checked in one process
+        exclusive(check=check, ranks=ranks)  # DataParallel's calls are checked in one process
         from dpdemo.executing.ranks import run_ranks
 
         raise SystemExit(run_ranks(found, hardware, ranks, report=check_report_path(report), quiet=quiet))
@@ -98,7 +99,7 @@ def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], 
             key="select" if select else "ignore",
             hint="rules are applied where calls are checked: add --check",
         )
-    chosen = o.codes_of(select), o.codes_of(ignore)
+    chosen = codes_of(select), codes_of(ignore)
     if select or ignore:
         from dpdemo.checking.registry import choose
 

@@ -5,6 +5,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
+from dpdemo.cli.settings import read_settings
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 
 EXAMPLES = (
@@ -35,7 +36,7 @@ def command(
 
     Shows shapes, devices and bytes copied, all of them observed, and proves that the steps are DataParallel.
     """
-    settings = o.read_settings(ctx, o.PLAIN_FORMS)
+    settings = read_settings(ctx, o.PLAIN_FORMS)
     if virtual:
         hide_real_gpus()
     with loading_torch():

@@ -9,6 +9,14 @@ from dpdemo.bytesize import parse_size
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
+from dpdemo.cli.settings import (
+    batch_of_inputs,
+    exclusive,
+    hint_at_size,
+    inputs_of,
+    read_gpu_memory,
+    read_settings,
+)
 from dpdemo.cli.startup import users_code
 from dpdemo.config.fields import Config
 from dpdemo.config.gpus import card_named, check_number
@@ -117,10 +125,10 @@ def command(
     and no numbers. Exits with 1 if a GPU lacks memory; with --fit, if not even one sample fits.
     """
     for key, value in (("optimizer", optimizer), ("loss", loss), ("zero_grad", zero_grad)):
-        o.exclusive(inference=inference, **{key: value})
+        exclusive(inference=inference, **{key: value})
     _check_loss(loss)
-    settings = o.read_settings(ctx, o.PLAIN_FORMS)
-    sizes = o.read_gpu_memory(gpu_memory, _num_gpus(settings.config))
+    settings = read_settings(ctx, o.PLAIN_FORMS)
+    sizes = read_gpu_memory(gpu_memory, _num_gpus(settings.config))
     if gpu is not None:
         card_named(gpu)
     if reserve is not None and reserve != "0":
@@ -132,10 +140,10 @@ def command(
             key="gpu_memory",
             hint="--fit finds the largest batch for GPUs of a size: --gpu-memory 24GiB, or --gpu A100-80GB",
         )
-    given = o.inputs_of(input, inputs)
-    checked = o.batch_of_inputs(settings.config, input)
+    given = inputs_of(input, inputs)
+    checked = batch_of_inputs(settings.config, input)
     if not quiet:
-        o.hint_at_size(gpu_memory)
+        hint_at_size(gpu_memory)
     with users_code("dpdemo.memory", quiet=quiet, doing="predicting") as say:
         from dpdemo.memory import largest_batch, predict_memory
         from dpdemo.models.libraries import InputSizes

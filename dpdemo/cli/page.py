@@ -8,6 +8,7 @@ import typer
 
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
+from dpdemo.cli.settings import read_settings
 from dpdemo.errors import UsageError
 from dpdemo.saving import check_save_path, replacing
 from dpdemo.splitting.lesson import make_lesson
@@ -36,7 +37,7 @@ def command(
 
     The page opens with the case of the options. It needs no network.
     """
-    settings = o.read_settings(ctx)
+    settings = read_settings(ctx)
     if file is None and sys.stdout.isatty():
         raise UsageError(
             "expected a file to save the page in, got a terminal",

@@ -9,6 +9,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_error, print_hint
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
+from dpdemo.cli.settings import read_settings
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import DpdemoError
@@ -50,7 +51,7 @@ def command(
     Without --gpus it takes all visible GPUs, or the CPU if there is none. With --strategy ddp it starts a
     process for each GPU, or `--set processes=N`; under torchrun it is one of the ranks.
     """
-    settings = o.read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"))
+    settings = read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"))
     if virtual:
         hide_real_gpus()
     with loading_torch():

@@ -9,6 +9,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.completion import kinds
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
+from dpdemo.cli.settings import read_settings
 from dpdemo.config.targets import expect_file, parse_target
 from dpdemo.errors import CheckFailedError, about
 
@@ -66,7 +67,7 @@ def command(
     chosen = tokens.read_tokens(ctx.params)
     below = {} if chosen is None else {"data_size": len(chosen.lengths.values)}
     above = {} if chosen is None or seed is None else {"seed": seed, "shuffle": not group_by_length}
-    settings = o.read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"), below=below, above=above)
+    settings = read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"), below=below, above=above)
     fail_on, limit = tokens.take_balance(fail_on, has_lengths=chosen is not None)
     failing = parse_kinds(fail_on) if fail_on else ()
     if not settings.config.is_builtin:

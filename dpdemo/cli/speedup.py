@@ -9,6 +9,7 @@ from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.bytesize import parse_size
 from dpdemo.cli import options as o
 from dpdemo.cli.output import show
+from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_settings
 from dpdemo.cli.startup import users_code
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.numbers import scaled_number
@@ -80,21 +81,21 @@ def command(
     --gpus 2,4,8 lists numbers of GPUs; --batch-size is the batch of one. Bytes and operators are counted on
     virtual GPUs; milliseconds of computation come from --one-gpu-step alone.
     """
-    settings = o.read_settings(ctx, o.PLAIN_FORMS)
+    settings = read_settings(ctx, o.PLAIN_FORMS)
     found = chosen_link(link, bandwidth)
     if found is None:
         raise missing_link()
     anchors = tuple(read_anchor(text) for text in one_gpu_step or ())
     numbers = _numbers(settings.config)
     if parameters is not None:
-        o.exclusive(parameters=parameters, input=input)
+        exclusive(parameters=parameters, input=input)
         workload: Workload | None = _sized(settings.config, parameters, outputs, inputs)
     else:
         if outputs is not None:
             hint = "sizes replace a model; a model's own outputs are measured"
             raise UsageError("expected `--parameters` too, got it alone", key="outputs", hint=hint)
-        given = o.inputs_of(input, inputs)
-        checked = o.batch_of_inputs(settings.config, input)
+        given = inputs_of(input, inputs)
+        checked = batch_of_inputs(settings.config, input)
         workload = builtin_workload(checked) if checked.is_builtin and given is None else None
     if workload is None:
         with users_code("dpdemo.timing.observe", quiet=quiet, doing="predicting") as say:

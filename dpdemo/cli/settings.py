@@ -1,0 +1,166 @@
+"""Reading the options that commands share: the config, the memory of GPUs, the inputs of a model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from dpdemo.bytesize import capacities, exact_size, parse_size, size
+from dpdemo.cli.edge import OPTIONS_OF_CONFIG, Edge, print_hint
+from dpdemo.config.fields import KEYS, Config
+from dpdemo.config.load import make_config, read_values
+from dpdemo.config.targets import is_target
+from dpdemo.config.weights import is_weighted, weights_key
+from dpdemo.errors import UsageError, about
+from dpdemo.saving import check_save_path, endings
+from dpdemo.wording import show
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The checked config of a command, and the files of its report."""
+
+    config: Config
+    save: tuple[Path, ...] = ()
+
+
+def exclusive(**given: object) -> None:
+    """Refuse two options that exclude each other.
+
+    Raises:
+        UsageError: if more than one of them is given.
+
+    """
+    named = [name for name, value in given.items() if value not in (None, False, "", [])]
+    if len(named) > 1:
+        raise UsageError("expected one of them, got both", key=" ".join(named[:2]))
+
+
+def read_settings(
+    ctx: typer.Context,
+    forms: Sequence[str] = (),
+    *,
+    strategies: Sequence[str] = ("dp",),
+    below: Mapping[str, object] | None = None,
+    above: Mapping[str, object] | None = None,
+) -> Settings:
+    """Read the shared options of a command, by the names of its parameters.
+
+    Args:
+        ctx: the command's parameters.
+        forms: the formats of its report, which decide on the endings of `--save`.
+        strategies: those that it knows.
+        below: config keys that the command chooses, unless a file or an option does.
+        above: config keys that the command chooses, whatever a file or an option says.
+
+    Raises:
+        UsageError: for anything that is not valid.
+
+    """
+    given, edge = ctx.params, ctx.find_object(Edge) or Edge()
+    exclusive(gpus_argument=given.get("gpus_argument"), gpus=given.get("gpus"))
+    exclusive(target=given.get("target"), model=given.get("model"))
+    exclusive(quiet=given["quiet"], verbose=given.get("verbose"))
+    file = given["config"]
+    save = tuple(given.get("save") or ())
+    for path in save:
+        check_save_path(path, endings(forms), read=[file] if file else [])
+    values, where = read_values(file) if file is not None else ({}, {})
+    typed = {**_typed_keys(given), **(above or {})}
+    edge.where = {key: line for key, line in where.items() if key not in typed}
+    if given.get("target"):
+        edge.names["model"] = "target"
+    config = make_config({**(below or {}), **values, **typed}, edge.where)
+    if config.strategy not in strategies:
+        raise UsageError(
+            f"this command does not support the strategy {config.strategy}",
+            key="strategy",
+            hint="leave {strategy=} out",
+        )
+    if is_weighted(config) and "weights" not in given:
+        key = weights_key(config)
+        raise UsageError(f"this command does not support `{key}`", key=key, hint=f"leave {{{key}=}} out")
+    return Settings(config, save)
+
+
+def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:
+    """Read the options of config keys, the arguments that stand for them, and `--set`."""
+    typed = {name: given[name] for name in OPTIONS_OF_CONFIG if given.get(name) is not None}
+    for argument, name in (("gpus_argument", "gpus"), ("target", "model")):
+        if given.get(argument):
+            typed[name] = given[argument]
+    for text in given["set_keys"] or ():
+        name, sign, value = text.partition("=")
+        key = name.strip().replace("-", "_")
+        if not sign or key in typed:
+            expected, got = (f"`{key}` once", "it twice") if sign else ("KEY=VALUE", show(text))
+            raise UsageError(f"expected {expected}, got {got}", key="set", hint="write --set seed=1")
+        typed[key] = value.strip()
+    for key, value in typed.items():
+        if key in KEYS and isinstance(value, str):
+            with about(key):
+                typed[key] = KEYS[key].kind.read(value)
+    return typed
+
+
+def read_gpu_memory(text: str | None, num_gpus: int) -> list[int] | None:
+    """Read the capacity of each GPU in bytes; None without `--gpu-memory`.
+
+    Raises:
+        UsageError: a size cannot be read, or there are several, but not one for each GPU.
+
+    """
+    if text is None:
+        return None
+    sizes = [part.strip() for part in text.split(",")]
+    with about("gpu_memory"):
+        found = capacities(sizes[0] if len(sizes) == 1 else sizes, num_gpus)
+    return [each for each in found if each is not None]
+
+
+def hint_at_size(text: str | None) -> None:
+    """Print how `--gpu-memory` was read if it has no unit, or a unit of 1000: cards have GiB."""
+    for part in dict.fromkeys(part.strip() for part in (text or "").split(",") if part):
+        exact = exact_size(part)
+        if not exact.endswith("iB"):
+            read = size(parse_size(part))
+            print_hint(f"--gpu-memory: `{part}` is {read}; the memory of cards is sold in GiB")
+        elif exact != part:
+            print_hint(f"--gpu-memory: `{part}` is read as {exact}")
+
+
+def inputs_of(shapes: list[str] | None, function: str | None) -> list[str] | str | None:
+    """Return the shapes of `--input` or the function of `--inputs`; None if there are neither.
+
+    Raises:
+        UsageError: for both, or a function that has not the form of one.
+
+    """
+    exclusive(input=shapes, inputs=function)
+    if function and not is_target(function):
+        raise UsageError(f"expected `pkg.mod:function`, got {show(function)}", key="inputs")
+    return shapes or function or None
+
+
+def batch_of_inputs(config: Config, shapes: list[str] | None) -> Config:
+    """Take the batch size from the first shape, unless the user set it."""
+    from dpdemo.models.inputspec import read_input
+
+    written = [read_input(text) for text in shapes or ()]
+    if not written or "batch_size" in config.model_fields_set or len(written[0].shape) <= config.dim:
+        return config
+    rows = written[0].shape[config.dim]
+    if not rows:
+        raise UsageError(
+            f"expected a batch of 1 or more, got {(shapes or [])[0]!r}",
+            key="input",
+            hint=f"number {config.dim + 1} of the first shape is the batch size",
+        )
+    return make_config({**config.values(), "batch_size": rows})
+
+
+def codes_of(text: str) -> tuple[str, ...]:
+    """Read `DP2,DP305`."""
+    return tuple(code.strip() for code in text.split(",") if code.strip())
