@@ -26,19 +26,19 @@ socket that the other side has closed.
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 
 
-def show(report: "Report", form: str, paths: Sequence[Path], *, quiet: bool, verbose: bool = False) -> None:
-    """Save a report under every path, then write it to stdout; `verbose` lists every batch.
+def show(report: "Report", form: str, paths: Sequence[Path], *, quiet: bool) -> None:
+    """Save a report under every path, then write it to stdout.
 
     The files come first: the reader of stdout may leave before the end, and wants the files nevertheless.
     """
-    save(report, paths, quiet=quiet, verbose=verbose)
-    report.write(form, verbose=verbose)
+    save(report, paths, quiet=quiet)
+    report.write(form)
 
 
-def save(report: "Report", paths: Sequence[Path], *, quiet: bool, verbose: bool = False) -> None:
+def save(report: "Report", paths: Sequence[Path], *, quiet: bool) -> None:
     """Save a report under every path."""
     for path in paths:
-        report.save(path, verbose=verbose)
+        report.save(path)
         if not quiet:
             print_hint(f"saved to {path}")
 

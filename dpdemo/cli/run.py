@@ -1,5 +1,6 @@
 """`dpdemo run`: an epoch under genuine DataParallel, as hooks observed it."""
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Annotated
 
@@ -66,12 +67,12 @@ def command(
         with progress_bar(quiet=quiet) as progress:
             report = run_config(settings.config, virtual=virtual, progress=progress, timeout=timeout)
     except RunInterrupted as interrupt:
-        show(interrupt.report, form, settings.save, quiet=quiet, verbose=verbose)
+        show(replace(interrupt.report, verbose=verbose), form, settings.save, quiet=quiet)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))
         raise typer.Exit(130) from None
     if not speaks(settings.config):
         return
-    show(report, form, settings.save, quiet=quiet, verbose=verbose)
+    show(replace(report, verbose=verbose), form, settings.save, quiet=quiet)
     if not quiet:
         _hint(report, is_named=settings.config.gpus is not None)
         warning = None if virtual or settings.config.strategy == "ddp" else warn_of_balance(report.devices)

@@ -1,5 +1,6 @@
 """`dpdemo simulate`: the split of an epoch, by arithmetic."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -74,7 +75,7 @@ def command(
         with about("model"):
             expect_file(parse_target(settings.config.model))
     report = predict(settings.config, chosen)
-    show(report, form, settings.save, quiet=quiet, verbose=verbose)
+    show(replace(report, verbose=verbose), form, settings.save, quiet=quiet)
     if len(report.devices) == 1 and settings.config.gpus is None and not quiet:
         plain = "one rank" if report.distribution else "one plain call per batch"
         print_hint(f"no GPUs named, so this is {plain}; try --gpus 8")

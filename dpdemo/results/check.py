@@ -14,26 +14,24 @@ class CheckReport(CheckData):
     """The result of one check; see `CheckData` for its fields."""
 
     TITLE: ClassVar[str] = "dpdemo check"
-    FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown", "github", "sarif")
+    FORMS: ClassVar[tuple[str, ...]] = (*Report.FORMS, "github", "sarif")
 
-    def pieces(self, form: str, *, verbose: bool = False) -> Iterable[str]:
+    def pieces(self, form: str) -> Iterable[str]:
         """Yield the text of a format, piece by piece."""
         if form not in {"github", "sarif"}:
-            return Report.pieces(self, form, verbose=verbose)
+            return Report.pieces(self, form)
         from dpdemo.results import checkformats
 
         return checkformats.as_github(self) if form == "github" else checkformats.as_sarif(self)
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the findings, the notes, and the summary."""
-        del verbose
         from dpdemo.results.checktext import findings
 
         return findings(self, canvas)
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield a table of findings, and the fix of each rule."""
-        del verbose
         from dpdemo.results.checkformats import as_markdown
 
         return as_markdown(self)

@@ -68,9 +68,8 @@ class CheckData(Report):
         """What was assumed, and what could not be looked at."""
         return (*self.assumed, *self.notes)
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row per finding."""
-        del verbose
         for one in self.findings:
             where = (one.subject, one.file, one.line)
             yield one.code, one.name, one.family, one.severity, *where, one.message, "; ".join(one.seen_in)
@@ -94,9 +93,8 @@ class CheckData(Report):
         """The codes that were found, each once, in order."""
         return tuple(dict.fromkeys(finding.code for finding in self.findings))
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         return self.part()
 
     def part(self) -> dict[str, Any]:

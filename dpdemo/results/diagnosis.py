@@ -43,25 +43,21 @@ class Diagnosis(Report):
         """Whether no answer is bad."""
         return all(answer.mark != "bad" for answer in self.answers)
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row for each answer."""
-        del verbose
         for answer in self.answers:
             yield answer.question, answer.mark, answer.text, answer.more
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         return {**asdict(self), "ok": self.ok}
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a line for each question, its mark first."""
-        del verbose
         return _draw(self, canvas)
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        del verbose
         return _markdown(self)
 
 

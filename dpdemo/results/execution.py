@@ -113,9 +113,8 @@ class ExecReport(Report):
     check: CheckReport | None = None
     """What a check of its calls found, where one was asked for."""
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         peaks = zip(self.devices, self.peaks, strict=True)
         return {
             "program": self.program,
@@ -135,9 +134,8 @@ class ExecReport(Report):
             ],
         }
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row for each replica of all calls that were split alike."""
-        del verbose
         for use in self.uses:
             for group in use.splits:
                 calls = (use.number, use.wrapper, use.module, group.first, group.count, group.batch_size)
@@ -151,14 +149,12 @@ class ExecReport(Report):
         limits = self.capacity_bytes or (None,) * len(self.peak_bytes)
         return list(zip(self.peak_bytes, limits, strict=True))
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture: each object's calls, the bytes moved, and the peaks."""
-        del verbose
         return _draw(self, canvas)
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        del verbose
         return _markdown(self)
 
 

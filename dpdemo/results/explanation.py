@@ -12,12 +12,10 @@ from dpdemo.results.table import Block, Canvas
 class Explanation(ExplanationData):
     """See `ExplanationData` for its fields."""
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a table for each step, its copies, and a sentence to learn from."""
-        del verbose
         return table.draw(self, canvas)
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        del verbose
         return table.markdown(self)

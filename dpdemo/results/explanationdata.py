@@ -146,9 +146,8 @@ class ExplanationData(Report):
         """The model's name, or the user's `pkg.mod:factory`."""
         return self.config.model
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row for all that went into a step and came out of it, and for each copy."""
-        del verbose
         for number, step in enumerate(self.steps, 1):
             for view, parts in (("in", step.given), ("out", step.made)):
                 for part in parts:
@@ -161,9 +160,8 @@ class ExplanationData(Report):
         """Return the step of this name, or None where it was not taken."""
         return next((step for step in self.steps if step.name == name), None)
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         return {
             "config": self.config.to_dict(),
             "devices": list(self.devices),

@@ -12,12 +12,10 @@ from dpdemo.results.table import Block, Canvas
 class MemoryReport(MemoryData):
     """See `MemoryData` for its fields."""
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a row per part, a column per GPU, a bar per GPU, and the answer."""
-        del verbose
         return table.Picture(self, canvas).parts()
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        del verbose
         return table.as_markdown(self)

@@ -227,17 +227,15 @@ class MemoryData(Report):
             return min(self.gpus, key=lambda gpu: gpu.spare_bytes or 0)
         return max(self.gpus, key=lambda gpu: gpu.peak_bytes)
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row per GPU; its capacity and what is spare are None where no capacity was given."""
-        del verbose
         for gpu in self.gpus:
             room = (gpu.capacity_bytes, gpu.spare_bytes, gpu.fits)
             needs = (gpu.reserved_bytes, gpu.needed_bytes, gpu.answer)
             yield gpu.device, gpu.rows, *gpu.parts, gpu.peak_bytes, gpu.phase, *room, *needs
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         return {
             "config": self.config.to_dict(),
             "training": asdict(self.training),

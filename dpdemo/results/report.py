@@ -17,10 +17,7 @@ DRAWN = ("table", "text")
 
 
 class Report:
-    """A report has four parts: `data`, `each_row`, `blocks` (its picture) and `markdown`.
-
-    `verbose` lists every batch of an epoch, where equal ones are grouped otherwise.
-    """
+    """A report has four parts: `data`, `each_row`, `blocks` (its picture) and `markdown`."""
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
@@ -31,19 +28,19 @@ class Report:
     """The names of the values in each row."""
     FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown")
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form; long lists in it may be iterators, to be read once."""
         raise NotImplementedError
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield the values of each row, in the order of `columns`."""
         raise NotImplementedError
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture, block by block."""
         raise NotImplementedError
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown, piece by piece."""
         raise NotImplementedError
 
@@ -73,7 +70,7 @@ class Report:
         """Write the report as one text."""
         return "".join(self.pieces(form))
 
-    def pieces(self, form: str, *, verbose: bool = False) -> Iterable[str]:
+    def pieces(self, form: str) -> Iterable[str]:
         """Yield the text of a format, piece by piece.
 
         Raises:
@@ -82,49 +79,46 @@ class Report:
         """
         match form:
             case "table" | "text":
-                return (f"{_plain(line)}\n" for line in self.picture(Canvas(80), verbose=verbose))
+                return (f"{_plain(line)}\n" for line in self.picture(Canvas(80)))
             case "json":
-                return json_pieces(self._json_data(verbose=verbose))
+                return json_pieces(self._json_data())
             case "csv":
-                return csv_pieces(self.columns, self.each_row(verbose=verbose))
+                return csv_pieces(self.columns, self.each_row())
             case "markdown":
-                return self.markdown(verbose=verbose)
+                return self.markdown()
         raise ValueError(
             f"expected {' or '.join([', '.join(self.FORMS[:-1]), self.FORMS[-1]])}, got {form!r}"
         )
 
-    def _json_data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def _json_data(self) -> dict[str, Any]:
         # single values first, then lists, which may be long
-        plain_data = self.data(verbose=verbose)
+        plain_data = self.data()
         ordered = sorted(
             plain_data.items(), key=lambda item: not isinstance(item[1], str | int | float | None)
         )
         return {"schema": self.SCHEMA, **dict(ordered)}
 
-    def picture(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Line | Uncut]:
+    def picture(self, canvas: Canvas) -> Iterator[Line | Uncut]:
         """Yield the picture, line by line."""
-        return lay_out(self.blocks(canvas, verbose=verbose), canvas)
+        return lay_out(self.blocks(canvas), canvas)
 
-    def write(
-        self, form: str, stream: IO[str] | None = None, *, width: int | None = None, verbose: bool = False
-    ) -> None:
+    def write(self, form: str, stream: IO[str] | None = None, *, width: int | None = None) -> None:
         """Write the report to a stream, piece by piece; all but the picture is exact plain text.
 
         Args:
             form: `table`, `json`, `csv`, `markdown`, or another format of this report.
             stream: stdout if left out.
             width: of the picture; the stream's if left out.
-            verbose: list every batch of an epoch.
 
         """
         stream = sys.stdout if stream is None else stream
         if form in DRAWN:
             canvas = Canvas(width or width_of(stream), encoding_of(stream))
-            write_lines(self.picture(canvas, verbose=verbose), stream)
+            write_lines(self.picture(canvas), stream)
         else:
-            write_pieces(self.pieces(form, verbose=verbose), stream)
+            write_pieces(self.pieces(form), stream)
 
-    def save(self, path: str | os.PathLike[str], *, verbose: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Save the report in the format that the file's ending names, whole or not at all.
 
         Raises:
@@ -136,13 +130,11 @@ class Report:
         suffix = Path(path).suffix.lower()
         with replacing(path) as file:
             if suffix in FORMS or suffix == ".txt":
-                file.writelines(self.pieces(FORMS.get(suffix, "table"), verbose=verbose))
+                file.writelines(self.pieces(FORMS.get(suffix, "table")))
                 return
             from dpdemo.results import pictures
 
-            file.write(
-                pictures.WRITERS[suffix](self.title, self.picture(Canvas(pictures.WIDTH), verbose=verbose))
-            )
+            file.write(pictures.WRITERS[suffix](self.title, self.picture(Canvas(pictures.WIDTH))))
 
     def __str__(self) -> str:
         """Draw the report as plain text, 80 columns wide."""

@@ -12,12 +12,10 @@ from dpdemo.results.table import Block, Canvas
 class SpeedupReport(SpeedupData):
     """See `SpeedupData` for its fields."""
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a row per fact, a column per way, and a bar per way for one step."""
-        del verbose
         return table.parts(self, canvas)
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        del verbose
         return table.as_markdown(self)

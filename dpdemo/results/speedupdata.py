@@ -223,16 +223,14 @@ class SpeedupData(Report):
         longer = f"pay if one GPU's step takes longer than {', '.join(said)}"
         return f"{number} GPUs over {self.link.name} {longer}"
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row for each way and scaling; all after the break-even is None without a measured step."""
-        del verbose
         for way in self.ways:
             yield way.num_gpus, way.strategy, "weak", *_row(way.weak)
             yield way.num_gpus, way.strategy, "strong", *_row(way.strong)
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         return {
             "workload": asdict(self.workload),
             "link": asdict(self.link),

@@ -19,7 +19,7 @@ class SplitReport(SplitData):
     """How an epoch was split over devices, or would be; see `SplitData` for its fields."""
 
     SCHEMA: ClassVar[str] = "dpdemo.report/1"
-    FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown", "transcript")
+    FORMS: ClassVar[tuple[str, ...]] = (*Report.FORMS, "transcript")
 
     @property
     def title(self) -> str:
@@ -31,11 +31,11 @@ class SplitReport(SplitData):
         """The groups of batches, as tables show them."""
         return Groups(self.devices, self.batches, self.wrapped, self.distribution, is_epoch=True)
 
-    def pieces(self, form: str, *, verbose: bool = False) -> Iterable[str]:
+    def pieces(self, form: str) -> Iterable[str]:
         """Yield the text of a format, piece by piece; `transcript` is the output of PyTorch's tutorial."""
-        return self._transcript() if form == "transcript" else Report.pieces(self, form, verbose=verbose)
+        return self._transcript() if form == "transcript" else Report.pieces(self, form)
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the title, each group of batches, and the summary."""
         yield canvas.text(words.title(self), style="bold")
         yield canvas.text(words.setting(self), style="dim")
@@ -44,10 +44,10 @@ class SplitReport(SplitData):
         if self.tokens is not None:
             from dpdemo.results.tokentable import token_tables
 
-            yield from token_tables(self.tokens, canvas, verbose=verbose)
+            yield from token_tables(self.tokens, canvas, verbose=self.verbose)
         else:
             table = GroupTable(self.groups, canvas)
-            for group in self.listed(verbose=verbose):
+            for group in self.listed():
                 yield ()
                 yield canvas.text(words.heading(self, group), style="bold")
                 yield from table.blocks(group)
@@ -68,18 +68,18 @@ class SplitReport(SplitData):
             table.add(styled("Tip", "bold green"), canvas.text(tip))
         return table
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield a heading, the table's own lines as a Markdown table, and the totals as a list."""
         yield f"### {escaped(words.title(self))}\n\n{escaped(words.setting(self))}\n"
         if self.partial:
             yield f"\n**{words.interruption(self)}**\n"
         yield "\n"
         if self.tokens is None:
-            yield from self._markdown_table(verbose=verbose)
+            yield from self._markdown_table()
         else:
             from dpdemo.results.tokentable import token_markdown
 
-            yield from token_markdown(self.tokens, verbose=verbose)
+            yield from token_markdown(self.tokens, verbose=self.verbose)
         yield "\n"
         for name, number, meaning in words.facts(self):
             said = " ".join(filter(None, (number, escaped(meaning)))).replace(" : ", ": ")
@@ -89,17 +89,17 @@ class SplitReport(SplitData):
         if tip := words.tip(self):
             yield f"- Tip: {escaped(tip)}\n"
 
-    def _markdown_table(self, *, verbose: bool) -> Iterator[str]:
+    def _markdown_table(self) -> Iterator[str]:
         inside = self.groups.inside
         head = ("Batches", "Device", "Rows", escaped(f"{inside}: input"), escaped(f"{inside}: output"))
         # one batch has a shorter number than a group of them, so these widths hold for `verbose` as well
-        columns = zip(head, *self._markdown_rows(verbose=False), strict=True)
+        columns = zip(head, *self._markdown_rows(self.batches), strict=True)
         widths = [max(map(len, column)) for column in columns]
-        yield from markdown_table(head, self._markdown_rows(verbose=verbose), right={2}, widths=widths)
+        yield from markdown_table(head, self._markdown_rows(self.listed()), right={2}, widths=widths)
 
-    def _markdown_rows(self, *, verbose: bool) -> Iterator[tuple[str, ...]]:
+    def _markdown_rows(self, batches: Iterable[BatchGroup]) -> Iterator[tuple[str, ...]]:
         groups = self.groups
-        for group in self.listed(verbose=verbose):
+        for group in batches:
             span = words.span(group)
             yield from ((span, *_markdown_cells(line)) for line in group_lines(groups, group))
             outside = group.outside

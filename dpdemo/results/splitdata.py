@@ -5,7 +5,7 @@ Identical batches are one `BatchGroup`, so that an epoch of any length is two or
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpdemo.config.fields import Config
@@ -26,7 +26,7 @@ class SplitData(Report):
     `wrapped` names the submodule inside DataParallel ("" when it is the whole model); `partial` says that
     the run was interrupted and only the batches done are here. `distribution` is DDP's alone: there a batch
     is what all ranks take in one step, a replica is a rank, and `outside` is what the loop on rank 0 sees.
-    `trace` is there when the config asks for one sample's way.
+    `trace` is there when the config asks for one sample's way. `verbose` lists every batch in all forms.
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.report/1"
@@ -41,6 +41,7 @@ class SplitData(Report):
     distribution: Distribution | None = None
     trace: Trace | None = None
     tokens: "Tokens | None" = None
+    verbose: bool = field(default=False, compare=False)
 
     @property
     def model(self) -> str:
@@ -65,17 +66,17 @@ class SplitData(Report):
         weight = self.totals.sample_weight
         return math.nan if weight is None else weight
 
-    def listed(self, *, verbose: bool) -> Iterator[BatchGroup]:
+    def listed(self) -> Iterator[BatchGroup]:
         """Yield the groups of batches, or with `verbose` every batch."""
-        return self.each_batch() if verbose else iter(self.batches)
+        return self.each_batch() if self.verbose else iter(self.batches)
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form; the batches are an iterator."""
         found: dict[str, Any] = {
             "command": self.command,
             "config": self.config.to_dict(),
             "devices": list(self.devices),
-            "batches": (group.to_dict() for group in self.listed(verbose=verbose)),
+            "batches": (group.to_dict() for group in self.listed()),
             "strategy": self.strategy,
             "wrapped": self.wrapped,
             "virtual": self.virtual,
@@ -86,7 +87,7 @@ class SplitData(Report):
         if self.trace is not None:
             found["trace"] = asdict(self.trace)
         if self.tokens is not None:
-            found["tokens"] = self.tokens.to_dict(verbose=verbose)
+            found["tokens"] = self.tokens.to_dict(verbose=self.verbose)
         return {**found, "model": self.model, "totals": self._plain_totals()}
 
     def _plain_totals(self) -> dict[str, Any]:
@@ -108,13 +109,13 @@ class SplitData(Report):
         place = () if self.distribution is None else ("node", "local_rank")
         return _COLUMNS + place + (() if self.tokens is None else ("tokens", "padded_tokens", "share"))
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield the row of each replica and idle device of each group of batches, and that of Outside.
 
         With tokens every batch is listed by itself, since no two are alike.
         """
         if self.tokens is None:
-            for group in self.listed(verbose=verbose):
+            for group in self.listed():
                 yield from self._rows_of(group)
             return
         for group, batch in zip(self.each_batch(), self.tokens.each_batch(), strict=True):

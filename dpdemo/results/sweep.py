@@ -90,17 +90,15 @@ class SweepReport(Report):
             lone=sum(line.has_lone.count(True) for line in self.lines),
         )
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row for each cell, number of GPUs by number of GPUs."""
-        del verbose
         for line in self.lines:
             marks = zip(self.batch_sizes, line.values, line.has_idle, line.has_lone, strict=True)
             for size, value, idle, lone in marks:
                 yield size, line.gpus, self.measure, rounded(value), idle, lone
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         lines = [
             {
                 "gpus": line.gpus,
@@ -119,14 +117,12 @@ class SweepReport(Report):
             "totals": asdict(self.totals),
         }
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the heat map, its legend and the counts."""
-        del verbose
         return _draw(self, canvas)
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        del verbose
         return _markdown(self)
 
 

@@ -39,9 +39,8 @@ class WeightsReport(Report):
     chunks: tuple[int, ...]
     samples: tuple[SampleWeight, ...]
 
-    def each_row(self, *, verbose: bool = False) -> Iterator[Row]:
+    def each_row(self) -> Iterator[Row]:
         """Yield a row per sample."""
-        del verbose
         for sample in self.samples:
             yield sample.index, sample.device, sample.weight, len(sample.tokens) or 1
 
@@ -73,19 +72,16 @@ class WeightsReport(Report):
             return f"each {what} counts as much as on one GPU"
         return f"a {what} on {one.device} counts {one.weight:.2f} times as much as on one GPU"
 
-    def data(self, *, verbose: bool = False) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        del verbose
         return {**asdict(self), "is_even": self.is_even, "repair": self.repair}
 
-    def blocks(self, canvas: Canvas, *, verbose: bool = False) -> Iterator[Block]:
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the title and a line for each sample."""
-        del verbose
         return _draw(self, canvas)
 
-    def markdown(self, *, verbose: bool = False) -> Iterator[str]:
+    def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        del verbose
         return _markdown(self)
 
 

@@ -52,10 +52,11 @@ def interrupted() -> SplitReport:
 
 def write(report: Report, form: str, console: Console, **options: bool) -> None:
     """Write a report to a console's file in its width; the console's colours only where it is a terminal."""
+    report = dataclasses.replace(report, **options)
     if console.is_terminal:
         console.print(report, crop=False)
     else:
-        report.write(form, console.file, width=console.width, **options)
+        report.write(form, console.file, width=console.width)
 
 
 def drawn(

@@ -1,5 +1,6 @@
 """Saving: each ending, whole or not at all, and what is refused before anything runs."""
 
+import dataclasses
 import html
 import os
 import re
@@ -32,7 +33,7 @@ def test_every_ending_can_be_saved_and_nothing_else_is_left(suffix, tmp_path):
 @pytest.mark.parametrize("verbose", [False, True])
 def test_a_text_file_holds_what_a_pipe_gets(suffix, form, verbose, tmp_path):
     path = tmp_path / f"report{suffix}"
-    REPORT.save(path, verbose=verbose)
+    dataclasses.replace(REPORT, verbose=verbose).save(path)
 
     assert path.read_text(encoding="utf-8") == drawn(REPORT, form, verbose=verbose)
 

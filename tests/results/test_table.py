@@ -136,7 +136,7 @@ def test_verbose_table_of_an_endless_epoch_is_written_as_it_goes_and_lets_a_clos
             return super().write(text)
 
     with pytest.raises(BrokenPipeError):
-        simulated(gpus=3, data_size=10**9).write("table", Closing(), width=80, verbose=True)
+        write(simulated(gpus=3, data_size=10**9), "table", Console(file=Closing(), width=80), verbose=True)
 
 
 def test_idle_devices_are_red_and_named_idle_and_short_ones_yellow():
