@@ -111,7 +111,7 @@ class Fused(torch.autograd.Function):
             with _random_state_set(first, ctx.numbers), uncounted():
                 record = ctx.record or _record(kernel, tensors, needed)
                 ctx.record = record if the_session().current.keeps_graph else None
-                with _quietly(kernel):
+                with _quietly(draws=False):
                     found = _differentiate(record, needed, gradients)
                 found = [_laid_out(kernel, *pair) for pair in enumerate(found)]
             _count(found)
@@ -126,7 +126,7 @@ def _can_record() -> bool:
 
 
 def _record(kernel: Kernel, tensors: Sequence[Tensor | None], needed: Sequence[bool]) -> _Record:
-    with uncounted(), torch.enable_grad(), _quietly(kernel):
+    with uncounted(), torch.enable_grad(), _quietly(draws=kernel.is_random):
         leaves = [
             tensor.detach().requires_grad_(wanted) if tensor is not None else None
             for tensor, wanted in zip(tensors, needed, strict=True)
@@ -137,13 +137,13 @@ def _record(kernel: Kernel, tensors: Sequence[Tensor | None], needed: Sequence[b
 
 
 @contextlib.contextmanager
-def _quietly(kernel: Kernel) -> Iterator[None]:
+def _quietly(*, draws: bool) -> Iterator[None]:
     """Run a kernel's operators without passing through `dispatch.py`, where nothing would see them.
 
     They are on one GPU, and nothing of theirs is counted; what they return is labelled afterwards. Random
     ones must pass: their numbers are the GPU's.
     """
-    if kernel.is_random or not is_seen_by_us_alone():
+    if draws or not is_seen_by_us_alone():
         yield
         return
     with torch._C._DisableTorchDispatch():
@@ -164,7 +164,7 @@ def _results(kernel: Kernel, tensors: Sequence[Tensor | None], record: _Record |
         return kernel.like(*tensors)
     with uncounted():
         if record is None:
-            with _quietly(kernel):
+            with _quietly(draws=kernel.is_random):
                 results = kernel.run(*tensors)
             _label_like(tensors, results)
         else:  # the record lives on, but of the results only what the kernel keeps is to be held with it
