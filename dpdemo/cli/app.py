@@ -95,7 +95,7 @@ def build(words: Collection[str]) -> typer.Typer:
     words = {*words, *completing.split()}
     app = typer.Typer(
         cls=Group,
-        rich_markup_mode="rich",
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,  # Rich is a third of the time of a help
         pretty_exceptions_enable=False,
         no_args_is_help=True,
         context_settings=_HELP,
@@ -120,7 +120,7 @@ def build(words: Collection[str]) -> typer.Typer:
 
 
 def _examples(*lines: str) -> str:
-    return "\n".join(["Examples:", *(f"  dpdemo {line}" for line in lines)])
+    return "\n".join(["\b", "Examples:", *(f"  dpdemo {line}" for line in lines)])  # \b: not rewrapped
 
 
 def _unloaded() -> None:
