@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpdemo.errors import UsageError
-from dpdemo.reading import read_text
+from dpdemo.files import read_text
 from dpdemo.wording import show
 
 _KEYS = ("gpus", "ignore", "select")

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dpdemo.errors import UsageError
-from dpdemo.reading import read_json
+from dpdemo.files import read_json, replacing
 from dpdemo.results.check import CheckReport
 from dpdemo.results.findings import Finding
-from dpdemo.saving import replacing
 
 SCHEMA = "dpdemo.baseline/1"
 

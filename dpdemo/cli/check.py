@@ -20,8 +20,7 @@ from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.numbers import parse_numbers
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import DpdemoError, UsageError, about, placed
-from dpdemo.reading import current_folder, read_text
-from dpdemo.saving import check_save_path, endings
+from dpdemo.files import check_save_path, current_folder, endings, read_text
 
 if TYPE_CHECKING:
     from dpdemo.checking import CheckReport

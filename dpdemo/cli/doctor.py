@@ -13,7 +13,7 @@ from dpdemo.cli.startup import hide_real_gpus, loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
-from dpdemo.saving import check_save_path, endings
+from dpdemo.files import check_save_path, endings
 from dpdemo.timing.anchors import read_anchor
 from dpdemo.timing.links import find_link
 

@@ -6,7 +6,7 @@ import sys
 import typer
 
 from dpdemo.errors import Caller, DpdemoError, UsageError
-from dpdemo.reading import current_folder
+from dpdemo.files import current_folder
 from dpdemo.wording import fit, harmless, show
 
 OPTIONS_OF_CONFIG = ("gpus", "batch_size", "data_size", "drop_last", "model", "weights", "chunks", "strategy")

@@ -9,12 +9,12 @@ from typing import TextIO
 
 from dpdemo.cli.edge import print_error
 from dpdemo.errors import RunError
+from dpdemo.files import check_save_path, replacing
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
 from dpdemo.results.report import Report
-from dpdemo.saving import check_save_path, replacing
 
 
 def check_report_path(path: Path | None) -> Path | None:

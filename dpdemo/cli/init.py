@@ -8,7 +8,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.errors import UsageError
-from dpdemo.saving import replacing
+from dpdemo.files import replacing
 
 EXAMPLES = ("init", "init experiments", "init -q")
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpdemo.bytesize import parse_size
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
@@ -23,6 +22,7 @@ from dpdemo.config.gpus import card_named, check_number
 from dpdemo.config.targets import is_target
 from dpdemo.errors import CheckFailedError, UsageError, about
 from dpdemo.results.memorydata import LOSSES, Optimizer, Training, ZeroGrad
+from dpdemo.sizes import parse_size
 from dpdemo.wording import show as shown
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dpdemo.cli import completion
 from dpdemo.config.fields import INT64_MAX, KEYS
 from dpdemo.config.kinds import FLAG
 from dpdemo.errors import UsageError
-from dpdemo.saving import endings
+from dpdemo.files import endings
 from dpdemo.wording import show
 
 GPUS, DATA, MODEL, CHECKS, OUTPUT = "GPUs", "Data", "Model", "Checks", "Output"

@@ -10,7 +10,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.settings import read_settings
 from dpdemo.errors import UsageError
-from dpdemo.saving import check_save_path, replacing
+from dpdemo.files import check_save_path, replacing
 from dpdemo.splitting.lesson import make_lesson
 
 EXAMPLES = (

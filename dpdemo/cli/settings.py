@@ -7,14 +7,14 @@ from typing import Any
 
 import typer
 
-from dpdemo.bytesize import capacities, exact_size, parse_size, size
 from dpdemo.cli.edge import OPTIONS_OF_CONFIG, Edge, print_hint
 from dpdemo.config.fields import KEYS, Config
 from dpdemo.config.load import make_config, read_values
 from dpdemo.config.targets import is_target
 from dpdemo.config.weights import is_weighted, weights_key
 from dpdemo.errors import UsageError, about
-from dpdemo.saving import check_save_path, endings
+from dpdemo.files import check_save_path, endings
+from dpdemo.sizes import capacities, exact_size, parse_size, size
 from dpdemo.wording import show
 
 

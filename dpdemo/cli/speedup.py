@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from dpdemo.arithmetic.limits import MAX_GPUS
-from dpdemo.bytesize import parse_size
 from dpdemo.cli import options as o
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_settings
@@ -15,6 +14,7 @@ from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.numbers import scaled_number
 from dpdemo.errors import UsageError, about
 from dpdemo.results.speedupdata import Workload
+from dpdemo.sizes import parse_size
 from dpdemo.timing.anchors import check_anchors, read_anchor
 from dpdemo.timing.links import chosen_link, missing_link
 from dpdemo.timing.predict import predict_speedup

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpdemo.cli.progress import Show, status_line
-from dpdemo.reading import current_folder
+from dpdemo.files import current_folder
 
 
 def hide_real_gpus() -> None:

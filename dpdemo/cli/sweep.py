@@ -7,8 +7,8 @@ from dpdemo.cli import options as o
 from dpdemo.cli.output import show
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.errors import about
+from dpdemo.files import check_save_path, endings
 from dpdemo.results.sweep import Measure
-from dpdemo.saving import check_save_path, endings
 from dpdemo.sweeping.axes import parse_axis
 from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep_axes
 

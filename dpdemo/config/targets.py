@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpdemo.errors import UsageError
-from dpdemo.reading import current_folder, read_bytes
+from dpdemo.files import current_folder, read_bytes
 from dpdemo.wording import show_key
 
 FORMS = "`model.py:Net` or `pkg.mod:Net`"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpdemo.errors import UsageError
-from dpdemo.reading import read_bytes
+from dpdemo.files import read_bytes
 from dpdemo.wording import printable, show_key
 
 MAX_BYTES = 1 << 16

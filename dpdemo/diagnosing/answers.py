@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 from dpdemo.arithmetic.chunk import even_batch_sizes_near
-from dpdemo.bytesize import size
 from dpdemo.results.advice import find
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.check import CheckReport
@@ -14,6 +13,7 @@ from dpdemo.results.memorydata import Answer as MemoryAnswer
 from dpdemo.results.speedup import SpeedupReport
 from dpdemo.results.speedupdata import Scaling, Verdict
 from dpdemo.results.split import SplitReport
+from dpdemo.sizes import size
 from dpdemo.wording import counted
 
 EVEN, RIGHT, FITS, PAYS, NEXT = (

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from dpdemo.errors import UsageError, about
+from dpdemo.files import current_folder
 from dpdemo.models.frames import is_watchers
-from dpdemo.reading import current_folder
 
 INTERRUPTED = 130
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls

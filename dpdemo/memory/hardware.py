@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpdemo.arithmetic.cards import CONTEXT_BYTES, Card
-from dpdemo.bytesize import capacities, parse_size
 from dpdemo.config.gpus import card_named
 from dpdemo.errors import about
+from dpdemo.sizes import capacities, parse_size
 
 Sizes = str | int | Sequence[str | int] | None
 _OLDEST_WITHOUT_TENSOR_CORES_FOR_FLOAT32 = 7

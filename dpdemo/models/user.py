@@ -16,10 +16,10 @@ from torch import nn
 from dpdemo.config.fields import Config
 from dpdemo.config.targets import Target, expect_file, parse_target
 from dpdemo.errors import DpdemoError, UsageError, about
+from dpdemo.files import current_folder
 from dpdemo.models.failure import user_frames, users_code
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.build import make_library_model
-from dpdemo.reading import current_folder
 
 Given = nn.Module | Callable[..., object]
 """The user's model: the model itself, or a class or function that builds it."""

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpdemo.bytesize import size
 from dpdemo.results.batches import BatchGroup, crossed
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
@@ -15,6 +14,7 @@ from dpdemo.results.grouptable import GroupTable
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
 from dpdemo.results.tokentable import seen_markdown, seen_tokens
+from dpdemo.sizes import size
 from dpdemo.wording import counted, printable
 
 if TYPE_CHECKING:

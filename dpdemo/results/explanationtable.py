@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from dpdemo.arithmetic.tolerance import EXACT, tolerance_of
-from dpdemo.bytesize import size
 from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import bracketed
 from dpdemo.results.devices import Devices
@@ -12,6 +11,7 @@ from dpdemo.results.explanationdata import ExplanationData, Move, Part, Step
 from dpdemo.results.formats import escaped, markdown_table
 from dpdemo.results.splitwords import over
 from dpdemo.results.table import Block, Canvas, Table, styled
+from dpdemo.sizes import size
 from dpdemo.wording import counted, printable
 
 FEW = 4

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.weights import short_list
-from dpdemo.bytesize import size
 from dpdemo.config.weights import is_weighted, split_of, weights_of
 from dpdemo.results.explanationdata import ExplanationData, Part, Step
+from dpdemo.sizes import size
 from dpdemo.wording import counted
 
 _Explained = TypeVar("_Explained", bound=ExplanationData)

@@ -7,9 +7,9 @@ its name where there is room, so that the picture can be read without colour.
 import itertools
 from collections.abc import Iterator
 
-from dpdemo.bytesize import size
 from dpdemo.results.memorydata import GpuMemory, Moment
 from dpdemo.results.table import Canvas, Line, styled
+from dpdemo.sizes import size
 
 _ROWS = 8
 _EIGHTHS = " ▁▂▃▄▅▆▇█"

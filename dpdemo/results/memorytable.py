@@ -6,7 +6,6 @@ the width go on below.
 
 from collections.abc import Iterator
 
-from dpdemo.bytesize import size
 from dpdemo.results import memorywords as words
 from dpdemo.results.formats import escaped, markdown_table
 from dpdemo.results.memorybars import bar, capacity_mark, letter
@@ -26,6 +25,7 @@ from dpdemo.results.table import (
     styled,
     text_width,
 )
+from dpdemo.sizes import size
 
 _LABEL = len("P ") + max(map(len, PARTS))
 

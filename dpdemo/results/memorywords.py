@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from dpdemo.bytesize import size
 from dpdemo.config.weights import is_weighted, written
 from dpdemo.results.batches import Shapes, bracketed
 from dpdemo.results.devices import Devices
 from dpdemo.results.memorydata import PARTS, Fit, GpuMemory, MemoryData, Remedy
 from dpdemo.results.memorylines import GpuLine, gpu_lines, used_parts
+from dpdemo.sizes import size
 from dpdemo.wording import counted, printable
 
 _OPTIMIZERS = {

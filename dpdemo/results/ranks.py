@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpdemo.bytesize import size
+from dpdemo.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

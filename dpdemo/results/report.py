@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from dpdemo.files import FORMS, check_save_path, endings, replacing
 from dpdemo.results.console import encoding_of, width_of, write_lines, write_pieces
 from dpdemo.results.formats import Cell, Row, csv_pieces, json_pieces, without_iterators
 from dpdemo.results.table import Block, Canvas, Line, Uncut, lay_out, plain
-from dpdemo.saving import FORMS, check_save_path, endings, replacing
 
 DIGITS = 6
 DRAWN = ("table", "text")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import get_args
 
-from dpdemo.bytesize import size
 from dpdemo.results.speedupdata import Estimate, PhaseName, Rate, Scaling, SpeedupData, Way
+from dpdemo.sizes import size
 from dpdemo.wording import ms_span
 
 BETWEEN = "  between"

@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.errors import UsageError
-from dpdemo.reading import MOST_BYTES, read_bytes
+from dpdemo.files import MOST_BYTES, read_bytes
 from dpdemo.wording import printable, show
 
 STDIN = "-"

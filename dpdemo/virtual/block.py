@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from dpdemo.arithmetic.cards import VIRTUAL, Card, find_card
 from dpdemo.arithmetic.limits import MAX_GPUS
-from dpdemo.bytesize import capacities
+from dpdemo.sizes import capacities
 from dpdemo.virtual import patches, state
 from dpdemo.virtual.applying import applied
 from dpdemo.virtual.blocks import KIND_NAMES

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dpdemo import reading
+from dpdemo import files
 
 READERS = [
     ("simulate", "--config"),
@@ -21,7 +21,7 @@ WRITERS = [
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reading, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(files, "WAITS_SECONDS", 0.05)
     os.mkfifo("fifo")
     (tmp_path / "folder").mkdir()
     (tmp_path / "deep.json").write_text("[" * 100_000)

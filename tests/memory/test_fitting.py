@@ -8,9 +8,9 @@ from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo import RunError, UsageError
-from dpdemo.bytesize import parse_size
 from dpdemo.memory import largest_batch, predict_memory
 from dpdemo.results.memorydata import Training
+from dpdemo.sizes import parse_size
 
 MODELS = ("linear", "partial", "hybrid", "cnn", "rnn", "transformer")
 

@@ -7,7 +7,6 @@ import pytest
 from jsonforms import read_json
 from samples import drawn
 
-from dpdemo.bytesize import size
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
 from dpdemo.results.devices import Devices
@@ -15,6 +14,7 @@ from dpdemo.results.explanation import Explanation
 from dpdemo.results.explanationdata import ModuleSize, Move, Part, PlainCall, Step
 from dpdemo.results.explanationtable import same_as_plain
 from dpdemo.results.lessons import with_lessons
+from dpdemo.sizes import size
 
 
 def explanation(rows, *, devices=None, out=0, **plain):

@@ -12,7 +12,7 @@ import pytest
 from samples import drawn, returning_a_dict, simulated
 
 from dpdemo.errors import RunError, UsageError
-from dpdemo.saving import check_save_path
+from dpdemo.files import check_save_path
 
 SUFFIXES = (".svg", ".html", ".txt", ".json", ".csv", ".md")
 REPORT = simulated(gpus=8, batch_size=65, data_size=200)

@@ -5,7 +5,7 @@ import sys
 import processes
 
 import dpdemo
-from dpdemo.saving import endings
+from dpdemo.files import endings
 
 LOADED = "import sys; print(*sorted({'torch','rich','typer','pydantic','ruamel'} & set(sys.modules)))"
 

@@ -279,7 +279,7 @@ def prepared():
     import torch
 
     import dpdemo
-    from dpdemo import reading
+    from dpdemo import files
     from dpdemo.cli import app
 
     for module in pkgutil.walk_packages(dpdemo.__path__, "dpdemo."):
@@ -288,7 +288,7 @@ def prepared():
     torch.set_num_threads(1)  # a fork has no threads but its own
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["OMP_NUM_THREADS"] = "1"
-    reading.WAITS_SECONDS = 0.05
+    files.WAITS_SECONDS = 0.05
     gc.freeze()
     return {name: options_of(name) for name in app.COMMANDS}
 

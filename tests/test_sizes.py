@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.bytesize import capacities, exact_size, parse_size
+from dpdemo.sizes import capacities, exact_size, parse_size
 
 
 @pytest.mark.parametrize(
