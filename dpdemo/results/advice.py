@@ -1,4 +1,4 @@
-"""What a split leaves to be desired: idle devices, uneven chunks, lone samples; and the nearest remedy."""
+"""Problems of a split (idle devices, uneven chunks, lone samples), and the nearest remedy."""
 
 import difflib
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is true of one group of batches."""
+    """One problem of one group of batches."""
 
     kind: Kind
     group: BatchGroup
@@ -37,7 +37,7 @@ class Finding:
 
 
 def find(report: SplitData) -> tuple[Finding, ...]:
-    """List what holds of each group of batches, in the order of the epoch."""
+    """List the problems of each group of batches, in the order of the epoch."""
     return tuple(Finding(kind, group) for group in report.batches for kind in KINDS if _holds(kind, group))
 
 
@@ -73,7 +73,7 @@ def parse_kinds(text: str) -> tuple[Kind, ...]:
 
 
 def advice(report: SplitData) -> str:
-    """Say in one line what would leave no device idle or short, or nothing when nothing would help."""
+    """Suggest in one line a split with no idle or short device; "" if none exists."""
     found = find(report)
     if not found:
         return ""

@@ -46,7 +46,7 @@ def crossed(shapes: Shapes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What arrived in one replica, and what it returned; under DDP a replica is a rank, which has a place.
+    """The input and output of one replica; under DDP a replica is a rank, which has a place.
 
     `rows` counts the chunk's rows along the scattered dimension. An empty `output` is an unknown one:
     a prediction cannot know what a user's own model returns.
@@ -72,7 +72,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the training loop sees: the whole batch before the model and after it, and where each lies."""
+    """The view of the training loop: the whole batch before and after the model, and its devices."""
 
     input_device: str
     device: str
@@ -133,7 +133,7 @@ class BatchGroup:
 
     @property
     def sample_weight(self) -> float:
-        """How much more a sample of the shortest chunk counts when each replica averages its loss.
+        """The weight of a sample of the shortest chunk if each replica averages its own loss.
 
         The mean of the replicas' means gives such a sample 1 / (replicas · shortest chunk), and a mean over
         the batch would give it 1 / batch. 1.0 when all chunks are equal.

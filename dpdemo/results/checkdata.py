@@ -10,7 +10,7 @@ from dpdemo.results.report import Report
 from dpdemo.wording import counted, printable
 
 IN_THE_PROGRAM = "where the model is called"
-"""Where a change is that stands in no file which the check has read."""
+"""The place of a change in no file that the check has read."""
 
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 
@@ -53,7 +53,7 @@ class CheckData(Report):
 
     @property
     def ending(self) -> str:
-        """How the program ended, where no rule explains it."""
+        """The end of the program, if no rule explains it."""
         if self.ended_by == "KeyboardInterrupt":
             return "the program was interrupted"
         return f"the program ended with {printable(self.ended_by)}, which no rule knows"
@@ -65,7 +65,7 @@ class CheckData(Report):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was assumed, and what could not be looked at."""
+        """Assumptions, and parts that could not be checked."""
         return (*self.assumed, *self.notes)
 
     def each_row(self) -> Iterator[Row]:
@@ -115,7 +115,7 @@ class CheckData(Report):
 
 
 def seen_text(finding: Finding) -> str:
-    """Write the batches that a finding was seen in, at most three."""
+    """Name up to three batches of a finding."""
     shown = "; ".join(finding.seen_in[:3])
     more = len(finding.seen_in) - 3
     return f"{shown} and {more} more" if more > 0 else shown

@@ -1,4 +1,4 @@
-"""Findings for people, as a compiler shows them: the user's line, what was seen, why, and the fix."""
+"""Findings for people, as a compiler shows them: the line, the observation, the reason, and the fix."""
 
 import re
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def _part(finding: Finding, place: Place) -> tuple[int, int]:
 
 
 def _block(finding: Finding, canvas: Canvas, as_at: str) -> Iterator[Block]:
-    """Yield what was seen, why, and the fix; a fix that was told before by its place."""
+    """Yield the observation, the reason and the fix; a repeated fix is named by its place."""
     rows = Table((_LABEL, "fold"), gap=1)
     rows.add((), canvas.text(finding.message))
     if as_at:

@@ -12,7 +12,7 @@ from dpdemo.wording import counted
 _MARKS = {"good": ("ok", "green"), "look": ("look", "yellow"), "bad": ("no", "red"), "unknown": ("?", "cyan")}
 """Each mark as a word, so that no meaning hangs on its colour, and the colour."""
 Mark = Literal["good", "look", "bad", "unknown"]
-"""How an answer turned out: `look` is not a fault but worth a look, `unknown` was not asked or cannot be."""
+"""The mark of an answer: `look` is no fault but worth a look, `unknown` has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Diagnosis(Report):
 
 
 def _title(report: Diagnosis) -> str:
-    """Say what was diagnosed."""
+    """Head the report."""
     batch = "" if report.batch_size is None else f", batch size {report.batch_size}"
     return f"Doctor: {report.target} over {counted(report.num_gpus, 'GPU')}{batch}"
 

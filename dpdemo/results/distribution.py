@@ -1,4 +1,4 @@
-"""What a report says of DistributedDataParallel alone: nodes and ranks, and samples drawn twice or never."""
+"""The part of a report for DistributedDataParallel alone: ranks, and samples drawn twice or never."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ Indices = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Where one rank runs, in torchrun's terms."""
+    """The place of one rank, in torchrun's terms."""
 
     rank: int
     node: int
@@ -22,7 +22,7 @@ class RankPlace:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How DistributedSampler dealt the epoch out to the ranks.
+    """The samples that DistributedSampler gave the ranks.
 
     `batch_size` is a rank's, the largest where they differ, and `global_batch_size` what one optimizer step
     sees; `drawn` counts the samples that went through the model, of which

@@ -83,7 +83,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class ExecReport(Report):
-    """What a program did on virtual GPUs.
+    """A program's run on virtual GPUs.
 
     `peak_bytes` has one number per GPU, since the program's start or since its own last
     `torch.cuda.reset_peak_memory_stats`. `set_visible` is what the program set CUDA_VISIBLE_DEVICES to, if it
@@ -111,7 +111,7 @@ class ExecReport(Report):
     is_started: bool = True
     capacity_bytes: tuple[int, ...] | None = None
     check: CheckReport | None = None
-    """What a check of its calls found, where one was asked for."""
+    """The result of a check of its calls, if one was requested."""
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -145,7 +145,7 @@ class ExecReport(Report):
 
     @property
     def peaks(self) -> list[tuple[int, int | None]]:
-        """What each GPU held at its peak, and what it could hold; None where that was not limited."""
+        """The peak of each GPU and its capacity; None if that was not limited."""
         limits = self.capacity_bytes or (None,) * len(self.peak_bytes)
         return list(zip(self.peak_bytes, limits, strict=True))
 
@@ -211,7 +211,7 @@ def _markdown(report: ExecReport) -> Iterator[str]:
 
 
 def title(report: ExecReport) -> str:
-    """Say what ran where: `Ran on 8 virtual GPUs: train.py`."""
+    """Head the report: `Ran on 8 virtual GPUs: train.py`."""
     return f"Ran on {counted(len(report.devices), 'virtual GPU')}: {printable(report.program)}"
 
 
@@ -287,7 +287,7 @@ def _sums(report: ExecReport, canvas: Canvas) -> Table:
 
 
 def limit(devices: Devices, capacity: int | None) -> str:
-    """Say that a peak is that of each device, and of what capacity."""
+    """Describe a peak: of each device, and of which capacity."""
     each = ["each"] if len(devices) > 1 else []
     return ", ".join(each + ([] if capacity is None else [f"of {size(capacity)}"]))
 

@@ -85,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSize:
-    """What replicate copies to each further device."""
+    """The parameters and buffers that replicate copies to each further device."""
 
     num_parameters: int
     parameter_bytes: int

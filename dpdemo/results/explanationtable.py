@@ -49,7 +49,7 @@ def markdown(explanation: ExplanationData) -> Iterator[str]:
 
 
 def title(explanation: ExplanationData) -> str:
-    """Say what was explained: `Explained: linear, one batch of 30 over 3 virtual GPUs`."""
+    """Head the report: `Explained: linear, one batch of 30 over 3 virtual GPUs`."""
     batch = f"{printable(explanation.config.model)}, one batch of {explanation.batch_size}"
     return f"Explained: {batch} {over(explanation.devices, virtual=explanation.virtual)}"
 
@@ -100,7 +100,7 @@ def _lines(parts: Sequence[Part]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _runs(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
-    """Give each part alone where there are few, else neighbours that are equal but for their device."""
+    """Yield few parts one by one; of many, neighbours that differ only in their device together."""
     if len(parts) <= FEW:
         yield from ((part,) for part in parts)
         return
@@ -134,7 +134,7 @@ def _result(explanation: ExplanationData, canvas: Canvas) -> Table:
 
 
 def same_as_plain(explanation: ExplanationData) -> str:
-    """Say how the result compares with a plain call of the module on one device."""
+    """Compare the result with a plain call of the module on one device."""
     plain = explanation.plain
     call = f"module(input) on {plain.device or 'one device'}"
     if plain.difference is None:

@@ -13,7 +13,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 NOTHING_CALLED = "(no DataParallel call)"
-"""What stands for the model where a program made no call that splits a batch."""
+"""The name of the model if a program never split a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ SECTIONS = ("What happens", "Why", "Before", "After", "Seen by", "References")
 
 @dataclass(frozen=True, slots=True)
 class RulePage:
-    """What a rule says in general: its name, and the sections of its page."""
+    """The page of a rule: its name and sections."""
 
     code: str
     name: str
@@ -85,7 +85,7 @@ class RulePage:
 
 
 class _Placed:
-    """What stands at a line of the user's code, if there is one."""
+    """A part of a report that may have a line of the user's code."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class Change(_Placed):
-    """A further line that a repair changes: the code as it stands, and what to write in its place.
+    """A further line that a repair changes: the code now, and its replacement.
 
     In JSON `file` and `line` are null where it is the program's that calls the model.
     """
@@ -123,7 +123,7 @@ class Finding(_Placed):
     """One cause, the rule that it was found by, and a repair.
 
     `subject` tells it from others of the same rule: two findings that share it are one. In JSON `file` and
-    `line` are null where no line of the model's code stands for it; `seen_in` names the batches. A repair
+    `line` are null if no line of the model's code is to blame; `seen_in` names the batches. A repair
     that takes more than one change has the others in `also`.
     """
 
@@ -136,10 +136,10 @@ class Finding(_Placed):
     own_before: str = ""
     own_after: str = ""
     example: bool = False
-    """Whether `own_after` is a worked example in the user's names, and not their line written anew."""
+    """Whether `own_after` is a worked example in the user's names, not their rewritten line."""
     also: tuple[Change, ...] = ()
     set_at: Place | None = None
-    """Where the attribute that it is about is set, if that is another line."""
+    """The line that sets the attribute, if it is another one."""
 
     @property
     def code(self) -> str:
@@ -168,12 +168,12 @@ class Finding(_Placed):
 
     @property
     def is_example(self) -> bool:
-        """Whether `before` and `after` are an example, and not the user's own line written anew."""
+        """Whether `before` and `after` are an example, not the user's rewritten line."""
         return self.example or not self.own_after
 
     @property
     def references(self) -> list[str]:
-        """Where PyTorch says so."""
+        """Places in PyTorch's code and documentation."""
         return self.rule.section("References").split(", ")
 
     def to_dict(self) -> dict[str, Any]:

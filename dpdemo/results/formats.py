@@ -13,7 +13,7 @@ Cell = str | int | float | None
 """A value in a column of a row: flat, as a CSV has it."""
 Row = tuple[Cell, ...]
 WIDTH = 130
-"""Longest line of JSON; single values, and lists of them, stand on one line all the same."""
+"""Longest line of JSON; single values and lists of them are never broken."""
 _SINGLE = (str, int, float, type(None))
 _SIGNS = re.compile(r"([\\`*_<|\[\]])")
 _encode = json.JSONEncoder(allow_nan=False).encode

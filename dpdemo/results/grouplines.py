@@ -44,7 +44,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLine:
-    """What one device, or each of `count` equal ones, has in a batch; an idle one has no rows."""
+    """The chunk of one device, or of each of `count` equal ones; an idle one has no rows."""
 
     label: str
     count: int

@@ -1,6 +1,6 @@
-"""What a learner should take from each step of an explanation, in a sentence or two.
+"""A sentence or two to learn from each step of an explanation.
 
-A sentence names a rule, such as torch.chunk's, only where what was seen follows it.
+A sentence names a rule, such as torch.chunk's, only if the observation follows it.
 """
 
 from collections.abc import Sequence

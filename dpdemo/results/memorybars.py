@@ -1,7 +1,7 @@
 """A bar for a GPU's fullest moment: a segment per part, and a mark where its capacity ends.
 
 Each segment begins with the letter of its part, so that it is known without its colour: `P██G██A███████░░░┃`.
-Shade is free memory; whatever stands behind the mark does not fit.
+Shade is free memory; anything behind the mark does not fit.
 """
 
 import itertools
@@ -20,7 +20,7 @@ STYLES = (
 
 
 def letter(part: int) -> Line:
-    """Draw the letter of a part as it stands in the bars."""
+    """Draw the letter of a part as in the bars."""
     return styled(LETTERS[part], f"black on {STYLES[part]}")
 
 

@@ -16,7 +16,7 @@ PARTS = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
     *("replica copies", "gathered outputs", "temporaries", "library workspaces", "cuDNN scratch"),
 )
-"""What the bytes of a GPU are for. A storage counts as what it turned out to be for."""
+"""The uses of a GPU's bytes. A storage counts by its final use."""
 
 KEYS = tuple(part.replace(" ", "_") for part in PARTS)
 """The key of each of PARTS in JSON."""
@@ -51,7 +51,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a GPU held at one moment of the step, and what the program was doing."""
+    """The live bytes of a GPU at one moment of the step, and the phase of the program."""
 
     phase: str
     live_bytes: int
@@ -79,22 +79,22 @@ class GpuMemory:
 
     @property
     def peak_bytes(self) -> int:
-        """What it holds at that moment, the workspaces of CUDA's libraries included."""
+        """The bytes at that moment, the workspaces of CUDA's libraries included."""
         return sum(self.parts)
 
     @property
     def needed_bytes(self) -> int:
-        """What the process takes of the GPU, as `nvidia-smi` would show it."""
+        """The memory of the process, as `nvidia-smi` would show it."""
         return max(self.reserved_bytes, self.peak_bytes) + self.context_bytes
 
     @property
     def spare_bytes(self) -> int | None:
-        """What is left beside that, negative where it is too little; None where no capacity is known."""
+        """The capacity left beside that, negative if it lacks; None without a known capacity."""
         return None if self.capacity_bytes is None else self.capacity_bytes - self.needed_bytes
 
     @property
     def least_bytes(self) -> int:
-        """What it cannot do without: the tensors alone, with no scratch for convolutions, and the context."""
+        """The least it needs: the tensors alone, with no scratch for convolutions, and the context."""
         return self.peak_bytes - self.parts[PARTS.index("cuDNN scratch")] + self.context_bytes
 
     @property
@@ -151,7 +151,7 @@ RemedyName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that would help, predicted like all else: the GPU that is worst off with it, and its peak.
+    """A change that would help, predicted like all else: the tightest GPU with it, and its peak.
 
     `gain_bytes` is how much more room the worst GPU has then: a change that only moves the need gains little.
     """
@@ -181,7 +181,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryData(Report):
-    """What each GPU must hold for one step at a batch size.
+    """The memory of each GPU for one step at a batch size.
 
     `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
     step is that of the largest batch that fits; where none does, of the smallest that the model can run.
@@ -216,7 +216,7 @@ class MemoryData(Report):
 
     @property
     def answer(self) -> Answer:
-        """The answer of the GPU that is worst off."""
+        """The answer of the tightest GPU."""
         answers = [gpu.answer for gpu in self.gpus]
         return max(answers, key=("fits", "tight", "does not fit").index)
 

@@ -42,5 +42,5 @@ def _spans(ordinals: Sequence[int]) -> Iterator[str]:
 
 
 def used_parts(report: MemoryData) -> list[int]:
-    """Give the positions in PARTS of what any GPU holds at its fullest moment."""
+    """Return the positions in PARTS of parts that any GPU has at its fullest moment."""
     return [part for part in range(len(PARTS)) if any(gpu.parts[part] for gpu in report.gpus)]

@@ -77,7 +77,7 @@ class Picture:
         return "bold" if self._report.fullest.capacity_bytes is None else "bold green"
 
     def _bands(self) -> Iterator[list[GpuLine]]:
-        """Yield the GPUs that stand side by side, as many as fit; at least one."""
+        """Yield the GPUs of one table, as many as fit; at least one."""
         band: list[GpuLine] = []
         left = self._width - _LABEL
         for line in self._lines:
@@ -102,7 +102,7 @@ class Picture:
         return table
 
     def _label(self, name: str) -> Line:
-        """Write a row's name behind the sign that stands for it in the bars."""
+        """Write a row's name behind its sign in the bars."""
         sign = styled(" ")
         if name == "capacity":
             sign = capacity_mark(self._canvas)

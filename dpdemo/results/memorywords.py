@@ -26,14 +26,14 @@ _MOST_NAMED = 3
 
 
 def title(report: MemoryData) -> str:
-    """Say what was predicted: `Predicted: a training step of linear, batch size 30, over 4 GPUs`."""
+    """Head the report: `Predicted: a training step of linear, batch size 30, over 4 GPUs`."""
     kind = "an inference call" if report.training.inference else "a training step"
     gpus = f"over {counted(len(report.gpus), 'GPU')}"
     return f"Predicted: {kind} of {printable(report.config.model)}, batch size {report.batch_size}, {gpus}"
 
 
 def setting(report: MemoryData) -> str:
-    """Say all that was assumed: devices, parameters, type, optimizer, loss and inputs."""
+    """List the assumptions: devices, parameters, type, optimizer, loss and inputs."""
     config, training = report.config, report.training
     weighted = "Weighted" if is_weighted(config) else ""
     card = f" ({report.card})" if report.card else ""
@@ -53,7 +53,7 @@ def setting(report: MemoryData) -> str:
 
 
 def _cut(report: MemoryData) -> list[str]:
-    """Say by which options the batch is cut so, where it is not as torch does."""
+    """Name the options that cut the batch, if torch's own rule does not."""
     config = report.config
     if not is_weighted(config):
         return []
@@ -145,7 +145,7 @@ def column(report: MemoryData, line: GpuLine) -> list[str]:
 
 
 def notes(report: MemoryData) -> list[str]:
-    """Say what the table leaves open: why a part is missing, and what was assumed."""
+    """Explain the table: why a part is missing, and assumptions."""
     found = []
     shown = set(used_parts(report))
     held = [gpu.largest for gpu in report.gpus if gpu.largest]
@@ -223,10 +223,10 @@ def remedies_heading(fit: Fit) -> str:
 
 
 def gain(remedy: Remedy) -> str:
-    """Write how much more room the GPU that is worst off has by a remedy."""
+    """Write how much more room the tightest GPU has with a remedy."""
     return f"gains {size(remedy.gain_bytes)}"
 
 
 def fullest_then(remedy: Remedy) -> str:
-    """Say which GPU is worst off with a remedy."""
-    return f"then {remedy.fullest} is worst off: {size(remedy.peak_bytes)}"
+    """Name the tightest GPU with a remedy."""
+    return f"then {remedy.fullest} is the tightest: {size(remedy.peak_bytes)}"

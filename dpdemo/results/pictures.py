@@ -95,12 +95,12 @@ def as_html(title: str, lines: Lines) -> str:
 
 
 def as_fragment(lines: Lines) -> str:
-    """Draw a report as a piece of HTML that stands in any page, light or dark."""
+    """Draw a report as a piece of HTML for any page, light or dark."""
     return _recorded(lines).export_html(theme=_MIDDLE, code_format=_PIECE, inline_styles=True)
 
 
 WRITERS = {".svg": as_svg, ".html": as_html}
-"""How the picture is saved under each of the endings that name one."""
+"""The writer of each ending."""
 
 
 def _recorded(lines: Lines) -> Console:

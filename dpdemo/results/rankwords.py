@@ -42,7 +42,7 @@ def place_of(report: SplitData, rank: int) -> RankPlace:
 
 
 def over(report: SplitData, distribution: Distribution) -> str:
-    """Say what ran: `over 32 ranks on 4 nodes of 8 GPUs`."""
+    """Name the ranks: `over 32 ranks on 4 nodes of 8 GPUs`."""
     number = distribution.world_size
     ranks = counted(number, "rank")
     ranks_of = report.batches[0].in_model if report.batches else ()
@@ -57,7 +57,7 @@ def over(report: SplitData, distribution: Distribution) -> str:
 
 
 def setting(report: SplitData, distribution: Distribution) -> list[str]:
-    """Say what a batch is, and what happens to samples that do not divide."""
+    """Describe a batch, and samples that the ranks do not divide."""
     config = report.config
     if is_weighted(config):
         batch = f"{config.batch_size} over all ranks"
@@ -124,7 +124,7 @@ def _which(number: int, indices: Indices | None) -> str:
 
 
 def warnings(report: SplitData, distribution: Distribution) -> list[str]:
-    """Warn of what a number alone does not tell."""
+    """Warn if some ranks have nothing of their own."""
     size, ranks = report.config.data_size, distribution.world_size
     if size < ranks:
         return [f"more ranks ({ranks}) than samples ({size}): some ranks repeat what others do"]
@@ -132,7 +132,7 @@ def warnings(report: SplitData, distribution: Distribution) -> list[str]:
 
 
 def tip(report: SplitData, distribution: Distribution) -> str:
-    """Advise what would leave no sample repeated."""
+    """Suggest a setting that repeats no sample."""
     size, ranks = report.config.data_size, distribution.world_size
     if not distribution.num_repeated or report.config.sampler_drop_last or size < ranks:
         return ""

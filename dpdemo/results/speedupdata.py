@@ -50,7 +50,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """What a link carries one way, in GB/s (10⁹ bytes), from the least to the most that was measured."""
+    """The rate of a link one way in GB/s (10⁹ bytes), from the least to the most measured."""
 
     low: float
     high: float
@@ -58,7 +58,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """How GPUs are joined: `copy_rate` between two of them, `ring_rate` for NCCL's all-reduce over all.
+    """A link between GPUs: `copy_rate` between two of them, `ring_rate` for NCCL's all-reduce over all.
 
     Where it is shared, all that GPU 0 sends to the replicas goes through one place, one after another.
     `hides_ring` says whether a backward can go on while the ring runs.
@@ -74,7 +74,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """What Python handles for each replica: operators of a forward and a backward, modules, tensors."""
+    """The work of Python for each replica: operators of a forward and a backward, modules, tensors."""
 
     forward: int
     backward: int
@@ -114,7 +114,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseCost:
-    """What one phase copies in a step, and how long that takes.
+    """The copies of one phase in a step, and their time.
 
     All are copies between GPUs but `load`: what one process copies from the host beyond one GPU's inputs.
     """
@@ -148,7 +148,7 @@ class Scaling:
 
     @property
     def copies_ms(self) -> Estimate:
-        """How long all copies take, one after another."""
+        """The time of all copies, one after another."""
         ends = [phase.ms for phase in self.phases]
         return Estimate(
             low=sum(ms.low for ms in ends),

@@ -22,7 +22,7 @@ def title(report: SpeedupData) -> str:
 
 
 def setting(report: SpeedupData) -> str:
-    """Say what one GPU's share of a step is."""
+    """Describe one GPU's share of a step."""
     work = report.workload
     parts = [f"{work.num_parameters:,} parameters ({size(work.parameter_bytes)})"]
     for name, num_bytes in (
@@ -39,7 +39,7 @@ def setting(report: SpeedupData) -> str:
 
 
 def link_line(report: SpeedupData) -> str:
-    """Say how fast the link is taken to be."""
+    """Describe the assumed rates of the link."""
     link = report.link
     if link.copy_rate == link.ring_rate:
         return f"the link carries {_rate(link.copy_rate)} one way"
@@ -135,7 +135,7 @@ def _rows(scaling: Scaling) -> str:
 
 
 def notes(report: SpeedupData) -> Iterator[str]:
-    """Say what is assumed and what is left out."""
+    """List assumptions and omissions."""
     if not report.anchors:
         yield "With a measured step (--one-gpu-step 49ms) there are speed-ups too."
     else:

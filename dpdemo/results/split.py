@@ -16,7 +16,7 @@ from dpdemo.results.table import Block, Canvas, Table, styled
 
 @dataclass(frozen=True, slots=True)
 class SplitReport(SplitData):
-    """How an epoch was split over devices, or would be; see `SplitData` for its fields."""
+    """The split of an epoch over devices, observed or predicted; see `SplitData` for its fields."""
 
     SCHEMA: ClassVar[str] = "dpdemo.report/1"
     FORMS: ClassVar[tuple[str, ...]] = (*Report.FORMS, "transcript")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SplitData(Report):
-    """How an epoch was split over devices, or would be.
+    """The split of an epoch over devices, observed or predicted.
 
     `wrapped` names the submodule inside DataParallel ("" when it is the whole model); `partial` says that
     the run was interrupted and only the batches done are here. `distribution` is DDP's alone: there a batch
@@ -102,7 +102,7 @@ class SplitData(Report):
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # DDP has two more
-        """What stands in each row: `view` is in_model, idle or outside.
+        """The names of each row's values: `view` is in_model, idle or outside.
 
         `device` holds the output, `input_device` the input; under DDP a replica is a rank.
         """

@@ -15,7 +15,7 @@ STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
 
 
 def title(report: SplitData) -> str:
-    """Say what was split over what: `Predicted: linear over 8 GPUs`."""
+    """Head the report: `Predicted: linear over 8 GPUs`."""
     kind = "Predicted" if report.command == "simulate" else "Observed"
     if report.distribution is not None:
         where = ranks.over(report, report.distribution)
@@ -25,7 +25,7 @@ def title(report: SplitData) -> str:
 
 
 def over(devices: Devices, *, virtual: bool) -> str:
-    """Say over what DataParallel splits: `over 8 GPUs`, `as 3 replicas over 1 virtual GPU`, `on the CPU`."""
+    """Name the devices: `over 8 GPUs`, `as 3 replicas over 1 virtual GPU`, `on the CPU`."""
     if devices.kind == "cpu":
         return "on the CPU"
     replicas = f"as {counted(len(devices), 'replica')} " if len(set(devices)) < len(devices) else ""
@@ -33,7 +33,7 @@ def over(devices: Devices, *, virtual: bool) -> str:
 
 
 def setting(report: SplitData) -> str:
-    """Say how: strategy, devices, batch size and whatever else was chosen."""
+    """Describe the setting: strategy, devices, batch size and other keys."""
     config = report.config
     if report.distribution is not None:
         parts = [_strategy(report), *ranks.setting(report, report.distribution)]
@@ -50,7 +50,7 @@ def setting(report: SplitData) -> str:
 
 
 def cutting(config: Config) -> str:
-    """Say in which unequal chunks a batch is cut, or nothing where torch's own rule holds."""
+    """Describe unequal chunks; "" for torch's own rule."""
     if config.chunks is not None:
         return f"chunks {short_list(config.chunks)} (a short batch in their proportions)"
     weights = weights_of(config)
@@ -72,7 +72,7 @@ def _strategy(report: SplitData) -> str:
 
 
 def interruption(report: SplitData) -> str:
-    """Say how far an interrupted run came, or nothing for a whole one."""
+    """Describe how far an interrupted run came; "" for a whole one."""
     if not report.partial:
         return ""
     done = report.totals.batches
@@ -127,7 +127,7 @@ def _totals(report: SplitData) -> list[tuple[str, str, str]]:
 
 
 def _stops(report: SplitData) -> list[tuple[str, str, str]]:
-    """Say where the traced sample goes, a line each time that it goes through the model."""
+    """Trace the sample, a line for each time that it goes through the model."""
     if report.trace is None:
         return []
     name = f"Sample {report.trace.sample}"
@@ -174,7 +174,7 @@ def _weighing(report: SplitData) -> str:
 
 
 def notes(report: SplitData) -> list[str]:
-    """Say how to learn what a prediction cannot know: the shapes that a user's own model returns."""
+    """Name the command that shows the output shapes of a user's own model."""
     unknown = any(not replica.output for group in report.batches for replica in group.in_model)
     if report.command != "simulate" or not unknown or report.distribution is not None:
         return []
@@ -192,7 +192,7 @@ def warnings(report: SplitData) -> list[str]:
 
 
 def tip(report: SplitData) -> str:
-    """Advise in one line what would split evenly, if something would."""
+    """Suggest in one line an even split, if there is one."""
     if report.command != "simulate":
         return ""
     if report.tokens is not None and (better := report.tokens.tip()):

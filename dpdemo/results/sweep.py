@@ -60,7 +60,7 @@ class GpuLine:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many cells are ideal, leave a GPU idle, and have a lone sample on a GPU."""
+    """The number of cells that are ideal, leave a GPU idle, and have a lone sample on a GPU."""
 
     cells: int
     ideal: int

@@ -1,4 +1,4 @@
-"""Where one sample goes: into which batch, onto which device, as which row, and out again.
+"""The way of one sample: its batch, its device, its row there, and its row of the output.
 
 DataParallel chunks a batch in order and gathers in order (`torch/nn/parallel/scatter_gather.py`), so a
 sample's row of the output is its row of the batch. Under DDP each rank keeps its own outputs.
@@ -12,7 +12,7 @@ from dpdemo.results.splitdata import SplitData
 
 
 def trace_batches(report: SplitData, sample: int, position: int) -> Trace:
-    """Trace a sample of DataParallel that stands at `position` of the epoch's order."""
+    """Trace a sample of DataParallel at `position` of the epoch's order."""
     start = 0
     for group in report.batches:
         stop = start + group.count * group.batch_size

@@ -1,4 +1,4 @@
-"""How much each sample of a batch counts in the gradient under DataParallel, compared with one GPU."""
+"""The weight of each sample in the gradient under DataParallel, compared with one GPU."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -51,7 +51,7 @@ class WeightsReport(Report):
 
     @property
     def repair(self) -> str:
-        """What makes each count as on one GPU; empty where it does."""
+        """The repair that makes each count as on one GPU; "" if none is needed."""
         if self.is_even:
             return ""
         return (
@@ -65,7 +65,7 @@ class WeightsReport(Report):
 
     @property
     def verdict(self) -> str:
-        """Say in a line which sample counts most."""
+        """Name the sample that counts most."""
         one = self.heaviest
         what = "token" if any(sample.tokens for sample in self.samples) else "sample"
         if self.is_even or one.weight is None:

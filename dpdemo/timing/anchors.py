@@ -68,9 +68,9 @@ def check_rows(rows: Sequence[int | None]) -> None:
 
 
 def one_gpu_ms(anchors: Sequence[Anchor], workload: Workload, share: float, case: Case) -> float:
-    """Say how long one GPU takes for a share of its batch.
+    """Return the milliseconds of one GPU for a share of its batch.
 
-    Between two anchors the step lies on a line. Beyond them it is in proportion to the rows, but never
+    Between two anchors the step is interpolated linearly. Beyond them it is in proportion to the rows, never
     shorter than what Python needs to launch it.
     """
     known = [(_share_of(anchor, workload), anchor.ms) for anchor in anchors]

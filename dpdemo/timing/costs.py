@@ -1,4 +1,4 @@
-"""What a step costs besides its copies, as ranges, with the source of each number."""
+"""The costs of a step besides its copies, as ranges, with the source of each number."""
 
 from typing import Final, NamedTuple
 
@@ -24,10 +24,10 @@ Measured on CPUs with the broadcast left out; docs/speed-up.md has the command.
 """
 
 BUCKET_BYTES: Final = 10 * 2**20
-"""What replicate broadcasts, and its backward reduces, at a time: `buffer_size` in nn/parallel/comm.py."""
+"""The bucket that replicate broadcasts, and its backward reduces: `buffer_size` in nn/parallel/comm.py."""
 
 BUCKET_MS: Final = Cost(0.020, 0.070)
-"""What each bucket takes besides its copy.
+"""The overhead of each bucket besides its copy.
 
 A collective of NCCL starts (12 µs over two GPUs, 42 µs over eight: tinygrad/open-gpu-kernel-modules#17,
 NVIDIA/nccl#1530), and the tensors are packed at the speed of the GPU's memory (10-25 µs).
@@ -43,10 +43,10 @@ DDP_SHARE: Final = Cost(0.014, 0.055)
 """
 
 DDP_BUCKET_BYTES: Final = 25 * 2**20
-"""What DDP averages at a time: `bucket_cap_mb` in torch/nn/parallel/distributed.py."""
+"""The bucket that DDP averages: `bucket_cap_mb` in torch/nn/parallel/distributed.py."""
 
 COPY_MS: Final = Cost(0.010, 0.030)
-"""What any copy between two GPUs takes to begin: 11 µs between two RTX 4090 (muellerzr's gist fbfabd0f)."""
+"""The latency of any copy between two GPUs: 11 µs between two RTX 4090 (muellerzr's gist fbfabd0f)."""
 
 HOST_GB_S: Final = Cost(3.0, 12.0)
 """From the host to a GPU: 12 from pinned memory over PCIe 3.0, a quarter of it from any other

@@ -1,4 +1,4 @@
-"""How fast GPUs are joined: what was measured, least and most, with the source of each number.
+"""The rates of links between GPUs: the least and most measured, with the source of each number.
 
 A copy between two GPUs and NCCL's ring over all of them are different things: a V100 has one or two of its
 six links to each neighbour, and the ring uses all six; without peer access the ring's two directions share

@@ -1,4 +1,4 @@
-"""How long a step takes over several GPUs, from how long it takes on one: the model of docs/speed-up.md.
+"""The time of a step over several GPUs, from that of one: the model of docs/speed-up.md.
 
 Each step is computed three times: all ranges near their fast ends, in the middle, and near their slow ends.
 Near is a tenth of the range, so that four fifths of each lie between.
@@ -28,7 +28,7 @@ _HOST = Rate(low=HOST_GB_S.low, high=HOST_GB_S.high)
 
 @dataclass(frozen=True)
 class Case:
-    """Which place of every range is taken: 0 is the fast end, 1 the slow one."""
+    """A place in every range: 0 is the fast end, 1 the slow one."""
 
     place: float
 
@@ -59,7 +59,7 @@ class _Step:
 
     @property
     def num_used(self) -> int:
-        """How many GPUs have rows."""
+        """The number of GPUs with rows."""
         return len(self.shares)
 
 

@@ -1,4 +1,4 @@
-"""What one GPU's share of a step weighs, where that is known without torch.
+"""The bytes of one GPU's share of a step, where they are known without torch.
 
 Those are the built-in models, whose sizes follow from the config, and models of which the user gives the
 bytes. A test compares the built-in ones with the genuine modules.
