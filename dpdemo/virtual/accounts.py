@@ -1,4 +1,4 @@
-"""What the bytes on each GPU are for, and in which blocks: followed from when somebody asks.
+"""Bytes of each GPU by purpose and by block, tracked from the first question on.
 
 Note [What the peak was made of]
 What a storage is for comes to light after it was made: a result is an activation once `backward` begins and
@@ -33,7 +33,7 @@ def _none() -> list[int]:
 
 @dataclass(slots=True)
 class Pool:
-    """How many blocks of one of the allocator's two pools are taken, and how large they are together.
+    """The blocks in use of one of the allocator's two pools: their number and their bytes.
 
     `most` and `most_bytes` are since the last reset of the peaks, what was freed since that of the totals;
     `carried` and `carried_bytes` were live at the latter.

@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 
 
 class VirtualGpus:
-    """What `with virtual_gpus(n) as gpus` hands over: how many there are, what they hold, what was moved."""
+    """The GPUs of a block, as `with virtual_gpus(n) as gpus` returns them: bytes held, bytes moved."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -50,7 +50,7 @@ class VirtualGpus:
 
     @property
     def visible(self) -> tuple[int, ...]:
-        """Which GPUs the program sees, in its own order, by what it set CUDA_VISIBLE_DEVICES to.
+        """The GPUs that the program sees by its CUDA_VISIBLE_DEVICES, in its own order.
 
         That is read once: when the program first uses or asks for GPUs, or here.
         """
@@ -63,7 +63,7 @@ class VirtualGpus:
 
     @property
     def set_visible(self) -> tuple[str | None, str | None]:
-        """What the program set CUDA_VISIBLE_DEVICES to, and what it was when it was read; None if unset."""
+        """The program's CUDA_VISIBLE_DEVICES now, and its value when CUDA read it; None if unset."""
         return os.environ.get(VARIABLE), start_driver().read_visible
 
     @property
@@ -114,19 +114,19 @@ class VirtualGpus:
 
     @property
     def recorder(self) -> Recorder:
-        """What follows the caching allocator of each GPU, from when this is first asked for."""
+        """The recorder of each GPU's caching allocator, which starts when this is first read."""
         if self._accounts.recorder is None:
             self._accounts.recorder = Recorder(len(self))
         return self._accounts.recorder
 
     @property
     def _accounts(self) -> Accounts:
-        """What the bytes are for: followed from when one of these figures is first asked for."""
+        """The bytes by purpose, tracked from the first of these questions on."""
         return self._ledger.open_accounts()
 
     @property
     def phase(self) -> str:
-        """What the program is doing, in words of your own: the ledger notes it beside each peak."""
+        """A name of your own for the program's current phase; the ledger notes it beside each peak."""
         return self._ledger.phase
 
     @phase.setter

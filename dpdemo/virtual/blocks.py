@@ -1,4 +1,4 @@
-"""What a storage can be for, and how many bytes a block has."""
+"""The purposes of a storage, and the size of a block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALL_BYTES = 2**20  # requests of up to so much come from the allocator's pool 
 
 
 class Kind(IntEnum):
-    """What a storage is for; see `kinds.py` for how each comes to light."""
+    """The purpose of a storage; see `kinds.py` for the event that shows each."""
 
     PARAMETER = 0
     GRADIENT = 1

@@ -1,4 +1,4 @@
-"""What CUDA's caching allocator would have reserved for a sequence of allocations: its rules, without a GPU.
+"""The rules of CUDA's caching allocator: the memory it would reserve for a sequence of allocations.
 
 PyTorch asks the driver for *segments*, cuts *blocks* from them, and keeps both for later. So a process holds
 more than its tensors do: what is rounded up, and what lies between blocks. The rules are those of
@@ -10,7 +10,7 @@ more than its tensors do: what is rounded up, and what lies between blocks. The 
 - what is left of it is cut off if it is 512 bytes or more, among large ones if more than 1 MiB
   (`should_split`); free neighbours are joined (`try_merge_blocks`).
 
-Not told: that PyTorch gives unused segments back before it fails, so less than this may do.
+Not modelled: PyTorch gives unused segments back before it fails, so less memory may suffice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Block:
 
 @dataclass(eq=False, slots=True)
 class Segment:
-    """What was asked of the driver at once; `first` is the block at its beginning."""
+    """Memory that the allocator got from the driver in one request; `first` is its first block."""
 
     address: int
     size: int

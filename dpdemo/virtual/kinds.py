@@ -1,4 +1,4 @@
-"""What a storage is for: how each kind of the ledger comes to light.
+"""The purpose of a storage, and the event that shows it.
 
     parameters, buffers   a module that holds them was moved to a GPU, or made there
     replica copies        `broadcast_coalesced` made them
@@ -64,7 +64,7 @@ def mark_forward(tensors: Iterable[object], kind: Kind) -> None:
 
 @stands_in(nn.Module, "_apply", why=_WHY)
 def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-    """Stand in for `Module._apply`, behind `.to()` and its like: what it moved are parameters and buffers."""
+    """Move a module (`.to()` and the like), and mark its parameters and buffers."""
     session = the_session()
     if session.is_meta:
         take_numbers(self)
@@ -79,7 +79,7 @@ def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
 
 @stands_in(nn.Module, "register_parameter", why=_WHY)
 def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-    """Stand in for `Module.register_parameter`, for those made on a GPU."""
+    """Register a parameter, and mark it if it was made on a GPU."""
     _register_parameter(self, name, param)
     if mark(param, Kind.PARAMETER):
         the_session().modules.add(self)
@@ -92,7 +92,7 @@ def register_buffer(
     tensor: torch.Tensor | None,
     persistent: bool = True,
 ) -> None:
-    """Stand in for `Module.register_buffer`, for those made on a GPU."""
+    """Register a buffer, and mark it if it was made on a GPU."""
     _register_buffer(self, name, tensor, persistent)
     label = label_of(tensor, the_session().key) if isinstance(tensor, torch.Tensor) else None
     if label is not None and label.kind is not Kind.REPLICA:  # `replicate` calls this too
@@ -106,7 +106,7 @@ def _note_module(module: nn.Module) -> None:
 
 
 def around_backward(run: Callable[[], Any]) -> Any:
-    """Run a backward pass: what is there before it is kept for it, and parameters have gradients after it."""
+    """Run backward. Live temporaries become activations first; parameters' `.grad` become gradients after."""
     if in_backward():
         return run()
     session = the_session()

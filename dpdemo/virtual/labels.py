@@ -1,4 +1,4 @@
-"""Where a tensor lives: a label on its storage.
+"""The label on a tensor's storage that names its GPU.
 
 To C++ and to autograd a tensor on a virtual GPU is an ordinary CPU tensor: same class, same kernels, same
 views. All that makes it a GPU tensor is an `Allocation` in its storage's `__dict__`. So a view of a GPU

@@ -1,4 +1,4 @@
-"""What each virtual GPU holds, and what was copied to and from it.
+"""The bytes that each virtual GPU holds, and the bytes copied to and from it.
 
 Bytes are counted by storage: views and aliases of one storage count once, and the storage's bytes come back
 the moment it dies. Each storage carries its own `Allocation` (see `labels.py`); when the storage goes, Python

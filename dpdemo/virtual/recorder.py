@@ -1,4 +1,4 @@
-"""What happened to each GPU's memory, event by event: for reserved bytes, pictures over time and snapshots.
+"""The events of each GPU's memory: for reserved bytes, pictures over time and snapshots.
 
 The ledger tells its recorder, if it has one. Reserved bytes come from the allocator's rules (`caching.py`);
 the events themselves are kept only where they are asked for.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpdemo.virtual.caching import Block
 
 Frames = tuple[tuple[str, int, str], ...]
-"""Who asked for memory, innermost first: file, line and function."""
+"""The code that asked for memory, innermost first: file, line and function."""
 
 _MOST_FRAMES = 12
 _OWN = ("dpdemo.", "torch.", "threading", "contextlib", "typer", "click")

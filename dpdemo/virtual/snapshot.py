@@ -1,4 +1,4 @@
-"""What GPUs hold, and what happened on them, in the format of `torch.cuda.memory._dump_snapshot`.
+"""The blocks of the GPUs and their history, in the format of `torch.cuda.memory._dump_snapshot`.
 
 PyTorch's own viewer opens it: https://pytorch.org/memory_viz, and `python -m torch.cuda._memory_viz`. Its
 fields are those of torch/csrc/cuda/memory_snapshot.cpp (2.13). Sizes are those of blocks, multiples of 512

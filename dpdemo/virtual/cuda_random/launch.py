@@ -1,4 +1,4 @@
-"""Which thread of a card draws which element: the launch of PyTorch's kernels for random numbers.
+"""The launch of PyTorch's kernels for random numbers: the card's thread that draws each element.
 
 The rules are those of ATen/native/cuda/DistributionTemplates.h (2.13): `calc_execution_policy`, and the loop
 of `distribution_elementwise_grid_stride_kernel`. Thread `t` of `T` draws from Philox's sequence `t`; its
@@ -53,7 +53,7 @@ class Stream:
 
 
 class Place(NamedTuple):
-    """Where a kernel's threads begin: all with one seed, each in its own sequence."""
+    """The start of a kernel's threads: one seed for all, a sequence for each."""
 
     seed: int
     counter: int
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """What an operator draws with: the numbers of `stream`, laid out as `card` does."""
+    """The source of an operator's numbers: those of `stream`, laid out as `card` does."""
 
     stream: Stream
     card: Card

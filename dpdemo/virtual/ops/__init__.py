@@ -1,1 +1,1 @@
-"""What happens to an operator on virtual GPUs: the dispatch, and a rule for each that needs one."""
+"""Operators on virtual GPUs: the dispatch, and a rule for each operator that needs one."""

@@ -46,7 +46,7 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Stand in for `scaled_dot_product_attention`."""
+    """Attend with the kernel that CUDA would choose, and keep its bytes."""
     options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     homes = gpus_of((query, key, value, attn_mask))
     has_own = any(has_operators_of_its_own(type(tensor)) for tensor in (query, key, value))

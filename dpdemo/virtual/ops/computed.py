@@ -1,4 +1,4 @@
-"""Operators on GPUs without numbers whose operands are known all the same: they are computed.
+"""Meta storage: compute the operators whose operands are known.
 
 `meta.py` asks `effects_of` what an operator does, runs it for its shapes, and comes here for the
 numbers (`known.py` says for which tensors they are kept, and where).
@@ -87,7 +87,7 @@ _SAME_OF_ONE = frozenset(
 
 
 class Effects(NamedTuple):
-    """What an operator does to its operands, by its schema."""
+    """The effects of an operator on its operands, by its schema."""
 
     written: tuple[tuple[int, str], ...]  # the arguments that it writes: where they stand, and their names
     is_view: bool  # whether its results are views, which see what their base knows

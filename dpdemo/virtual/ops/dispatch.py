@@ -1,6 +1,6 @@
-"""What an operator does: find the one GPU its operands are on, run it on the CPU, label the results.
+"""The action of an operator: find the GPU of its operands, run it on the CPU, label the results.
 
-What an operator needs beyond that is in `rules.py`; `mode.py` calls the action that is chosen here.
+Operators that need more have a rule in `rules.py`; `mode.py` calls the action that is chosen here.
 """
 
 from __future__ import annotations

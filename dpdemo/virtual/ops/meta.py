@@ -186,7 +186,7 @@ def _without_numbers(value: Any) -> Any:
 
 
 def _make_parameter(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
-    """Stand in for `Parameter.__new__`: parameters have no numbers."""
+    """Make a parameter, which has no numbers."""
     if isinstance(data, _Tensor) and data.layout is torch.strided:
         data = _without_numbers(data.detach())
     return _new_parameter(cls, data, requires_grad)
@@ -200,7 +200,7 @@ def take_numbers(module: nn.Module) -> None:
 
 
 def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a stand-in for a method of tensors that hands numbers to Python: those that are known."""
+    """Build a method that reads numbers into Python, if they are known."""
 
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
@@ -244,7 +244,7 @@ _format: Any = torch.Tensor.__format__
 
 
 def _format_(self: torch.Tensor, spec: str) -> Any:
-    """Stand in for `Tensor.__format__`: without a format a tensor is printed as usual, without numbers."""
+    """Format known numbers; without a format a tensor is printed as usual, without numbers."""
     if spec and ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
         return _format(known(self, "Tensor.__format__"), spec)
     return _format(self, spec)

@@ -1,4 +1,4 @@
-"""Who made a CPU tensor: the user, or C++ inside a composite operator.
+"""The maker of a CPU tensor: the user, or C++ inside a composite operator.
 
 C++ takes every tensor for a CPU tensor, so what it makes itself beside a tensor on a GPU ("an empty tensor
 like self", "the list of indices as a tensor") it makes on the CPU, where CUDA's build would make it on the

@@ -34,7 +34,7 @@ def is_random(func: Any) -> bool:
 
 
 class _Operator(NamedTuple):
-    """What is known of an operator: how CUDA draws for it, and its arguments' names and defaults."""
+    """A random operator: CUDA's way to draw for it, and its arguments' names and defaults."""
 
     draw: Distribution | None
     name: str

@@ -30,7 +30,7 @@ _TENSOR_CORES_FOR_FLOAT32 = 8  # the major compute capability of Ampere
 
 
 class _Convolution(NamedTuple):
-    """What decides on the scratch of one convolution."""
+    """The properties of a convolution that decide on its scratch memory."""
 
     data: torch.Tensor
     weight: torch.Tensor

@@ -39,7 +39,7 @@ def shape_of(*ops: Any, why: str) -> Callable[[Shape], Shape]:
 
 @shape_of(
     aten._nested_tensor_from_mask_left_aligned.default,
-    why="nested tensors need numbers; an encoder that is told so pads instead",
+    why="nested tensors need numbers; an encoder pads instead if this returns False",
 )
 def _never(*_: Any) -> bool:
     return False
@@ -143,7 +143,7 @@ def _grouped_product(
 # --- operators of which some operands are known: these decide the shape ---
 
 PARTLY_KNOWN: dict[Any, Callable[..., tuple[Any, tuple[Any, ...]]]] = {}
-"""What to run instead of an operator of whose operands some are known; given it and its arguments."""
+"""Replacements for operators with some known operands; each gets the operator and its arguments."""
 
 
 def _as_places(mask: Any) -> list[Any]:

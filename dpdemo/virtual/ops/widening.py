@@ -2,7 +2,7 @@
 
 There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
 with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". An operator that CUDA
-refuses too is computed all the same.
+refuses too is computed here.
 
 Products of float16 numbers the CPU has, and computes on a slow path: they are run wider at once.
 

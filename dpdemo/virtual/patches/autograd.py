@@ -58,7 +58,7 @@ def _get_grad(self: torch.Tensor) -> torch.Tensor | None:
 @stands_in(torch._VF, "_unpack_dual", why="C++ makes tangents of nothing on the CPU")
 @stands_in(torch._functorch.predispatch, "_unpack_dual_impl", why="C++ makes tangents of nothing on the CPU")
 def _unpack_dual_(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Stand in for `torch._VF._unpack_dual`: a tangent that C++ made of zeros is where its tensor is."""
+    """Unpack a dual tensor; a tangent that C++ made of zeros is where its tensor is."""
     primal, tangent = _unpack_dual(*args, **kwargs)
     _settle(tangent, primal)
     return primal, tangent
@@ -107,7 +107,7 @@ def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
 
 @stands_in(torch.autograd.Function, "apply", why="it notes where the outputs are", form=classmethod)
 def _apply_(cls: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Function.apply`: note where the outputs are."""
+    """Call a function, and note the GPUs of its outputs."""
     result = _apply.__get__(None, cls)(*args, **kwargs)
     _note_homes(args, result)
     return result
@@ -128,7 +128,7 @@ def _note_homes(args: tuple[Any, ...], result: Any) -> None:
 
 @stands_in(BackwardCFunction, "apply", why="C++ makes gradients of zeros on the CPU")
 def _backward_(self: Any, *gradients: Any) -> Any:
-    """Stand in for `BackwardCFunction.apply`, through which C++ calls every Python `backward`."""
+    """Call a Python `backward`, as C++ does for each."""
     return _at_home(self, gradients, lambda: _backward(self, *gradients))
 
 

@@ -164,4 +164,4 @@ class _GeneratorType(type):
 
 @stands_in(torch, "Generator", why="C++ has generators for the CPU only")
 class GeneratorName(metaclass=_GeneratorType):
-    """Stands in for the name `torch.Generator`: it makes generators, and knows them."""
+    """The name `torch.Generator`: it makes generators, and `isinstance` knows them."""

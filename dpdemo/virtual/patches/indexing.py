@@ -20,7 +20,7 @@ _Tensor = torch.Tensor
 
 @stands_in(_Tensor, "__setitem__", why="what names a device: to C++ every tensor is on the CPU")
 def _setitem(self: torch.Tensor, index: Any, value: Any) -> None:
-    """Stand in for `Tensor.__setitem__`, whose operands may be on two devices."""
+    """Assign to elements; the operands may be on two devices."""
     if is_without_numbers() and self.is_meta:
         index = _with_numbers(index)
         if isinstance(value, (int, float, complex)):

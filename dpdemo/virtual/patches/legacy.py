@@ -96,7 +96,7 @@ replace(
 
 @stands_in(torch, why="sets the default device too")
 def set_default_tensor_type(kind: Any) -> None:
-    """Stand in for `torch.set_default_tensor_type`: a type of CUDA makes tensors on the current GPU."""
+    """Set the default type; one of CUDA's makes tensors on the current GPU."""
     settings = the_session().settings
     name = kind if isinstance(kind, str) else f"{kind.__module__}.{getattr(kind, '__name__', kind)}"
     module, _, last = name.rpartition(".")
@@ -112,14 +112,14 @@ def set_default_tensor_type(kind: Any) -> None:
     torch.set_default_device("cuda")
 
 
-def heed_default_type() -> None:
-    """Let the thread that starts heed the default type, which all threads share, unlike a default device."""
+def apply_default_type() -> None:
+    """Apply the default type in a new thread: threads share it, unlike a default device."""
     if the_session().settings.get(_SETTING):
         torch.set_default_device("cuda")
 
 
 def _make_tensor(*given: Any, **kwargs: Any) -> Any:
-    """Stand in for `torch.Tensor(...)`, which makes a tensor of the default type from numbers or sizes.
+    """Make `torch.Tensor(...)`, a tensor of the default type from numbers or sizes.
 
     torch._dynamo, where it is imported meanwhile, accepts no other signature than this one.
     """

@@ -29,7 +29,7 @@ import torch.nn.parallel
 from dpdemo.virtual import state
 from dpdemo.virtual.applying import replace, stands_in
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
-from dpdemo.virtual.patches.legacy import heed_default_type
+from dpdemo.virtual.patches.legacy import apply_default_type
 
 _POLL_S = 0.002
 _WAITING_S, _IDLE_S = (
@@ -57,7 +57,7 @@ def _bootstrap_with_gpus(self: threading.Thread) -> None:
     state.session.current.inside = True
     torch.get_num_threads()
     with VirtualGpuMode(state.session):
-        heed_default_type()
+        apply_default_type()
         _bootstrap(self)
 
 

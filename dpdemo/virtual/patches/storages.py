@@ -48,7 +48,7 @@ def _copy(storage: torch.UntypedStorage, target: int | None) -> torch.UntypedSto
 def copy_(
     self: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: Any = None
 ) -> torch.UntypedStorage:
-    """Stand in for `UntypedStorage.copy_`, whose two sides may be on two devices."""
+    """Copy a storage into another, which may be on another device."""
     if _device.__get__(self).type == "meta":
         copy_storage_shadow(source, self)
     else:
@@ -62,7 +62,7 @@ def copy_(
 
 @_method("resize_")
 def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-    """Stand in for `UntypedStorage.resize_`, which is counted (FSDP frees parameters with it)."""
+    """Resize a storage, and count it (FSDP frees parameters with it)."""
     resized: torch.UntypedStorage = _resize(self, size)
     label = self.__dict__.get(the_session().key)
     if label is not None and label.requested != self.nbytes():

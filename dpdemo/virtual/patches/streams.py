@@ -44,7 +44,7 @@ def _always(value: Any) -> Callable[..., Any]:
 
 
 class VirtualStream:
-    """Stands in for `torch.Stream` and `torch.cuda.Stream`."""
+    """A stream, as `torch.Stream` and `torch.cuda.Stream`."""
 
     __module__, __qualname__ = "torch.cuda.streams", "Stream"
 
@@ -118,7 +118,7 @@ class VirtualStream:
 
 
 class VirtualEvent:
-    """Stands in for `torch.Event` and `torch.cuda.Event`; its times are wall-clock times of this process."""
+    """An event, as `torch.Event` and `torch.cuda.Event`; its times are wall-clock times of this process."""
 
     __module__, __qualname__ = "torch.cuda.streams", "Event"
 

@@ -1,4 +1,4 @@
-"""What a tensor says of itself and where it can go: the methods of `torch.Tensor` that name a device.
+"""The methods of `torch.Tensor` that name a device.
 
 Only these need replacing. Everything else a tensor does is an operator, and passes through `dispatch.py`.
 """

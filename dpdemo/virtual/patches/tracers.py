@@ -1,4 +1,4 @@
-"""What looks at a program from outside: compilers, profilers, `flex_attention`'s tracing, registrations."""
+"""Tools that look at a program from outside: compilers, profilers, `flex_attention`, registrations."""
 
 from __future__ import annotations
 
