@@ -28,6 +28,7 @@ STARTED = {
     "tools/fuzz/commandline.py": "--seconds 5 --seed 1",
     "tools/fuzz/dataparallel.py": "--seconds 1 --seed 1",
     "tools/fuzz/interrupts.py": "--seconds 5 --seed 1",
+    "tools/mutation.py": "--quick",
     "tools/mismatch_sweep.py": "--samples 1 add",
     "tools/opinfo_sweep.py": "--samples 1 add",
     "tools/out_sweep.py": "add",

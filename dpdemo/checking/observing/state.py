@@ -198,9 +198,13 @@ def _made_at(path: str, shot: Snapshot) -> Place | None:
     return None
 
 
+_REGISTERED: tuple[Kind, ...] = ("module", "parameter")
+
+
 def _kind_of_all(known: list[Held]) -> Kind:
-    """Say what kind of state it is; where a module takes the place of None, it is a module."""
-    return "module" if any(one.kind == "module" for one in known) else known[-1].kind
+    """Say what kind of state it is: where a module or a parameter takes the place of None, it is one."""
+    kinds = {one.kind for one in known}
+    return next((kind for kind in _REGISTERED if kind in kinds), known[-1].kind)
 
 
 def _is_inside_new(path: str, found: list[StateChange]) -> bool:
