@@ -6,6 +6,7 @@ observing/    what two runs differ in, and why, by running again; what the model
 source.py     the only reader of the user's code
 evidence/     what was seen: torch-free values, and all that rules read
 errors.py     PyTorch's messages, and the rules that they belong to
+questions/    questions that several rules ask of the evidence
 rules/        a function each: evidence -> findings; its docstring is its page (registry.py)
 precedence.py which cause hides which consequence
 repairs.py    the user's own line, and what to write in its place; or an example

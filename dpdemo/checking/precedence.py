@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.looking import failures
+from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.registry import Rule, rule_of
 from dpdemo.results.findings import SEVERITIES, Change, Finding
 

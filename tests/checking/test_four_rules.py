@@ -26,7 +26,7 @@ from dpdemo.checking.repairs import Repair
 from dpdemo.results.findings import Place
 
 HOME = Path(registry.__file__).parent
-PURE = {"errors", "evidence", "looking", "registry", "repairs", "rules"}
+PURE = {"errors", "evidence", "questions", "registry", "repairs", "rules"}
 READERS = {"ast", "inspect", "linecache", "tokenize"}
 
 

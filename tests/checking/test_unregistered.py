@@ -3,7 +3,7 @@
 import pytest
 
 from dpdemo.checking.evidence import Call, Event, Raised
-from dpdemo.checking.looking import comes_of_no_parameters, questions_for_parameters
+from dpdemo.checking.questions.failures import comes_of_no_parameters, questions_for_parameters
 from dpdemo.results.findings import Place
 
 LINE = "every = list(self.parameters())"

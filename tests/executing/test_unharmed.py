@@ -10,7 +10,8 @@ from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, 
 from torch.nn.parallel._functions import Scatter
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
-from dpdemo.checking.recording import cuts, drafts, inside, steps
+from dpdemo.checking.recording import by_hand as begun
+from dpdemo.checking.recording import cuts, drafts, inside, replicas, steps
 from dpdemo.checking.running import building
 from dpdemo.executing import callcheck
 from dpdemo.executing.callcheck import CallCheck
@@ -97,10 +98,12 @@ class Worse(Exception):  # noqa: N818 - an exception without a text
 
 
 PARTS = [
-    *[(steps, name) for name in ("is_in_chunks", "threads_state", "_index", "_paired", "_as_arguments")],
-    *[(steps, name) for name in ("raised", "_hide_us", "being", "Draft", "Splitter")],
-    *[(steps, name) for name in ("_Watched", "without_watchers", "tensors_in")],
-    *[(steps._Scattered, "is_source_of"), (cuts.Cuts, "note"), (cuts.Cuts, "joined")],
+    *[(begun, name) for name in ("is_in_chunks", "threads_state", "index_of", "paired", "as_arguments")],
+    *[(begun, name) for name in ("Draft", "Splitter", "tensors_in")],
+    *[(steps, name) for name in ("threads_state", "index_of", "paired", "as_arguments", "call_by_hand")],
+    *[(steps, name) for name in ("_hide_us", "being", "Watched", "without_watchers", "Scattered")],
+    *[(replicas, name) for name in ("raised", "being", "threads_state")],
+    *[(begun.Scattered, "is_source_of"), (cuts.Cuts, "note"), (cuts.Cuts, "joined")],
     *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],
     *[(inside.Watch, "note"), (inside, "calling_place"), (inside, "_note_move"), (building, "Event")],
     *[(drafts, name) for name in ("describe_all", "flatten_arguments", "structure", "named", "pictures_in")],

@@ -2,114 +2,38 @@
 
 It stands around the steps of the one seam (`watching/seam.py`), so it sees calls of DataParallel and of
 its subclasses, of `data_parallel`, and of the functions called by hand. Each replica is called through a
-`_Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
+`Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
 not only of the lowest one that failed, with true tracebacks.
 """
 
 import contextlib
-import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
 
 from dpdemo.checking.evidence import Raised, Stage
-from dpdemo.checking.recording.cuts import Cuts, is_in_chunks
-from dpdemo.checking.recording.drafts import Draft, Splitter, raised
+from dpdemo.checking.recording.by_hand import (
+    Made,
+    Scattered,
+    as_arguments,
+    call_by_hand,
+    draft_of_call,
+    draft_of_function,
+    index_of,
+    paired,
+)
+from dpdemo.checking.recording.cuts import Cuts
+from dpdemo.checking.recording.drafts import Draft, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
-from dpdemo.models.failure import as_exception
+from dpdemo.checking.recording.replicas import Watched
 from dpdemo.models.frames import without_watchers
 from dpdemo.watching.seam import around
-from dpdemo.watching.tree import tensors_in
-
-_IN_CHUNKS = "its arguments are in chunks already"
-
-
-class _Watched:
-    """Calls a replica for `parallel_apply`, and notes what became of it; a call of ours is no script's."""
-
-    def __init__(
-        self,
-        replica: Callable[..., object],
-        index: int,
-        draft: Draft,
-        safely: Callable[..., Any],
-        *,
-        is_ours: bool,
-    ) -> None:
-        self.replica = replica
-        self._safely = safely
-        self._is_ours = is_ours
-        self._index = index
-        self._draft = draft
-        self._is_aside = here.is_aside
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        draft, index = self._draft, self._index
-        self._safely(self._note_state)
-        replica = self._safely(self._being_replica)
-        try:
-            with replica or contextlib.nullcontext():
-                output = self.replica(*args, **kwargs)
-        except BaseException as error:
-            self._safely(self._note_failure, error)
-            if self._is_ours and not isinstance(error, (Exception, KeyboardInterrupt)):
-                raise as_exception(error) from None  # else the replica's thread would show it
-            raise
-        draft.outputs[index] = output
-        return output
-
-    def _note_state(self) -> None:
-        self._draft.states[self._index] = threads_state()
-
-    def _note_failure(self, error: BaseException) -> None:
-        self._draft.failures[self._index] = raised("replica", error, self._index)
-
-    def _being_replica(self) -> AbstractContextManager[None]:
-        draft, index = self._draft, self._index
-        device = draft.device_of(index)
-        return being(replica=index, device=device, watch=draft.watch, is_aside=self._is_aside)
-
-
-def _paired(inputs: Any, kwargs: Any) -> list[tuple[Any, Any]]:
-    """Pair what each replica gets, also where the two are not equally many, which parallel_apply refuses."""
-    filled = itertools.zip_longest(inputs, kwargs or ())
-    return [(_as_arguments(args), named or {}) for args, named in filled]
-
-
-def _as_arguments(args: object) -> object:
-    """Read one replica's arguments as parallel_apply does: a lone value need not stand in a tuple."""
-    return () if args is None else args if isinstance(args, (list, tuple)) else (args,)
 
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-def _draft_of_call(wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Draft:
-    num_gpus = len(getattr(wrapper, "device_ids", ()))
-    if any(is_in_chunks(one, num_gpus) for one in (*args, *kwargs.values())):
-        return Draft(wrapper, (), {}, callers_state=threads_state(), gap=_IN_CHUNKS)
-    return Draft(wrapper, args, kwargs, callers_state=threads_state())
-
-
-def _draft_of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_parallel`
-    module: Any, inputs: object, device_ids: Any, output_device: Any, dim: int, module_kwargs: Any
-) -> Draft:
-    chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
-    ids = [_index(device) for device in chosen]
-    last = (*ids, 0)[0] if output_device is None else _index(output_device)
-    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
-    splitter = Splitter(module, ids, last, dim, function="data_parallel")
-    return Draft(splitter, args, module_kwargs or {}, callers_state=threads_state())
-
-
-def _index(device: Any) -> int:
-    return device if isinstance(device, int) else torch.device(device).index or 0
 
 
 def _hide_us(error: Exception) -> None:
@@ -121,29 +45,17 @@ def _hide_us(error: Exception) -> None:
             error.args = (type(text)(clean), *error.args[1:])
 
 
-@dataclass
-class _Scattered:
-    """What a call of scatter by hand was given, and what came of it."""
-
-    args: Any
-    kwargs: Any
-    dim: int
-    chunks: Any
-
-    def is_source_of(self, inputs: Any) -> bool:
-        """Return whether these inputs of replicas are the chunks."""
-        mine, others = ([id(tensor) for tensor in tensors_in(value)] for value in (self.chunks, list(inputs)))
-        return bool(mine) and mine == others
-
-
 class _Local(threading.local):
     """What a thread is about: the call under way, and what it did by hand."""
 
     draft: Draft | None = None
-    scattered: tuple[_Scattered, ...] = ()
-    cuts: Cuts | None = None
-    replicated: tuple[nn.Module, list[int], Any] | None = None
+    made: Made | None = None
     applied: Draft | None = None
+
+    def by_hand(self) -> Made:
+        """Return what this thread has made by hand so far."""
+        self.made = self.made or Made()
+        return self.made
 
 
 def is_recorded_by_pytorch() -> bool:
@@ -213,7 +125,7 @@ class CallRecorder:
     def _call(self, proceed: Callable[..., Any], wrapper: Any, *args: object, **kwargs: object) -> object:
         if self._is_anothers():
             return proceed(wrapper, *args, **kwargs)
-        draft = self._safely(_draft_of_call, wrapper, args, kwargs)
+        draft = self._safely(draft_of_call, wrapper, args, kwargs)
         with self._recorded(draft):
             return proceed(wrapper, *args, **kwargs)
 
@@ -230,7 +142,7 @@ class CallRecorder:
         given = (module, inputs, device_ids, output_device, dim, module_kwargs)
         if self._is_anothers():
             return proceed(*given)
-        draft = self._safely(_draft_of_function, *given)
+        draft = self._safely(draft_of_function, *given)
         with self._recorded(draft):
             return proceed(*given)
 
@@ -288,7 +200,7 @@ class CallRecorder:
         draft = self._enter("scatter")
         chunks, named_chunks = proceed(inputs, kwargs, target_gpus, dim)
         if draft is not None:
-            draft.delivered = self._safely(_paired, chunks, named_chunks) or []
+            draft.delivered = self._safely(paired, chunks, named_chunks) or []
         elif not self._is_anothers():
             self._safely(self._remember, inputs, kwargs or {}, dim, chunks)
         return chunks, named_chunks
@@ -303,13 +215,15 @@ class CallRecorder:
     ) -> object:
         chunks = proceed(target_gpus, chunk_sizes, dim, tensor)
         if self._local.draft is None and not self._is_anothers():
-            self._local.cuts = self._local.cuts or Cuts()
-            self._safely(self._local.cuts.note, tensor, chunks, dim)
+            made = self._local.by_hand()
+            made.cuts = made.cuts or Cuts()
+            self._safely(made.cuts.note, tensor, chunks, dim)
         return chunks
 
     def _remember(self, inputs: object, kwargs: object, dim: int, chunks: object) -> None:
-        scattered = _Scattered(_as_arguments(inputs), kwargs, dim, chunks)
-        self._local.scattered = (*self._local.scattered, scattered)[-2:]
+        scattered = Scattered(as_arguments(inputs), kwargs, dim, chunks)
+        made = self._local.by_hand()
+        made.scattered = (*made.scattered, scattered)[-2:]
 
     def _replicate(
         self, proceed: Callable[..., object], network: Any, devices: Any, *args: object, **kwargs: object
@@ -317,8 +231,8 @@ class CallRecorder:
         draft = self._enter("replicate")
         replicas = proceed(network, devices, *args, **kwargs)
         if draft is None and not self._is_anothers():
-            self._local.replicated = self._safely(
-                lambda: (network, [_index(one) for one in devices], replicas)
+            self._local.by_hand().replicated = self._safely(
+                lambda: (network, [index_of(one) for one in devices], replicas)
             )
         return replicas
 
@@ -335,7 +249,7 @@ class CallRecorder:
         draft = self._enter("replica")
         if draft is not None:
             return self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
-        draft = self._safely(self._by_hand, modules, inputs, kwargs_tup, devices)
+        draft = self._safely(call_by_hand, self._local.by_hand(), modules, inputs, kwargs_tup, devices)
         with self._recorded(draft):
             outputs = self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
         if draft is not None and not self._keeps:
@@ -359,46 +273,16 @@ class CallRecorder:
 
     def _watched(
         self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: object, devices: Any
-    ) -> list[_Watched]:
+    ) -> list[Watched]:
         draft.stage = "replica"
         draft.callers_state = threads_state()  # a wrapper of the user's may have opened autocast by now
-        draft.delivered = _paired(inputs, kwargs_tup)  # again: a user's own scatter is not watched
+        draft.delivered = paired(inputs, kwargs_tup)  # again: a user's own scatter is not watched
         if devices is not None:
-            draft.devices = [_index(device) for device in devices]
+            draft.devices = [index_of(device) for device in devices]
         return [
-            _Watched(replica, index, draft, self._safely, is_ours=self._keeps)
+            Watched(replica, index, draft, self._safely, is_ours=self._keeps)
             for index, replica in enumerate(modules)
         ]
-
-    def _by_hand(self, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any) -> Draft | None:
-        """Put a call together from what was scattered and replicated by hand in this thread.
-
-        Of functions there is none: PyTorch only calls them, and they are no replicas of a module.
-        """
-        if not modules or not all(isinstance(one, nn.Module) for one in modules):
-            return None
-        gap = ""
-        known = self._local.replicated
-        if known is not None and len(modules) and any(modules[0] is replica for replica in known[2]):
-            module, ids, _ = known
-        else:
-            module, ids = modules[0], [_index(device) for device in devices or range(len(modules))]
-            gap = "its replicas were not made by replicate"
-        source = next((one for one in self._local.scattered if one.is_source_of(inputs)), None)
-        joined = None
-        if source is None and self._local.cuts is not None:
-            joined = self._local.cuts.joined(_paired(inputs, kwargs_tup))
-        if source is None and joined is None:
-            gap = gap or "its chunks were not made by scatter"
-        elif source is not None and kwargs_tup and any(kwargs_tup) and not source.kwargs:
-            gap = gap or "its keyword arguments were not made by scatter_kwargs"
-        self._local.scattered, self._local.replicated, self._local.cuts = (), None, None
-        batch = joined or source
-        splitter = Splitter(
-            module, ids, (*ids, 0)[0], batch.dim if batch else 0, joined.shares if joined else ()
-        )
-        args, kwargs = (batch.args, batch.kwargs) if batch else ((), {})
-        return Draft(splitter, tuple(args), kwargs, callers_state=threads_state(), gap=gap)
 
     def _gather(
         self, proceed: Callable[..., Any], outputs: object, target_device: object, dim: int = 0

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Raised
-from dpdemo.checking.looking import failures, lists_of_samples, sizes_text
+from dpdemo.checking.questions.arguments import lists_of_samples
+from dpdemo.checking.questions.failures import failures
+from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
 

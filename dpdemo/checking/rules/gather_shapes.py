@@ -5,18 +5,16 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.looking import (
+from dpdemo.checking.questions.results import (
     all_pairs,
     counts_of,
     from_the_start,
     gathered_calls,
     is_batch,
-    listed,
     per_sample,
-    result_at,
     shapes_of,
-    sizes_text,
 )
+from dpdemo.checking.questions.words import listed, result_at, sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
 

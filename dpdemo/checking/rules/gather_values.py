@@ -4,15 +4,9 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
-from dpdemo.checking.looking import (
-    gather_failures,
-    gathered_calls,
-    is_meant_as_part,
-    numbers_for_tensors,
-    result_at,
-    shapes_of,
-    vectors,
-)
+from dpdemo.checking.questions.failures import gather_failures, numbers_for_tensors
+from dpdemo.checking.questions.results import gathered_calls, is_meant_as_part, shapes_of, vectors
+from dpdemo.checking.questions.words import result_at
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Severity

@@ -5,18 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
-from dpdemo.checking.looking import (
-    all_pairs,
-    delivered_rows,
-    draws_its_own,
-    gather_failures,
-    is_meant_as_part,
-    is_off,
-    numbers_for_tensors,
-    sizes_text,
-    synchronised,
-    vectors,
-)
+from dpdemo.checking.questions.arguments import delivered_rows
+from dpdemo.checking.questions.failures import draws_its_own, gather_failures, numbers_for_tensors
+from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
+from dpdemo.checking.questions.state import synchronised
+from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import SEVERITIES, Severity

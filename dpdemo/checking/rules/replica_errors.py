@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import is_known
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.looking import (
+from dpdemo.checking.questions.failures import (
     comes_of_no_parameters,
     crossed_devices,
     failed_through,

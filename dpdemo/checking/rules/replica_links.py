@@ -3,17 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Evidence, Held, Probe
-from dpdemo.checking.looking import (
-    attribute_at,
+from dpdemo.checking.questions.failures import (
     crossed_devices,
     failed_through,
     failures,
-    is_off,
-    listed,
     names,
     placed_in_forward,
     reads_in_vain,
 )
+from dpdemo.checking.questions.results import is_off
+from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Place, Severity

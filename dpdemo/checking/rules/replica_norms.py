@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Norm
-from dpdemo.checking.looking import STATISTICS, changes_of, is_off, listed, synchronised
+from dpdemo.checking.questions.results import is_off
+from dpdemo.checking.questions.state import STATISTICS, changes_of, synchronised
+from dpdemo.checking.questions.words import listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 

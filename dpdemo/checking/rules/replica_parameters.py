@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Probe
-from dpdemo.checking.looking import (
+from dpdemo.checking.questions.failures import (
     BY_NAME,
-    attribute_at,
     comes_of_no_parameters,
     failures,
     numbers_for_tensors,
     questions_for_parameters,
     reads_state,
 )
+from dpdemo.checking.questions.words import attribute_at
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Cache, Evidence, Probe, Raised, StateChange
-from dpdemo.checking.looking import changes_of, crossed_devices, listed, place_of, placed_in_forward, words
+from dpdemo.checking.questions.failures import crossed_devices, placed_in_forward
+from dpdemo.checking.questions.state import changes_of, place_of
+from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
 from dpdemo.checking.rules.replica_state import note_of_all

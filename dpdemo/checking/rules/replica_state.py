@@ -3,16 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, StateChange
-from dpdemo.checking.looking import (
-    STATISTICS,
-    changes_of,
-    failed_through,
-    gets_other_data,
-    listed,
-    place_of,
-    questions_for_parameters,
-    words,
-)
+from dpdemo.checking.questions.failures import failed_through, questions_for_parameters
+from dpdemo.checking.questions.state import STATISTICS, changes_of, gets_other_data, place_of
+from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Severity

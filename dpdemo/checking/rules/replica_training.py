@@ -5,15 +5,10 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Probe, StateChange
-from dpdemo.checking.looking import (
-    attribute_at,
-    changes_of,
-    gets_other_data,
-    is_off,
-    listed,
-    place_of,
-    questions_for_parameters,
-)
+from dpdemo.checking.questions.failures import questions_for_parameters
+from dpdemo.checking.questions.results import is_off
+from dpdemo.checking.questions.state import changes_of, gets_other_data, place_of
+from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
 

@@ -4,18 +4,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
-from dpdemo.checking.looking import (
+from dpdemo.checking.questions.arguments import (
     batch_of,
     delivered_rows,
-    failures,
     hidden_states,
     in_lists_of_samples,
-    listed,
-    may_be_of_sizes,
     must_stay_whole,
     short_arguments,
-    top_name,
 )
+from dpdemo.checking.questions.failures import failures, may_be_of_sizes
+from dpdemo.checking.questions.words import listed, top_name
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise, change_call
 from dpdemo.results.findings import Severity

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, StateChange
-from dpdemo.checking.looking import failures, lists_of, lists_of_samples, reaches_all, top_name, words
+from dpdemo.checking.questions.arguments import lists_of, lists_of_samples, reaches_all
+from dpdemo.checking.questions.failures import failures
+from dpdemo.checking.questions.words import top_name, words
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise, change_call
 

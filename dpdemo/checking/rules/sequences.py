@@ -4,15 +4,9 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.looking import (
-    failures,
-    gather_failures,
-    hidden_states,
-    is_hidden_state,
-    listed,
-    packed_arguments,
-    top_name,
-)
+from dpdemo.checking.questions.arguments import hidden_states, is_hidden_state, packed_arguments
+from dpdemo.checking.questions.failures import failures, gather_failures
+from dpdemo.checking.questions.words import listed, top_name
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise, change_call
 

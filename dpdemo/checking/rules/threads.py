@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Probe
-from dpdemo.checking.looking import draws_its_own, failures
+from dpdemo.checking.questions.failures import draws_its_own, failures
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Raised
-from dpdemo.checking.looking import attribute_at, failures, listed
+from dpdemo.checking.questions.failures import failures
+from dpdemo.checking.questions.words import attribute_at, listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Found, advise
 

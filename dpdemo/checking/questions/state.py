@@ -1,0 +1,40 @@
+"""State that forward changes."""
+
+import re
+from collections.abc import Iterator
+
+from dpdemo.checking.evidence import Evidence, Norm, Probe, StateChange
+from dpdemo.results.findings import Place
+
+STATISTICS = ("running_mean", "running_var")
+"""The buffers of a BatchNorm that follow its batches."""
+
+
+def changes_of(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateChange]]:
+    """List what forward changed of these kinds of state, in each probe in which a replica ran."""
+    for probe in evidence.probes:
+        replicas = probe.call.replicas if probe.call else ()
+        if any(replica.output is not None or replica.raised for replica in replicas):
+            yield from ((probe, change) for change in probe.changes if change.kind in kinds)
+
+
+def synchronised(evidence: Evidence, probe: Probe) -> list[Norm]:
+    """List the norms that clamp by eps, and whose replicas were seen to take their statistics together."""
+    if probe.mode != "train" or probe.call is None or len(probe.call.replicas) < 2:
+        return []
+    statistics = [one for one in probe.changes if one.name in STATISTICS]
+    followed = {one.path.rpartition(".")[0] for one in statistics if one.parallel_changed}
+    apart = {one.path.rpartition(".")[0] for one in statistics if not one.same}
+    own = [norm for norm in evidence.scan.norms if norm.is_own and norm.clamps]
+    return [norm for norm in own if norm.path in followed and norm.path not in apart]
+
+
+def gets_other_data(change: StateChange) -> bool:
+    """Whether forward gives the same parameter other numbers, as `self.w.data = ...` does, in vain."""
+    is_assigned = re.match(rf"[\w.\[\]]+\.{change.name}\s*=(?!=)", change.written) is not None
+    return change.is_lost and not is_assigned and change.before == change.single
+
+
+def place_of(change: StateChange) -> Place | None:
+    """Return the line that changes a piece of state, or the one that sets it first."""
+    return change.written_at or change.place
