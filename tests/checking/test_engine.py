@@ -17,7 +17,7 @@ from torch import nn
 import dpdemo
 from dpdemo.checking import check
 from dpdemo.checking.precedence import merge
-from dpdemo.checking.registry import choose, rules
+from dpdemo.checking.registry import choose, rule_of, rules
 from dpdemo.checking.running.batches import plan
 from dpdemo.checking.running.copying import deep_copy
 from dpdemo.errors import UsageError
@@ -208,7 +208,7 @@ def test_the_batches_of_an_epoch_are_planned():
 
 def test_findings_of_one_cause_are_merged_and_the_worst_leads():
     place = Place("model.py", 3)
-    one = Finding("DP316", "warning", "norm", "maybe", None, ("batch 5, train",))
+    one = Finding(rule_of("DP316"), "warning", "norm", "maybe", None, ("batch 5, train",))
     other = replace(one, severity="error", message="surely", place=place, seen_in=("batch 7, train",))
     (merged,) = merge([one, other])
     assert (merged.severity, merged.message, merged.place) == ("error", "surely", place)
