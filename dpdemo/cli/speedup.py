@@ -18,7 +18,7 @@ from dpdemo.sizes import parse_size
 from dpdemo.timing.anchors import check_anchors, read_anchor
 from dpdemo.timing.links import chosen_link, missing_link
 from dpdemo.timing.predict import predict_speedup
-from dpdemo.timing.workload import builtin_workload, given_workload
+from dpdemo.timing.workload import given_workload
 
 EXAMPLES = (
     "speedup model.py:Net --link pcie4",
@@ -89,15 +89,13 @@ def command(
     numbers = _numbers(settings.config)
     if parameters is not None:
         exclusive(parameters=parameters, input=input)
-        workload: Workload | None = _sized(settings.config, parameters, outputs, inputs)
+        workload = _sized(settings.config, parameters, outputs, inputs)
     else:
         if outputs is not None:
             hint = "sizes replace a model; a model's own outputs are measured"
             raise UsageError("expected `--parameters` too, got it alone", key="outputs", hint=hint)
         given = inputs_of(input, inputs)
         checked = batch_of_inputs(settings.config, input)
-        workload = builtin_workload(checked) if checked.is_builtin and given is None else None
-    if workload is None:
         with users_code("dpdemo.timing.observe", quiet=quiet, doing="predicting") as say:
             from dpdemo.timing.observe import observe_workload
 

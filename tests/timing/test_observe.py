@@ -1,12 +1,9 @@
 """Bytes and operators, against the ledger of genuine steps over other numbers of GPUs."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
-from dpdemo.config.catalogue import MODELS
 from dpdemo.config.load import make_config
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.predict import batches_of, opened_stepper
@@ -14,22 +11,10 @@ from dpdemo.results.memorydata import Training
 from dpdemo.timing.links import LINKS
 from dpdemo.timing.observe import observe_workload
 from dpdemo.timing.predict import predict_speedup
-from dpdemo.timing.workload import builtin_workload
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="real GPUs are visible on this machine")
 
-WHOLE = [name for name, model in MODELS.items() if not model.wrapped]
 PHASES = {"scatter": "scatter", "replicate": "replicate", "gather": "gather"}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("model", MODELS)
-def test_what_is_known_of_a_built_in_model_is_what_its_step_shows(model, dtype):
-    config = make_config({"model": model, "dtype": dtype, "batch_size": 6, "input_size": 7, "output_size": 3})
-    seen, known = observe_workload(config), builtin_workload(config)
-    if model not in WHOLE or dtype != "float32":  # other types take other operators
-        seen = replace(seen, launches=known.launches)
-    assert seen == known
 
 
 def moved_by_ledger(config, rows, gpus):
@@ -57,7 +42,7 @@ def moved_by_ledger(config, rows, gpus):
 @pytest.mark.parametrize("model", ["linear", "cnn", "transformer"])
 def test_the_bytes_of_both_scalings_are_those_of_the_ledger(model, gpus):
     config = make_config({"model": model, "batch_size": 10})
-    way = predict_speedup(builtin_workload(config), LINKS["pcie4"], [gpus]).way(gpus, "DataParallel")
+    way = predict_speedup(observe_workload(config), LINKS["pcie4"], [gpus]).way(gpus, "DataParallel")
     for scaling, rows in ((way.weak, 10 * gpus), (way.strong, 10)):
         predicted = {phase.name: phase.num_bytes for phase in scaling.phases if phase.name != "load"}
         assert predicted == moved_by_ledger(config, rows, gpus)
