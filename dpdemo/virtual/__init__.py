@@ -16,7 +16,7 @@ How it is made, one mechanism per file, in the order to read them:
                    how that comes to light; caching.py, recorder.py, snapshot.py: the caching allocator's view
     transfer.py    moving tensors, with gradients that travel back
     applying.py    `@stands_in`: how an attribute of PyTorch is replaced, and put back
-    block.py       `virtual_gpus(n)`, over state.py, which knows the block that is open
+    block.py       `virtual_gpus(n)`, over state.py, which knows the block that is open; gpus.py: its figures
     distributed.py NCCL's name over gloo
 
     ops/           every operator passes through dispatch.py, which finds the GPU of its operands, runs it
@@ -37,7 +37,8 @@ TESTED = "2.11 to 2.15"
 """The releases of PyTorch that the suite has passed on."""
 
 try:
-    from dpdemo.virtual.block import VirtualGpus, is_active, separate_ledger, suspended, virtual_gpus
+    from dpdemo.virtual.block import is_active, separate_ledger, suspended, virtual_gpus
+    from dpdemo.virtual.gpus import VirtualGpus
 except (AttributeError, ImportError) as missing:
     raise VirtualGpuError(
         f"virtual GPUs need a name of PyTorch that torch {torch.__version__} does not have: {missing}. "

@@ -27,6 +27,7 @@ from dpdemo.virtual.patches import (
     indexing,
     legacy,
     names,
+    reducing,
     replicas,
     storages,
     streams,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 _REGISTERING = (
     *(attention, autograd, casting, comm, composites, cuda_build, cuda_devices, cuda_memory, cuda_only),
-    *(factories, generators, indexing, kinds, legacy, meta, names, recurrent, replicas, single_kernels),
-    *(storages, streams, tensor, tracers, wrappers),
+    *(factories, generators, indexing, kinds, legacy, meta, names, recurrent, reducing, replicas),
+    *(single_kernels, storages, streams, tensor, tracers, wrappers),
 )
 _C: Any = torch._C
 

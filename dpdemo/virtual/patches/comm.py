@@ -1,4 +1,4 @@
-"""The eight functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
+"""The functions of `torch._C` on which `nn.DataParallel` rests; only CUDA builds have them.
 
 With these in place all of `torch/nn/parallel` is PyTorch's own. Checks, words and what shares memory with
 what follow torch/csrc/cuda/comm.cpp (2.13), function by function. Like C++ they ask no tensor subclass:
@@ -13,18 +13,16 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.cuda.nccl
 from torch import _utils
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.blocks import Kind
-from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.kinds import mark, mark_forward
-from dpdemo.virtual.labels import as_cpp, gpu_of, stamp, stamp_all
+from dpdemo.virtual.labels import as_cpp, gpu_of, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops.known import forget, know_parts
+from dpdemo.virtual.ops.known import know_parts
 from dpdemo.virtual.ops.meta import as_cpp_sees
-from dpdemo.virtual.state import is_seen_by_us_alone, the_session
+from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import move, num_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ _coalescing: Any = _utils
 _flatten: Any = torch._C._nn.flatten_dense_tensors
 _unflatten: Any = torch._C._nn.unflatten_dense_tensors
 _SEAM = "DataParallel rests on it: absent in CPU builds, real devices in CUDA builds"
-_VIEWS = "C++ runs a view and a slice for each tensor, hundreds in a step"
 
 
 def _wrap_dim(dim: int, tensor: Tensor) -> int:
@@ -127,7 +124,7 @@ def broadcast_coalesced(
 def _flat(chunk: Sequence[Tensor], device: int, *, copies_one: bool) -> Tensor:
     """Put tensors behind each other in a buffer on a device; a single one may be the buffer itself."""
     session = the_session()
-    with _quietly(session):
+    with quietly(session):
         flat: Tensor = _flatten(chunk)
         if len(chunk) == 1 and not copies_one:
             return flat
@@ -145,14 +142,14 @@ def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tenso
     Each has a version counter of its own, as `.data` has (NOTE [ Version Counter in comm.*_coalesced ]).
     """
     session = the_session()
-    with _quietly(session):
+    with quietly(session):
         parts = [part.data for part in _unflatten(flat, chunk)]
         stamp_all([part for part in parts if not part.numel()], session, device)  # these are no views of it
     return parts
 
 
 @contextlib.contextmanager
-def _quietly(session: Session) -> Iterator[None]:
+def quietly(session: Session) -> Iterator[None]:
     """Hide our own operators from dispatch modes and autograd."""
     with torch._C._DisableTorchDispatch(), torch.no_grad(), as_cpp_sees(session):
         yield
@@ -291,77 +288,3 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     if list(output.shape) != sizes:
         raise RuntimeError(f"Expected out tensor to have shape {list(sizes)}, but got {list(output.shape)}")
     return _fill(tensors, output, dim)
-
-
-@stands_in(torch.cuda.nccl, "is_available", why="NCCL adds gradients up for DataParallel")
-@as_cpp
-def can_reduce(tensors: Sequence[Tensor]) -> bool:
-    """Return whether NCCL can reduce: dense, contiguous tensors, each on a GPU of its own."""
-    homes = {gpu_of(tensor) for tensor in tensors}
-    fit = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
-    return fit and None not in homes and len(homes) == len(tensors)
-
-
-@stands_in(torch._C, "_nccl_reduce", why=_SEAM)
-@as_cpp
-def nccl_reduce(  # noqa: PLR0913, PLR0917 - PyTorch's own
-    inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any, comms: Any
-) -> None:
-    """Add `inputs` up in `output`, on the GPU of input `root`: NCCL adds while it sends, and needs no room.
-
-    Raises:
-        UnsupportedOpError: another operation than a sum.
-
-    """
-    del streams, comms
-    if op != torch.cuda.nccl.SUM:
-        raise UnsupportedOpError(f"torch.cuda.nccl.reduce: expected the operation SUM, got number {op}")
-    session = the_session()
-    others = [tensor for place, tensor in enumerate(inputs) if place != root]
-    with _quietly(session):
-        total = inputs[root] if output is inputs[root] else output.copy_(inputs[root])
-        for other in others:
-            total.add_(other)
-        forget(total)
-    for other in others:
-        session.ledger.transfer(gpu_of(other), gpu_of(output), num_bytes(other))
-
-
-@stands_in(torch._C._nn, "flatten_dense_tensors", why=_VIEWS)
-@as_cpp
-def _flattened(tensors: Sequence[Tensor]) -> Tensor:
-    """Put tensors into one; nothing in it is counted or can fail, so dispatch need not see it."""
-    homes = {gpu_of(tensor) for tensor in tensors}
-    if len(homes) != 1 or homes == {None} or not _are_plain(tensors):
-        whole: Tensor = _flatten(tensors)
-        return whole
-    with torch._C._DisableTorchDispatch():
-        whole = _flatten(tensors)
-    stamp(whole, the_session(), homes.pop())  # type: ignore[arg-type] # not None: seen above
-    return whole
-
-
-@stands_in(torch._C._nn, "unflatten_dense_tensors", why=_VIEWS)
-@as_cpp
-def _unflattened(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    index = gpu_of(whole)
-    if index is not None and _are_plain((whole, *tensors)):
-        with torch._C._DisableTorchDispatch():
-            parts: list[Tensor] = _unflatten(whole, tensors)
-    else:
-        parts = _unflatten(whole, tensors)
-    for part in parts if index is not None else ():
-        if not part.numel():  # C++ makes a new tensor, with a storage of its own
-            stamp(part, the_session(), index)  # type: ignore[arg-type] # not None: it has parts
-    return parts
-
-
-def _are_plain(tensors: Sequence[Tensor]) -> bool:
-    """Return whether tensors can be put together and taken apart by views alone."""
-    return is_seen_by_us_alone() and all(
-        isinstance(tensor, torch.Tensor)
-        and type(tensor).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
-        and tensor.layout is torch.strided
-        and tensor.is_contiguous()
-        for tensor in tensors
-    )

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _C: Any = torch._C
 _WHY = "only a build for CUDA has it"
-CUDA_VERSION = "12.8"
-CUDNN_VERSION = 91002
 _CUBLAS_WORKSPACE = 4096 * 8 * 1024  # bytes, on cards of compute capability 9 (CUDABlas.cpp)
 _LARGEST_PLAN_CACHE = 4096  # CUFFT_DEFAULT_CACHE_SIZE (native/cuda/CuFFTPlanCache.h)
 
@@ -146,7 +144,7 @@ replace(
 replace(
     torch.backends.cudnn,
     "it warns on CPU builds, and there is no cuDNN",
-    version=_constant(CUDNN_VERSION),
+    version=_constant(91002),
     is_acceptable=_constant(False),
 )
 
@@ -154,7 +152,7 @@ replace(
 @of_session
 def _version(_: Session) -> list[Patch]:
     """Let a build for the CPU name a version of CUDA; a build for CUDA keeps its own."""
-    return [] if torch.version.cuda else group(torch.version, _WHY, cuda=CUDA_VERSION)
+    return [] if torch.version.cuda else group(torch.version, _WHY, cuda="12.8")
 
 
 class _CudaError(IntEnum):

@@ -136,10 +136,8 @@ def _to_here(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 def _options(rest: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Read what follows the device: dtype, non_blocking, copy, memory_format."""
     options = dict(kwargs)
-    names: tuple[str, ...] = ("dtype", "non_blocking", "copy")
-    if rest and isinstance(rest[0], bool):
-        names = names[1:]
-    options.update(zip(names, rest, strict=False))
+    begins_with_flag = bool(rest) and isinstance(rest[0], bool)
+    options.update(zip(("dtype", "non_blocking", "copy")[begins_with_flag:], rest, strict=False))
     options.pop("non_blocking", None)
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
