@@ -149,7 +149,7 @@ def batch_of_inputs(config: Config, shapes: list[str] | None) -> Config:
     from dpdemo.models.inputspec import read_input
 
     written = [read_input(text) for text in shapes or ()]
-    if not written or "batch_size" in config.model_fields_set or len(written[0].shape) <= config.dim:
+    if not written or "batch_size" in config.given or len(written[0].shape) <= config.dim:
         return config
     rows = written[0].shape[config.dim]
     if not rows:

@@ -131,7 +131,7 @@ def _sized(config: Config, parameters: str, outputs: str | None, inputs: str | N
         dtype=config.dtype,
         output_bytes=_bytes(outputs, "outputs"),
         input_bytes=_bytes(inputs, "inputs"),
-        rows=config.batch_size if "batch_size" in config.model_fields_set else None,
+        rows=config.batch_size if "batch_size" in config.given else None,
     )
 
 

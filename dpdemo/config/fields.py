@@ -162,14 +162,14 @@ class Config:
         vars(self)["given"] = frozenset(values)
 
     @property
-    def model_fields_set(self) -> frozenset[str]:
+    def given(self) -> frozenset[str]:
         """The keys that were set; the others have their defaults."""
         given: frozenset[str] = vars(self)["given"]
         return given
 
     def values(self) -> dict[str, Any]:
         """Return the keys that were set, with their values."""
-        return {name: getattr(self, name) for name in KEYS if name in self.model_fields_set}
+        return {name: getattr(self, name) for name in KEYS if name in self.given}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all keys with their values."""

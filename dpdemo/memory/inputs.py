@@ -55,12 +55,12 @@ class BatchMaker:
 
     @property
     def _chosen_size(self) -> int | None:
-        return self._config.batch_size if "batch_size" in self._config.model_fields_set else None
+        return self._config.batch_size if "batch_size" in self._config.given else None
 
     def load_model(self, target: str, config: Config) -> tuple[nn.Module, object]:
         """Load the user's model, and take the inputs that come with it, unless others were given."""
         model, own = self._loaded(target, config)
-        can_guess = "input_size" not in config.model_fields_set
+        can_guess = "input_size" not in config.given
         if self._source is None and (own is not None or can_guess):
             size, dim = self._chosen_size, config.dim
             self._source = batches_for(model, None, own, size, config.batch_size, dim, numbers=False)

@@ -201,7 +201,7 @@ def _lacking(lines: list[GpuLine]) -> str:
 def falls_short(report: MemoryData) -> bool:
     """Return whether the user asked for a larger batch than the largest that fits."""
     config = report.config
-    is_asked = "batch_size" in config.model_fields_set
+    is_asked = "batch_size" in config.given
     return report.fit is not None and is_asked and report.fit.largest < config.batch_size
 
 
@@ -211,7 +211,7 @@ def _largest(report: MemoryData, fit: Fit) -> str:
         return f"It does not fit, not even one sample: {binds}."
     config = report.config
     next_one = f"at {fit.largest + 1} {binds}"
-    if "batch_size" not in config.model_fields_set:
+    if "batch_size" not in config.given:
         return f"The largest batch that fits is {fit.largest}: {next_one}."
     fits = "does not fit" if falls_short(report) else "fits"
     return f"Batch {config.batch_size} {fits}; the largest that does is {fit.largest}: {next_one}."

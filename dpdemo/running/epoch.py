@@ -70,7 +70,7 @@ def with_own_size(config: Config, built: BuiltModel) -> Config:
         UsageError: if other keys of the config do not fit the batch size.
 
     """
-    if built.inputs is None or "batch_size" in config.model_fields_set:
+    if built.inputs is None or "batch_size" in config.given:
         return config
     size = Batches.of(built.inputs, None, config.batch_size, config.dim).size
     sizes = {"batch_size": size, "data_size": max(config.data_size, size)}

