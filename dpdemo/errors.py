@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+_IN_PYTHON = {"input": "inputs"}
+"""Arguments whose option has another name."""
 _SETTING = re.compile(r"\{(\w+)=([^{}]*)\}")
 
 
@@ -26,10 +28,11 @@ class Caller:
 
     def name(self, key: str) -> str:
         """Name a key at the end of a message."""
-        return f"argument `{key}`"
+        return f"argument `{_IN_PYTHON.get(key, key)}`"
 
     def setting(self, key: str, value: str) -> str:
         """Write a key with its value, or alone if the value is empty."""
+        key = _IN_PYTHON.get(key, key)
         if not value:
             return key
         if value in {"true", "false"}:

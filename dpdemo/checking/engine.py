@@ -235,7 +235,7 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
         raise UsageError(
             "expected inputs for the model, got none, and its layers do not tell",
             key="inputs",
-            hint="give --input 32x128 for each argument, or let the factory return (model, inputs)",
+            hint="give {input=32x128} for each argument, or let the factory return (model, inputs)",
         )
     return found
 

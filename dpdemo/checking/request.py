@@ -71,7 +71,7 @@ class Request:
             raise UsageError(
                 f"expected rows for each GPU, got {list(self.chunks)}",
                 key="chunks",
-                hint="write for example --chunks 4,13,13",
+                hint="write for example {chunks=[4, 13, 13]}",
             )
         if self.batch_size not in {None, self.rows}:
             raise UsageError(

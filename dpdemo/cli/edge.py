@@ -39,7 +39,7 @@ class Edge(Caller):
             value = value.strip("[]").replace(" ", "")
             value += "" if "," in value else ","  # `3,` is a list of one
         option = _option(key)
-        if not value or (value == "true" and key in OPTIONS_OF_CONFIG):
+        if not value or (value == "true" and not option.startswith("--set ")):
             return option
         return f"{option}{'=' if option.startswith('--set ') else ' '}{value}"
 

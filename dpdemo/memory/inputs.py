@@ -77,7 +77,7 @@ class BatchMaker:
             raise UsageError(
                 f"expected sizes for the model of a library, got them for `{target}`",
                 key="seq_len" if self._sizes.seq_len is not None else "image_size",
-                hint="--input gives the shapes of what a model of your own takes",
+                hint="{input=} gives the shapes of what a model of your own takes",
             )
         model, inputs = load_with_inputs(target, config)
         self.has_new_hooks = install_hooks(model)

@@ -76,7 +76,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
             raise RunError(
                 f"expected memory that grows with the batch, got room for {LIMIT} samples",
                 key="gpu_memory",
-                hint="do the model's inputs have a batch dimension? see --input",
+                hint="do the model's inputs have a batch dimension? see {input=}",
             )
         largest = past_steps(search.room, largest, search.reach())
         while largest and largest in search.failed:  # it would fit, but the model cannot run it

@@ -46,7 +46,7 @@ def _numbers(output: object) -> list[torch.Tensor]:
         raise RunError(
             f"expected an output with a floating-point tensor, got {type(output).__name__}",
             key="loss",
-            hint="say how the loss is made of it: --loss pkg.mod:function",
+            hint="name a function that makes the loss of it: {loss=pkg.mod:function}",
         )
     return found
 

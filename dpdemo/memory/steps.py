@@ -45,20 +45,20 @@ _PHASES: dict[str, Phase] = {
 MOST_MOMENTS = 240
 
 _WITH_NUMBERS = (
-    "--numbers predicts with real numbers, and takes their memory on this machine; "
+    "{numbers=true} predicts with real numbers, and takes their memory on this machine; "
     "or keep what decides out of the step"
 )
 _IN_A_REPLICA = (
-    "a replica of the genuine DataParallel raised it; if the model takes these inputs on one GPU (--gpus 1), "
+    "a replica of the genuine DataParallel raised it; if the model takes these inputs on one GPU ({gpus=1}), "
     "replicas on real GPUs raise it too, and `dpdemo check` says what they lack"
 )
 _WITHOUT_PARAMETERS = (
     "the model asks parameters() for its dtype or device, and replicas have none, on real GPUs too (DP308): "
-    "DataParallel cannot run it; --gpus 1 predicts it on one GPU"
+    "DataParallel cannot run it; {gpus=1} predicts it on one GPU"
 )
 _SAY_WHAT = (
     "nobody said what the model takes, and its first layer does not tell: it was given one tensor of "
-    "input_size numbers per row; give --input 32x3x224x224, or --inputs pkg.mod:function"
+    "input_size numbers per row; give {input=32x3x224x224}, or {inputs=pkg.mod:function}"
 )
 
 

@@ -54,6 +54,6 @@ def batches_of_target(given: Given, target: str, size: int | None, default: int)
         raise UsageError(
             f"expected inputs of `{target}`, got none, and its layers do not tell",
             key="input",
-            hint="give the shape of each argument, such as --input 32x128 --input mask=32x128:bool",
+            hint="give the shape of each argument, such as 32x128 and mask=32x128:bool",
         )
     return found

@@ -64,7 +64,7 @@ def num_virtual(config: Config) -> int:
             raise UsageError(
                 "expected a number of virtual GPUs, got `all`",
                 key="gpus",
-                hint="say how many: --virtual --gpus 3",
+                hint="say how many: {gpus=3}",
             )
         case int(count):
             highest = count - 1

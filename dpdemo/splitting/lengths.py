@@ -238,5 +238,5 @@ def _no_column(column: str, known: list[str], place: str) -> UsageError:
     return UsageError(
         f"expected the column `{printable(column)}`, got {named or 'none'}",
         place=place,
-        hint=f"choose one of them: --lengths FILE:{printable(known[0])}" if known else "",
+        hint=f"choose one of them: {{lengths=FILE:{printable(known[0])}}}" if known else "",
     )

@@ -22,7 +22,7 @@ def predicted_devices(config: Config) -> Devices:
             raise UsageError(
                 f"expected GPUs to gather on, got output_device {config.output_device} without `gpus`",
                 key="output_device",
-                hint="say how many GPUs to preview: --gpus 8",
+                hint="say how many GPUs to preview: {gpus=8}",
             )
         case None:
             return Devices.cpu()
@@ -33,7 +33,7 @@ def predicted_devices(config: Config) -> Devices:
                 "expected a count such as 8, or ordinals such as 0,1,2, got `all`, which depends on the "
                 "machine",
                 key="gpus",
-                hint="say how many GPUs to preview: --gpus 8",
+                hint="say how many GPUs to preview: {gpus=8}",
             )
         case ordinals:
             return Devices.of("cuda", ordinals)

@@ -46,7 +46,7 @@ def check_anchors(anchors: Sequence[Anchor], workload: Workload) -> None:
     if workload.rows is None and any(anchor.rows is not None for anchor in anchors):
         raise UsageError(
             "expected a time without rows, since the rows of one GPU's batch are not known",
-            hint="say them with --batch-size",
+            hint="set {batch_size=}",
             key="one_gpu_step",
         )
     check_rows([anchor.rows or workload.rows for anchor in anchors])

@@ -95,7 +95,7 @@ def find_link(name: str) -> Link:
     raise UsageError(
         f"expected one of {', '.join(LINKS)}, got {name[:60]!r}",
         key="link",
-        hint=f"did you mean `{near[0]}`?" if near else "--bandwidth 20GB/s says any other",
+        hint=f"did you mean `{near[0]}`?" if near else "{bandwidth=20GB/s} sets any other",
     )
 
 
@@ -118,7 +118,7 @@ def missing_link() -> UsageError:
     return UsageError(
         f"expected how the GPUs are joined, one of {', '.join(LINKS)}, got nothing",
         key="link",
-        hint="`nvidia-smi topo -m` shows it; --bandwidth 20GB/s says what was measured",
+        hint="`nvidia-smi topo -m` shows it; {bandwidth=20GB/s} sets a measured one",
     )
 
 

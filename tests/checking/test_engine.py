@@ -180,7 +180,7 @@ def test_inputs_that_fit_no_device_are_said_to_be_that():
         (lambda: 3, ["8x4"], "expected a torch.nn.Module"),
         (lambda: 1 / 0, ["8x4"], "ZeroDivisionError"),
         (nn.Identity, None, "its layers do not tell"),
-        (Linear, ["8y4"], "got '8y4' - at argument `input`"),
+        (Linear, ["8y4"], "got '8y4' - at argument `inputs`"),
         (Linear, ["8x4:float8"], "got '8x4:float8'"),
         (3, None, "got int - at argument `model`"),
     ],

@@ -28,7 +28,8 @@ def test_errors_of_the_python_api_name_no_options(call, key):
         call()
     assert caught.value.key == key
     assert "--" not in str(caught.value)
-    assert not key or str(caught.value).endswith(f" - at argument `{key}`")
+    argument = "inputs" if key == "input" else key
+    assert not key or str(caught.value).endswith(f" - at argument `{argument}`")
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,7 @@ def test_a_dtype_is_that_of_a_users_model_too():
     ("given", "message"),
     [
         ({"gpus": "all"}, "expected a number of virtual GPUs, got `all`"),
-        ({"gpus": 129}, "expected at most 128 GPUs, numbered 0 to 127, got one numbered 128"),
+        ({"gpus": 129}, "expected a whole number of at most 128, since PyTorch can number 128 GPUs, got 129"),
         ({"gpus": 2, "gpu_memory": ["1GiB"] * 3}, r"one for each of the 2 GPUs, got 3 sizes - at argument"),
         ({"gpus": 2, "gpu_memory": "lots"}, "expected a size such as 24GiB or 512MiB, got 'lots'"),
         ({"gpus": 2, "model": "test_predicted_memory:fails"}, "OSError: no weights here"),
@@ -303,7 +303,7 @@ def test_a_model_that_asks_a_replica_for_its_parameters_is_told_why_it_cannot_an
     given = {"model": "test_predicted_memory:AsksForItsDtype", "inputs": ["8x64"]}
     with pytest.raises(RunError, match=r"StopIteration in replica 0") as error:
         predict_memory(gpus=2, **given)
-    assert "--gpus 1 predicts it" in error.value.hint
+    assert "gpus=1 predicts it" in error.value.hint
     assert predict_memory(gpus=1, **given).gpus[0].peak_bytes > 0
 
 

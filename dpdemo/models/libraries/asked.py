@@ -49,7 +49,7 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inp
         raise UsageError(
             f"expected a model that takes images of a size, got {type(model).__name__}",
             key="image_size",
-            hint="leave it out; --inputs gives a model whatever it takes",
+            hint="leave it out; {inputs=} gives a model whatever it takes",
         )
     return Inputs(make, note)
 

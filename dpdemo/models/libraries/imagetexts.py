@@ -59,7 +59,7 @@ def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSi
                 f"expected an image that {type(model).__name__} takes, got {sizes.image_size} pixels a side: "
                 f"{error}",
                 key="image_size",
-                hint="leave it out for the model's own size; --inputs gives a model whatever it takes",
+                hint="leave it out for the model's own size; {inputs=} gives a model whatever it takes",
             ) from error
         note = f"Texts alone, without images: {error}. --inputs gives images, and memory for them."
         return _marked(of_texts(family, config, sizes), config, model, 0, _UNSEEN), note
@@ -242,7 +242,7 @@ def _length(config: Any, num_words: int, sizes: InputSizes) -> int:
             raise UsageError(
                 f"expected a text longer than the {num_words} tokens of its image, got {sizes.seq_len}",
                 key="seq_len",
-                hint="--seq-len counts the image's tokens too; left out, those of the text are added",
+                hint="{seq_len=} counts the image's tokens too; left out, those of the text are added",
             )
         return sizes.seq_len
     text = text_config(config)

@@ -197,7 +197,7 @@ def _no_rendezvous(world: World, where: str, timeout: timedelta, error: Exceptio
         f"expected {world.size} ranks to meet within {timeout.total_seconds():g} s, got rank {world.rank} "
         f"waiting: {first_sentence(error)}",
         place=where,
-        hint="start every node, check that they reach that address, or wait longer with --timeout",
+        hint="start every node, check that they reach that address, or wait longer with {timeout=}",
     )
 
 

@@ -210,7 +210,7 @@ def _lost(rank: Rank, error: BaseException | None) -> PeerLostError:
         f"{rank.place}: expected {rank.world.size} ranks to the end, got a lost connection: "
         f"{first_sentence(error)}",
         hint="another rank ended without a word (killed, or out of memory?), "
-        f"or kept this one waiting for {seconds:g} s (--timeout)",
+        f"or kept this one waiting for {seconds:g} s ({{timeout=}})",
     )
 
 
