@@ -16,7 +16,7 @@ from dpdemo.errors import UsageError, about
 from dpdemo.results.speedupdata import Workload
 from dpdemo.sizes import parse_size
 from dpdemo.timing.anchors import check_anchors, read_anchor
-from dpdemo.timing.links import chosen_link, missing_link
+from dpdemo.timing.links import chosen_link
 from dpdemo.timing.predict import predict_speedup
 from dpdemo.timing.workload import given_workload
 
@@ -83,8 +83,6 @@ def command(
     """
     settings = read_settings(ctx, o.PLAIN_FORMS)
     found = chosen_link(link, bandwidth)
-    if found is None:
-        raise missing_link()
     anchors = tuple(read_anchor(text) for text in one_gpu_step or ())
     numbers = _numbers(settings.config)
     if parameters is not None:

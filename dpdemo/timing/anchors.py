@@ -49,16 +49,7 @@ def check_anchors(anchors: Sequence[Anchor], workload: Workload) -> None:
             hint="set {batch_size=}",
             key="one_gpu_step",
         )
-    check_rows([anchor.rows or workload.rows for anchor in anchors])
-
-
-def check_rows(rows: Sequence[int | None]) -> None:
-    """Check that measured steps have different rows: two with the same say nothing about any others.
-
-    Raises:
-        UsageError: they do not.
-
-    """
+    rows = [anchor.rows or workload.rows for anchor in anchors]
     if len(set(rows)) < len(rows):
         raise UsageError(
             f"expected different numbers of rows, got {', '.join(map(str, rows))}",

@@ -99,23 +99,20 @@ def find_link(name: str) -> Link:
     )
 
 
-def chosen_link(name: str | None, bandwidth: str | None) -> Link | None:
-    """Return the link of `--link` or of `--bandwidth`; None without either.
+def chosen_link(name: str | None, bandwidth: str | None) -> Link:
+    """Return the link of `--link` or of `--bandwidth`.
 
     Raises:
-        UsageError: both are given, or one of them cannot be read.
+        UsageError: both or none are given, or one of them cannot be read.
 
     """
     if name is not None and bandwidth is not None:
         raise UsageError("expected one of them, got both", key="link bandwidth")
     if bandwidth is not None:
         return link_of_bandwidth(bandwidth)
-    return None if name is None else find_link(name)
-
-
-def missing_link() -> UsageError:
-    """Build the error of a prediction that needs a link and was given none."""
-    return UsageError(
+    if name is not None:
+        return find_link(name)
+    raise UsageError(
         f"expected how the GPUs are joined, one of {', '.join(LINKS)}, got nothing",
         key="link",
         hint="`nvidia-smi topo -m` shows it; {bandwidth=20GB/s} sets a measured one",

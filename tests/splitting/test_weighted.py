@@ -230,5 +230,5 @@ assert not {"rich", "typer", "pydantic", "ruamel", "click"} & set(sys.modules)
 
 
 def test_it_needs_torch_and_nothing_else():
-    """A script on a real multi-GPU machine imports it; `import dpdemo` brings `reports.drawing`."""
+    """A script on a real multi-GPU machine imports it."""
     processes.run([sys.executable, "-c", IMPORT], check=True)
