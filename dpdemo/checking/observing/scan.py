@@ -5,6 +5,7 @@ import inspect
 import types
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -156,18 +157,6 @@ class _Around(NamedTuple):
     registered: set[int]
 
 
-class _Kind(NamedTuple):
-    """How a part of an attribute ties a replica to the original; the fields are those of `Held`."""
-
-    kind: str
-    type: str = ""
-    shape: tuple[int, ...] = ()
-    device: str = ""
-    holder: str = ""
-    within: str = ""
-    leads_to: str = ""
-
-
 def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
     dot = f"{path}." if path else ""
     for name, value in vars(module).items():
@@ -175,7 +164,7 @@ def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
             place = place_of_attribute(type(module), name)
             is_pure = _is_of_modules(value)
             for kind in _kinds(name, value, model, module):
-                yield Held(dot + name, *kind, is_pure=is_pure, place=place)
+                yield replace(kind, path=dot + name, is_pure=is_pure, place=place)
     for hook in users_hooks(module):
         function = unwrapped(hook)
         name = getattr(function, "__qualname__", type(function).__name__)
@@ -222,10 +211,10 @@ def _is_of_modules(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(part, nn.Module) for part in value)
 
 
-def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Iterator[_Kind]:
+def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Iterator[Held]:
     if name == "_compiled_call_impl":
         if value is not None:
-            yield _Kind("compiled")
+            yield Held("", "compiled")
         return
     for step, kept in flatten(value):
         leaf = kept() if isinstance(kept, weakref.ReferenceType) else kept
@@ -234,27 +223,27 @@ def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Itera
             yield found
             break
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        yield _Kind("container", type(value).__name__)
+        yield Held("", "container", type(value).__name__)
 
 
-def _kind_of(leaf: object, model: _Around, module: nn.Module, *, is_alone: bool) -> _Kind | None:
+def _kind_of(leaf: object, model: _Around, module: nn.Module, *, is_alone: bool) -> Held | None:
     """Tell how a part of an attribute ties a replica to the original; None where it does not."""
     if isinstance(leaf, torch.Tensor):
         is_models = id(leaf) in model.registered
         return None if is_models and is_alone else _tensor("shared" if is_models else "tensor", leaf)
     if isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
         kind = "ancestor" if _is_around(leaf, module, model.tree) else "module"
-        return _Kind(kind, type(leaf).__name__, device=_device_of(leaf))
+        return Held("", kind, type(leaf).__name__, device=_device_of(leaf))
     if callable(leaf) and not isinstance(leaf, type) and (found := _closes_over(leaf, model)):
         kind, leads_to, device = found
-        return _Kind(kind, device=device, holder=_callable_name(leaf), leads_to=leads_to)
+        return Held("", kind, device=device, holder=_callable_name(leaf), leads_to=leads_to)
     if (around := _tensor_around(leaf, model)) is not None:
-        return _tensor("tensor", around)._replace(holder=_callable_name(leaf))
+        return replace(_tensor("tensor", around), holder=_callable_name(leaf))
     return next(_inside(leaf, model), None)
 
 
-def _tensor(kind: str, tensor: torch.Tensor) -> _Kind:
-    return _Kind(kind, "Tensor", tuple(tensor.shape), str(tensor.device))
+def _tensor(kind: str, tensor: torch.Tensor) -> Held:
+    return Held("", kind, "Tensor", tuple(tensor.shape), str(tensor.device))
 
 
 def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bool:
@@ -264,7 +253,7 @@ def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bo
     return around != path and (not around or path.startswith(f"{around}."))
 
 
-def _inside(holder: object, model: _Around, depth: int = 0) -> Iterator[_Kind]:
+def _inside(holder: object, model: _Around, depth: int = 0) -> Iterator[Held]:
     """List the tensors and the model's modules that an object has, and what it holds."""
     if not is_looked_into(holder) or depth > _DEEPEST:
         return
@@ -272,9 +261,9 @@ def _inside(holder: object, model: _Around, depth: int = 0) -> Iterator[_Kind]:
     for name, held in attributes(holder).items():
         for _, part in flatten(held):
             if isinstance(part, torch.Tensor) and id(part) not in model.registered:
-                yield _tensor("tensor", part)._replace(holder=kind, within=name)
+                yield replace(_tensor("tensor", part), holder=kind, within=name)
             elif isinstance(part, nn.Module) and id(part) in model.tree:
-                yield _Kind("holder", type(part).__name__, holder=kind, within=name)
+                yield Held("", "holder", type(part).__name__, holder=kind, within=name)
             elif not isinstance(part, (torch.Tensor, nn.Module)):
                 yield from _inside(part, model, depth + 1)
 

@@ -40,14 +40,15 @@ def words(value: Value) -> str:
     if value.number is not None:
         return f"{value.number:.4g}"
     if value.shape is not None:
-        return f"{_article(value.type if value.type == 'array' else 'tensor')} of shape {value.shape}"
+        return f"{article(value.type if value.type == 'array' else 'tensor')} of shape {value.shape}"
     if value.is_absent:
         return "absent"
     if value.length is not None:
-        return f"{_article(value.type)} of {value.length}"
+        return f"{article(value.type)} of {value.length}"
     inside = ", ".join(f"{name}={words(part)}" for name, part in value.parts)
-    return f"{_article(value.type)} ({inside})" if inside else _article(value.type)
+    return f"{article(value.type)} ({inside})" if inside else article(value.type)
 
 
-def _article(kind: str) -> str:
+def article(kind: str) -> str:
+    """Write the name of a class with its article: `a Linear`, `an Embedding`."""
     return f"an {kind}" if kind.lower().startswith(("a", "e", "i", "o", "u")) else f"a {kind}"

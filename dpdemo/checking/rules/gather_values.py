@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
 from dpdemo.checking.questions.failures import gather_failures, numbers_for_tensors
 from dpdemo.checking.questions.results import gathered_calls, is_meant_as_part, shapes_of, vectors
-from dpdemo.checking.questions.words import result_at
+from dpdemo.checking.questions.words import article, result_at
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Severity
@@ -110,7 +110,8 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
         if error.type == "TypeError" and not _is_about_a_part(error, call):
             structure = next((replica.structure for replica in call.replicas if replica.structure), "")
             if found := re.search(r"(\w+)[{\[]", structure):
-                what = f"the result is or holds a {found[1]}, which gather cannot build anew: {error.message}"
+                kind = article(found[1])
+                what = f"the result is or holds {kind}, which gather cannot build anew: {error.message}"
                 advice = advise(
                     "plain dict", is_mapping="yes" if "{" in structure else "", fields='"y": out["y"]'
                 )

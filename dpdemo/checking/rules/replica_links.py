@@ -12,7 +12,7 @@ from dpdemo.checking.questions.failures import (
     reads_in_vain,
 )
 from dpdemo.checking.questions.results import is_off
-from dpdemo.checking.questions.words import attribute_at, listed
+from dpdemo.checking.questions.words import article, attribute_at, listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Place, Severity
@@ -91,7 +91,7 @@ def _told(tensors: Sequence[Held], placed: set[str]) -> str:
             f"{listed([other.path for other in tensors])} are tensors, and neither parameters nor buffers: "
             "replicas on other GPUs use those very tensors"
         )
-    within = f", as `{one.within}` of a {one.holder}" if one.within else ""
+    within = f", as `{one.within}` of {article(one.holder)}" if one.within else ""
     moved = (
         ", moved by the first replica" if one.path in placed else ", moved with the model" * one.moved_along
     )
@@ -166,8 +166,8 @@ def _moved(evidence: Evidence) -> Iterator[Found]:
         for event in call.events:
             if event.kind == "module":
                 what = (
-                    f"forward moves a {event.detail} outside of the model to the GPU of its replica: all "
-                    "replicas share it, and one takes it away while another computes with it"
+                    f"forward moves {article(event.detail)} outside of the model to the GPU of its replica: "
+                    "all replicas share it, and one takes it away while another computes with it"
                 )
                 yield Found(str(event.place), what, event.place, probe, advice=advise("registered"))
 
@@ -186,9 +186,9 @@ def _tie(one: Held, *, is_forward: bool) -> str:
     if one.kind in {"callable", "outer"}:
         return f"{'a forward' if is_forward else one.holder} that holds {one.leads_to}"
     if one.kind == "named":
-        return f"a {one.type} outside of the model"
-    within = f", as `{one.within}` of a {one.holder}" if one.within else ""
-    return f"a list or attribute with a {one.type}{within}"
+        return f"{article(one.type)} outside of the model"
+    within = f", as `{one.within}` of {article(one.holder)}" if one.within else ""
+    return f"a list or attribute with {article(one.type)}{within}"
 
 
 def _compiled(evidence: Evidence) -> Iterator[Found]:
@@ -280,7 +280,7 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
         for event in call.events:
             if event.kind == "hook":
                 what = (
-                    f"forward puts a hook into a {event.detail}, and replicas share that module's "
+                    f"forward puts a hook into {article(event.detail)}, and replicas share that module's "
                     "dict of hooks: it "
                     "runs in the others too while it is there"
                 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dpdemo.checking.evidence import Evidence, Norm
 from dpdemo.checking.questions.results import is_off
 from dpdemo.checking.questions.state import STATISTICS, changes_of, synchronised
-from dpdemo.checking.questions.words import listed
+from dpdemo.checking.questions.words import article, listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 
@@ -42,9 +42,8 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
             )
             advice = _group_norm(norm)
             if norm is not None and norm.is_told:
-                what += (
-                    f"; a {norm.type} synchronises replicas that were told of each other, and these were not"
-                )
+                kind = article(norm.type)
+                what += f"; {kind} synchronises replicas that were told of each other, and these were not"
                 advice = advise("told of each other")
             yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=advice)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, StateChange
 from dpdemo.checking.questions.arguments import lists_of, lists_of_samples, reaches_all
 from dpdemo.checking.questions.failures import failures
-from dpdemo.checking.questions.words import top_name, words
+from dpdemo.checking.questions.words import article, top_name, words
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise, change_call
 
@@ -121,14 +121,14 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
         for leaf in call.arguments:
             if leaf.tensors_inside and len(call.replicas) > 1 and reaches_all(leaf.path, call):
                 what = (
-                    f"`{leaf.path}` is a {leaf.type} that holds {leaf.tensors_inside[0]}: scatter "
+                    f"`{leaf.path}` is {article(leaf.type)} that holds {leaf.tensors_inside[0]}: scatter "
                     "does not look inside"
                 )
                 yield Found(leaf.path, what, forward, probe, advice=_opened(leaf, call))
         for name, kind, is_dict in _own_containers(call):
             plain = f"{'dict' if is_dict else 'list'}({name})"
             if call.replicas and _is_lost(name, call):
-                what = f"`{name}` is a {kind}, which scatter builds anew without what is in it"
+                what = f"`{name}` is {article(kind)}, which scatter builds anew without what is in it"
                 yield Found(name, what, forward, probe, advice=change_call(call, **{name: plain}))
         yield from _lost_classes(probe, call, evidence)
     for probe, error in failures(evidence):
@@ -137,7 +137,8 @@ def opaque_tensors(evidence: Evidence) -> Iterator[Found]:
         for name, text in probe.call.argument_structures:
             odd = re.search(r"(\w+)[{\[]", text)
             if odd:
-                what = f"`{name}` is or holds a {odd[1]}, which scatter cannot build anew: {error.message}"
+                kind = article(odd[1])
+                what = f"`{name}` is or holds {kind}, which scatter cannot build anew: {error.message}"
                 yield Found(
                     name, what, forward, probe, advice=change_call(probe.call, **{name: f"dict({name})"})
                 )
@@ -172,7 +173,7 @@ def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Foun
     for leaf in () if is_harmless else call.tensor_arguments:
         received = {one.type for replica in call.replicas for one in replica.inputs if one.path == leaf.path}
         if leaf.type not in {"Tensor", "Parameter"} and received == {"Tensor"}:
-            what = f"`{leaf.path}` is a {leaf.type}, and comes to replicas as a plain Tensor"
+            what = f"`{leaf.path}` is {article(leaf.type)}, and comes to replicas as a plain Tensor"
             advice = advise("class", name=leaf.path, type=leaf.type)
             yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
