@@ -9,7 +9,8 @@ from dpdemo.executing.children import reaching_children
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program
 from dpdemo.executing.startup.sitecustomize import LAUNCHER
-from dpdemo.results.ranks import Collective, RankResult, RanksResult
+from dpdemo.results.rankmistakes import find_mistakes
+from dpdemo.results.ranks import Collective, RankModel, RankResult, RankSamples, RanksResult
 from dpdemo.running.ranklog import RankLog
 from dpdemo.running.ranks import Outcome, launch
 
@@ -36,11 +37,43 @@ def summary(program: Program, outcome: Outcome) -> RanksResult:
         program=str(program),
         arguments=program.arguments,
         ranks=tuple(
-            RankResult(log.number, code, _collectives(log), log.end.get("peak_bytes", {}))
+            RankResult(
+                log.number,
+                code,
+                _collectives(log),
+                log.end.get("peak_bytes", {}),
+                _models(log),
+                _samples(log),
+            )
             for log, code in zip(outcome.logs, outcome.codes, strict=True)
         ),
         problem=outcome.message,
+        mistakes=() if outcome.message else find_mistakes({log.number: log.facts for log in outcome.logs}),
     )
+
+
+def _models(log: RankLog) -> tuple[RankModel, ...]:
+    made = {fact["model"]: fact for fact in log.facts if fact["kind"] == "model"}
+    return tuple(
+        RankModel(
+            made[one["model"]]["name"],
+            made[one["model"]]["at"],
+            one["forwards"],
+            one["backwards"],
+            one["steps"],
+            one["shapes"],
+        )
+        for one in log.end.get("models", ())
+    )
+
+
+def _samples(log: RankLog) -> tuple[RankSamples, ...]:
+    found: dict[str, RankSamples] = {}
+    for fact in log.facts:
+        if fact["kind"] == "epoch" and fact["is_indexed"]:
+            one = found.get(fact["at"], RankSamples(fact["at"], 0, 0, fact["length"]))
+            found[one.at] = RankSamples(one.at, one.epochs + 1, one.drawn + fact["count"], one.length)
+    return tuple(found.values())
 
 
 def _collectives(log: RankLog) -> tuple[Collective, ...]:

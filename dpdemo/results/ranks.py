@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpdemo.results.rankmistakes import Mistake
 from dpdemo.sizes import size
 
 if TYPE_CHECKING:
@@ -23,6 +24,28 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class RankModel:
+    """A module under DistributedDataParallel on one rank; `shapes` counts forward calls by their shapes."""
+
+    name: str
+    at: str
+    forwards: int
+    backwards: int
+    steps: int
+    shapes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RankSamples:
+    """What one rank drew from a DataLoader, in all epochs."""
+
+    at: str
+    epochs: int
+    drawn: int
+    length: int | None
+
+
+@dataclass(frozen=True)
 class RankResult:
     """One rank: its exit code, its collectives, and what it held on each GPU at its peak."""
 
@@ -30,6 +53,8 @@ class RankResult:
     exit_code: int
     collectives: tuple[Collective, ...]
     peak_bytes: dict[str, int]
+    models: tuple[RankModel, ...] = ()
+    samples: tuple[RankSamples, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +65,7 @@ class RanksResult:
     arguments: tuple[str, ...]
     ranks: tuple[RankResult, ...]
     problem: tuple[str, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -51,10 +77,8 @@ class RanksResult:
         yield f"Ran on {num} rank{'s' * (num != 1)}: {self.program}"
         if not any(rank.collectives for rank in self.ranks):
             yield "No rank made a collective: the program never used torch.distributed."
-        for ranks, collectives in self._alike():
-            where = f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))} each"
-            made = [f"{one.name} {one.count} ({size(one.num_bytes)})" for one in collectives]
-            yield f"{where}: {', '.join(made) or 'no collective'}"
+        for ranks in self._alike():
+            yield from _lines_of(self.ranks[ranks[0]], ranks)
         peaks: dict[str, int] = {}
         for rank in self.ranks:  # two ranks on one GPU add up
             for device, held in rank.peak_bytes.items():
@@ -62,8 +86,26 @@ class RanksResult:
         if peaks:
             yield "Peak: " + ", ".join(f"{device} {size(held)}" for device, held in sorted(peaks.items()))
 
-    def _alike(self) -> list[tuple[list[int], tuple[Collective, ...]]]:
-        groups: dict[tuple[Collective, ...], list[int]] = {}
+        yield from (f"Mistake: {mistake}" for mistake in self.mistakes)
+
+    def _alike(self) -> list[list[int]]:
+        groups: dict[str, list[int]] = {}
         for rank in self.ranks:
-            groups.setdefault(rank.collectives, []).append(rank.rank)
-        return [(ranks, collectives) for collectives, ranks in groups.items()]
+            groups.setdefault(str(list(_lines_of(rank, [0]))), []).append(rank.rank)
+        return list(groups.values())
+
+
+def _lines_of(rank: RankResult, ranks: list[int]) -> Iterator[str]:
+    """Yield the lines of ranks that did the same."""
+    made = [f"{one.name} {one.count} ({size(one.num_bytes)})" for one in rank.collectives]
+    where = f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))} each"
+    yield f"{where}: {', '.join(made) or 'no collective'}"
+    for model in rank.models:
+        shapes = ", ".join(f"{count} × {shape}" for shape, count in model.shapes.items())
+        yield (
+            f"  DistributedDataParallel({model.name}): {model.forwards} forward calls ({shapes}), "
+            f"{model.backwards} averaged backward passes, {model.steps} steps"
+        )
+    for one in rank.samples:
+        whole = "" if one.length is None else f" of {one.length}"
+        yield f"  DataLoader at {one.at}: {one.drawn}{whole} samples drawn in {one.epochs} epochs"

@@ -180,7 +180,12 @@ def _progress(ranks: Sequence[RankLog]) -> list[str]:
         made = ", ".join(
             f"rank {number} made {count}" for number, count in passes.items() if count is not None
         )
-        lines.append(f"  Backward passes: {made}")
+        lines.append(f"  Averaged backward passes: {made}")
+    for rank in ranks:
+        unused = (rank.waiting or rank.end).get("unused")
+        if unused:
+            names = ", ".join(unused[:8])
+            lines.append(f"  rank {rank.number}: no gradient for {names}: pass find_unused_parameters=True")
     return lines
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from dpdemo.executing.rank.models import ModelNotes
     from dpdemo.executing.rank.notes import Notes
 
 _LOOK_S = 0.25
@@ -41,9 +42,9 @@ _SETUP = {"init_process_group", "new_group", "new_subgroups", "split_group", "_n
 class BlockedNotes:
     """Looks at a thread from another one."""
 
-    def __init__(self, notes: Notes, backward: Callable[[], int], *, is_launched: bool) -> None:
+    def __init__(self, notes: Notes, models: ModelNotes, *, is_launched: bool) -> None:
         self.notes = notes
-        self.backward = backward
+        self.models = models
         self.is_launched = is_launched
         self.thread = threading.main_thread().ident
         self.is_started = False
@@ -79,12 +80,20 @@ class BlockedNotes:
         frame = _stack_of(self.thread)
         if frame is not None:
             what = _function(frame)
-            at, made = users_line(frame), self.backward()
-            self.notes.write("wait", what=what, at=at, is_setup=what in _SETUP, backward=made, t=time.time())
+            at, made = users_line(frame), self.models.backward_passes()
+            self.notes.write(
+                "wait",
+                what=what,
+                at=at,
+                is_setup=what in _SETUP,
+                backward=made,
+                unused=self.models.unused(),
+                t=time.time(),
+            )
 
 
 def _stack_of(thread: int | None) -> FrameType | None:
-    return sys._current_frames().get(thread or 0)  # noqa: SLF001 - the only way to another thread's stack
+    return sys._current_frames().get(thread or 0)
 
 
 def is_waiting(frame: FrameType) -> bool:
@@ -149,12 +158,12 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
 _WAIT_CODE = next(each for each in _wait.__code__.co_consts if hasattr(each, "co_code"))
 
 
-def watch(notes: Notes, backward: Callable[[], int], *, is_launched: bool) -> BlockedNotes:
+def watch(notes: Notes, models: ModelNotes, *, is_launched: bool) -> BlockedNotes:
     """Look at this process from its first process group on."""
     c10d: Any = dist.distributed_c10d
     work: Any = dist.Work
     work.wait = _wait(work.wait)
-    blocked = BlockedNotes(notes, backward, is_launched=is_launched)
+    blocked = BlockedNotes(notes, models, is_launched=is_launched)
     join = c10d.init_process_group
 
     @functools.wraps(join)

@@ -25,19 +25,31 @@ def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
 
     if not dist.is_available() or not dist.is_gloo_available():
         return
-    from dpdemo.executing.rank import blocked, collectives, errors
+    from dpdemo.executing.rank import blocked, collectives, errors, loaders, losses, models, writes
     from dpdemo.executing.rank.notes import Notes
     from dpdemo.virtual.ops.collectives import listeners
 
     notes = Notes(Path(folder))
-    collectives.watch(notes, listeners)
-    blocked.watch(notes, lambda: 0, is_launched=is_launched)
-    errors.watch(notes, lambda _: [], is_launched=is_launched)
+    made = collectives.watch(notes, listeners)
+    drawn = loaders.watch(notes)
+    modules = models.watch(notes, drawn)
+    listeners.append(lambda name, group, _: modules.collective(name, group))
+    losses.watch(notes, lambda: bool(modules.replicas))
+    writes.watch(notes, lambda: made.total)
+    blocked.watch(notes, modules, is_launched=is_launched)
+    errors.watch(notes, modules.hints, is_launched=is_launched)
 
     def end() -> None:
         if os.getpid() == notes.process:
             indices = range(len(gpus.visible)) if gpus.is_started else ()
             peaks = {f"cuda:{index}": gpus.peak_bytes(index) for index in indices}
-            notes.write("end", peak_bytes={device: peak for device, peak in peaks.items() if peak})
+            drawn.end_all()
+            notes.write(
+                "end",
+                peak_bytes={device: peak for device, peak in peaks.items() if peak},
+                is_open=dist.is_initialized(),
+                unused=modules.unused(),
+                **modules.summary(),
+            )
 
     atexit.register(end)

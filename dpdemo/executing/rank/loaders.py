@@ -1,0 +1,195 @@
+"""Observe which samples a rank draws: a tap on the lists of indices of each DataLoader."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Subset, dataloader
+from torch.utils.data.distributed import DistributedSampler
+
+from dpdemo.executing.rank.notes import users_line
+from dpdemo.executing.rank.numbers import checksum
+
+if TYPE_CHECKING:
+    from dpdemo.executing.rank.notes import Notes
+
+_MAX_INDICES, _MAX_LISTS = 100_000, 16
+
+
+class Epoch:
+    """One pass over a DataLoader, as far as it went."""
+
+    def __init__(self, loader: Any, number: int) -> None:
+        sampler = getattr(loader, "sampler", None)
+        inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        if not isinstance(sampler, DistributedSampler) and inner is not None:
+            sampler = inner
+        self.number = number
+        self.at = vars(loader).get("_dpdemo_at", users_line())
+        self.sampler = type(sampler).__name__
+        self.is_distributed = hasattr(sampler, "set_epoch")
+        self.is_shuffled = self.is_distributed and bool(getattr(sampler, "shuffle", False))
+        self.set_epoch = getattr(sampler, "epoch", None)
+        self.data, self.dataset = loader.dataset, fingerprint(loader.dataset)
+        self.pending: deque[Any] = deque()
+        self.drawn: list[int] = []
+        self.count = self.sum = 0
+        self.is_indexed, self.was_trained, self.is_written = True, False, False
+
+    def consumed(self) -> None:
+        """Take the next batch over from those that were drawn in advance."""
+        if not self.pending:
+            return
+        batch = self.pending.popleft()
+        indices = batch if isinstance(batch, (list, tuple)) else [batch]
+        if not all(isinstance(index, int) for index in indices):
+            self.is_indexed = False
+            return
+        data = self.data
+        while isinstance(data, Subset):
+            indices, data = [int(data.indices[index]) for index in indices], data.dataset
+        self.count += len(indices)
+        self.sum = zlib.crc32(repr(list(indices)).encode(), self.sum)
+        if len(self.drawn) < _MAX_INDICES:
+            self.drawn += indices
+
+    def length(self) -> int | None:
+        """Return how many samples the data set has."""
+        data = self.data
+        while isinstance(data, Subset):
+            data = data.dataset
+        try:
+            return len(data)
+        except (TypeError, NotImplementedError):
+            return None
+
+
+class LoaderNotes:
+    """Notes each epoch of each DataLoader when it is over."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        self.running: dict[int, Epoch] = {}
+        self.numbers: dict[str, int] = {}
+        self.last: Epoch | None = None
+
+    def begin(self, iterator: Any, loader: Any) -> None:
+        """Begin an epoch."""
+        at = vars(loader).get("_dpdemo_at", "?")
+        for one in list(self.running.values()):
+            if one.at == at:
+                self.end(one, is_complete=False)
+        self.numbers[at] = self.numbers.get(at, 0) + 1
+        vars(iterator)["_dpdemo_epoch"] = one = Epoch(loader, self.numbers[at])
+        self.running[id(one)] = one
+
+    def trained(self) -> None:
+        """Remember that the rows drawn last went into a step."""
+        if self.last is not None:
+            self.last.was_trained = True
+
+    def end(self, one: Epoch, *, is_complete: bool) -> None:
+        """Note an epoch."""
+        self.running.pop(id(one), None)
+        if one.is_written or not (one.count or not one.is_indexed):
+            return
+        one.is_written = True
+        self.notes.write(
+            "epoch",
+            at=one.at,
+            number=one.number,
+            sampler=one.sampler,
+            is_distributed=one.is_distributed,
+            is_shuffled=one.is_shuffled,
+            set_epoch=one.set_epoch if isinstance(one.set_epoch, int) else None,
+            dataset=one.dataset,
+            length=one.length(),
+            count=one.count,
+            sum=one.sum,
+            drawn=one.drawn if one.number <= _MAX_LISTS and one.count <= _MAX_INDICES else None,
+            is_indexed=one.is_indexed,
+            is_complete=is_complete,
+            was_trained=one.was_trained,
+        )
+
+    def end_all(self) -> None:
+        """Note the epochs that are still under way."""
+        for one in list(self.running.values()):
+            self.end(one, is_complete=False)
+
+
+def fingerprint(data: Any, depth: int = 2) -> int:
+    """Return a checksum that tells shards of a data set apart, without drawing a sample."""
+    if isinstance(data, torch.Tensor):
+        return checksum(data, zlib.crc32(repr(tuple(data.shape)).encode()), 1 << 14)
+    if isinstance(data, (str, bytes, int, float, bool, type(None))):
+        return zlib.crc32(repr(data).encode())
+    if isinstance(data, Subset):
+        return fingerprint(data.dataset, depth)  # the indices are mapped
+    if hasattr(data, "tobytes") and hasattr(data, "shape"):
+        return zlib.crc32(data[:64].tobytes() if data.shape else b"")
+    if depth < 0:
+        return zlib.crc32(type(data).__name__.encode())
+    if isinstance(data, (list, tuple)):
+        parts: list[Any] = [len(data), *data[:4], *data[-4:]]
+    elif isinstance(data, dict):
+        parts = [len(data), *list(data.items())[:64]]
+    else:
+        parts = [type(data).__name__, *sorted(getattr(data, "__dict__", {}).items())]
+    return zlib.crc32(repr([fingerprint(part, depth - 1) for part in parts]).encode())
+
+
+def watch(notes: Notes) -> LoaderNotes:
+    """Follow the DataLoaders of this process."""
+    found = LoaderNotes(notes)
+    base: Any = dataloader._BaseDataLoaderIter
+    make, init, draw, take, reset = (
+        DataLoader.__init__,
+        base.__init__,
+        base._next_index,
+        base.__next__,
+        base._reset,
+    )
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        vars(self)["_dpdemo_at"] = users_line()
+
+    @functools.wraps(init)
+    def begun(self: Any, loader: Any) -> None:
+        found.begin(self, loader)
+        init(self, loader)
+
+    @functools.wraps(reset)
+    def begun_again(self: Any, loader: Any, first_iter: bool = False) -> None:
+        if not first_iter:
+            found.begin(self, loader)
+        reset(self, loader, first_iter)
+
+    @functools.wraps(draw)
+    def drawn(self: Any) -> Any:
+        indices = draw(self)
+        self._dpdemo_epoch.pending.append(indices)
+        return indices
+
+    @functools.wraps(take)
+    def taken(self: Any) -> Any:
+        epoch: Epoch = self._dpdemo_epoch
+        try:
+            batch = take(self)
+        except StopIteration:
+            found.end(epoch, is_complete=True)
+            raise
+        epoch.consumed()
+        found.last = epoch
+        return batch
+
+    DataLoader.__init__ = made  # type: ignore[method-assign]
+    base.__init__, base._reset, base._next_index, base.__next__ = begun, begun_again, drawn, taken
+    base.next = taken
+    return found

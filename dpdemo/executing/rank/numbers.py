@@ -1,0 +1,40 @@
+"""Read numbers of tensors for notes, below the emulation: no operator is counted, no byte is moved."""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from typing import Any
+
+import torch
+
+_MAX_BYTES = 1 << 26
+
+
+def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) -> int:
+    """Return a checksum of a tensor's first bytes, continued from `start`."""
+    if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout is not torch.strided:
+        return start
+    with torch._C._DisableTorchDispatch():
+        if not tensor.is_contiguous():
+            return start
+        length = min(tensor.numel() * tensor.element_size(), max_bytes)
+        if not length or not tensor.data_ptr():
+            return start
+        return zlib.crc32((ctypes.c_char * length).from_address(tensor.data_ptr()), start)
+
+
+def values(tensor: torch.Tensor, most: int) -> list[float]:
+    """Return the first numbers of a tensor."""
+    with torch._C._DisableTorchDispatch():
+        return [torch.Tensor.item(one) for one in torch.Tensor.detach(tensor).reshape(-1)[:most]]
+
+
+def value(number: Any) -> float:
+    """Return a number, or the one in a tensor."""
+    return values(number, 1)[0] if isinstance(number, torch.Tensor) else float(number)
+
+
+def is_checked(count: int) -> bool:
+    """Return whether to look at the n-th step: at 1, 2, 4, 8 and so on."""
+    return count & (count - 1) == 0

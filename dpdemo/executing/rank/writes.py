@@ -1,0 +1,69 @@
+"""Observe which files a rank writes from the beginning: several ranks that write one file tear it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from dpdemo.executing.rank.notes import NOWHERE, users_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpdemo.executing.rank.notes import Notes
+
+_NOT_RESULTS = ("/dev/", "/proc/", "/sys/", "/.cache/", "__pycache__", "torchinductor", "/.triton/")
+
+
+class WriteNotes:
+    """Notes each file once for each number of collectives made before."""
+
+    def __init__(self, notes: Notes, collectives: Callable[[], int]) -> None:
+        self.notes, self.collectives = notes, collectives
+        self.seen: set[tuple[str, int]] = set()
+        self.is_busy = False
+
+    def wrote(self, name: Any) -> None:
+        """Note a file that is written."""
+        if self.is_busy or not isinstance(name, (str, os.PathLike)) or os.getpid() != self.notes.process:
+            return
+        path = os.path.abspath(os.fspath(name))  # noqa: PTH100 - text
+        hidden = path.endswith((".lock", ".pyc")) or any(part in path for part in _NOT_RESULTS)
+        key = path, self.collectives()
+        if hidden or key in self.seen or not dist.is_initialized():
+            return
+        self.seen.add(key)
+        self.is_busy = True
+        try:
+            at = users_line()
+            if at != NOWHERE:
+                self.notes.write("file", path=path, collectives=key[1], at=at)
+        finally:
+            self.is_busy = False
+
+
+def watch(notes: Notes, collectives: Callable[[], int]) -> None:
+    """Follow the files that this process opens for writing, and what `torch.save` writes in C++."""
+    found = WriteNotes(notes, collectives)
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = arguments
+            truncates = mode[:1] in {"w", "x"} if isinstance(mode, str) else bool((flags or 0) & os.O_TRUNC)
+            if truncates:
+                found.wrote(path)
+
+    sys.addaudithook(audit)
+    save = torch.save
+
+    @functools.wraps(save)
+    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        found.wrote(f)
+        save(obj, f, *args, **kwargs)
+
+    torch.save = torch.serialization.save = saved

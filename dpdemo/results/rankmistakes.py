@@ -1,0 +1,243 @@
+"""Mistakes of a program's ranks that raise no error: found by comparing what the ranks have noted."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+Fact = dict[str, Any]
+_UNEVEN = 1.2
+_CLOSE = 1e-3
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What goes wrong, the line of the program, and what to do."""
+
+    text: str
+    at: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.at}): {self.advice}"
+
+
+def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
+    """Compare the facts of each rank."""
+    if len(facts) < 2:
+        return ()
+    by_kind = {rank: _by_kind(noted) for rank, noted in facts.items()}
+    found: list[Mistake] = []
+    groups = _groups(by_kind)
+    for ranks in {ranks for ranks, _ in groups}:
+        mine = [by_kind[rank] for rank in ranks]
+        if any(one["epoch"] for one in mine):
+            found += _samples(mine)
+            found += _orders(mine)
+        found += _losses(ranks, mine)
+    for ranks, model in groups:
+        mine = [by_kind[rank] for rank in ranks]
+        found += _replicas(model, mine)
+        found += _norms(model, mine)
+        if not any(fact["is_indexed"] and fact["was_trained"] for one in mine for fact in one["epoch"]):
+            found += _rows(model, mine)
+    found += _files(by_kind)
+    return tuple(dict.fromkeys(found))
+
+
+def _by_kind(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
+    found: dict[str, list[Fact]] = defaultdict(list)
+    for fact in facts:
+        found[fact["kind"]].append(fact)
+    return found
+
+
+def _groups(by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> list[tuple[tuple[int, ...], int]]:
+    """Return the modules whose gradients are averaged, each with its ranks."""
+    groups = {
+        (tuple(fact["ranks"]), fact["model"])
+        for noted in by_kind.values()
+        for fact in noted["model"]
+        if len(fact["ranks"]) > 1 and set(fact["ranks"]) <= set(by_kind)
+    }
+    return sorted(groups)
+
+
+def _samples(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name data loaders from which all ranks draw the same samples."""
+    told = set()
+    for epochs in _common_epochs(ranks):
+        first = epochs[0]
+        same_data = len({epoch["dataset"] for epoch in epochs}) == 1
+        if first["at"] in told or not same_data or not _same_samples(epochs):
+            continue
+        told.add(first["at"])
+        count = len(set(first["drawn"])) if first["drawn"] is not None else first["count"]
+        which = f"all {count} samples" if count == first["length"] else f"the same {count} samples"
+        yield Mistake(
+            f"Each of {len(epochs)} ranks drew {which}: an epoch is {len(epochs)} epochs",
+            first["at"],
+            "give the DataLoader a DistributedSampler",
+        )
+
+
+def _common_epochs(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[list[Fact]]:
+    """Yield the epochs of training that all ranks made, each as a list by rank."""
+    keyed = [
+        {(fact["at"], fact["number"]): fact for fact in noted["epoch"] if fact["is_indexed"]}
+        for noted in ranks
+    ]
+    for key, fact in keyed[0].items():
+        row = [one[key] for one in keyed if key in one]
+        if len(row) == len(ranks) and fact["count"] > 1 and all(one["was_trained"] for one in row):
+            yield row
+
+
+def _same_samples(epochs: Sequence[Fact]) -> bool:
+    if len({(epoch["sum"], epoch["count"]) for epoch in epochs}) == 1:
+        return True
+    if not all(epoch["is_complete"] and epoch["drawn"] is not None for epoch in epochs):
+        return False
+    return len({frozenset(epoch["drawn"]) for epoch in epochs}) == 1
+
+
+def _orders(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name shuffling samplers that draw the same order in each epoch."""
+    before: dict[str, list[Fact]] = {}
+    told = set()
+    for epochs in _common_epochs(ranks):
+        at = epochs[0]["at"]
+        last = before.get(at)
+        before[at] = epochs
+        if last is None or at in told or not all(epoch["is_shuffled"] for epoch in epochs):
+            continue
+        if all(
+            (old["sum"], old["count"], old["set_epoch"]) == (new["sum"], new["count"], new["set_epoch"])
+            for old, new in zip(last, epochs, strict=True)
+        ):
+            told.add(at)
+            yield Mistake(
+                f"Epochs {last[0]['number']} and {epochs[0]['number']} drew the same order on every rank",
+                at,
+                "call sampler.set_epoch(epoch) before each epoch",
+            )
+
+
+def _rows(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name a module that gets the same rows on all ranks, which change from step to step."""
+    sums = [[fact["sum"] for fact in noted["rows"] if fact["model"] == model] for noted in ranks]
+    if sums[0] and len(set(sums[0])) > 1 and all(one == sums[0] for one in sums):
+        at = next(fact["at"] for fact in ranks[0]["rows"] if fact["model"] == model)
+        yield Mistake(
+            f"All {len(ranks)} ranks trained on the same rows in each of {len(sums[0])} steps",
+            at,
+            "give each rank rows of its own, or its own seed for drawing them",
+        )
+
+
+def _replicas(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name replicas whose parameters differ from some step on, to the end."""
+    checks = [[fact for fact in noted["parameters"] if fact["model"] == model] for noted in ranks]
+    rows = list(zip(*checks, strict=False))
+    differs = [len({fact["sum"] for fact in row}) > 1 for row in rows]
+    if not differs or True not in differs or not all(differs[differs.index(True) :]):
+        return
+    first = rows[differs.index(True)][0]
+    unsynced = [fact for noted in ranks for fact in noted["unsynced"] if fact["model"] == model]
+    step = f"the parameters differ between ranks after step {first['steps']}"
+    if not unsynced:
+        yield Mistake(
+            f"{step[0].upper()}{step[1:]}",
+            first["at"],
+            "every rank has to make the same optimizer step from the same gradients",
+        )
+        return
+    unused = next((fact["unused"] for fact in unsynced if fact["unused"]), [])
+    bypass = next((fact["bypass"] for fact in unsynced if ":" in fact["bypass"]), None)
+    if unused:
+        at, advice = (
+            unsynced[0]["at"],
+            f"no gradient reached {', '.join(unused)}: find_unused_parameters=True",
+        )
+    elif bypass:
+        at, advice = bypass, "call the DistributedDataParallel module itself, not its `.module`"
+    else:
+        at = unsynced[0]["at"]
+        advice = "the last backward pass before a step has to go through the module, outside of no_sync()"
+    yield Mistake(f"No gradient was averaged; {step}", at, advice)
+
+
+def _norms(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name batch normalization whose running statistics differ between ranks."""
+    noted = [
+        {fact["step"]: fact["stats"] for fact in one["norms"] if fact["model"] == model} for one in ranks
+    ]
+    steps = set.intersection(*map(set, noted))
+    if not steps:
+        return
+    stats = [one[max(steps)] for one in noted]
+    worst, layer = 0.0, ""
+    for name in stats[0]:
+        for values in zip(*(one.get(name, ()) for one in stats), strict=False):
+            apart = (max(values) - min(values)) / max(1e-12, *map(abs, values))
+            if max(values) - min(values) > worst and apart > _CLOSE:
+                worst, layer = max(values) - min(values), name
+    if layer:
+        at = next(fact["at"] for fact in ranks[0]["model"] if fact["model"] == model)
+        yield Mistake(
+            f"BatchNorm `{layer}` is not synced: its running statistics differ by up to {worst:.3g} between ranks",
+            at,
+            "nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+        )
+
+
+def _losses(numbers: Sequence[int], ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name a mean over other numbers of elements on each rank, in at least half of the backward passes."""
+    noted = [{(fact["number"], fact["place"], fact["name"]): fact for fact in one["loss"]} for one in ranks]
+    uneven: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    total: dict[str, int] = defaultdict(int)
+    for key in noted[0]:
+        row = [one[key] for one in noted if key in one]
+        if len(row) < len(noted):
+            continue
+        at = row[0]["at"]
+        total[at] += 1
+        counts = tuple(fact["count"] for fact in row)
+        sums = [fact["count"] * fact["weight"] for fact in row]
+        if min(counts) <= 0 or max(counts) < _UNEVEN * min(counts):
+            continue
+        if max(sums) - min(sums) <= _CLOSE * max(sums):
+            uneven[at].append(counts)
+    for at, found in uneven.items():
+        if 2 * len(found) >= total[at]:
+            counts = found[0]
+            low, high = counts.index(min(counts)), counts.index(max(counts))
+            yield Mistake(
+                f"Means over {counts[low]:g} elements on rank {numbers[low]} and {counts[high]:g} on rank "
+                f"{numbers[high]} are averaged: an element of rank {numbers[low]} weighs "
+                f"{counts[high] / counts[low]:.3g} times as much",
+                at,
+                "divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks",
+            )
+
+
+def _files(by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name files that several ranks write with no collective in between."""
+    writers: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
+    for rank, noted in by_kind.items():
+        for fact in noted["file"]:
+            writers[fact["path"], fact["collectives"]][rank] = fact["at"]
+    told = set()
+    for (path, _), ranks in writers.items():
+        if len(ranks) > 1 and path not in told:
+            told.add(path)
+            yield Mistake(
+                f"{len(ranks)} ranks wrote {os.path.basename(path)}",  # noqa: PTH119 - text
+                ranks[min(ranks)],
+                "write it on rank 0 alone, or a file for each rank",
+            )
