@@ -38,12 +38,12 @@ def summary(program: Program, outcome: Outcome) -> RanksResult:
         arguments=program.arguments,
         ranks=tuple(
             RankResult(
-                log.number,
-                code,
-                _collectives(log),
-                log.end.get("peak_bytes", {}),
-                _models(log),
-                _samples(log),
+                rank=log.number,
+                exit_code=code,
+                collectives=_collectives(log),
+                peak_bytes=log.end.get("peak_bytes", {}),
+                models=_models(log),
+                samples=_samples(log),
             )
             for log, code in zip(outcome.logs, outcome.codes, strict=True)
         ),

@@ -157,7 +157,7 @@ def _replicas(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator
             "every rank has to make the same optimizer step from the same gradients",
         )
         return
-    unused = next((fact["unused"] for fact in unsynced if fact["unused"]), [])
+    unused: list[str] = next((fact["unused"] for fact in unsynced if fact["unused"]), [])
     bypass = next((fact["bypass"] for fact in unsynced if ":" in fact["bypass"]), None)
     if unused:
         at, advice = (
@@ -190,7 +190,7 @@ def _norms(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mi
     if layer:
         at = next(fact["at"] for fact in ranks[0]["model"] if fact["model"] == model)
         yield Mistake(
-            f"BatchNorm `{layer}` is not synced: its running statistics differ by up to {worst:.3g} between ranks",
+            f"BatchNorm `{layer}` is not synced: running statistics differ by up to {worst:.3g}",
             at,
             "nn.SyncBatchNorm.convert_sync_batchnorm(model)",
         )

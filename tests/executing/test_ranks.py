@@ -167,6 +167,7 @@ def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path
             "t = torch.ones(3, device='cuda')\ndist.all_reduce(t) if rank else dist.broadcast(t, 0)",
             "The ranks are not in the same collective",
         ),
+        ("dist.send(torch.ones(3, device='cuda'), 1 - rank)", "The ranks wait for each other"),
         ("dist.all_reduce(torch.ones(3, device='cuda:0'))\n", "Duplicate GPU detected : rank"),
         (
             "if rank:\n    raise ValueError('no such file')\ndist.all_reduce(torch.ones(3, device='cuda'))\n",
@@ -179,3 +180,84 @@ def test_what_keeps_ranks_from_going_on_is_named(tmp_path: Path, program: str, w
     assert result.returncode == 1
     assert words in result.stderr
     assert result.stderr.count("train.py:") >= 1
+
+
+_DATA = """
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(16, 4), torch.arange(16) % 3)
+sampler = DistributedSampler(data)
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).cuda()
+ddp = DistributedDataParallel(net, device_ids=[rank])
+
+def train(loader, call=ddp, model=ddp, sampler=None):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(2):
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        for rows, targets in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(call(rows.cuda()), targets.cuda()).backward()
+            optimizer.step()
+"""
+_UNEVEN = """
+targets = torch.tensor([[1, -100, -100], [0, 1, 2]])[rank].cuda()
+for step in range(2):
+    rows = torch.randn(2, 3, 4)[rank].cuda()
+"""
+_SILENT = {
+    "no sampler": ("train(DataLoader(data, 4))", "Each of 2 ranks drew all 16 samples: an epoch is 2 epochs"),
+    "no set_epoch": (
+        "train(DataLoader(data, 4, sampler=sampler))",
+        "Epochs 1 and 2 drew the same order on every rank",
+    ),
+    "bypassed": (
+        "train(DataLoader(data, 4, sampler=sampler), call=ddp.module, sampler=sampler)",
+        "No gradient was averaged; the parameters differ between ranks after step 1",
+    ),
+    "one file": ("torch.save(net.state_dict(), 'm.pt')", "2 ranks wrote m.pt"),
+    "batch norm": (
+        """
+norm = DistributedDataParallel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).cuda())
+train(DataLoader(data, 4, sampler=sampler), norm, norm, sampler)""",
+        "BatchNorm `1` is not synced",
+    ),
+    "means": (_UNEVEN + "    F.cross_entropy(ddp(rows), targets).backward()", "weighs 3 times as much"),
+}
+_RIGHT = {
+    "sampler": """
+train(DataLoader(data, 4, sampler=sampler, num_workers=1), sampler=sampler)
+if rank == 0:
+    torch.save(net.state_dict(), 'm.pt')
+    for rows, _ in DataLoader(data):
+        ddp.module(rows.cuda())""",
+    "shards": "train(DataLoader(Subset(data, range(rank, 16, size)), 4, shuffle=True))",
+    "sliced": """
+mine = TensorDataset(*[each[rank::size] for each in data.tensors])
+train(DataLoader(mine, 4, shuffle=True))""",
+    "global mean": _UNEVEN
+    + "    number = (targets >= 0).sum().float()\n    own = number.clone()\n    dist.all_reduce(number)\n"
+    "    (F.cross_entropy(ddp(rows), targets) * own * size / number).backward()",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _SILENT)
+def test_silent_mistakes_are_named_with_their_line(tmp_path: Path, name: str) -> None:
+    program, words = _SILENT[name]
+    result = run(tmp_path, _START + _DATA + program, "--report", "report.json")
+    assert result.returncode == 0, result.stderr
+    mistakes = json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"]
+    assert len(mistakes) == 1, mistakes
+    assert words in mistakes[0]["text"]
+    assert mistakes[0]["at"].startswith("train.py:")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _RIGHT)
+def test_right_programs_have_no_mistakes(tmp_path: Path, name: str) -> None:
+    result = run(tmp_path, _START + _DATA + _RIGHT[name], "--report", "report.json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"] == []

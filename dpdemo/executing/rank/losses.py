@@ -67,20 +67,15 @@ class LossNotes:
             return []
         at, handles = users_line(), []
         for place, (node, own, divisor) in enumerate(_reductions(loss.grad_fn)):
-            handles.append(
-                node.register_prehook(self._hook(number, place, node.name(), own, own * divisor, at))
-            )
+            noted = {"number": number, "place": place, "name": node.name(), "count": own * divisor, "at": at}
+            handles.append(node.register_prehook(self._hook(noted, own)))
         return handles
 
-    def _hook(
-        self, number: int, place: int, name: str, own: float, count: float, at: str
-    ) -> Callable[..., None]:
+    def _hook(self, noted: dict[str, Any], own: float) -> Callable[..., None]:
         def note(gradients: tuple[torch.Tensor | None, ...]) -> None:
             if gradients and gradients[0] is not None and gradients[0].numel() == 1:
                 weight = abs(value(gradients[0])) / own
-                self.notes.write(
-                    "loss", number=number, place=place, name=name, count=count, weight=weight, at=at
-                )
+                self.notes.write("loss", weight=weight, **noted)
 
         return note
 

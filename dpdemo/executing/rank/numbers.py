@@ -17,7 +17,7 @@ def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) 
         return start
     with torch._C._DisableTorchDispatch():
         if not tensor.is_contiguous():
-            return start
+            tensor = torch.Tensor.contiguous(torch.Tensor.detach(tensor))
         length = min(tensor.numel() * tensor.element_size(), max_bytes)
         if not length or not tensor.data_ptr():
             return start
