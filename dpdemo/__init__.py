@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from dpdemo.running.interrupts import RunInterrupted
     from dpdemo.splitting.losses import LossParts, loss_parts, mean_over_ranks
     from dpdemo.splitting.predict import simulate
+    from dpdemo.splitting.samples import sample_weights
     from dpdemo.splitting.weighted import WeightedDataParallel
     from dpdemo.sweeping.sweep import sweep
     from dpdemo.virtual import virtual_gpus
-    from dpdemo.weighting.samples import sample_weights
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ _HOMES = {
     "mean_over_ranks": "dpdemo.splitting.losses",
     "predict_memory": "dpdemo.memory",
     "run": "dpdemo.running",
-    "sample_weights": "dpdemo.weighting.samples",
+    "sample_weights": "dpdemo.splitting.samples",
     "simulate": "dpdemo.splitting.predict",
     "sweep": "dpdemo.sweeping.sweep",
     "virtual_gpus": "dpdemo.virtual",

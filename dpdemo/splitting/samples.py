@@ -7,6 +7,7 @@ DataParallel, and is as many times longer as the sample counts more. It is taken
 layer before the loss, in double precision, so that nothing but the weight differs.
 """
 
+import copy
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -15,24 +16,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.observing import compare
-from dpdemo.checking.running import randomness
-from dpdemo.checking.running.batches import as_type, on_device
-from dpdemo.checking.running.building import build
-from dpdemo.checking.running.copying import ModelSource
-from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import RunError, UsageError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
-from dpdemo.models.inputs import Arguments, as_arguments, rows_of
+from dpdemo.models.inputs import Arguments, as_arguments, rows_of, to_device
+from dpdemo.models.user import make_model
 from dpdemo.results.weights import SampleWeight, WeightsReport
-from dpdemo.virtual import virtual_gpus
-from dpdemo.watching.tree import flatten
+from dpdemo.virtual import VirtualGpuError, virtual_gpus
+from dpdemo.watching.tree import flatten, rebuild
 
 Reduction = Callable[[torch.Tensor], torch.Tensor]
 """Makes one number of the losses of all GPUs, as the program does before it goes backward."""
-
-_DOUBLE = torch.float64
 
 
 def sample_weights(
@@ -64,25 +58,29 @@ def sample_weights(
 
     """
     given = ((inputs, *labels), {}) if labels else as_arguments(inputs)
-    built = build(model)
-    if built.model is None:
-        raise UsageError("expected a model, got none", key="model")
-    with virtual_gpus(gpus), randomness.preserved():
-        runner = Runner(ModelSource(built.model, built.rebuild), tuple(range(gpus)), dim)
-        return weigh(runner, given, reduction)
+    try:
+        with virtual_gpus(gpus), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            name = getattr(model, "__qualname__", type(model).__name__)
+            made, _ = make_model(model, name, "`model`")
+            core = made.module if isinstance(made, nn.DataParallel) else made
+            return _weigh(core, rebuild(given, _in_double), gpus, dim, reduction)
+    except VirtualGpuError as error:
+        raise UsageError(str(error)) from error
 
 
-def weigh(runner: Runner, given: Arguments, reduction: Reduction) -> WeightsReport:
-    """Weigh the samples of a batch, where virtual GPUs are open.
+def _in_double(leaf: object) -> object:
+    is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return leaf.double() if is_float else leaf  # type: ignore[attr-defined] # it is a tensor
 
-    Raises:
-        UsageError: if the model does not return a loss.
-        RunError: if it fails.
 
-    """
-    number, rows = len(runner.device_ids), rows_of(*given, runner.dim, len(runner.device_ids))
-    name, alone = _gradients(runner, runner.single_model("eval").to(_DOUBLE), given, torch.sum)
-    _, split = _gradients(runner, runner.parallel_model("eval").to(_DOUBLE), given, reduction, name)
+def _weigh(model: nn.Module, given: Arguments, gpus: int, dim: int, reduction: Reduction) -> WeightsReport:
+    """Compare the gradients of a batch on one GPU and under DataParallel."""
+    rows = rows_of(*given, dim, gpus)
+    copied = copy.deepcopy(model).to("cuda:0", torch.float64).eval()
+    name, alone = _gradients(copied, given, torch.sum)
+    copied = copy.deepcopy(model).to("cuda:0", torch.float64).eval()
+    _, split = _gradients(nn.DataParallel(copied, list(range(gpus)), dim=dim), given, reduction, name)
     single = _by_row(torch.cat(list(alone.values())), rows)
     parallel = _by_row(torch.cat([split[device].to(single.device) for device in sorted(split)]), rows)
     if single is None or parallel is None or single.shape != parallel.shape:
@@ -93,11 +91,11 @@ def weigh(runner: Runner, given: Arguments, reduction: Reduction) -> WeightsRepo
         f"cuda:{device}" for device, size in zip(sorted(split), sizes, strict=True) for _ in range(size)
     ]
     samples = tuple(_weight(index, devices[index], single[index], parallel[index]) for index in range(rows))
-    return WeightsReport(type(runner.source.prototype).__name__, number, rows, tuple(sizes), samples)
+    return WeightsReport(type(model).__name__, gpus, rows, tuple(sizes), samples)
 
 
 def _gradients(
-    runner: Runner, model: nn.Module, given: Arguments, reduction: Reduction, name: str | None = None
+    model: nn.Module, given: Arguments, reduction: Reduction, name: str | None = None
 ) -> tuple[str, dict[int, torch.Tensor]]:
     """Run forward and backward, and return the gradient of a layer's output on each GPU.
 
@@ -108,13 +106,11 @@ def _gradients(
     for path, module in core.named_modules():
         if next(module.children(), None) is None or path == name:
             module.register_forward_hook(partial(_keep, kept, path))
-    args, kwargs = (on_device(as_type(part, _DOUBLE), runner.first) for part in given)
-    randomness.seed_all()
+    args, kwargs = to_device(given, torch.device("cuda:0"))
+    torch.manual_seed(0)
     try:
         with users_model(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "Was asked to gather along dimension 0"
-            )  # that is what is weighed
+            warnings.filterwarnings("ignore", "Was asked to gather along dimension 0")  # that is weighed here
             loss = _loss_of(model(*args, **kwargs))
             reduction(loss).backward()  # type: ignore[no-untyped-call] # PyTorch's own
     except UsageError:
@@ -144,12 +140,11 @@ def _keep(
 
 def _loss_of(result: object) -> torch.Tensor:
     """Find the loss in a result: the first part that is a number, or one for each GPU."""
-    for path, leaf in compare.floats(result).items():
-        if leaf.dim() <= 1 or "loss" in path:
+    tensors = [(path, leaf) for path, leaf in flatten(result) if isinstance(leaf, torch.Tensor)]
+    for path, leaf in tensors:
+        if leaf.requires_grad and leaf.numel() and (leaf.dim() <= 1 or "loss" in path):
             return leaf
-    shapes = ", ".join(
-        str(tuple(leaf.shape)) for _, leaf in flatten(result) if isinstance(leaf, torch.Tensor)
-    )
+    shapes = ", ".join(str(tuple(leaf.shape)) for _, leaf in tensors)
     raise UsageError(
         f"expected a model that returns its loss, got results of shape {shapes or 'none'}",
         key="model",

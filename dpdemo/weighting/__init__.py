@@ -1,1 +1,0 @@
-"""How much each sample counts in the gradient under DataParallel."""
