@@ -10,7 +10,7 @@ from dpdemo.config.targets import parse_target
 from dpdemo.models.libraries import InputSizes
 from dpdemo.models.libraries.asked import inputs_asked
 from dpdemo.models.libraries.build import make_library_model
-from dpdemo.models.libraries.sizes import SIZES, find_sized
+from dpdemo.models.libraries.sizes import all_sized, find_sized
 
 
 def predicted(model, **given):
@@ -36,7 +36,7 @@ def test_a_module_of_such_a_name_is_still_a_module():
 
 @pytest.mark.parametrize("name", ["gpt2-xl", "GPT2-XL", "meta-llama/Llama-2-7b-hf", "llama-2-7b-hf"])
 def test_common_models_are_found_with_and_without_their_organisation(name):
-    assert find_sized(name) in SIZES.values()
+    assert find_sized(name) in all_sized().values()
     assert find_sized("nothing") is None
 
 

@@ -12,7 +12,7 @@ from dpdemo.errors import UsageError
 from dpdemo.models.libraries import Inputs, InputSizes
 from dpdemo.models.libraries.asked import inputs_asked
 from dpdemo.models.libraries.imagetexts import set_image_word
-from dpdemo.models.libraries.sizes import SIZES, find_sized
+from dpdemo.models.libraries.sizes import all_sized, find_sized
 from dpdemo.models.libraries.texts import text_config
 
 _LETTERS = 32  # of a model that hears letters, as Wav2Vec2Config has it
@@ -82,7 +82,7 @@ def _config(name: str) -> Any:
         return CONFIG_MAPPING[sized.model_type](**sized.sizes)
     if name in CONFIG_MAPPING:
         return _default(CONFIG_MAPPING[name])
-    known = [*SIZES, *CONFIG_MAPPING.keys()]
+    known = [*all_sized(), *CONFIG_MAPPING.keys()]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     hint += "any other is named by its config.json: transformers:path/to/config.json"
