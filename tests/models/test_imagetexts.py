@@ -193,11 +193,11 @@ def test_sizes_are_told_where_the_model_is_ones_own():
 
 
 def test_images_of_a_library_are_drawn_where_numbers_are_needed_always_the_same():
-    draw = drawing(Inputs(lambda rows: {"x": torch.empty(rows, 3, device="meta"), "ids": torch.arange(rows)}))
+    draw = drawing(Inputs({"x": torch.empty(1, 3, device="meta"), "ids": torch.tensor([7])}))
     first, second = draw(4), draw(4)
     assert first["x"].device.type == "cpu"
     assert torch.equal(first["x"], second["x"])
-    assert first["ids"].tolist() == [0, 1, 2, 3]
+    assert first["ids"].tolist() == [7] * 4
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,33 +1,43 @@
 """Models of the common libraries by name, without weights: `transformers:gpt2-xl`, `torchvision:resnet50`.
 
-    build.py         the model of a name
+    build.py         the model of a name; torchvision's and timm's images
     sizes.py         the sizes of the most common models, so that no network is needed
     huggingface.py   transformers: an architecture by its configuration
     asked.py         the inputs of a model of transformers
     texts.py         texts; imagetexts.py: texts with an image in them
-    images.py        torchvision and timm
 
 Each returns the model and a function from a batch size to its inputs, as a user's own factory may.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-Named = Callable[[int], dict[str, Any]]
-"""Makes the arguments of a batch by name."""
+import torch
+
+from dpdemo.watching.tree import rebuild
+
+Row = dict[str, Any]
+"""One sample by name: tensors with a batch dimension of 1; floats without numbers are on the meta device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Makes the arguments of a batch; `note` tells the user about them."""
+    """Makes a batch by repeating one sample; `note` tells the user about it."""
 
-    make: Callable[[int], object]
+    row: Row | torch.Tensor
     note: str = ""
 
-    def __call__(self, rows: int) -> object:
+    def __call__(self, rows: int) -> Any:
         """Make a batch of `rows` rows."""
-        return self.make(rows)
+
+        def repeated(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            if leaf.is_meta:
+                return torch.ones(rows, *leaf.shape[1:], dtype=leaf.dtype, device="meta")
+            return leaf.repeat_interleave(rows, dim=0)
+
+        return rebuild(self.row, repeated)
 
 
 @dataclass(frozen=True, slots=True)

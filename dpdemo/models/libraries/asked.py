@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from dpdemo.errors import UsageError
-from dpdemo.models.libraries import Inputs, InputSizes, Named
+from dpdemo.models.libraries import Inputs, InputSizes, Row
 from dpdemo.models.libraries.imagetexts import reads_images_in_texts, texts_with_images, unequal_images
-from dpdemo.models.libraries.texts import WORD, Spec, fill, first, of_texts
+from dpdemo.models.libraries.texts import WORD, filled, first, floats, of_texts
 
 _SECONDS_OF_SOUND, _RATE = 1, 16000
 _LABELS, _REGIONS, _COORDINATES = 10, 36, 4
@@ -31,68 +31,64 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inp
 
     """
     asked = inspect.signature(model.forward).parameters
-    beside = {name: spec(config) for name, spec in _BESIDE.items() if name in asked}
+    row: Row
     note = ""
     if reads_images_in_texts(config, asked):
-        main, note = texts_with_images(family, config, model, sizes)
+        row, note = texts_with_images(family, config, model, sizes)
     else:
-        main = _main_input(family, config, model, asked, sizes)
-
-    def make(rows: int) -> dict[str, Any]:
-        made = main(rows)
-        made |= {name: value for name, value in fill(beside, rows).items() if name not in made}
-        if "spatial_shapes" in asked and "pixel_values" in made:
-            made |= unequal_images(config.vision_config, rows, sizes.image_size)
-        return made | {"return_loss": True} if "return_loss" in asked else made
-
-    if sizes.image_size is not None and not _has_images(make(1), sizes.image_size):
+        row = _main_input(family, config, model, asked, sizes)
+    row = {**{name: make(config) for name, make in _BESIDE.items() if name in asked}, **row}
+    if "spatial_shapes" in asked and "pixel_values" in row:
+        row |= unequal_images(config.vision_config, sizes.image_size)
+    if "return_loss" in asked:
+        row["return_loss"] = True
+    if sizes.image_size is not None and not _has_images(row, sizes.image_size):
         raise UsageError(
             f"expected a model that takes images of a size, got {type(model).__name__}",
             key="image_size",
             hint="leave it out; {inputs=} gives a model whatever it takes",
         )
-    return Inputs(make, note)
+    return Inputs(row, note)
 
 
-def _has_images(made: dict[str, Any], size: int) -> bool:
-    """Return whether a batch has images of this size, or says how they were cut up."""
-    shapes = [tuple(value.shape) for value in made.values() if isinstance(value, torch.Tensor)]
-    is_cut = not {"image_sizes", "spatial_shapes", "image_position_ids"}.isdisjoint(made)
+def _has_images(row: Row, size: int) -> bool:
+    """Return whether a sample has an image of this size, or says how it was cut up."""
+    shapes = [tuple(value.shape) for value in row.values() if isinstance(value, torch.Tensor)]
+    is_cut = not {"image_sizes", "spatial_shapes", "image_position_ids"}.isdisjoint(row)
     return is_cut or any(shape[-2:] == (size, size) for shape in shapes)
 
 
-def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSizes) -> Named:
+def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSizes) -> Row:
     if not {"pixel_values", "input_ids"} <= set(asked) or not _has_both(config, asked):
-        spec = _lone_input(family, config, _name_of_main_input(model), asked, sizes)
-        return lambda rows: fill(spec, rows)
+        return _lone_input(family, config, _name_of_main_input(model), asked, sizes)
     images = _of_images("any", getattr(config, "vision_config", config), "pixel_values", sizes)
-    return _pairs(of_texts(family, config, sizes) | images, config, asked)
+    return _pair(of_texts(family, config, sizes) | images, config, asked)
 
 
-def _lone_input(family: str, config: Any, main: str, asked: Any, sizes: InputSizes) -> Spec:  # noqa: PLR0911 - a line per kind
+def _lone_input(family: str, config: Any, main: str, asked: Any, sizes: InputSizes) -> Row:  # noqa: PLR0911 - a line per kind
     if "past_values" in asked:
         return _of_series(config, asked)
     if "states" in asked:
         widths = {"states": config.state_dim, "actions": config.act_dim, "rewards": 1, "returns_to_go": 1}
-        episodes: Spec = {name: ((_STEPS, width), None) for name, width in widths.items()}
-        return episodes | {"timesteps": ((_STEPS,), 0), "attention_mask": ((_STEPS,), 1)}
+        episode = {name: floats(_STEPS, width) for name, width in widths.items()}
+        return episode | {"timesteps": filled(0, _STEPS), "attention_mask": filled(1, _STEPS)}
     if "flattened_patches" in asked:  # Pix2Struct's: each patch follows its row and its column
         vision = config.vision_config
         return {
-            "flattened_patches": ((vision.seq_len, 2 + vision.patch_embed_hidden_size), None),
-            "attention_mask": ((vision.seq_len,), 1.0),
-            "labels": ((_LABELS,), WORD),
+            "flattened_patches": floats(vision.seq_len, 2 + vision.patch_embed_hidden_size),
+            "attention_mask": filled(1.0, vision.seq_len),
+            "labels": filled(WORD, _LABELS),
         }
     if main.startswith("pixel_values") or (family in {"image", "segmentation"} and main != "input_ids"):
         return _of_images(family, config, main, sizes)
     if main == "input_values" and hasattr(config, "codebook_size"):  # a codec's sounds, at its own rate
         length = _SECONDS_OF_SOUND * (first(config, "sampling_rate") or _RATE)
-        return {"input_values": ((first(config, "audio_channels") or 1, length), None)}
+        return {"input_values": floats(first(config, "audio_channels") or 1, length)}
     if family in {"speech", "sound", "sound class"} or main in {"input_values", "input_features"}:
         return _of_sounds(family, config, main or "input_values")
     if "input_features" in asked and hasattr(config, "audio_config"):  # CLAP's texts and sounds
-        sounds = (1, _FRAMES_OF_TEN_SECONDS, config.audio_config.num_mel_bins)
-        return of_texts("any", config, sizes) | {"input_features": (sounds, None), "is_longer": ((1,), False)}
+        sounds = floats(1, _FRAMES_OF_TEN_SECONDS, config.audio_config.num_mel_bins)
+        return of_texts("any", config, sizes) | {"input_features": sounds, "is_longer": filled(False, 1)}
     return of_texts("text class" if family == "image" else family, config, sizes)
 
 
@@ -109,41 +105,34 @@ def _has_both(config: object, asked: Any) -> bool:
     return needs_texts or hasattr(config, "vision_config") or hasattr(config, "image_size")
 
 
-def _pairs(spec: Spec, config: Any, asked: Collection[str]) -> Named:
-    """Return texts and images for models such as CLIP, whose loss is of all pairs."""
+def _pair(row: Row, config: Any, asked: Collection[str]) -> Row:
+    """Mark a text and an image for models such as CLIP, whose loss is of all pairs."""
     seen = first(config, "num_query_tokens", "latent_query_num") or 0
-
-    def make(rows: int) -> dict[str, Any]:
-        made = fill(spec, rows)
-        ids = made["input_ids"]
-        if seen and getattr(config, "image_token_id", None) is not None:
-            ids[:, :seen] = config.image_token_id
-        if "image_embeds_position_mask" in asked:
-            made["image_embeds_position_mask"] = torch.arange(ids.size(1)).repeat(rows, 1) < seen
-        return made
-
-    return make
+    if seen and getattr(config, "image_token_id", None) is not None:
+        row["input_ids"][:, :seen] = config.image_token_id
+    if "image_embeds_position_mask" in asked:
+        row["image_embeds_position_mask"] = torch.arange(row["input_ids"].size(1))[None] < seen
+    return row
 
 
-def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> Spec:
-    """Return images, or videos where the configuration has a number of frames."""
+def _of_images(family: str, config: object, name: str, sizes: InputSizes) -> Row:
+    """Return an image, or a video where the configuration has a number of frames."""
     found: Any = sizes.image_size or first(config, "image_size", "crop_size") or 224
     sides = (found, found) if isinstance(found, int) else tuple(found)
     channels = first(config, "num_channels", "in_chans") or 3
     frames = first(config, "num_frames", "frames_per_clip") if family in {"video", "any"} else None
     shape = (*((frames,) if frames else ()), channels, *sides)
-    images: Spec = {name if name.startswith("pixel_values") else "pixel_values": (shape, None)}
-    # boxes are lists of dicts, which nothing can split
-    labels: Spec = {
-        "image": ((), 0),
-        "video": ((), 0),
-        "segmentation": (sides, 0),
-        "caption": ((_LABELS,), WORD),
-    }
-    return images | ({"labels": labels[family]} if family in labels else {})
+    row = {name if name.startswith("pixel_values") else "pixel_values": floats(*shape)}
+    if family in {"image", "video"}:  # boxes are lists of dicts, which nothing can split
+        row["labels"] = filled(0)
+    elif family == "segmentation":
+        row["labels"] = filled(0, *sides)
+    elif family == "caption":
+        row["labels"] = filled(WORD, _LABELS)
+    return row
 
 
-def _of_sounds(family: str, config: Any, name: str) -> Spec:
+def _of_sounds(family: str, config: Any, name: str) -> Row:
     bins = first(config, "num_mel_bins", "feature_projection_input_dim", "input_dim") or 80
     if name == "input_values":
         shape: tuple[int, ...] = (_SECONDS_OF_SOUND * _RATE,)
@@ -153,32 +142,32 @@ def _of_sounds(family: str, config: Any, name: str) -> Spec:
         shape = (bins, 2 * config.max_source_positions)
     else:
         shape = (_SECONDS_OF_SOUND * 100, bins)
-    labels: dict[str, Spec] = {"any": {}, "sound class": {"labels": ((), 0)}}
-    return {name: (shape, None), **labels.get(family, {"labels": ((_LABELS,), 1)})}
+    labels = {"any": {}, "sound class": {"labels": filled(0)}}
+    return {name: floats(*shape), **labels.get(family, {"labels": filled(1, _LABELS)})}
 
 
-def _of_series(config: Any, asked: Collection[str]) -> Spec:
-    """Return time series: the past, and the future that is predicted."""
+def _of_series(config: Any, asked: Collection[str]) -> Row:
+    """Return a time series: the past, and the future that is predicted."""
     past, future = config.context_length, getattr(config, "prediction_length", None) or 1
     past += max(getattr(config, "lags_sequence", None) or [0])
     channels = first(config, "num_input_channels") or getattr(config, "input_size", 1)
     has_channels = hasattr(config, "num_input_channels") or channels > 1
     many = (channels,) if has_channels else ()
     features = getattr(config, "num_time_features", 0)
-    spec: Spec = {
-        "past_values": ((past, *many), None), "future_values": ((future, *many), None),
-        "past_observed_mask": ((past, *many), 1.0), "observed_mask": ((past, *many), 1.0),
-        "past_time_features": ((past, features), None), "future_time_features": ((future, features), None),
+    row = {
+        "past_values": floats(past, *many), "future_values": floats(future, *many),
+        "past_observed_mask": filled(1.0, past, *many), "observed_mask": filled(1.0, past, *many),
+        "past_time_features": floats(past, features), "future_time_features": floats(future, features),
     }  # fmt: skip
-    return {name: row for name, row in spec.items() if name in asked}
+    return {name: value for name, value in row.items() if name in asked}
 
 
-_BESIDE: dict[str, Callable[[Any], tuple[tuple[int, ...], float | None]]] = {
-    "qformer_input_ids": lambda _: ((_REGIONS,), WORD),
-    "task_inputs": lambda config: ((config.task_seq_len,), WORD),
-    "visual_feats": lambda config: ((_REGIONS, config.visual_feat_dim), None),
-    "visual_pos": lambda _: ((_REGIONS, _COORDINATES), None),
-    "past_values_padding": lambda config: ((config.context_length,), 0),
-    "freq": lambda _: ((1,), 0),
+_BESIDE: dict[str, Callable[[Any], torch.Tensor]] = {
+    "qformer_input_ids": lambda _: filled(WORD, _REGIONS),
+    "task_inputs": lambda config: filled(WORD, config.task_seq_len),
+    "visual_feats": lambda config: floats(_REGIONS, config.visual_feat_dim),
+    "visual_pos": lambda _: floats(_REGIONS, _COORDINATES),
+    "past_values_padding": lambda config: filled(0, config.context_length),
+    "freq": lambda _: filled(0, 1),
 }
 """Inputs that some models require beside their main one."""

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from dpdemo.errors import UsageError
-from dpdemo.models.libraries import InputSizes, Named
-from dpdemo.models.libraries.texts import Spec, fill, first, length_of, of_texts, text_config
+from dpdemo.models.libraries import InputSizes, Row
+from dpdemo.models.libraries.texts import first, floats, length_of, of_texts, text_config
 from dpdemo.watching.tree import tensors_in
 
 _WORDS_OF_IMAGES = ("image_token_id", "image_token_index")
@@ -23,8 +23,6 @@ _OF_PATCHES = ("grid_", "image_grid", "target_sizes", "image_patches")
 _UNSEEN = -100  # what the cross-entropy of labels leaves out
 _PLACES = 280  # Gemma4ImageProcessor's max_soft_tokens: the features of the largest image
 _PREFIX_FIRST = {"paligemma"}  # its types are 0 for what is given and 1 for what is learned
-
-_Example = dict[str, torch.Tensor]
 
 
 def reads_images_in_texts(config: object, asked: Any) -> bool:
@@ -44,8 +42,8 @@ def set_image_word(config: Any) -> None:
             setattr(config, name, words - 1)
 
 
-def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSizes) -> tuple[Named, str]:
-    """Return a function that makes texts with an image in each, or texts alone and a note with the reason.
+def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSizes) -> tuple[Row, str]:
+    """Return a text with an image in it, or a text alone and a note with the reason.
 
     Raises:
         UsageError: if the model takes no image of the size that was asked for, or a text has no room for it.
@@ -63,36 +61,29 @@ def texts_with_images(family: str, config: Any, model: nn.Module, sizes: InputSi
             ) from error
         note = f"Texts alone, without images: {error}. --inputs gives images, and memory for them."
         return _marked(of_texts(family, config, sizes), config, model, 0, _UNSEEN), note
-    texts = of_texts(family, config, InputSizes(seq_len=_length(config, num_words, sizes)))
+    text = of_texts(family, config, InputSizes(seq_len=_length(config, num_words, sizes)))
     word = next(value for name in _WORDS_OF_IMAGES if (value := getattr(config, name, None)) is not None)
-    marked = _marked(texts, config, model, num_words, word)
     given = {name: value for name, value in image.items() if name in _asked(model)}
-    return lambda rows: marked(rows) | {name: _repeated(value, rows) for name, value in given.items()}, ""
+    return _marked(text, config, model, num_words, word) | given, ""
 
 
-def _marked(texts: Spec, config: Any, model: Any, num_words: int, word: int) -> Named:
-    """Begin texts with the words of an image, and mark them as processors do."""
-    asked = _asked(model)
+def _marked(row: Row, config: Any, model: Any, num_words: int, word: int) -> Row:
+    """Begin a text with the words of an image, and mark them as processors do."""
+    asked, ids = _asked(model), row["input_ids"]
+    ids[:, :num_words] = word
+    if "labels" in row and row["labels"].dim() > 1:
+        row["labels"][:, :num_words] = _UNSEEN
+    is_image = torch.arange(ids.size(1))[None] < num_words
     is_prefix_first = getattr(config, "model_type", "") in _PREFIX_FIRST
-
-    def make(rows: int) -> dict[str, Any]:
-        made = fill(texts, rows)
-        ids = made["input_ids"]
-        ids[:, :num_words] = word
-        if "labels" in made and made["labels"].dim() > 1:
-            made["labels"][:, :num_words] = _UNSEEN
-        is_image = (torch.arange(ids.size(1)) < num_words).repeat(rows, 1)
-        kinds = {"mm_token_type_ids": is_image, "token_type_ids": is_image ^ is_prefix_first}
-        return made | {name: kind.long() for name, kind in kinds.items() if name in asked}
-
-    return make
+    kinds = {"mm_token_type_ids": is_image, "token_type_ids": is_image ^ is_prefix_first}
+    return row | {name: kind.long() for name, kind in kinds.items() if name in asked}
 
 
 class _NoImageError(Exception):
     """The reason that a model can be given no image."""
 
 
-def _image_of(config: Any, model: nn.Module, size: int | None) -> tuple[_Example, int]:
+def _image_of(config: Any, model: nn.Module, size: int | None) -> tuple[Row, int]:
     """Return an image as the model takes one, and its number of words."""
     name = type(model).__name__
     owner = _vision_module(model)
@@ -133,7 +124,7 @@ def _needed(owner: Any) -> set[str]:
     return {name for name, parameter in parameters if parameter.default is inspect.Parameter.empty}
 
 
-def _examples(config: Any, asked: Collection[str], needed: set[str], size: int | None) -> Iterator[_Example]:
+def _examples(config: Any, asked: Collection[str], needed: set[str], size: int | None) -> Iterator[Row]:
     """Make an image in each form that models take: cut into tiles or patches, alone, one of a row's."""
     channels = first(config, "num_channels", "in_chans") or 3
     pinpoints = getattr(config, "image_grid_pinpoints", None)
@@ -141,7 +132,7 @@ def _examples(config: Any, asked: Collection[str], needed: set[str], size: int |
         yield _tiled(config, pinpoints, size, channels)
         return
     if "spatial_shapes" in asked:
-        yield unequal_images(config.vision_config, 1, size)
+        yield unequal_images(config.vision_config, size)
         return
     if "image_position_ids" in asked:
         yield _placed_patches(config.vision_config, size)
@@ -150,18 +141,13 @@ def _examples(config: Any, asked: Collection[str], needed: set[str], size: int |
     beside = {"image_sizes": torch.tensor([[height, width]])} if "image_sizes" in needed else {}
     if "high_res_pixel_values" in needed:
         sides = _sides(config.high_res_vision_config, None)
-        beside["high_res_pixel_values"] = _pixels(1, channels, *sides)
-    yield {"pixel_values": _pixels(1, channels, height, width), **beside}
-    one_of_many = {"pixel_values": _pixels(1, 1, channels, height, width), **beside}
+        beside["high_res_pixel_values"] = floats(channels, *sides)
+    yield {"pixel_values": floats(channels, height, width), **beside}
+    one_of_many = {"pixel_values": floats(1, channels, height, width), **beside}
     if "pixel_attention_mask" in asked:  # what is padding: of a row's images, or of an image's pixels
         yield {**one_of_many, "pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}
         one_of_many["pixel_attention_mask"] = torch.ones(1, 1, height, width, dtype=torch.int64)
     yield one_of_many
-
-
-def _pixels(*shape: int) -> torch.Tensor:
-    """Make an image without numbers that is not black: Idefics looks, and black ones are padding to it."""
-    return torch.ones(shape, device="meta")
 
 
 def _sides(config: Any, size: int | None) -> tuple[int, int]:
@@ -169,7 +155,7 @@ def _sides(config: Any, size: int | None) -> tuple[int, int]:
     return (found, found) if isinstance(found, int) else tuple(found)
 
 
-def _tiled(config: Any, pinpoints: list[list[int]], size: int | None, channels: int) -> _Example:
+def _tiled(config: Any, pinpoints: list[list[int]], size: int | None, channels: int) -> Row:
     """Make an image as LLaVA-NeXT sees it: whole, and cut into tiles; by itself it has two tiles a side."""
     from transformers.image_processing_utils import select_best_resolution
 
@@ -178,22 +164,22 @@ def _tiled(config: Any, pinpoints: list[list[int]], size: int | None, channels: 
     height, width = select_best_resolution((side, side), pinpoints)
     tiles = 1 + math.ceil(height / tile) * math.ceil(width / tile)
     return {
-        "pixel_values": _pixels(1, tiles, channels, tile, tile),
+        "pixel_values": floats(tiles, channels, tile, tile),
         "image_sizes": torch.tensor([[side, side]]),
     }
 
 
-def unequal_images(vision: Any, rows: int, size: int | None = None) -> _Example:
-    """Make images as patches, with the rows and columns of each; by default as many as have positions."""
+def unequal_images(vision: Any, size: int | None = None) -> Row:
+    """Make an image as patches, with its rows and columns; by default as many as have positions."""
     side = size // vision.patch_size if size else math.isqrt(vision.num_patches)
     return {
-        "pixel_values": _pixels(rows, side * side, vision.num_channels * vision.patch_size**2),
-        "pixel_attention_mask": torch.ones(rows, side * side, dtype=torch.int64),
-        "spatial_shapes": torch.full((rows, 2), side),
+        "pixel_values": floats(side * side, vision.num_channels * vision.patch_size**2),
+        "pixel_attention_mask": torch.ones(1, side * side, dtype=torch.int64),
+        "spatial_shapes": torch.full((1, 2), side),
     }
 
 
-def _placed_patches(vision: Any, size: int | None) -> _Example:
+def _placed_patches(vision: Any, size: int | None) -> Row:
     """Make an image as Gemma 4 sees it: patches with their places, and room for as many as any image has."""
     pooled = vision.pooling_kernel_size
     most = _PLACES * pooled**2
@@ -202,14 +188,14 @@ def _placed_patches(vision: Any, size: int | None) -> _Example:
         raise _NoImageError(f"it has at most {most} patches of {vision.patch_size} pixels a side")
     places = torch.full((1, most, 2), -1)
     places[0, : side * side] = torch.cartesian_prod(torch.arange(side), torch.arange(side)).flip(-1)
-    return {"pixel_values": _pixels(1, most, 3 * vision.patch_size**2), "image_position_ids": places}
+    return {"pixel_values": floats(most, 3 * vision.patch_size**2), "image_position_ids": places}
 
 
-def _count_words(owner: Any, model: Any, image: _Example) -> int:
+def _count_words(owner: Any, model: Any, image: Row) -> int:
     """Ask a model for the features of an image; each takes the place of a word."""
     asked = inspect.signature(owner.get_image_features).parameters
     given = {
-        name: torch.ones(value.shape) if value.is_meta else value
+        name: torch.ones(value.shape) if value.is_meta else value  # Idefics takes black images for padding
         for name, value in image.items()
         if name in asked
     }
@@ -249,7 +235,3 @@ def _length(config: Any, num_words: int, sizes: InputSizes) -> int:
     places = getattr(text, "max_position_embeddings", None) or 0
     both = num_words + length_of(text)
     return min(both, places) if places > num_words else both
-
-
-def _repeated(value: torch.Tensor, rows: int) -> torch.Tensor:
-    return _pixels(rows, *value.shape[1:]) if value.is_meta else value.repeat_interleave(rows, dim=0)

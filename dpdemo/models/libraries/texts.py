@@ -1,28 +1,25 @@
-"""Inputs as specs, and the texts that a model of transformers is trained on."""
+"""The tensors of one sample, and the texts that a model of transformers is trained on."""
 
 import math
 from typing import Any
 
 import torch
 
-from dpdemo.models.libraries import InputSizes
+from dpdemo.models.libraries import InputSizes, Row
 
 _SEQ_LEN = 512
 WORD = 3
 """An id past most special tokens."""
 
-Spec = dict[str, tuple[tuple[int, ...], float | None]]
-"""By name: the shape of one row, and the number that fills it; None is a tensor of floats without numbers."""
+
+def floats(*shape: int) -> torch.Tensor:
+    """Return one sample's floats, without numbers; no zeros, since Idefics takes black images for padding."""
+    return torch.ones(1, *shape, device="meta")
 
 
-def fill(spec: Spec, rows: int) -> dict[str, torch.Tensor]:
-    """Make a batch of a spec: bool, int64 or float32 tensors, as their numbers are."""
-    return {
-        name: torch.empty(rows, *shape, device="meta")
-        if number is None
-        else torch.full((rows, *shape), number, device="cpu")
-        for name, (shape, number) in spec.items()
-    }
+def filled(number: float, *shape: int) -> torch.Tensor:
+    """Return one sample filled with a number, of the number's type."""
+    return torch.full((1, *shape), number, device="cpu")
 
 
 def text_config(config: Any) -> Any:
@@ -33,8 +30,8 @@ def text_config(config: Any) -> Any:
         return config.get_text_config(decoder=True)
 
 
-def of_texts(family: str, config: object, sizes: InputSizes) -> Spec:
-    """Return texts that repeat one word, unmasked, with the labels of a training step.
+def of_texts(family: str, config: object, sizes: InputSizes) -> Row:
+    """Return a text that repeats one word, unmasked, with the labels of a training step.
 
     Args:
         family: the model's task, as `huggingface.py` names it.
@@ -44,11 +41,13 @@ def of_texts(family: str, config: object, sizes: InputSizes) -> Spec:
     """
     text = text_config(config)
     word = min(WORD, (getattr(text, "vocab_size", None) or 100) - 1)
-    length = (sizes.seq_len or getattr(config, "max_text_len", None) or length_of(text),)
-    given: Spec = {"input_ids": (length, word), "attention_mask": (length, 1)}
+    length = sizes.seq_len or getattr(config, "max_text_len", None) or length_of(text)
+    row = {"input_ids": filled(word, length), "attention_mask": filled(1, length)}
     if family in {"causal", "masked", "seq2seq", "caption"}:
-        return given | {"labels": (length, word)}
-    return given | ({"labels": ((), 0)} if family == "text class" else {})
+        row["labels"] = filled(word, length)
+    elif family == "text class":
+        row["labels"] = filled(0)
+    return row
 
 
 def length_of(text: object) -> int:
