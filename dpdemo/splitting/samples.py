@@ -62,7 +62,7 @@ def sample_weights(
         with virtual_gpus(gpus), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             name = getattr(model, "__qualname__", type(model).__name__)
-            made, _ = make_model(model, name, "`model`")
+            made, _ = make_model(model, name)
             core = made.module if isinstance(made, nn.DataParallel) else made
             return _weigh(core, rebuild(given, _in_double), gpus, dim, reduction)
     except VirtualGpuError as error:

@@ -55,9 +55,7 @@ def _make_image_model(library: str, name: str, sizes: InputSizes) -> tuple[nn.Mo
     try:
         model: nn.Module = build(name)
     except Exception as error:
-        raise UsageError(
-            f"expected a model of {library}, got {type(error).__name__}: {error}"
-        ) from error
+        raise UsageError(f"expected a model of {library}, got {type(error).__name__}: {error}") from error
     channels, height, width = size_of(model, name)
     if sizes.image_size is not None:
         height = width = sizes.image_size
