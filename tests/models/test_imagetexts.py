@@ -186,7 +186,7 @@ def test_a_size_of_images_is_told_where_there_are_none():
 
 
 def test_sizes_are_told_where_the_model_is_ones_own():
-    with pytest.raises(dpdemo.UsageError, match=r"sizes for the model of a library, .*`--image-size`"):
+    with pytest.raises(dpdemo.UsageError, match=r"sizes for the model of a library, .*`image_size`"):
         dpdemo.predict_memory(
             gpus=2, model="dpdemo.examples.pitfall:Net", input_sizes=InputSizes(image_size=8)
         )
