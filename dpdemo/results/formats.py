@@ -1,9 +1,8 @@
 """JSON, CSV and Markdown, written piece by piece, so that an epoch of any length can be piped."""
 
-import csv
-import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain, islice
 from typing import Any
 
@@ -16,7 +15,6 @@ WIDTH = 130
 """Longest line of JSON; single values and lists of them are never broken."""
 _SINGLE = (str, int, float, type(None))
 _SIGNS = re.compile(r"([\\`*_<|\[\]])")
-_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 def json_pieces(plain: dict[str, object]) -> Iterator[str]:
@@ -34,6 +32,13 @@ def without_iterators(value: Any) -> Any:
     return [without_iterators(item) for item in value]
 
 
+@cache
+def _encoder() -> Callable[[object], str]:
+    import json
+
+    return json.JSONEncoder(allow_nan=False).encode
+
+
 def _members(separator: str, members: Iterable[tuple[str, object]], indent: str) -> Iterator[str]:
     """Write values, each behind its key, which may be empty."""
     before = ""
@@ -49,8 +54,9 @@ def _members(separator: str, members: Iterable[tuple[str, object]], indent: str)
 
 def _on_lines(value: Any, indent: str) -> Iterator[str]:
     """Write an object, a line for each key, or a list: objects a line each, single values side by side."""
+    encode = _encoder()
     if isinstance(value, dict):
-        keys = ((f"{_encode(key)}: ", item) for key, item in value.items())
+        keys = ((f"{encode(key)}: ", item) for key, item in value.items())
         opening, closing, separator = "{", "}", f",{indent} "
     else:
         items = iter(value)
@@ -67,7 +73,7 @@ def _on_lines(value: Any, indent: str) -> Iterator[str]:
 def _on_one_line(value: Any) -> str | None:
     """Write a value that fits on one line; None for others and for iterators."""
     try:
-        line = _encode(value)
+        line = _encoder()(value)
     except TypeError:
         return None
     if len(line) <= WIDTH or isinstance(value, _SINGLE):
@@ -85,6 +91,8 @@ class _Echo:
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
     """Yield the header, then a line for each row."""
+    import csv
+
     writer: Any = csv.writer(_Echo(), lineterminator="\n")
     yield writer.writerow(columns)
     for row in rows:

@@ -1,5 +1,7 @@
 """The sentences around a table, without any drawing."""
 
+from typing import TYPE_CHECKING
+
 from dpdemo.arithmetic.weights import short_list
 from dpdemo.config.fields import Config
 from dpdemo.config.weights import is_weighted, weights_of
@@ -8,8 +10,10 @@ from dpdemo.results.advice import advice, find
 from dpdemo.results.batches import BatchGroup, Stop
 from dpdemo.results.devices import Devices, is_stretch
 from dpdemo.results.splitdata import SplitData
-from dpdemo.results.tokens import Tokens
 from dpdemo.wording import counted, printable
+
+if TYPE_CHECKING:
+    from dpdemo.results.tokens import Tokens
 
 STRATEGIES = {"dp": "DataParallel", "ddp": "DistributedDataParallel"}
 
@@ -107,7 +111,7 @@ def facts(report: SplitData) -> list[tuple[str, str, str]]:
     return (_totals(report) if report.tokens is None else _tokens(report, report.tokens)) + _stops(report)
 
 
-def _tokens(report: SplitData, tokens: Tokens) -> list[tuple[str, str, str]]:
+def _tokens(report: SplitData, tokens: "Tokens") -> list[tuple[str, str, str]]:
     """Sum up the tokens, which decide how long a step takes, in place of the balance of the rows."""
     rows = [fact for fact in _totals(report) if fact[0] not in {"Balance", "Sample weight"}]
     if tokens.pack is not None:
