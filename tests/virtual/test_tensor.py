@@ -259,3 +259,11 @@ def test_a_lazy_module_that_moves_before_its_first_call_gets_its_buffers_there()
     assert type(module[1].running_mean) is torch.Tensor
     expected = torch.nn.functional.conv2d(data, module[0].weight.cpu(), module[0].bias.cpu()).mean((0, 2, 3))
     assert torch.allclose(module[1].running_mean.cpu(), expected * 0.1)
+
+
+def test_a_gradient_on_the_cpu_stays_there_while_its_parameter_is_on_a_gpu():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = offloaded = torch.zeros(2)
+    parameter.data = parameter.data.cuda()
+    assert parameter.grad.device.type == "cpu"  # as FSDP with CPUOffload keeps it
+    assert offloaded.device.type == "cpu"

@@ -13,6 +13,7 @@ on the CPU. They are labelled where they come to light:
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,7 @@ _SOURCES = "_virtual_gpu_sources"
 _ANYWHERE = -1  # where the gradient of an argument that is no tensor may be
 
 
+_GIVEN = "set as a gradient on the CPU"
 _grad: Any = torch._C.TensorBase.grad
 _unpack_dual: Any = torch._VF._unpack_dual
 _run_engine: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
@@ -44,8 +46,16 @@ def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
     if gradient is None or gpu_of(gradient) is not None:
         return
     home = gpu_of(tensor)
-    if home is not None:
+    if home is not None and not _is_given(gradient):
         stamp(gradient, the_session(), home)
+
+
+def _is_given(gradient: torch.Tensor) -> bool:
+    """Return whether the program set this gradient on the CPU; FSDP moves its parameter afterwards."""
+    try:
+        return _GIVEN in gradient.untyped_storage().__dict__
+    except (NotImplementedError, RuntimeError):
+        return False  # it has no storage
 
 
 def _get_grad(self: torch.Tensor) -> torch.Tensor | None:
@@ -75,6 +85,9 @@ def _set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
             else "assigned grad has data located on a different device"
         )
     _grad.__set__(self, gradient)
+    if gradient is not None and gpu_of(gradient) is None:
+        with contextlib.suppress(NotImplementedError, RuntimeError):
+            gradient.untyped_storage().__dict__[_GIVEN] = True
 
 
 def _del_grad(self: torch.Tensor) -> None:
