@@ -240,7 +240,7 @@ def test_what_cannot_be_run_is_a_usage_error_before_anything_runs(folder, monkey
     monkeypatch.chdir(folder)
     with pytest.raises(UsageError) as caught:
         find_program(name, is_module=is_module)
-    assert said in caught.value.message
+    assert said in str(caught.value)
     assert caught.value.hint
 
 
