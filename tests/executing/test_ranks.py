@@ -59,6 +59,39 @@ _WAYS = {
 model = DistributedDataParallel(make().cuda(), device_ids=[rank])
 train(model, mine)
 compare(model)""",
+    "ddp with options": """
+def averaged(group, bucket):
+    future = dist.all_reduce(bucket.buffer() / size, group=group, async_op=True).get_future()
+    return future.then(lambda done: done.value()[0])
+
+for options in (
+    {"static_graph": True},
+    {"find_unused_parameters": True},
+    {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.0001},
+):
+    model = DistributedDataParallel(make().cuda(), device_ids=[rank], **options)
+    model.register_comm_hook(None, averaged)
+    train(model, mine)
+    compare(model)""",
+    "fsdp1 offloaded": """
+from torch.distributed.fsdp import CPUOffload
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+model = FullyShardedDataParallel(
+    make().cuda(), use_orig_params=True, cpu_offload=CPUOffload(True),
+    auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+)
+train(model, mine)
+assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+with FullyShardedDataParallel.summon_full_params(model):
+    for given, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(given.cpu(), wanted)""",
+    "hybrid fsdp2": """
+model = make().cuda()
+mesh = init_device_mesh("cuda", (size, 1), mesh_dim_names=("copies", "shards"))
+fully_shard(model[0], mesh=mesh, reshard_after_forward=False)
+fully_shard(model, mesh=mesh)
+train(model, mine)
+compare(model)""",
     "fsdp1": """
 model = FullyShardedDataParallel(make().cuda(), use_orig_params=True)
 train(model, mine)
