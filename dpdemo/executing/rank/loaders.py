@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import zlib
 from collections import deque
@@ -11,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
-from dpdemo.executing.rank.notes import users_line
+from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class LoaderNotes:
         self.numbers: dict[str, int] = {}
         self.last: Epoch | None = None
 
+    @never_raises
     def begin(self, iterator: Any, loader: Any) -> None:
         """Begin an epoch."""
         at = vars(loader).get("_dpdemo_at", "?")
@@ -92,6 +94,7 @@ class LoaderNotes:
         if self.last is not None:
             self.last.was_trained = True
 
+    @never_raises
     def end(self, one: Epoch, *, is_complete: bool) -> None:
         """Note an epoch."""
         self.running.pop(id(one), None)
@@ -116,6 +119,7 @@ class LoaderNotes:
             was_trained=one.was_trained,
         )
 
+    @never_raises
     def end_all(self) -> None:
         """Note the epochs that are still under way."""
         for one in list(self.running.values()):
@@ -174,18 +178,23 @@ def watch(notes: Notes) -> LoaderNotes:
     @functools.wraps(draw)
     def drawn(self: Any) -> Any:
         indices = draw(self)
-        self._dpdemo_epoch.pending.append(indices)
+        epoch = vars(self).get("_dpdemo_epoch")
+        if epoch is not None:
+            epoch.pending.append(indices)
         return indices
 
     @functools.wraps(take)
     def taken(self: Any) -> Any:
-        epoch: Epoch = self._dpdemo_epoch
+        epoch: Epoch | None = vars(self).get("_dpdemo_epoch")
+        if epoch is None:
+            return take(self)
         try:
             batch = take(self)
         except StopIteration:
             found.end(epoch, is_complete=True)
             raise
-        epoch.consumed()
+        with contextlib.suppress(Exception):
+            epoch.consumed()
         found.last = epoch
         return batch
 

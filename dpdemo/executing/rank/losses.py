@@ -117,8 +117,8 @@ def watch(notes: Notes, is_parallel: Callable[[], bool]) -> None:
         handles: list[Any] = []
         try:
             handles = found.begin(tensors)
-        except (RuntimeError, AttributeError, TypeError, ValueError):
-            handles = []  # a graph of another kind
+        except Exception:  # noqa: BLE001 - a graph of another kind is left alone
+            handles = []
         try:
             run(tensors, *args, **kwargs)
         finally:

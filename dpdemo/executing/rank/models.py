@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from dpdemo.executing.rank.notes import NOWHERE, users_line
+from dpdemo.executing.rank.notes import NOWHERE, never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked, values
 from dpdemo.models.frames import is_users
 
@@ -64,6 +64,7 @@ class ModelNotes:
         self.notes, self.loaders = notes, loaders
         self.replicas: list[Replica] = []
 
+    @never_raises
     def made(self, module: DistributedDataParallel) -> None:
         """Begin to follow a module."""
         one = Replica(len(self.replicas), module)
@@ -83,6 +84,7 @@ class ModelNotes:
         one = self.replicas[number] if 0 <= number < len(self.replicas) else None
         return one if one is not None and one.module() is module else None
 
+    @never_raises
     def forward(self, one: Replica, inputs: Any, result: Any, *, is_training: bool) -> None:
         """Note what a forward call got and gave."""
         one.forwards += 1
@@ -105,6 +107,7 @@ class ModelNotes:
             }
             self.notes.write("norms", model=one.number, step=one.trains, stats=stats)
 
+    @never_raises
     def compare(self, one: Replica, at: str) -> None:
         """Note a checksum of the parameters."""
         module = one.module()
@@ -117,6 +120,7 @@ class ModelNotes:
         one.checks += 1
         self.notes.write("parameters", model=one.number, sum=total, steps=one.steps, at=at)
 
+    @never_raises
     def collective(self, name: str, group: Any) -> None:
         """Notice that a gradient is averaged."""
         task = torch._C._current_graph_task_id()
@@ -135,6 +139,7 @@ class ModelNotes:
                 if one.pass_seen != task + 1:
                     one.pass_seen, one.passes = task + 1, one.passes + 1
 
+    @never_raises
     def stepped(self, optimizer: Any) -> None:
         """Look at the replicas after a step: at averaged gradients, and whether parameters are equal."""
         given = {id(each) for group in optimizer.param_groups for each in group["params"]}

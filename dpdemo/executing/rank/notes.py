@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import json
 import os
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpdemo.models.frames import is_installed, is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import FrameType
 
@@ -53,6 +56,17 @@ class Notes:
             "t": time.time(),
         }
         os.write(self._file, json.dumps(first).encode() + b"\n")
+
+
+def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
+    """Let an observer that meets something unforeseen note nothing: the program goes on as without it."""
+
+    @functools.wraps(observe)
+    def call(*args: Any, **kwargs: Any) -> None:
+        with contextlib.suppress(Exception):
+            observe(*args, **kwargs)
+
+    return call
 
 
 def users_line(frame: FrameType | None = None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from dpdemo.executing.rank.notes import NOWHERE, users_line
+from dpdemo.executing.rank.notes import NOWHERE, never_raises, users_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ class WriteNotes:
         self.seen: set[tuple[str, int]] = set()
         self.is_busy = False
 
+    @never_raises
     def wrote(self, name: Any) -> None:
         """Note a file that is written."""
         if self.is_busy or not isinstance(name, (str, os.PathLike)) or os.getpid() != self.notes.process:
