@@ -49,9 +49,10 @@ def packed_arguments(probe: Probe, call: Call) -> tuple[list[str], list[str]]:
         number = counts.size(0) or 0
         for leaf in call.tensor_arguments:
             rows = leaf.size(0) or 0
-            if leaf.path == counts.path:
+            if leaf.path == counts.path or call.is_for_each_gpu(leaf):
                 continue
-            adds_up = rows in counts.adds_up_to and number <= rows + 1 and number != rows
+            sums, ends = counts.adds_up_to[:1], counts.adds_up_to[1:]
+            adds_up = (rows in sums and number < rows) or (rows in ends and number <= rows + 1 != number + 1)
             if adds_up or _begins_samples(counts, rows, results) or _numbers_samples(counts, rows, results):
                 joined[leaf.path] = by[counts.path] = None
     return [path for path in joined if path not in by], list(by)
