@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.applying import stands_in
+from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import gpu_of, gpus_of, has_operators_of_its_own
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.dtensor import register_attention
@@ -84,6 +85,8 @@ def _attention_of_parts(
 ) -> Tensor:
     """Attend with tensors whose class has operators of its own, such as DTensor."""
     if any(hasattr(tensor, "device_mesh") for tensor in (query, key, value)):
+        if any(placement.is_shard(2) for placement in getattr(query, "placements", ())):
+            raise UnsupportedOpError("attention of DTensors split along the sequence (context parallel)")
         register_attention()
         if mask is not None:
             return _unfused(query, key, value, mask, options)
