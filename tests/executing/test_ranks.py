@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from processes import wait_for
 
 _START = """
 import os, torch, torch.distributed as dist
@@ -294,3 +292,26 @@ def test_right_programs_have_no_mistakes(tmp_path: Path, name: str) -> None:
     result = run(tmp_path, _START + _DATA + _RIGHT[name], "--report", "report.json")
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_ranks_end_with_their_launcher_however_it_ends(tmp_path: Path) -> None:
+    loop = (
+        "from pathlib import Path\nimport os, time\nPath(os.environ['RANK']).write_text(str(os.getpid()))\n"
+    )
+    (tmp_path / "train.py").write_text(loop + "while True:\n    time.sleep(1)\n", "utf-8")
+    command = [sys.executable, "-m", "dpdemo", "exec", "--ranks", "2", "train.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    files = [tmp_path / str(rank) for rank in range(2)]
+    wait_for(lambda: all(file.exists() and file.read_text("utf-8") for file in files))
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(_is_alive(int(file.read_text("utf-8"))) for file in files))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
