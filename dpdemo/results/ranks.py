@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from dpdemo.results.rankmistakes import Mistake
 from dpdemo.sizes import size
+from dpdemo.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCHEMA = "dpdemo.ranks/1"
+_MANY = 4
+"""Of more shapes the first are listed; JSON has all."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,13 @@ def _lines_of(rank: RankResult, ranks: list[int]) -> Iterator[str]:
     where = f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))} each"
     yield f"{where}: {', '.join(made) or 'no collective'}"
     for model in rank.models:
-        shapes = ", ".join(f"{count} × {shape}" for shape, count in model.shapes.items())
         yield (
-            f"  DistributedDataParallel({model.name}): {model.forwards} forward calls ({shapes}), "
-            f"{model.backwards} averaged backward passes, {model.steps} steps"
+            f"  DistributedDataParallel({model.name}): {counted(model.forwards, 'call')}, "
+            f"{counted(model.backwards, 'averaged backward pass')}, {counted(model.steps, 'step')}"
         )
+        shapes = [f"{count} × {shape}" for shape, count in model.shapes.items()]
+        more = [f"{len(shapes) - _MANY} other shapes"] if len(shapes) > _MANY else []
+        yield f"    {', '.join(shapes[:_MANY] + more)}"
     for one in rank.samples:
         whole = "" if one.length is None else f" of {one.length}"
-        yield f"  DataLoader at {one.at}: {one.drawn}{whole} samples drawn in {one.epochs} epochs"
+        yield f"  DataLoader at {one.at}: {one.drawn}{whole} samples drawn in {counted(one.epochs, 'epoch')}"
