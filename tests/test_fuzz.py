@@ -53,6 +53,7 @@ def test_a_function_of_torch_that_is_not_put_back_is_found(monkeypatch):
     assert interrupts.left_behind(before) == ["DataParallel.forward"]
 
 
+@pytest.mark.slow
 @needs_no_gpu
 def test_random_programs_equal_chunks_by_hand():
     found = [(number, given, what) for number, given, what in dataparallel.runs(0, 600, most=100) if what]

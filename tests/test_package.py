@@ -44,6 +44,7 @@ def test_the_tab_key_imports_no_torch():
     assert "torch" not in modules_after(offered)
 
 
+@pytest.mark.slow
 def test_the_tests_above_would_see_torch():
     assert "torch" in modules_after("import dpdemo, torch")
 

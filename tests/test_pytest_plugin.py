@@ -270,5 +270,6 @@ SPAWN = """
 """
 
 
+@pytest.mark.slow
 def test_ranks_that_a_test_spawns_have_the_gpus_too(session):
     session(test_it=SPAWN).assert_outcomes(passed=1)

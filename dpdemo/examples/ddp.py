@@ -16,7 +16,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(8, 1).to(device), device_ids=[device])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    data = TensorDataset(torch.randn(100, 8), torch.randn(100, 1))
+    data = TensorDataset(torch.randn(100, 8, device="cpu"), torch.randn(100, 1, device="cpu"))
     for x, y in DataLoader(data, batch_size=30, sampler=DistributedSampler(data)):
         loss = nn.functional.mse_loss(model(x.to(device)), y.to(device))
         optimizer.zero_grad()

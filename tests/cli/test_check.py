@@ -290,6 +290,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["check", "asks.py:Net", "--input", "8x4"], ["doctor", "asks.py:Net"]])
 def test_a_file_that_asks_for_gpus_as_it_is_read_sees_them(tmp_path, words):
     (tmp_path / "asks.py").write_text(ASKS_AS_IT_IS_READ)

@@ -48,6 +48,7 @@ def folder(tmp_path):
 CHECK = ("check", "net.py:Net", "--input", "8x4")
 
 
+@pytest.mark.slow
 def test_a_baseline_is_made_once_and_then_tells_new_findings_only(folder):
     first = dpdemo(folder, *CHECK, "--baseline", "known.json")
     assert first.returncode == 0, first.stderr

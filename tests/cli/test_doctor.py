@@ -51,9 +51,11 @@ class TestAModel:
             assert question in done.out
         assert "Assumed: --input 32x6" in done.out
 
+    @pytest.mark.slow
     def test_a_target_alone_is_diagnosed(self, program):
         assert program("model.py").out.startswith("Doctor: model.py over 4 GPUs, batch size 32\n")
 
+    @pytest.mark.slow
     def test_the_exit_code_says_that_something_is_wrong(self, program):
         assert program("doctor", "--gpus", "2", "--gpu-memory", "1MiB", "linear").code == 1
 
@@ -80,6 +82,7 @@ class TestAModel:
         done = program("doctor", "--gpus", "2", "--format", "json", "model.py:Net")
         assert read_json("doctor", done.out)["ok"] is True
 
+    @pytest.mark.slow
     def test_it_is_saved_too(self, program, folder):
         program("doctor", "--gpus", "2", "--save", "d.json", "--save", "d.md", "model.py:Net")
         assert json.loads((folder / "d.json").read_text())["target"] == "model.py:Net"

@@ -393,6 +393,7 @@ SILENT = """
 FAULTS = "self.steps += 1; self.mean.add_(x.mean())"
 
 
+@pytest.mark.slow
 def test_check_finds_what_a_program_cannot_see_and_the_program_does_not_see_the_check(program, script):
     path = script(SILENT.replace("FAULTS", FAULTS))
     alone = program("exec", "--gpus", 4, path)

@@ -132,4 +132,4 @@ def test_inputs_that_come_with_the_model_are_taken():
 def test_inputs_that_cannot_be_worked_out_are_asked_for():
     with pytest.raises(UsageError, match=r"expected inputs of `doctored\.py:TwoInputs`, got none") as caught:
         diagnose(Case("doctored.py:TwoInputs"))
-    assert "--input 32x128" in caught.value.hint
+    assert "such as 32x128" in caught.value.hint

@@ -92,6 +92,7 @@ def test_processes_of_multiprocessing_see_what_the_program_set_before_it_used_a_
     assert out == ["2 0.0 cuda:0", "2 3.0 cuda:0"]
 
 
+@pytest.mark.slow
 def test_a_child_starts_its_own_site_customisation_and_finds_its_own_path(tmp_path):
     out, _, _ = run_exec(
         tmp_path,

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fastpart import mostly_slow
 from processes import wait_for
 
 _START = """
@@ -175,6 +176,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path) -> None:
     start = _START.replace('"nccl"', '"nccl", device_id=torch.device("cuda", int(os.environ["RANK"]))')
     options = ("--report", "report.json")
@@ -189,22 +191,25 @@ def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("program", "words"),
-    [
-        (
-            "t = torch.ones(3, device='cuda')\nfor _ in range(3 - rank):\n    dist.all_reduce(t)\n",
-            "rank 0 waits for rank 1, which has ended",
-        ),
-        (
-            "t = torch.ones(3, device='cuda')\ndist.all_reduce(t) if rank else dist.broadcast(t, 0)",
-            "The ranks are not in the same collective",
-        ),
-        ("dist.send(torch.ones(3, device='cuda'), 1 - rank)", "The ranks wait for each other"),
-        ("dist.all_reduce(torch.ones(3, device='cuda:0'))\n", "Duplicate GPU detected : rank"),
-        (
-            "if rank:\n    raise ValueError('no such file')\ndist.all_reduce(torch.ones(3, device='cuda'))\n",
-            "rank 1 failed: ValueError: no such file at train.py:8; all ranks were stopped",
-        ),
-    ],
+    mostly_slow(
+        [
+            (
+                "t = torch.ones(3, device='cuda')\nfor _ in range(3 - rank):\n    dist.all_reduce(t)\n",
+                "rank 0 waits for rank 1, which has ended",
+            ),
+            (
+                "t = torch.ones(3, device='cuda')\ndist.all_reduce(t) if rank else dist.broadcast(t, 0)",
+                "The ranks are not in the same collective",
+            ),
+            ("dist.send(torch.ones(3, device='cuda'), 1 - rank)", "The ranks wait for each other"),
+            ("dist.all_reduce(torch.ones(3, device='cuda:0'))\n", "Duplicate GPU detected : rank"),
+            (
+                "if rank:\n    raise ValueError('no such file')\ndist.all_reduce(torch.ones(3).cuda())\n",
+                "rank 1 failed: ValueError: no such file at train.py:8; all ranks were stopped",
+            ),
+        ],
+        3,
+    ),
 )
 def test_what_keeps_ranks_from_going_on_is_named(tmp_path: Path, program: str, words: str) -> None:
     result = run(tmp_path, _START + program)

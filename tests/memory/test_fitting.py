@@ -41,6 +41,7 @@ def test_it_is_what_trying_every_batch_finds():
     assert largest_batch(gpu_memory=size, reserve=0, batch_size=30, **given).fit.largest == fitting[-1]
 
 
+@pytest.mark.slow
 def test_the_gpu_that_binds_is_told_with_the_phase_and_what_it_lacks():
     report = largest_batch(gpus=3, gpu_memory=["1GiB", "70MiB", "1GiB"], reserve=0, model="cnn")
     fit = report.fit

@@ -60,10 +60,12 @@ def main():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_the_median_of_the_errors_is_below_one_per_cent(ratios):
     assert statistics.median(abs(ratio - 1) for ratio in ratios.values()) < 0.01
 
 
+@pytest.mark.slow
 def test_every_network_is_within_three_per_cent(ratios):
     assert len(ratios) == 12
     assert {row: ratio for row, ratio in ratios.items() if abs(ratio - 1) > 0.03} == {}

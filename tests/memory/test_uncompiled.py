@@ -33,6 +33,7 @@ assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() =
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use", mostly_slow(["", " * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)"], 2)
 )

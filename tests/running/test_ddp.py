@@ -135,6 +135,7 @@ def test_what_ranks_print_comes_line_by_line_each_with_its_rank(folder, settings
     assert sorted(done.stderr.splitlines()) == lines
 
 
+@pytest.mark.slow
 def test_gradients_are_really_averaged_over_the_ranks(folder, monkeypatch):
     monkeypatch.chdir(folder)
     api.run(strategy="ddp", processes=2, model="trouble:Averaged", batch_size=20)

@@ -36,6 +36,7 @@ def run_ddp(folder, model, *options, processes=2):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_says_rank_node_and_its_own_lines_once(folder):
     done = run_ddp(folder, "Raises", "--timeout", str(10 * PATIENCE_SECONDS), processes=3)
     assert (done.returncode, done.stdout) == (1, "")
@@ -143,6 +144,7 @@ def test_ctrl_c_before_the_first_batch_ends_it_as_well(folder):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_ranks_do_not_outlive_a_parent_that_is_killed(folder):
     program = start(
         folder, "-m", "dpdemo", "run", "--strategy", "ddp", "--set", "processes=2",
@@ -191,6 +193,7 @@ class TestUnderALauncher:
         variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         return dpdemo(folder, "run", "--strategy", "ddp", *options, **variables)
 
+    @pytest.mark.slow
     def test_a_rendezvous_that_never_completes_ends_with_the_timeout(self, folder):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -12,7 +12,7 @@ from dpdemo.config.catalogue import MODELS
 
 NUM_GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 needs_gpu = pytest.mark.skipif(NUM_GPUS == 0, reason="no CUDA GPU is visible on this machine")
-NUM_VIRTUAL_EXAMPLES = settings.default.max_examples * 3
+NUM_VIRTUAL_EXAMPLES = settings.default.max_examples
 needs_no_gpu = pytest.mark.skipif(NUM_GPUS > 0, reason="a CUDA GPU is visible on this machine")
 
 FAILING = """
@@ -141,6 +141,7 @@ class TestOnVirtualGPUs:
             predicted.totals,
         )
 
+    @pytest.mark.slow
     @given(weighted_configs())
     @settings(max_examples=NUM_VIRTUAL_EXAMPLES // 4, deadline=None)
     @pytest.mark.filterwarnings("ignore:cuda.* gets no row of this batch:UserWarning")

@@ -65,6 +65,7 @@ def step(model, x, bias, **options):
     return [tensor.detach().cpu() for tensor in (scores, hidden, *gradients, x.grad, bias.grad)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using -1 to represent CPU:FutureWarning")
 @given(
     weights=weightings.filter(any),

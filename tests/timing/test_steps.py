@@ -123,6 +123,7 @@ def test_a_step_over_several_gpus_is_never_shorter_than_that_of_one_with_the_sam
         assert all(make(work, link, (1.0,) * gpus).extra_ms(alone, case) >= 0 for case in CASES)
 
 
+@pytest.mark.slow
 @given(works, links, st.integers(2, 16), st.sampled_from(["weak", "strong"]))
 def test_at_the_break_even_several_gpus_take_as_long_as_one(work, link, gpus, name):
     report = predict_speedup(work, link, [gpus])

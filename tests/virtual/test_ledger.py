@@ -170,6 +170,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(steps, max_size=40))
 def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(
     program: list[tuple[str, int, Any]],

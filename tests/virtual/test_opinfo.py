@@ -42,6 +42,7 @@ def test_every_tenth_operator_agrees() -> None:
         assert int(compared) > 30, report
 
 
+@pytest.mark.slow
 def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator() -> None:
     guards = ("grad", "no_grad", "inference_mode", "autocast")
     report = python(str(MISMATCHES), "--samples", "2", "--every", "8", *repeated("--under", guards))
@@ -52,6 +53,7 @@ def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator() -> None:
         assert int(tried) > 50, report
 
 
+@pytest.mark.slow
 def test_every_operator_writes_into_out_as_on_the_cpu() -> None:
     report = python(str(OUTPUTS))
     agreed, compared = re.findall(r"^(\d+) of (\d+) operators agree", report, re.MULTILINE)[0]
