@@ -35,7 +35,7 @@ GONE = {
     "record": "`dpdemo run --virtual`, which shows what DataParallel did",
     "replay": "`dpdemo run --virtual` beside `dpdemo run`",
     "devices": "`dpdemo run`, which warns of GPUs that are not balanced",
-    "schema": "`--format json`, and the page docs/json.md for an example of each report",
+    "schema": "`--format json`, and the page docs/reference.md for an example of each report",
 }
 """The commands of old, and what to use instead."""
 _HELP = {

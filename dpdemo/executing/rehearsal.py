@@ -3,7 +3,7 @@
 The script must not notice. Copies of the model and of the arguments are run, so that parameters, buffers,
 gradients and modes stay as they are; generators are put back; what is allocated and moved is booked apart;
 hooks are left out, and what is printed or logged is dropped. What forward does beyond all that, to globals
-and files, cannot be held back: docs/rules.md says so.
+and files, cannot be held back: docs/check.md says so.
 """
 
 import contextlib

@@ -59,7 +59,7 @@ class Report:
         return [dict(zip(self.columns, row, strict=True)) for row in self.each_row()]
 
     def to_json(self) -> str:
-        """Write the report as JSON; docs/json.md shows an example."""
+        """Write the report as JSON; docs/reference.md shows an example."""
         return self.text("json")
 
     def to_markdown(self) -> str:

@@ -42,7 +42,7 @@ try:
 except (AttributeError, ImportError) as missing:
     raise VirtualGpuError(
         f"virtual GPUs need a name of PyTorch that torch {torch.__version__} does not have: {missing}. "
-        f"They were tested on torch {TESTED}; docs/new-torch.md says where to look."
+        f"They were tested on torch {TESTED}; CONTRIBUTING.md says where to look."
     ) from missing
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""docs/rules.md and docs/errors.md hold what the registry and the table of messages have.
+"""docs/check.md and docs/errors.md hold what the registry and the table of messages have.
 
 `python tests/checking/test_docs.py` writes them.
 """
@@ -14,7 +14,7 @@ from dpdemo.checking.messages import OF_DATA_PARALLEL, OF_OTHERS, find_known
 from dpdemo.checking.registry import rule_of, rules
 from dpdemo.results.findings import FAMILIES
 
-FILE = Path(__file__).parent.parent.parent / "docs/rules.md"
+FILE = Path(__file__).parent.parent.parent / "docs/check.md"
 ERRORS = FILE.with_name("errors.md")
 BEGIN, END = "<!-- rules: begin -->\n", "<!-- rules: end -->\n"
 
@@ -66,7 +66,7 @@ def errors_page():
             "```",
             "",
         ]
-        lines += [f"`dpdemo check model.py:Net` finds it ([{rule.code}](rules.md)).", ""]
+        lines += [f"`dpdemo check model.py:Net` finds it ([{rule.code}](check.md)).", ""]
     lines += ["## torch.distributed and CUDA", ""]
     for one in OF_OTHERS:
         lines += [

@@ -23,12 +23,12 @@ SIZE = "write for example `batch_size: 30`"
 GPUS_EXAMPLE = "write for example `gpus: [0, 1, 2]`"
 
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "options.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference.md"
 HEAD = "| key | default | |\n|---|---|---|\n"
 
 
 def table():
-    """The table of all keys in docs/options.md."""
+    """The table of all keys in docs/reference.md."""
     return HEAD + "".join(
         f"| `{name}` | {'' if key.default is None else str(key.default).lower()} | {key.help} |\n"
         for name, key in KEYS.items()

@@ -19,7 +19,7 @@ from pathlib import Path
 from readme import ROOT, Shown, comparable, shown
 
 IN_WHEEL = ("dpdemo/py.typed", "dpdemo/examples/pitfall.py", "dpdemo/page/page.html")
-IN_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "Makefile", "docs/options.md", "tests/tools/wheel.py")
+IN_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "Makefile", "docs/reference.md", "tests/tools/wheel.py")
 MORE = (
     "dpdemo --version",
     "dpdemo init",
