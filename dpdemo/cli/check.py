@@ -1,16 +1,15 @@
 """`dpdemo check`: a pre-flight for DataParallel, on a machine without GPUs."""
 
 import contextlib
-import sys
 import traceback
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dpdemo.cli import options as o
+from dpdemo.cli.checkpages import explain_traceback, show_rules
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint
 from dpdemo.cli.output import save as save_report
@@ -20,7 +19,7 @@ from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.numbers import parse_numbers
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import DpdemoError, UsageError, about, placed
-from dpdemo.files import check_save_path, current_folder, endings, read_text
+from dpdemo.files import check_save_path, current_folder, endings
 
 if TYPE_CHECKING:
     from dpdemo.checking import CheckReport
@@ -89,10 +88,10 @@ def command(
     cannot begin, and with 3 if it fails itself.
     """
     if explain or list_rules:
-        _show_rules(explain)
+        show_rules(explain)
         return
     if traceback_of:
-        _explain_traceback(traceback_of, form)
+        explain_traceback(traceback_of, form)
         return
     ctx.obj.names["model"] = "target"
     for path in save or ():
@@ -211,26 +210,3 @@ def _without_known(report: "CheckReport", baseline: Path, *, quiet: bool) -> "Ch
     if is_new and not quiet:
         print_hint(f"{left.known} findings are written to {baseline}: from now on only new ones are reported")
     return left
-
-
-def _explain_traceback(path: str, form: str) -> None:
-    """Read an error that DataParallel raised, and explain it."""
-    from dpdemo.checking.doctor import diagnose
-
-    try:
-        text = sys.stdin.read() if path == "-" else read_text(path, errors="replace")
-    except OSError as error:
-        raise UsageError(f"expected a file with a traceback, got {error}", key="traceback") from error
-    diagnose(text).write(form)
-
-
-def _show_rules(code: str) -> None:
-    """Print the page of a rule, or the list of all if the code is empty."""
-    from dpdemo.checking import registry
-    from dpdemo.results.console import write_blocks
-    from dpdemo.results.rulepages import rule_list, rule_page
-
-    if code:
-        write_blocks(partial(rule_page, registry.find_rule(code)))
-    else:
-        write_blocks(partial(rule_list, registry.rules()))
