@@ -79,6 +79,15 @@ def test_no_program_is_forgotten():
     assert programs - known == set()
 
 
+def test_what_is_run_as_other_processors_would_exists():
+    sys.path.insert(0, str(TOOLS))
+    import cpus
+
+    assert [
+        name for name in (*cpus.SHORT, *cpus.COMPUTING) if not (ROOT / name.partition("::")[0]).exists()
+    ] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEEDS_A_GPU)
 def test_without_a_gpu_a_comparison_with_one_says_so(name):

@@ -28,14 +28,14 @@ PROCESSORS = (OLDEST, AVX2, AVX512)
 """What three processors take: each library's kernels, and as many threads as they have cores."""
 COMPUTING = [
     "tests/virtual", "tests/splitting", "tests/checking", "tests/memory", "tests/models",
-    "tests/running/test_ddp.py", "tests/running/test_runner.py", "tests/reports",
+    "tests/running/test_ddp.py", "tests/running/test_runner.py", "tests/results",
     "tests/explaining", "tests/cli/test_explain.py", "tests/test_fuzz.py", "tests/test_readme.py",
 ]  # fmt: skip
 """Where what is asserted depends on numbers that a kernel computed, or on what it keeps while it does."""
 SHORT = [
     "tests/virtual/test_data_parallel.py", "tests/splitting", "tests/checking/test_clean_models.py",
     "tests/executing/test_watching.py", "tests/checking/test_unequal.py",
-    "tests/explaining", "tests/cli/test_explain.py", "tests/reports", "tests/models",
+    "tests/explaining", "tests/cli/test_explain.py", "tests/results", "tests/models",
     "tests/test_fuzz.py::test_random_programs_equal_chunks_by_hand",
 ]  # fmt: skip
 """The part of it for every run of CI: whatever compares numbers of one program with those of another."""

@@ -71,28 +71,38 @@ class BlockedNotes:
                 seen = place
 
     def _place(self) -> tuple[Any, ...] | None:
+        if _is_running():  # first of all: reading files lets the thread go on, and no frame may be held then
+            return None
         frame = _stack_of(self.thread)
-        if frame is None or not is_waiting(frame) or _is_running():
+        if frame is None or not is_waiting(frame):
             return None
         return id(frame), frame.f_lasti, self.notes.num_written
 
     def _note(self) -> None:
-        frame = _stack_of(self.thread)
-        if frame is not None:
-            what = _function(frame)
-            at, made = users_line(frame), self.models.backward_passes()
+        found = self._function_and_line()
+        if found is not None:
+            what, at = found
             self.notes.write(
                 "wait",
                 what=what,
                 at=at,
                 is_setup=what in _SETUP,
-                backward=made,
+                backward=self.models.backward_passes(),
                 unused=self.models.unused(),
                 t=time.time(),
             )
 
+    def _function_and_line(self) -> tuple[str, str] | None:
+        frame = _stack_of(self.thread)
+        return None if frame is None else (_function(frame), users_line(frame))
+
 
 def _stack_of(thread: int | None) -> FrameType | None:
+    """Return a thread's innermost frame.
+
+    Whoever holds it while its function returns keeps the function's tensors alive, and they are told from
+    C++'s by who holds them: it is to be dropped before anything that lets another thread run.
+    """
     return sys._current_frames().get(thread or 0)
 
 
