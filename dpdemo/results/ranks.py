@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "dpdemo.ranks/1"
 _MANY = 4
-"""Of more shapes the first are listed; JSON has all."""
+"""Of more models, loaders or shapes the first are listed; JSON has all."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,31 @@ def _lines_of(rank: RankResult, ranks: list[int]) -> Iterator[str]:
     made = [f"{one.name} {one.count} ({size(one.num_bytes)})" for one in rank.collectives]
     where = f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))} each"
     yield f"{where}: {', '.join(made) or 'no collective'}"
-    for model in rank.models:
-        yield (
-            f"  DistributedDataParallel({model.name}): {counted(model.forwards, 'call')}, "
-            f"{counted(model.backwards, 'averaged backward pass')}, {counted(model.steps, 'step')}"
-        )
-        shapes = [f"{count} × {shape}" for shape, count in model.shapes.items()]
-        more = [f"{len(shapes) - _MANY} other shapes"] if len(shapes) > _MANY else []
-        yield f"    {', '.join(shapes[:_MANY] + more)}"
-    for one in rank.samples:
-        whole = "" if one.length is None else f" of {one.length}"
-        yield f"  DataLoader at {one.at}: {one.drawn}{whole} samples drawn in {counted(one.epochs, 'epoch')}"
+    yield from _bounded([_of_model(model) for model in rank.models])
+    yield from _bounded([_of_samples(one) for one in rank.samples])
+
+
+def _of_model(model: RankModel) -> str:
+    shapes = [f"{count} × {shape}" for shape, count in model.shapes.items()]
+    more = [f"{len(shapes) - _MANY} other shapes"] if len(shapes) > _MANY else []
+    calls = f"\n    {', '.join(shapes[:_MANY] + more)}" if shapes else ""
+    return (
+        f"  DistributedDataParallel({model.name}): {counted(model.forwards, 'call')}, "
+        f"{counted(model.backwards, 'averaged backward pass')}, {counted(model.steps, 'step')}{calls}"
+    )
+
+
+def _of_samples(one: RankSamples) -> str:
+    whole = "" if one.length is None else f" of {one.length}"
+    return f"  DataLoader at {one.at}: {one.drawn}{whole} samples drawn in {counted(one.epochs, 'epoch')}"
+
+
+def _bounded(parts: list[str]) -> Iterator[str]:
+    """Yield the lines of the first parts, equal ones once; a program may make a model at each step."""
+    kinds = Counter(parts)
+    for part, count in list(kinds.items())[:_MANY]:
+        first, *rest = part.splitlines()
+        yield f"{first} (× {count})" if count > 1 else first
+        yield from rest
+    if len(kinds) > _MANY:
+        yield f"  and {len(kinds) - _MANY} others: --report FILE.json has all"

@@ -13,6 +13,7 @@ from jsonforms import read_json
 from samples import drawn, observed, simulated
 
 from dpdemo.results.grouplines import group_lines
+from dpdemo.results.ranks import RankModel, RankResult, RanksResult
 
 
 def ddp(**config):
@@ -148,3 +149,13 @@ def test_a_single_rank_is_said_in_the_singular():
 
 def test_the_transcript_greets_for_every_gpu_of_every_node():
     assert drawn(ddp(nodes=2, gpus=4), "transcript").startswith("Let's use 8 GPUs!\n")
+
+
+def test_models_that_ranks_make_at_each_step_are_one_line_and_other_kinds_are_bounded():
+    alike = [RankModel("Net", "train.py:3", 1, 1, 1, {"[4, 3] → [4, 2]": 1})] * 1000
+    others = [RankModel(f"Net{number}", "train.py:3", 0, 0, 0, {}) for number in range(9)]
+    result = RanksResult("train.py", (), (RankResult(0, 0, (), {}, (*alike, *others)),))
+    lines = list(result.lines())
+    assert len(lines) < 12
+    assert "  DistributedDataParallel(Net): 1 call, 1 averaged backward pass, 1 step (× 1000)" in lines
+    assert "  and 6 others: --report FILE.json has all" in lines

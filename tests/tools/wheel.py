@@ -113,6 +113,7 @@ def failures(programs: Path, folder: Path) -> Iterator[str]:
     """Run the README's commands in an empty folder, and give what does not show what it should."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     env |= {"PATH": f"{programs}{os.pathsep}{env['PATH']}", "PYTHONUNBUFFERED": "1"}
+    env["PYTHONWARNINGS"] = "ignore:Failed to initialize NumPy:UserWarning"  # torch's own, in the ranks
     env.pop("COLUMNS", None)
 
     (packages,) = programs.parent.glob("lib/python*/site-packages")
