@@ -42,7 +42,7 @@ def diagnose(text: str) -> CheckReport:
     inner = text[caught[-1].end() :] if caught else text
     ends = list(_LAST.finditer(inner)) or list(_LAST.finditer(text))
     if not ends and (known := find_known(text)):  # what a log says, without an exception
-        return _explained(known.text.partition(":")[0], known)
+        return _explained(known.words_in(text), known)
     if not ends and "StopIteration" not in text:
         raise UsageError(
             "expected the traceback of an exception, got a text without one",

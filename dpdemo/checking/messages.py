@@ -24,6 +24,11 @@ class Known(NamedTuple):
     means: str
     todo: str
 
+    def words_in(self, text: str) -> str:
+        """Return the words of a text by which the error is known; "" where it has none of them."""
+        found = re.search(self.pattern, text)
+        return found[0] if found else ""
+
 
 OF_DATA_PARALLEL = (
     Message(
@@ -279,4 +284,4 @@ OF_OTHERS = (
 
 def find_known(text: str) -> Known | None:
     """Return the first entry of `OF_OTHERS` whose words are in the text."""
-    return next((one for one in OF_OTHERS if re.search(one.pattern, text)), None)
+    return next((one for one in OF_OTHERS if one.words_in(text)), None)

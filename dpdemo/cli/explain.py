@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Take one batch through scatter, replicate, parallel_apply and gather, step by step.
 
-    Shows shapes, devices and bytes copied, all of them observed, and proves that the steps are DataParallel.
+    Shows shapes, devices and bytes copied, all of them observed in one call of DataParallel.
     """
     settings = read_settings(ctx, o.PLAIN_FORMS)
     if virtual:

@@ -43,7 +43,7 @@ class CheckData(Report):
     def nothing_found(self) -> str:
         """Sum up a check without findings; it promises no more than was compared."""
         if not self.num_gpus:
-            return "no rule knows this error"
+            return "no rule of check is about this error"
         if self.model == NOTHING_CALLED or not self.compared:
             what = "checked" if self.model == NOTHING_CALLED else "compared"
             return f"nothing was {what}" + f"; {self.ending}" * bool(self.ended_by)

@@ -95,6 +95,10 @@ def test_another_error_is_explained_where_its_traceback_is_given(one):
     assert diagnose(text).notes[0].endswith(one.means)
 
 
+def test_words_of_a_log_without_an_exception_are_repeated_as_they_are():
+    assert diagnose("port 29500: EADDRINUSE: address already in use").notes[0].startswith("EADDRINUSE: ")
+
+
 FROM_CUDA_BUILDS = ("Watchdog", "Duplicate GPU", "invalid device ordinal", "CUDA out of memory")
 """What a build of torch for the CPU has no words for."""
 FROM_PYTHON = ("object has no attribute",)

@@ -87,5 +87,5 @@ def test_a_check_that_compares_nothing_says_so():
 
 
 def test_nothing_is_said_of_a_traceback_but_what_is_known():
-    assert diagnose("ValueError: x").nothing_found == "no rule knows this error"
+    assert diagnose("ValueError: x").nothing_found == "no rule of check is about this error"
     assert CheckReport("Net", 2, (), compared=False).nothing_found == "nothing was compared"

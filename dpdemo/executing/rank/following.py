@@ -47,7 +47,6 @@ def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
             notes.write(
                 "end",
                 peak_bytes={device: peak for device, peak in peaks.items() if peak},
-                is_open=dist.is_initialized(),
                 unused=modules.unused(),
                 **modules.summary(),
             )
