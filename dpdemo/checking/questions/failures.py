@@ -1,4 +1,4 @@
-"""What was raised under DataParallel, and what a replica that raised stumbled over."""
+"""What was raised under DataParallel, and its cause inside the replica."""
 
 import re
 from collections.abc import Iterator

@@ -49,7 +49,7 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
 
 
 def _clamped(evidence: Evidence) -> Iterator[Found]:
-    """Tell of norms with statistics of the whole batch, where results still differ from one GPU's."""
+    """Report norms with whole-batch statistics where results still differ from one GPU's."""
     for probe in evidence.probes:
         norms = synchronised(evidence, probe)
         if norms and is_off(probe):
