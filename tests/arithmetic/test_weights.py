@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dpdemo.arithmetic.weights import exact_batch_sizes_near, short_list, split_by_chunks, split_by_weights
@@ -48,7 +48,6 @@ def test_known_batches_split_by_the_largest_remainder(batch_size, weights, rows)
     assert split_by_weights(batch_size, weights).rows() == rows
 
 
-@settings(max_examples=1000)
 @given(batch_sizes, weightings)
 def test_any_split_is_the_rule_written_out_device_by_device(batch_size, weights):
     assert split_by_weights(batch_size, weights).rows() == largest_remainder(batch_size, weights)

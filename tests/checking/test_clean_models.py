@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo.checking import check
@@ -101,7 +102,7 @@ CLEAN = {
 }
 
 
-@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize("name", mostly_slow(CLEAN, 3))
 def test_a_model_of_torch_nn_has_no_pitfall(name):
     factory, shapes, warnings = CLEAN[name]
     report = check(factory, shapes)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cases import TRIGGERS
+from fastpart import mostly_slow
 
 from dpdemo.checking import check, registry
 from dpdemo.checking.evidence import (
@@ -79,7 +80,7 @@ def test_evidence_holds_values_and_no_sentences():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", TRIGGERS[::7], ids=str)
+@pytest.mark.parametrize("case", mostly_slow(TRIGGERS[::7], 6), ids=str)
 def test_findings_do_not_depend_on_repairs(case, monkeypatch):
     def told():
         report = check(case.factory, **case.options)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import TRIGGERS, TWINS
+from fastpart import mostly_slow
 
 from dpdemo.checking import check
 from dpdemo.checking.registry import SECTIONS, rules
@@ -45,7 +46,7 @@ def golden():
     return json.loads(GOLDEN.read_text())
 
 
-@pytest.mark.parametrize("case", TRIGGERS, ids=str)
+@pytest.mark.parametrize("case", mostly_slow(TRIGGERS, 3), ids=str)
 def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
     """What follows from a cause is no finding of its own."""
     report = report_on(case)
@@ -57,7 +58,7 @@ def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
     assert outline(case) == golden()[name_of(case)]
 
 
-@pytest.mark.parametrize("case", TWINS, ids=str)
+@pytest.mark.parametrize("case", mostly_slow(TWINS, 3), ids=str)
 def test_no_rule_finds_anything_in_the_fixed_twin(case):
     report = report_on(case)
     found = [

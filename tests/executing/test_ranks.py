@@ -208,7 +208,7 @@ def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path
                 "rank 1 failed: ValueError: no such file at train.py:8; all ranks were stopped",
             ),
         ],
-        3,
+        5,
     ),
 )
 def test_what_keeps_ranks_from_going_on_is_named(tmp_path: Path, program: str, words: str) -> None:

@@ -20,7 +20,7 @@ def fits(batch_size, gpu_memory, **given):
     return report.answer == "fits"
 
 
-@pytest.mark.parametrize("model", mostly_slow(MODELS, 3))
+@pytest.mark.parametrize("model", mostly_slow(MODELS, 6))
 def test_the_largest_batch_fits_and_the_next_one_does_not(model):
     given = {"model": model, "gpus": 3, "input_size": 24}
     report = largest_batch(gpu_memory="100MiB", reserve=0, batch_size=16, **given)

@@ -43,7 +43,9 @@ class RealBatches(BatchMaker):
 
 @pytest.mark.parametrize(
     "training",
-    [Training(), Training("momentum", "mse"), Training("none", amp=True), Training(inference=True)],
+    mostly_slow(
+        [Training(), Training("momentum", "mse"), Training("none", amp=True), Training(inference=True)], 4
+    ),
     ids=["adamw", "momentum", "amp", "inference"],
 )
 @pytest.mark.parametrize("model", mostly_slow(MODELS, 3))

@@ -19,6 +19,7 @@ def drawn_case(draw):
     return batch, data, gpus, drop_last, draw.randrange(data)
 
 
+@pytest.mark.slow
 def test_the_page_agrees_with_simulate_on_ten_thousand_drawn_configs(page):
     draw = random.Random(19)  # noqa: S311 - the same cases each time
     cases = [(given, answer_of(given)) for given in (drawn_case(draw) for _ in range(NUM_DRAWN))]

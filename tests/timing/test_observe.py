@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo.config.load import make_config
@@ -39,7 +40,7 @@ def moved_by_ledger(config, rows, gpus):
 
 
 @pytest.mark.parametrize("gpus", [3, 4])
-@pytest.mark.parametrize("model", ["linear", "cnn", "transformer"])
+@pytest.mark.parametrize("model", mostly_slow(["linear", "cnn", "transformer"], 3))
 def test_the_bytes_of_both_scalings_are_those_of_the_ledger(model, gpus):
     config = make_config({"model": model, "batch_size": 10})
     way = predict_speedup(observe_workload(config), LINKS["pcie4"], [gpus]).way(gpus, "DataParallel")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
+from fastpart import mostly_slow
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
@@ -251,7 +252,9 @@ def test_a_mask_whose_rows_are_not_in_one_piece_is_not_fused(gpus: VirtualGpus, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": -0.3}, {"enable_gqa": True}])
+@pytest.mark.parametrize(
+    "options", mostly_slow([{}, {"is_causal": True}, {"scale": -0.3}, {"enable_gqa": True}], 4)
+)
 def test_what_is_not_fused_attends_with_dropout_as_without_but_for_what_is_dropped(
     dtype: torch.dtype, options: dict[str, Any]
 ) -> None:

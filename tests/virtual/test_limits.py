@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from fastpart import mostly_slow
 from torch import nn
 
 from dpdemo.virtual import is_active, virtual_gpus
@@ -142,19 +143,22 @@ def test_a_step_that_failed_gives_its_memory_back_and_half_the_batch_fits(storag
 @STORAGES
 @pytest.mark.parametrize(
     "allocate",
-    [
-        lambda big: big + 1,
-        lambda big: big.clone(),
-        lambda big: big.to(torch.float64),
-        lambda big: big.cpu().cuda(),
-        torch.zeros_like,
-        lambda big: torch.cat([big, big]),
-        lambda big: big.repeat(2),
-        lambda big: nn.Parameter(big.detach().clone()),
-        lambda big: torch.ones(0, device="cuda").resize_(len(big)),
-        lambda big: torch.nn.functional.dropout(big, 0.5),
-        lambda big: big.untyped_storage().clone(),
-    ],
+    mostly_slow(
+        [
+            lambda big: big + 1,
+            lambda big: big.clone(),
+            lambda big: big.to(torch.float64),
+            lambda big: big.cpu().cuda(),
+            torch.zeros_like,
+            lambda big: torch.cat([big, big]),
+            lambda big: big.repeat(2),
+            lambda big: nn.Parameter(big.detach().clone()),
+            lambda big: torch.ones(0, device="cuda").resize_(len(big)),
+            lambda big: torch.nn.functional.dropout(big, 0.5),
+            lambda big: big.untyped_storage().clone(),
+        ],
+        3,
+    ),
 )
 def test_every_way_to_memory_has_the_limit(storage: Any, allocate: Any) -> None:
     with virtual_gpus(1, memory="1MiB", storage=storage):

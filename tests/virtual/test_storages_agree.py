@@ -43,12 +43,12 @@ def differences(program: Callable[[Notes], None]) -> list[tuple[str, Any, Any]]:
     ]
 
 
-@pytest.mark.parametrize("program", mostly_slow(PROGRAMS.values(), 4), ids=list(PROGRAMS))
+@pytest.mark.parametrize("program", mostly_slow(PROGRAMS.values(), 12), ids=list(PROGRAMS))
 def test_both_storages_give_the_same_ledger(program: Callable[[Notes], None]) -> None:
     assert differences(program) == []
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mostly_slow(MODELS, 6))
 def test_the_built_in_models_too(name: str) -> None:
     def program(notes: Notes) -> None:
         gpu = torch.device("cuda", 0)
