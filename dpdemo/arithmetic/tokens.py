@@ -4,7 +4,7 @@ A batch takes as long as the device with the most tokens, so rows say little. Ea
 are, the tokens of each device are added up, and so is what a token counts in the mean of the devices' means.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Literal, NamedTuple
@@ -27,15 +27,18 @@ class Sharing:
     devices: tuple[int, ...]
     in_turn: bool = False
 
-    def parts(self) -> list[slice]:
-        """List which rows of a batch each replica gets."""
-        if self.in_turn:
-            return [slice(replica, None, len(self.rows)) for replica in range(len(self.rows))]
-        parts, start = [], 0
-        for rows in self.rows:
-            parts.append(slice(start, start + rows))
+    def count_chunks(self, drawn: Sequence[int], count: Callable[[Sequence[int]], int]) -> list[list[int]]:
+        """Count each chunk of what these batches draw: a list for each replica, an entry for each batch."""
+        num_replicas, size = len(self.rows), sum(self.rows)
+        counted, start = [], 0
+        for replica, rows in enumerate(self.rows):
+            if self.in_turn:
+                held, starts = drawn[replica::num_replicas], range(0, self.count * rows, rows)
+            else:
+                held, starts = drawn, range(start, start + self.count * size, size)
+            counted.append([count(held[first : first + rows]) for first in starts])
             start += rows
-        return parts
+        return counted
 
 
 class Batch(NamedTuple):
@@ -65,25 +68,41 @@ def each_batch(
         is_quadratic: a row costs the square of its length, as attention does, instead of its length.
 
     """
-    number = start = 0
-    for sharing in sharings:
-        parts, size = sharing.parts(), sum(sharing.rows)
-        for _ in range(sharing.count):
+    number = 0
+    for sharing, drawn in _drawn(order, sharings):
+        tokens = sharing.count_chunks(drawn, sum)
+        padded = _padded(sharing, drawn, pad_to)
+        cost = sharing.count_chunks(_squares(drawn), sum) if is_quadratic else tokens
+        for counted in zip(
+            zip(*tokens, strict=True), zip(*padded, strict=True), zip(*cost, strict=True), strict=True
+        ):
             number += 1
-            batch = order[start : start + size]
-            start += size
-            chunks = [batch[part] for part in parts]
-            tokens = list(map(sum, chunks))
-            match pad_to:
-                case "chunk":
-                    padded = [rows * max(chunk) for rows, chunk in zip(sharing.rows, chunks, strict=True)]
-                case "batch":
-                    longest = max(batch)
-                    padded = [rows * longest for rows in sharing.rows]
-                case length:
-                    padded = [rows * length for rows in sharing.rows]
-            cost = [sum(row * row for row in chunk) for chunk in chunks] if is_quadratic else tokens
-            yield Batch(number, sharing, tokens, padded, cost)
+            yield Batch(number, sharing, *map(list, counted))
+
+
+def _drawn(order: Sequence[int], sharings: Iterable[Sharing]) -> Iterator[tuple[Sharing, Sequence[int]]]:
+    start = 0
+    for sharing in sharings:
+        end = start + sharing.count * sum(sharing.rows)
+        yield sharing, order[start:end]
+        start = end
+
+
+def _padded(sharing: Sharing, drawn: Sequence[int], pad_to: PadTo) -> list[list[int]]:
+    size = sum(sharing.rows)
+    match pad_to:
+        case "chunk":
+            longest = sharing.count_chunks(drawn, max)
+        case "batch":
+            whole = [max(drawn[start : start + size]) for start in range(0, len(drawn), size)]
+            longest = [whole] * len(sharing.rows)
+        case length:
+            longest = [[length] * sharing.count] * len(sharing.rows)
+    return [[rows * most for most in each] for rows, each in zip(sharing.rows, longest, strict=True)]
+
+
+def _squares(drawn: Sequence[int]) -> list[int]:
+    return [length * length for length in drawn]
 
 
 class Weight(NamedTuple):
@@ -139,12 +158,15 @@ class Summary:
         return sum(total.padded for total in self.devices.values())
 
 
-def balance_of(batches: Iterable[Batch], num_devices: int) -> float:
+def balance_of(
+    order: Sequence[int], sharings: Iterable[Sharing], num_devices: int, *, is_quadratic: bool = False
+) -> float:
     """Return the balance of an epoch: cost over what the devices could do while the fullest one is busy."""
     used = slots = 0
-    for batch in batches:
-        used += sum(batch.cost)
-        slots += num_devices * max(batch.cost)
+    for sharing, drawn in _drawn(order, sharings):
+        cost = sharing.count_chunks(_squares(drawn) if is_quadratic else drawn, sum)
+        used += sum(map(sum, cost))
+        slots += num_devices * sum(map(max, zip(*cost, strict=True)))
     return used / slots if slots else 1.0
 
 

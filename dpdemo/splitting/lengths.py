@@ -122,8 +122,11 @@ def read_lengths(text: str) -> Lengths:
     if column is None:
         return Lengths(_numbers(content, lines, source), source, range(1, len(lines) + 1))
     if lines[0].lstrip().startswith("{"):
-        return Lengths(list(_of_json(lines, column, source)), source, range(1, len(lines) + 1))
-    return _of_csv(content, column, source, "\t" if path.endswith(".tsv") else ",")
+        return Lengths(_of_json(lines, column, source), source, range(1, len(lines) + 1))
+    delimiter = "\t" if path.endswith(".tsv") else ","
+    if '"' not in content and "\r" not in content and (values := _csv_at_once(lines, column, delimiter)):
+        return Lengths(values, source, range(2, len(values) + 2))
+    return _csv_by_row(content, column, source, delimiter)
 
 
 def _taken_apart(text: str) -> tuple[str, str | None]:
@@ -185,13 +188,15 @@ def _one_number(text: str, place: str, *, is_alone: bool = False) -> int:
     raise UsageError(f"expected a whole number of 0 or more, got {got}", place=place, hint=hint)
 
 
-def _of_json(lines: list[str], column: str, source: str) -> Iterator[int]:
+def _of_json(lines: list[str], column: str, source: str) -> list[int]:
+    values: list[int] = []
     for start in range(0, len(lines), _AT_ONCE):
         part = lines[start : start + _AT_ONCE]
-        yield from _json_at_once(part, column) or _json_by_line(part, column, source, start)
+        values += _json_at_once(part, column) or _json_by_line(part, column, source, start)
+    return values
 
 
-_AT_ONCE = 1000
+_AT_ONCE = 500  # fewer than the objects that make Python look for cycles
 
 
 def _json_at_once(lines: list[str], column: str) -> list[int] | None:
@@ -235,19 +240,16 @@ def _csv_at_once(lines: list[str], column: str, delimiter: str) -> list[int] | N
         return None
     index = head.index(column)
     try:
-        cells = [line.split(delimiter, index + 1)[index] for line in lines[1:]]
+        cells = list(map(operator.itemgetter(index), csv.reader(lines[1:], delimiter=delimiter)))
         if _NO_DIGIT.search("".join(cells)):
             return None
         values = list(map(int, cells))
-    except (IndexError, ValueError):
+    except (csv.Error, IndexError, ValueError):
         return None
     return values if values and max(values) <= INT64_MAX else None
 
 
-def _of_csv(content: str, column: str, source: str, delimiter: str) -> Lengths:
-    lines_of_text = [] if '"' in content or "\r" in content else content.split("\n")
-    if lines_of_text and (plain := _csv_at_once(lines_of_text, column, delimiter)):
-        return Lengths(plain, source, range(2, len(plain) + 2))
+def _csv_by_row(content: str, column: str, source: str, delimiter: str) -> Lengths:
     reader = csv.reader(StringIO(content, newline=""), delimiter=delimiter)
     values: list[int] = []
     lines: list[int] = []

@@ -184,8 +184,7 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
 
     def balance(order: Sequence[int]) -> float:
         drawn, sharings = _drawn(config, order, len(tokens.devices))
-        is_quadratic = options.cost == "quadratic"  # padding does not matter, and 1 is the quickest
-        return balance_of(each_batch(drawn, sharings, 1, is_quadratic=is_quadratic), len(tokens.devices))
+        return balance_of(drawn, sharings, len(tokens.devices), is_quadratic=options.cost == "quadratic")
 
     if rows.arranged in {"data", "shuffled"} and options.pack is None:
         order = rows.lengths if rows.arranged == "shuffled" else shuffled(lengths, config.seed)
