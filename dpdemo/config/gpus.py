@@ -31,13 +31,7 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
         parts.pop()
     spans = [re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part) for part in parts]  # isdigit lets ³ and ٣ through
     if not parts or not all(spans):
-        named = re.findall(r"cuda:([0-9]+)", text)
-        ordinals = f"write the ordinals alone: `{{gpus=[{', '.join(named)}]}}`"
-        raise _refused(
-            "a count such as 3, ordinals such as 0,2 or 0-3, or `all`",
-            text,
-            ordinals if named else "separate ordinals by single commas: 0,1,2",
-        )
+        raise _refused("a count such as 3, ordinals such as 0,2 or 0-3, or `all`", text, _meant(text))
     ends = [(_bounded(span[1]), _bounded(span[2] or span[1])) for span in spans if span]
     if is_list or (spans[0] and spans[0][2]):
         return _ordinals(ends, text)
@@ -45,6 +39,17 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
         hint = "for the GPU with ordinal 0 write `{gpus=[0]}`; leave `{gpus=}` out for the CPU"
         raise _refused("a count of 1 or more", text, hint)
     return ends[0][0]
+
+
+def _meant(text: str) -> str:
+    """Guess what was meant by a value that is no list of GPUs."""
+    if named := re.findall(r"cuda:([0-9]+)", text):
+        return f"write the ordinals alone: `{{gpus=[{', '.join(named)}]}}`"
+    if text.endswith((".yaml", ".yml")):
+        return f"a config has an option of its own: `{{config={text}}}`"
+    if ".py" in text:
+        return f"a model has an option of its own: `{{model={text}}}`"
+    return "separate ordinals by single commas: 0,1,2"
 
 
 def _ordinals(ends: list[tuple[int, int]], text: str) -> tuple[int, ...]:

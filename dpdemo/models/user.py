@@ -88,8 +88,26 @@ def _call_factory(factory: object, name: str, values: Mapping[str, object] | Non
         raise
     except Exception as error:
         raise UsageError(
-            f"expected a model from `{name}`, got {type(error).__name__}: {error}" + user_frames(error)
+            f"expected a model from `{name}`, got {type(error).__name__}: {error}" + user_frames(error),
+            hint=_what_it_needs(factory, name) if isinstance(error, TypeError) else "",
         ) from error
+
+
+def _what_it_needs(factory: Callable[..., object], name: str) -> str:
+    """Say how to give a factory the arguments that no key of the config is named for."""
+    known = Config().to_dict()
+    missing = [
+        key
+        for key, one in inspect.signature(factory).parameters.items()
+        if one.default is one.empty
+        and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
+        and key not in known
+    ]
+    if not missing:
+        return ""
+    call = f"{name.rpartition(':')[2]}({', '.join(f'{key}=...' for key in missing)})"
+    file = name.rpartition(":")[0]
+    return f"write a function that gives them, `def make(): return {call}`, and name it: `{file}:make`"
 
 
 def find_object(target: str) -> Any:

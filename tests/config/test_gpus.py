@@ -50,6 +50,8 @@ NO_MORE = "PyTorch can number no more; --strategy ddp with --set nodes=4 preview
         ("cuda:0", ANY + "'cuda:0'", "write the ordinals alone: `--gpus 0,`"),
         ("cuda:1,cuda:2", ANY + "'cuda:1,cuda:2'", "write the ordinals alone: `--gpus 1,2`"),
         ("0-", ANY + "'0-'", COMMAS),
+        ("my.yaml", ANY + "'my.yaml'", "a config has an option of its own: `--config my.yaml`"),
+        ("my.py:Net", ANY + "'my.py:Net'", "a model has an option of its own: `--model my.py:Net`"),
         ("2-0", "expected a range that goes up, got '2-0'",
          "write 0-2, or list the ordinals in the order you want"),
         ("0-128", MOST + "'128'", NO_MORE),

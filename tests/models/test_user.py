@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from dpdemo.config.fields import Config
-from dpdemo.errors import UsageError
+from dpdemo.errors import Edge, UsageError
 from dpdemo.models.user import find_object, load_with_inputs, make_model
 
 SOURCE = """
@@ -79,8 +79,10 @@ class TestLoading:
         assert "dpdemo/models" not in str(caught.value)
 
     def test_a_factory_that_wants_more_than_the_config_has_is_an_error(self):
-        with pytest.raises(UsageError, match="missing 1 required positional argument: 'depth'"):
+        with pytest.raises(UsageError, match="missing 1 required positional argument: 'depth'") as caught:
             _load("own_models:wants_more", Config())
+        hint = "write a function that gives them, `def make(): return wants_more(depth=...)`"
+        assert caught.value.worded(Edge())[1] == f"{hint}, and name it: `own_models:make`"
 
     @pytest.mark.parametrize(("name", "got"), [("gives_text", "str"), ("number", "int")])
     def test_what_is_no_module_is_an_error(self, name, got):
