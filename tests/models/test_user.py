@@ -5,8 +5,9 @@ import sys
 import pytest
 from torch import nn
 
+from dpdemo.cli.edge import Edge
 from dpdemo.config.fields import Config
-from dpdemo.errors import Edge, UsageError
+from dpdemo.errors import UsageError
 from dpdemo.models.user import find_object, load_with_inputs, make_model
 
 SOURCE = """
