@@ -1,5 +1,8 @@
 """Programs that a test starts: each has the same patience before it is taken for hung."""
 
+import os
+import pty
+import signal
 import subprocess
 import sys
 import time
@@ -36,3 +39,25 @@ def wait_for(what):
             return
         time.sleep(0.05)
     raise TimeoutError(f"{what} after {PATIENCE_SECONDS} s")
+
+
+def on_a_terminal(*args, interrupt_after=None):
+    """Run dpdemo on a pseudo-terminal; give its exit code and all that it showed."""
+    master, slave = pty.openpty()
+    child = subprocess.Popen([sys.executable, "-m", "dpdemo", *args], stdout=slave, stderr=slave, stdin=slave)
+    os.close(slave)
+    shown = b""
+    interrupted = interrupt_after is None
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+        if not interrupted and interrupt_after in shown:
+            child.send_signal(signal.SIGINT)
+            interrupted = True
+    os.close(master)
+    return child.wait(PATIENCE_SECONDS), shown.decode()

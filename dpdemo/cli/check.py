@@ -128,7 +128,10 @@ def command(
 def _check(
     target: str, inputs: list[str] | str | None, options: dict[str, Any], *, quiet: bool
 ) -> "CheckReport":
-    with users_code(*_MODULES, quiet=quiet, doing="checking") as say:
+    with (
+        contextlib.ExitStack() as hints,  # printed when the status line is gone
+        users_code(*_MODULES, quiet=quiet, doing="checking") as say,
+    ):
         from dpdemo.checking.engine import check_found
         from dpdemo.checking.request import Request
         from dpdemo.models.targets import find_model, work_out_input
@@ -143,7 +146,7 @@ def _check(
                 found = work_out_input(model, target, options["batch_size"] or DEFAULT_BATCH_SIZE)
                 given = found and [found]
                 if found and not quiet:
-                    print_hint(f"--input {found}, worked out from the first layer")
+                    hints.callback(print_hint, f"--input {found}, worked out from the first layer")
             return model, given
 
         return check_found(find, Request(**options, progress=say))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE_SECONDS, run
+from processes import PATIENCE_SECONDS, on_a_terminal, run
 
 from dpdemo.checking.registry import rules
 
@@ -296,3 +296,12 @@ def test_a_file_that_asks_for_gpus_as_it_is_read_sees_them(tmp_path, words):
     (tmp_path / "asks.py").write_text(ASKS_AS_IT_IS_READ)
     done = run([sys.executable, "-m", "dpdemo", *words], cwd=tmp_path)
     assert "DP302" in done.stdout, done.stdout + done.stderr
+
+
+def test_on_a_terminal_a_hint_has_a_line_of_its_own():
+    _, shown = on_a_terminal("check", "dpdemo.examples.counter", "--batch-size", "4")
+    hint = shown.index("worked out from the first layer")
+    assert "checking: " in shown[:hint]
+    assert (
+        "checking: " not in shown[:hint].rpartition("\x1b[?25h")[2]
+    )  # the line ends where the cursor returns

@@ -2,15 +2,13 @@
 
 import gc
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
 
 import pytest
 import torch
-from processes import PATIENCE_SECONDS
+from processes import PATIENCE_SECONDS, on_a_terminal
 
 from dpdemo.cli.startup import loading_torch
 
@@ -55,28 +53,6 @@ def test_a_report_is_saved_by_its_ending(dpdemo, tmp_path, ending):
     assert done.code == 0
     assert f"saved to {path}" in done.err
     assert "30" in path.read_text()
-
-
-def on_a_terminal(*args, interrupt_after=None):
-    """Run the program on a pseudo-terminal; give its exit code and all that it showed."""
-    master, slave = pty.openpty()
-    child = subprocess.Popen([sys.executable, "-m", "dpdemo", *args], stdout=slave, stderr=slave, stdin=slave)
-    os.close(slave)
-    shown = b""
-    interrupted = interrupt_after is None
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        shown += part
-        if not interrupted and interrupt_after in shown:
-            child.send_signal(signal.SIGINT)
-            interrupted = True
-    os.close(master)
-    return child.wait(PATIENCE_SECONDS), shown.decode()
 
 
 def test_ctrl_c_shows_the_batches_done_so_far_and_exits_130():
