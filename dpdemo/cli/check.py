@@ -17,7 +17,6 @@ from dpdemo.cli.settings import codes_of, inputs_of
 from dpdemo.cli.startup import users_code
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.numbers import parse_numbers
-from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import DpdemoError, UsageError, about, placed
 from dpdemo.files import check_save_path, current_folder, endings
 
@@ -138,8 +137,7 @@ def _check(
         from dpdemo.models.user import find_object
 
         def find() -> tuple[Any, object]:
-            with _hinting_at_exec(target):
-                model = find_model(target)
+            model = find_model(target)
             with about("inputs"):
                 given: Any = find_object(inputs) if isinstance(inputs, str) else inputs
             if given is None:
@@ -150,17 +148,6 @@ def _check(
             return model, given
 
         return check_found(find, Request(**options, progress=say))
-
-
-@contextlib.contextmanager
-def _hinting_at_exec(target: str) -> Iterator[None]:
-    """Name the command that checks a program, if a program was named as a model."""
-    try:
-        yield
-    except UsageError as error:
-        if not error.raw_hint and looks_like_script(target):
-            error.raw_hint = f"`dpdemo exec --check {target}` runs a program and checks what it calls"
-        raise
 
 
 @contextlib.contextmanager

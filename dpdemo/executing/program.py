@@ -9,6 +9,7 @@ by runpy.
 import importlib.util
 import os
 import runpy
+import shutil
 import sys
 import traceback
 import types
@@ -23,6 +24,7 @@ from dpdemo.files import current_folder
 from dpdemo.models.frames import is_watchers
 
 INTERRUPTED = 130
+MOST_OF_A_LINE = 256
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
 
 
@@ -46,9 +48,22 @@ def find_program(name: str, arguments: Sequence[str] = (), *, is_module: bool = 
 
     """
     here = current_folder()
+    if not is_module and not Path(name).exists():
+        name = _installed(name) or name
     with about("program"):
         (_check_module if is_module else _check_script)(name, here)
     return Program(name, tuple(arguments), is_module)
+
+
+def _installed(name: str) -> str | None:
+    """Find a command that is a Python script, as torchrun is: beside this Python, or where a shell looks."""
+    beside = Path(sys.executable).parent
+    found = shutil.which(name, path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if found is None or os.sep in name:
+        return None
+    with Path(found).open("rb") as file:
+        first_line = file.readline(MOST_OF_A_LINE)
+    return found if first_line.startswith(b"#!") and b"python" in first_line else None
 
 
 def _check_script(name: str, here: Path) -> None:

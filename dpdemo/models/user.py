@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from dpdemo.config.fields import Config
-from dpdemo.config.targets import Target, expect_file, parse_target
+from dpdemo.config.targets import Target, expect_file, looks_like_script, parse_target
 from dpdemo.errors import DpdemoError, UsageError, about
 from dpdemo.files import current_folder
 from dpdemo.models.failure import user_frames, users_code
@@ -117,7 +117,15 @@ def find_object(target: str) -> Any:
         UsageError: if it cannot be imported or is not there.
 
     """
-    parsed = parse_target(target)
+    try:
+        return _find(parse_target(target))
+    except UsageError as error:
+        if not error.raw_hint and looks_like_script(target):
+            error.raw_hint = f"`dpdemo exec --check {target}` runs a program and checks what it calls"
+        raise
+
+
+def _find(parsed: Target) -> Any:
     if parsed.library:
         return partial(make_library_model, parsed.library, parsed.name, InputSizes())
     if parsed.file:

@@ -182,6 +182,16 @@ def test_folders_archives_and_compiled_scripts_run_too(folder):
     expect_alike(folder, "script.pyc", "a")
 
 
+def test_an_installed_command_is_a_script_if_python_runs_it(folder, monkeypatch):
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    for name, first_line in (("launch", "#!/usr/bin/env python3"), ("other", "#!/bin/sh")):
+        write(folder / "bin" / name, f"{first_line}\n")
+        (folder / "bin" / name).chmod(0o755)
+    assert find_program("launch", ["a"]) == Program(str(folder / "bin/launch"), ("a",))
+    with pytest.raises(UsageError, match="expected a script, got 'other', which does not exist"):
+        find_program("other")
+
+
 def test_a_submodule_that_is_not_there_is_said_in_pythons_words(folder):
     done = expect_alike(folder, "-m", "pkg.nothing")
     assert (done.returncode, done.stdout) == (1, "")

@@ -156,6 +156,12 @@ class TestWaysToNameAModel:
         assert isinstance(_load("code.py", Config()), nn.Identity)
         assert sys.modules["_code"].Net is find_object("./code.py:Net")
 
+    def test_a_program_that_is_no_model_is_answered_with_the_command_that_runs_it(self, folder):
+        (folder / "train.py").write_text("import sys\nif sys.argv:\n    sys.exit(2)\n")
+        with pytest.raises(UsageError, match="got SystemExit: 2") as caught:
+            _load("train.py", Config())
+        assert caught.value.hint == "`dpdemo exec --check train.py` runs a program and checks what it calls"
+
     def test_a_file_with_several_models_is_answered_with_their_names(self):
         expected = r"expected one torch\.nn\.Module in own_models\.py, got Tutorial, ready"
         with pytest.raises(UsageError, match=expected) as caught:
