@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
+NEW_GROUP = "new_group"
+"""The making of a group, which is noted like a collective of all ranks."""
 _NAMES = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce_coalesced",
@@ -99,9 +101,10 @@ class RankLog:
 
     def _collective(self, event: Event) -> None:
         self.last, self.waiting = event, None
-        count = self.sums.setdefault(public_name(event["op"]), [0, 0])
-        count[0] += 1
-        count[1] += event["bytes"]
+        if event["op"] != NEW_GROUP:
+            count = self.sums.setdefault(public_name(event["op"]), [0, 0])
+            count[0] += 1
+            count[1] += event["bytes"]
         group = event["group"]
         if event["op"] in POINT_TO_POINT:
             is_send = event["op"] == "send"
@@ -122,7 +125,10 @@ class RankLog:
         shapes = ", ".join(map(str, one["shapes"][:3])) + (", …" if len(one["shapes"]) > 3 else "")
         what = f" of {shapes} {one['dtype']}" if shapes else ""
         root = f", root {one['root']}" if "root" in one else ""
-        return f"rank {self.number}: {public_name(one['op'])} #{one['n']}{peer}{what}{root} at {one['at']}"
+        ranks = f" of ranks {', '.join(map(str, one['ranks']))}" if "ranks" in one else ""
+        within = "" if one["group"].startswith((NEW_GROUP, "0 of ")) else f" in group {one['group']}"
+        call = f"{public_name(one['op'])} #{one['n']}{peer}{what}{root}{ranks}{within}"
+        return f"rank {self.number}: {call} at {one['at']}"
 
     def whereabouts(self) -> str:
         """Say where the rank is blocked; if it is not, which collective it began last."""

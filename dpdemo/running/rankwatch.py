@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dpdemo.running.ranklog import NEW_GROUP
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,6 +20,13 @@ _SAME_ORDER = "Every rank has to make the same collectives in the same order: lo
 _AS_MANY = (
     "Every rank needs as many steps: DistributedSampler gives all ranks as many batches, "
     "and `with model.join():` lets ranks of DistributedDataParallel end early."
+)
+_SIZES = (
+    "Every rank has to pass tensors of the sizes that the others expect: pad them, or gather the sizes first."
+)
+_OTHER_SIZES = " (other sizes)"
+_GROUPS = (
+    "Every rank has to call new_group for every group, in the same order, also for groups that it is not in."
 )
 _PAIRS = (
     "A send and its recv meet only if one rank sends while the other receives: turn the order on one side."
@@ -42,7 +51,7 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
                     f"The ranks are not in the same collective{differing}; NCCL would hang or mix them up:",
                     *lines,
                     *_progress([by_number[number] for number in front]),
-                    f"  {_SAME_ORDER}",
+                    f"  {_advice(differing, list(front.values()))}",
                 )
             if len(front) < len(members) or not members:
                 break
@@ -50,6 +59,14 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
                 by_number[number].open[group].popleft()
     _pair_up(ranks)
     return ()
+
+
+def _advice(differing: str, begun: Sequence[Event]) -> str:
+    if begun[0]["op"] == NEW_GROUP:
+        return _GROUPS
+    if len({one["backward"] for one in begun}) > 1:
+        return _AS_MANY
+    return _SIZES if differing in {" (another shape)", _OTHER_SIZES} else _SAME_ORDER
 
 
 def _has(by_number: Mapping[int, RankLog], number: int, group: str) -> bool:
@@ -67,20 +84,30 @@ def _differing(front: Mapping[int, Event]) -> str | None:
     first, *others = front.values()
     if any(one["op"] != first["op"] for one in others):
         return ""
-    for key, word in (("dtype", "dtype"), ("same", "shape"), ("root", "root"), ("reduce", "reduction")):
+    for key, word in _WORDS.items():
         if any(one.get(key) != first.get(key) for one in others):
             return f" (another {word})"
     return _splits_differ(list(front.values()))
 
 
+_WORDS = {
+    "dtype": "dtype",
+    "same": "shape",
+    "root": "root",
+    "reduce": "reduction",
+    "ranks": "choice of ranks",
+}
+"""By key of an event, what to call it if ranks differ in it."""
+
+
 def _splits_differ(row: list[Event]) -> str | None:
-    """Compare what each rank of an all_to_all sends with what the others expect."""
+    """Compare what each rank sends to each other one with what that one expects."""
     if len(row) != len(row[0].get("splits", [()])[0]):
         return None
     for sender, mine in enumerate(row):
         for receiver, theirs in enumerate(row):
             if mine["splits"][1][receiver] != theirs["splits"][0][sender]:
-                return " (other sizes)"
+                return _OTHER_SIZES
     return None
 
 
@@ -114,11 +141,13 @@ def stuck(ranks: Sequence[RankLog], ended: set[int]) -> tuple[str, ...]:
         return ()
     waiting = [blocked[number] for number in sorted(for_good)]
     pairs = any(rank.exchanged[key] for rank in waiting for key in rank.exchanged)
+    is_of_groups = len({one["group"] for rank in waiting for _, one in _open_ones(rank)}) > 1
+    order = _GROUPS if is_of_groups else _SAME_ORDER
     return (
         "The ranks wait for each other; NCCL would hang:",
         *(f"  {_waiting_in(rank)}" for rank in waiting),
         *_progress(waiting),
-        f"  {_PAIRS if pairs else _SAME_ORDER}",
+        f"  {_PAIRS if pairs else order}",
     )
 
 
@@ -153,7 +182,7 @@ def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[in
     by_number = {each.number: each for each in ranks}
     missing: set[int] = set()
     for group, begun in rank.open.items():
-        if begun:
+        if begun and (group != NEW_GROUP or rank.last is begun[-1]):
             mine = rank.counts[group]
             missing |= {
                 number
@@ -174,7 +203,7 @@ def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[in
 
 def _progress(ranks: Sequence[RankLog]) -> list[str]:
     """Say how many backward passes each rank has averaged, where that tells them apart, and what has none."""
-    passes = {rank.number: (rank.waiting or {}).get("backward", rank.end.get("backward")) for rank in ranks}
+    passes = {rank.number: _passes(rank) for rank in ranks}
     lines = []
     if len(set(passes.values()) - {None}) > 1:
         made = ", ".join(
@@ -187,6 +216,12 @@ def _progress(ranks: Sequence[RankLog]) -> list[str]:
             names = ", ".join(unused[:8])
             lines.append(f"  rank {rank.number}: no gradient for {names}: pass find_unused_parameters=True")
     return lines
+
+
+def _passes(rank: RankLog) -> int | None:
+    """Return how many backward passes a rank has begun to average, as far as it noted that."""
+    noted = [one["backward"] for one in (rank.last, rank.waiting, rank.end) if one and "backward" in one]
+    return max(noted, default=None)
 
 
 def first_failure(ranks: Sequence[RankLog], failed: Mapping[int, float]) -> RankLog | None:

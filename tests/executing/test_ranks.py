@@ -207,6 +207,16 @@ def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path
                 "if rank:\n    raise ValueError('no such file')\ndist.all_reduce(torch.ones(3).cuda())\n",
                 "rank 1 failed: ValueError: no such file at train.py:8; all ranks were stopped",
             ),
+            (
+                "t = torch.ones(3 - rank).cuda()\ndist.all_gather([torch.empty_like(t) for _ in 'ab'], t)",
+                "The ranks are not in the same collective (other sizes)",
+            ),
+            (
+                "g = dist.new_group([rank])\ndist.barrier()",
+                "rank 1: new_group #1 of ranks 1 at train.py:7",
+            ),
+            ("dist.barrier(device_ids=[0])", "Duplicate GPU detected : rank"),
+            ("dist.all_reduce(torch.ones(3))", "NCCL takes no tensors of the host: use .cuda()"),
         ],
         5,
     ),

@@ -71,7 +71,7 @@ class BlockedNotes:
                 seen = place
 
     def _place(self) -> tuple[Any, ...] | None:
-        if _is_running():  # first of all: reading files lets the thread go on, and no frame may be held then
+        if is_running():  # first of all: reading files lets the thread go on, and no frame may be held then
             return None
         frame = _stack_of(self.thread)
         if frame is None or not is_waiting(frame):
@@ -137,7 +137,7 @@ def _function(frame: FrameType) -> str:
     return found
 
 
-def _is_running() -> bool:
+def is_running() -> bool:
     """Return whether a thread of this process, but for the one that asks, uses a core or wants one."""
     own = str(threading.get_native_id())
     try:

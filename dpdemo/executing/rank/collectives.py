@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
 from dpdemo.executing.rank.notes import users_line
-from dpdemo.running.ranklog import POINT_TO_POINT
+from dpdemo.running.ranklog import NEW_GROUP, POINT_TO_POINT
 from dpdemo.virtual.ops.collectives import flat_tensors
 
 if TYPE_CHECKING:
@@ -19,11 +20,8 @@ if TYPE_CHECKING:
     from dpdemo.executing.rank.notes import Notes
 
 _MAX_SHAPES = 8
-_OUTPUTS_ALONE = {
-    "allgather_",
-    "scatter_",
-}  # the inputs of all_gather may differ in size, those of scatter are the root's
-_INPUTS_ALONE = {"gather_", "reduce_scatter_"}
+_LISTED = {"allgather_", "gather_", "scatter_", "reduce_scatter_", "alltoall_"}
+"""Their tensors stand for ranks: what each receives must have the size of what the other sends."""
 _ROOT_AT = {"broadcast_": 2, "gather_": 3, "scatter_": 3, "reduce_": 3}
 _REDUCE_AT = {
     "allreduce_": 2,
@@ -37,8 +35,8 @@ _REDUCE_AT = {
 class CollectiveNotes:
     """Numbers the collectives of each group."""
 
-    def __init__(self, notes: Notes) -> None:
-        self.notes = notes
+    def __init__(self, notes: Notes, backward_passes: Callable[[], int]) -> None:
+        self.notes, self.backward_passes = notes, backward_passes
         self.counts: dict[str, int] = {}
         self.names: dict[str, tuple[Any, str]] = {}
         self.by_thread = 0
@@ -58,16 +56,37 @@ class CollectiveNotes:
             "bytes": sum(one.numel() * one.element_size() for one in tensors),
             "group": key,
             "at": users_line(),
+            "backward": self.backward_passes(),
             "t": time.time(),
         }
         if name in POINT_TO_POINT:
             event |= {"peer": dist.get_global_rank(group, args[2]) if name != "recv_any_source_" else -1}
             event |= {"tag": args[-1]}
         else:
-            event |= _common(name, args, tensors)
+            event |= _common(name, group, args, tensors)
             if name in _ROOT_AT:
                 event["root"] = dist.get_global_rank(group, args[_ROOT_AT[name]])
         self.notes.write("collective", **event)
+
+    def made_group(self, ranks: list[int] | None) -> None:
+        """Note that a group is made: every rank has to make all groups, in one order."""
+        number = self.counts[NEW_GROUP] = self.counts.get(NEW_GROUP, 0) + 1
+        size = dist.get_world_size()
+        if number == 1:
+            self.notes.write("group", group=NEW_GROUP, ranks=list(range(size)))
+        self.notes.write(
+            "collective",
+            n=number,
+            op=NEW_GROUP,
+            shapes=[],
+            dtype="",
+            bytes=0,
+            group=NEW_GROUP,
+            ranks=list(range(size)) if ranks is None else list(ranks),
+            at=users_line(),
+            backward=self.backward_passes(),
+            t=time.time(),
+        )
 
     def _key(self, group: Any) -> str:
         """Return the group's name together with its ranks: names begin again with each init_process_group."""
@@ -81,26 +100,31 @@ class CollectiveNotes:
         return key
 
 
-def _common(name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> dict[str, Any]:
-    """Return what must be the same on all ranks: sizes, and the reduction."""
+def _common(name: str, group: Any, args: tuple[Any, ...], tensors: list[Tensor]) -> dict[str, Any]:
+    """Return what must be the same on all ranks, or fit: sizes, and the reduction."""
     values: dict[str, Any] = {}
     if name == "alltoall_base_":
         values["splits"] = [_splits(args[0], args[3]), _splits(args[1], args[4])]
-    elif name == "alltoall_":
-        values["splits"] = [[one.numel() for one in part] for part in args[:2]]
+    elif name in _LISTED:
+        root = args[_ROOT_AT[name]] if name in _ROOT_AT else None
+        values["splits"] = [_by_rank(part, group, root) for part in args[:2]]
     elif name != "barrier":
-        values["same"] = [_squeezed(one) for one in _compared(name, args, tensors)]
+        values["same"] = [_squeezed(one) for one in tensors]
     if name in _REDUCE_AT:
         values["reduce"] = int(args[_REDUCE_AT[name]].op())
     return values
 
 
-def _compared(name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> list[Tensor]:
-    if name in _OUTPUTS_ALONE:
-        return list(flat_tensors(args[0]))
-    if name in _INPUTS_ALONE:
-        return list(flat_tensors(args[1]))
-    return tensors
+def _by_rank(given: Any, group: Any, root: int | None) -> list[int]:
+    """Return how many elements each rank sends or gets: a list has a tensor for each, one tensor is for all.
+
+    With a root, one tensor is the root's, and no tensor nobody's.
+    """
+    sizes = [one.numel() for one in flat_tensors(given)]
+    if len(sizes) == group.size() and (root is None or group.rank() == root):
+        return sizes
+    alone = sizes[0] if sizes else 0
+    return [alone if root is None or rank == root else 0 for rank in range(group.size())]
 
 
 def _squeezed(tensor: Tensor) -> list[int]:
@@ -114,8 +138,20 @@ def _splits(tensor: Tensor, sizes: list[int]) -> list[int]:
     return [size * row for size in sizes] or [tensor.numel()]
 
 
-def watch(notes: Notes, listeners: list[Callable[..., None]]) -> CollectiveNotes:
-    """Note this process's collectives."""
-    made = CollectiveNotes(notes)
+def watch(
+    notes: Notes, listeners: list[Callable[..., None]], backward_passes: Callable[[], int]
+) -> CollectiveNotes:
+    """Note this process's collectives, and the groups that it makes."""
+    made = CollectiveNotes(notes, backward_passes)
     listeners.append(made)
+    c10d: Any = dist.distributed_c10d
+    make = c10d._new_group_with_tag
+
+    @functools.wraps(make)
+    def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("use_local_synchronization"):
+            made.made_group(ranks)
+        return make(ranks, *args, **kwargs)
+
+    c10d._new_group_with_tag = new_group
     return made

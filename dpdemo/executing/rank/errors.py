@@ -22,6 +22,12 @@ _LOST = re.compile(
     r"|(Read|Write) error|Timed out waiting|[Ww]ait timeout|gloo/transport|Socket (Timeout|closed)"
 )
 _MAX_TEXT = 400
+_HINTS = {
+    "No backend type associated with device type cpu": "NCCL takes no tensors of the host: use .cuda().",
+    "invalid device ordinal": "The rank does not see that GPU: use LOCAL_RANK, or --gpus M for more.",
+    "No such file or directory": "If another rank writes it: dist.barrier() between writing and reading.",
+}
+"""By words of an error, what to do."""
 
 
 def is_lost(error: BaseException) -> bool:
@@ -41,7 +47,7 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
             "text": first_lines(kind, error),
             "at": f"{short(own[-1].filename)}:{own[-1].lineno}" if own else NOWHERE,
             "is_lost": is_lost(error),
-            "hints": hints(error),
+            "hints": [*hints(error), *(hint for words, hint in _HINTS.items() if words in str(error))],
             "t": time.time(),
         }
         if is_launched and not issubclass(kind, KeyboardInterrupt):
@@ -55,5 +61,5 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
 
 def first_lines(kind: type[BaseException], error: BaseException) -> str:
     """Return an error's type and the beginning of its text, in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).partition("CUDA kernel errors might be")[0].split())
     return f"{kind.__name__}: {text[:_MAX_TEXT]}{'…' * (len(text) > _MAX_TEXT)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from dpdemo.running.ranks import NOTES
 
 if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
+
+
+_LOOK_S, _LOOKS, _REST_S = 0.002, 3, 1.0
 
 
 def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
@@ -30,10 +34,10 @@ def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
     from dpdemo.virtual.ops.collectives import listeners
 
     notes = Notes(Path(folder))
-    made = collectives.watch(notes, listeners)
     drawn = loaders.watch(notes)
     modules = models.watch(notes, drawn)
     listeners.append(lambda name, group, _: modules.collective(name, group))
+    made = collectives.watch(notes, listeners, modules.backward_passes)
     losses.watch(notes, lambda: bool(modules.replicas))
     writes.watch(notes, lambda: made.total)
     blocked.watch(notes, modules, is_launched=is_launched)
@@ -50,5 +54,19 @@ def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
                 unused=modules.unused(),
                 **modules.summary(),
             )
+            _let_threads_rest()
 
     atexit.register(end)
+
+
+def _let_threads_rest() -> None:
+    """Wait until no thread of gloo runs: one that drops tensors while Python ends would abort the process.
+
+    It needs the interpreter's lock for that, and a thread that asks for the lock then is ended inside C++.
+    """
+    from dpdemo.executing.rank.blocked import is_running
+
+    deadline, looks = time.monotonic() + _REST_S, 0
+    while looks < _LOOKS and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        looks = 0 if is_running() else looks + 1

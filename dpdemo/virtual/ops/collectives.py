@@ -77,8 +77,8 @@ def action(run: Run) -> Run:
         tensors = list(flat_tensors(args))
         for listener in listeners:
             listener(name, group, args)
-        if is_nccl and name != "barrier":
-            _check_own_gpu(session, group, name, tensors)
+        if is_nccl and name not in _BETWEEN_TWO:
+            _check_own_gpu(session, group, _index_of(session, group, name, args, tensors))
         result = _adapted(name, func, args, kwargs) if is_nccl else func(*args, **kwargs)
         if group.group_name in coalesced:
             coalesced[group.group_name].append(result[-1] if isinstance(result, (tuple, list)) else result)
@@ -150,23 +150,31 @@ def _reduction_at(args: tuple[Any, ...]) -> int | None:
     return None
 
 
-def _check_own_gpu(session: Session, group: Any, name: str, tensors: list[torch.Tensor]) -> None:
-    """Refuse two ranks on one GPU when NCCL would connect them, at a group's first collective on a GPU."""
+def _index_of(
+    session: Session, group: Any, name: str, args: tuple[Any, ...], tensors: list[torch.Tensor]
+) -> int | None:
+    """Return the GPU on which a collective runs; NCCL guesses that of a barrier, where nothing tells it."""
+    if name == "barrier":
+        devices, bound = args[2], group.bound_device_id
+        return int(devices[0]) if devices else getattr(bound, "index", None)
     label = label_of(tensors[0], session.key) if tensors else None
-    if label is None or group.size() == 1 or (group.group_name, label.index) in _connected:
+    return None if label is None else label.index
+
+
+def _check_own_gpu(session: Session, group: Any, index: int | None) -> None:
+    """Refuse two ranks on one GPU when NCCL would connect them, at a group's first collective on a GPU."""
+    if index is None or group.size() == 1 or (group.group_name, index) in _connected:
         return
-    own, store = str(session.visible[label.index]), torch.distributed.distributed_c10d._world.pg_map[group][1]
-    if name in _BETWEEN_TWO:
-        return
+    own, store = str(session.visible[index]), torch.distributed.distributed_c10d._world.pg_map[group][1]
     number = sum(connected == group.group_name for connected, _ in _connected)
-    _connected.add((group.group_name, label.index))
+    _connected.add((group.group_name, index))
     store.set(f"gpu {number} of {group.rank()}", own)
     for rank in range(group.size()):
         if rank == group.rank():
             continue
         key = f"gpu {number} of {rank}"
         if number:
-            _await(store, key, rank, label.index)
+            _await(store, key, rank, index)
         if store.get(key).decode() == own:
             raise torch.distributed.DistBackendError(
                 "NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)\n"

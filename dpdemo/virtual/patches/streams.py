@@ -37,7 +37,7 @@ def _index_of(device: Any) -> int:
 
 
 def _always(value: Any) -> Callable[..., Any]:
-    def answer(self: Any, *_: Any) -> Any:  # noqa: ARG001
+    def answer(self: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG001
         return value
 
     return answer
