@@ -131,6 +131,7 @@ def patches() -> list[Patch]:
         *group(constants, _WHY, default_pg_nccl_timeout=_TIMEOUT),
         *[Patch(owner, "ProcessGroupNCCL", kind, _WHY) for owner in (c10d, dist, cpp)],
         *[Patch(owner, "is_nccl_available", _yes, _WHY) for owner in (c10d, dist)],
+        *_makers(c10d),
         *_of_groups(cpp),
         *group(dist, "C++ sees one device", _broadcast_coalesced=_by_device(cpp._broadcast_coalesced)),
         *_functions(c10d),
@@ -145,6 +146,22 @@ def patches() -> list[Patch]:
             Patch(cpp.GradBucket, name, _labelled(getattr(cpp.GradBucket, name)), "C++ made the bucket")
             for name in ("buffer", "gradients")
         ],
+    ]
+
+
+def _makers(c10d: Any) -> list[Patch]:
+    """Let all of NCCL's names make ours; since 2.15 a table of makers has them, filled when first asked."""
+    others = [
+        name
+        for name in ("_create_nccl2_process_group", "_create_nccl_lazy_process_group")
+        if hasattr(c10d, name)
+    ]
+    if not others:
+        return []
+    kept = {name: maker for name, maker in c10d.Backend._plugins.items() if not name.startswith("NCCL")}
+    return [
+        *[Patch(c10d, name, c10d._create_nccl_process_group, _WHY) for name in others],
+        Patch(c10d.Backend, "_plugins", kept, _WHY),
     ]
 
 
