@@ -59,7 +59,6 @@ def command(
         from dpdemo.running import run as run_config
         from dpdemo.running.ddp.world import speaks
         from dpdemo.running.interrupts import RunInterrupted
-        from dpdemo.running.visible import warn_of_balance
 
         import_module(_STRATEGY_ROOMS[settings.config.strategy])  # what `run` needs
 
@@ -75,9 +74,16 @@ def command(
     show(replace(report, verbose=verbose), form, settings.save, quiet=quiet)
     if not quiet:
         _hint(report, is_named=settings.config.gpus is not None)
-        warning = None if virtual or settings.config.strategy == "ddp" else warn_of_balance(report.devices)
-        if warning is not None:
-            print_hint(warning)
+        if not virtual and settings.config.strategy == "dp":
+            _warn_of_balance(report)
+
+
+def _warn_of_balance(report: SplitReport) -> None:
+    from dpdemo.running.visible import warn_of_balance
+
+    warning = warn_of_balance(report.devices)
+    if warning is not None:
+        print_hint(warning)
 
 
 def _hint(report: SplitReport, *, is_named: bool) -> None:

@@ -1,14 +1,13 @@
 """Run an epoch for real and report what was observed: a file per strategy.
 
-`dp.py` wraps the model in torch.nn.DataParallel, on the devices that `place.py` opens or `visible.py` finds.
-`ddp.py` launches ranks (`launching.py` readies this process for it), each a process of `ddp_worker.py` that
-does what `ddp_rank.py` says; under torchrun this process is a rank itself, as `world.py` reads. `records.py`
-makes one report of theirs. `epoch.py` is the loop that all strategies share, `gradients.py` one batch's step
-under each of them.
+`dp.py` wraps the model in torch.nn.DataParallel, on the devices of `opening.py` or `visible.py`.
+`ddp/launch.py` starts ranks through `ranks.py`, each a process of `ddp/worker.py` that runs `ddp/rank.py`;
+under torchrun this process is a rank itself, as `ddp/world.py` reads. `ddp/records.py` makes one report of
+theirs. `epoch.py` is the loop of both strategies. `ranks.py` also starts the ranks of `dpdemo exec --ranks`.
 """
 
 import os
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from dpdemo.config.fields import Config
 from dpdemo.config.keys import Keys, showing_keys
@@ -16,7 +15,9 @@ from dpdemo.config.load import resolve
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import UsageError
 from dpdemo.results.split import SplitReport
-from dpdemo.running.epoch import Progress
+
+if TYPE_CHECKING:
+    from dpdemo.running.epoch import Progress
 
 
 @showing_keys
@@ -24,7 +25,7 @@ def run(
     config: Config | str | os.PathLike[str] | None = None,
     *,
     virtual: bool = False,
-    progress: Progress | None = None,
+    progress: "Progress | None" = None,
     timeout: float = TIMEOUT_SECONDS,
     **overrides: Unpack[Keys],
 ) -> SplitReport:

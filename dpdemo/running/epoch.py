@@ -78,14 +78,19 @@ def with_own_size(config: Config, built: BuiltModel) -> Config:
 
 
 def make_loader(config: Config, built: BuiltModel | None = None) -> Loader:
-    """Make the epoch's batches for a config: of the inputs that came with the model, or of noise."""
+    """Make the epoch's batches for a config."""
     order = epoch_order(config.data_size, config.seed, shuffle=config.shuffle)
+    return load(config, built, config.data_size, config.batch_size, order)
+
+
+def load(
+    config: Config, built: BuiltModel | None, num_samples: int, batch_size: int, order: torch.Tensor | None
+) -> Loader:
+    """Make batches of so many samples: of the inputs that came with the model, or of noise."""
     if built is not None and built.inputs is not None:
-        batches = Batches.of(built.inputs, config.batch_size, config.batch_size, config.dim)
-        return OwnLoader(batches, config.data_size, config.drop_last, order)
-    return BatchLoader(
-        make_dataset(config), config.data_size, config.batch_size, config.dim, config.drop_last, order
-    )
+        batches = Batches.of(built.inputs, batch_size, batch_size, config.dim)
+        return OwnLoader(batches, num_samples, config.drop_last, order)
+    return BatchLoader(make_dataset(config), num_samples, batch_size, config.dim, config.drop_last, order)
 
 
 def make_dataset(config: Config) -> NoiseDataset:

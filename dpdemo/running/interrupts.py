@@ -6,9 +6,15 @@ KeyboardInterrupt
 └── RunInterrupted     what `dpdemo.run` raises: the report so far (exit code 130)
 """
 
-from dpdemo.results.batches import BatchGroup
-from dpdemo.results.split import SplitReport
-from dpdemo.running.ddp.records import RankRecord
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a launcher of ranks needs no torch
+    from dpdemo.config.fields import Config
+    from dpdemo.results.batches import BatchGroup
+    from dpdemo.results.split import SplitReport
+    from dpdemo.running.ddp.records import RankRecord
 
 
 class EpochInterrupted(KeyboardInterrupt):
@@ -20,11 +26,11 @@ class EpochInterrupted(KeyboardInterrupt):
 
 
 class RankInterrupted(KeyboardInterrupt):
-    """Ctrl-C in a rank; `record` holds what it saw until then."""
+    """Ctrl-C in a rank; `record` holds what it saw until then, of the epoch that `config` describes."""
 
-    def __init__(self, record: RankRecord) -> None:
+    def __init__(self, record: RankRecord, config: Config) -> None:
         super().__init__()
-        self.record = record
+        self.record, self.config = record, config
 
 
 class RunInterrupted(KeyboardInterrupt):

@@ -24,12 +24,14 @@ from dpdemo.running.ranklog import RankLog
 from dpdemo.running.rankwatch import first_failure, is_consequence, mismatch, stuck, told, waits_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 NOTES = "DPDEMO_RANK_NOTES"
 """The folder in which ranks note what they do."""
 _POLL_S = 0.05
 _LAST_WORDS_S = 0.5
+_CLEAN_UP_S = 3.0
+"""How long ranks may clean up, or write down what they have, after Ctrl-C."""
 _LOST_S = 2.0
 """How long to look for the rank that failed first, once another has lost its connection to it."""
 _whole_lines = threading.Lock()
@@ -70,14 +72,32 @@ class Outcome:
     message: tuple[str, ...]
     logs: tuple[RankLog, ...]
     codes: tuple[int, ...]
-    is_interrupted: bool = False
+    first_failed: int | None = None
+    stopped_by: signal.Signals | None = None
 
 
-def launch(num_ranks: int, command: Sequence[str], environment: Mapping[str, str]) -> Outcome:
-    """Run `command` as that many ranks, to the end of all of them."""
+def launch(
+    num_ranks: int,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    has_terminal: bool = True,
+    on_look: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Run `command` as that many ranks, to the end of all of them.
+
+    Args:
+        num_ranks: how many processes to start.
+        command: what each of them runs.
+        environment: the variables of each, to which RANK and the others are added.
+        has_terminal: whether rank 0 may read the terminal and draw on it; if not, Ctrl-C reaches ranks as
+            SIGTERM, which ends a Python that is just starting without a traceback.
+        on_look: called each time that the launcher looks at the ranks.
+
+    """
     ranks: list[Rank] = []
     pumps: list[threading.Thread] = []
-    is_interrupted = False
+    stopped_by = None
     with tempfile.TemporaryDirectory(prefix="dpdemo-ranks-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
@@ -85,13 +105,16 @@ def launch(num_ranks: int, command: Sequence[str], environment: Mapping[str, str
                 port = _free_port()
                 for number in range(num_ranks):
                     added = environment_of(number, num_ranks, port) | {NOTES: name}
-                    process = _start(number, command, {**environment, **added})
+                    process = _start(
+                        command, {**environment, **added}, has_terminal=has_terminal and not number
+                    )
                     ranks.append(Rank(number, process, RankLog(number, folder / f"{process.pid}.jsonl")))
                     pumps += _pumps(number, process)
-                verdict = _watch(ranks)
+                verdict = _watch(ranks, on_look)
         except _Stopped as stopped:
-            is_interrupted = True
-            verdict = Verdict(128 + stopped.number, _interrupted(ranks, stopped.number))
+            stopped_by = signal.Signals(stopped.number)
+            passed_on = stopped_by if has_terminal else signal.SIGTERM
+            verdict = Verdict(128 + stopped_by, _interrupted(ranks, stopped_by, passed_on))
         finally:
             stop(ranks)
         for pump in pumps:
@@ -101,12 +124,14 @@ def launch(num_ranks: int, command: Sequence[str], environment: Mapping[str, str
         _print_tracebacks(verdict.failures)
     codes = tuple(rank.code or 0 for rank in ranks)
     logs = tuple(rank.log for rank in ranks)
-    return Outcome(verdict.code, verdict.message, logs, codes, is_interrupted)
+    first = verdict.failures[0].number if verdict.failures else None
+    return Outcome(verdict.code, verdict.message, logs, codes, first, stopped_by)
 
 
 def environment_of(number: int, num_ranks: int, port: int) -> dict[str, str]:
     """Return the variables that torchrun would set for a rank of one machine."""
-    threads = str(max(1, (os.cpu_count() or 1) // num_ranks))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = str(max(1, cores // num_ranks))
     return {
         "RANK": str(number),
         "LOCAL_RANK": str(number),
@@ -125,15 +150,17 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _start(number: int, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], *, has_terminal: bool
+) -> subprocess.Popen[bytes]:
     """Start a rank in a process group of its own, so that its children can be stopped with it.
 
-    Rank 0 shares the launcher's on a terminal, which only the foreground group may read.
+    On a terminal, rank 0 of a program shares the launcher's group: only the foreground group may read.
     """
-    own_group = 0 if number or not sys.stdin.isatty() else None
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL} if number else {}
+    own_group = None if has_terminal and sys.stdin is not None and sys.stdin.isatty() else 0
+    streams: dict[str, Any] = {} if has_terminal else {"stdin": subprocess.DEVNULL}
     for name, ours in (("stdout", sys.stdout), ("stderr", sys.stderr)):
-        if number or not ours.isatty():  # on a terminal rank 0 may draw bars and ask questions
+        if not (has_terminal and ours.isatty()):  # on a terminal rank 0 may draw bars and ask questions
             streams[name] = subprocess.PIPE
     return subprocess.Popen(command, env=dict(environment), process_group=own_group, **streams)  # noqa: S603 - the user's
 
@@ -153,11 +180,15 @@ def _pumps(number: int, process: subprocess.Popen[bytes]) -> list[threading.Thre
 
 
 def _pump(prefix: str, source: IO[bytes], target: IO[str]) -> None:
-    for line in source:
-        text = line.decode(errors="replace").removesuffix("\n")
-        with _whole_lines, contextlib.suppress(BrokenPipeError, ValueError):
-            target.write(f"{prefix}{text}\n")
-            target.flush()
+    with source:
+        for line in source:
+            text = line.decode(errors="replace").removesuffix("\n")
+            with (
+                _whole_lines,
+                contextlib.suppress(OSError, ValueError),
+            ):  # nobody reads it, or the disk is full
+                target.write(f"{prefix}{text}\n")
+                target.flush()
 
 
 class _Stopped(BaseException):
@@ -177,6 +208,11 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise _Stopped(number)
 
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # Python hears signals in the main one alone
+        yield
+        return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number in before:
         signal.signal(number, stop_once)
@@ -187,17 +223,17 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _interrupted(ranks: Sequence[Rank], number: int) -> tuple[str, ...]:
+def _interrupted(ranks: Sequence[Rank], by: signal.Signals, passed_on: signal.Signals) -> tuple[str, ...]:
     """Tell where each rank was when the user stopped them all, and let them clean up."""
     for rank in ranks:
         rank.log.read()
     where = [f"  {rank.log.whereabouts()}" for rank in ranks if rank.code is None and rank.log.last]
     for rank in ranks:
-        _send(rank, number)
-    deadline = time.monotonic() + _LAST_WORDS_S
+        _send(rank, passed_on)
+    deadline = time.monotonic() + _CLEAN_UP_S
     while time.monotonic() < deadline and any(rank.code is None for rank in ranks):
         time.sleep(_POLL_S)
-    return (f"{signal.Signals(number).name}: all ranks were stopped", *where)
+    return (f"{by.name}: all ranks were stopped", *where)
 
 
 def _send(rank: Rank, number: int) -> None:
@@ -221,13 +257,14 @@ def stop(ranks: Sequence[Rank]) -> None:
         rank.process.wait()
 
 
-def _watch(ranks: list[Rank]) -> Verdict:
+def _watch(ranks: list[Rank], on_look: Callable[[], None]) -> Verdict:
     """Wait until all ranks have ended, or until one can never go on."""
     logs = [rank.log for rank in ranks]
     while True:
         codes = [rank.code for rank in ranks]
         for log in logs:
             log.read()
+        on_look()
         if any(codes):
             return _failed(ranks)
         ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}

@@ -122,7 +122,7 @@ def test_the_python_api_runs_it_and_leaves_the_process_as_it_was(folder, monkeyp
         [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
     ) == before
     lines = told.getvalue().splitlines()
-    assert lines == [f"[rank 1] a word of the model {number}" for number in range(20)]
+    assert lines == [f"[1] a word of the model {number}" for number in range(20)]
 
 
 @pytest.mark.slow
@@ -131,8 +131,8 @@ def test_what_ranks_print_comes_line_by_line_each_with_its_rank(folder, settings
     options = ["--strategy", "ddp", "--set", "processes=2", "--model", "trouble:PrintsInPieces"]
     done = dpdemo(folder, "run", *options, "--data-size", "30", "-f", "json", **settings)
     assert json.loads(done.stdout)["schema"] == "dpdemo.report/1"
-    lines = [f"[rank {rank}] rank {rank} after a pause" for rank in (0, 0, 1, 1)]
-    assert sorted(done.stderr.splitlines()) == lines
+    lines = [f"{prefix}rank {rank} after a pause" for rank, prefix in ((0, ""), (1, "[1] ")) for _ in "12"]
+    assert sorted(done.stderr.splitlines()) == sorted(lines)
 
 
 @pytest.mark.slow
@@ -141,6 +141,18 @@ def test_gradients_are_really_averaged_over_the_ranks(folder, monkeypatch):
     api.run(strategy="ddp", processes=2, model="trouble:Averaged", batch_size=20)
     assert (folder / "averaged-0").exists()
     assert (folder / "averaged-1").exists()
+
+
+@pytest.mark.slow
+def test_ranks_get_the_rows_that_a_factory_returned_with_its_model(folder, monkeypatch):
+    """Each rank's batch is as large as the factory's; a chosen size repeats its rows."""
+    monkeypatch.chdir(folder)
+    factory = {"strategy": "ddp", "processes": 2, "model": "trouble:with_rows", "data_size": 20}
+    report = api.run(**factory)
+    assert report.config.batch_size == 6
+    inputs = [[dict(one.input)[""] for one in batch.in_model] for batch in report.batches]
+    assert inputs == [[(6, 4), (6, 4)], [(4, 4), (4, 4)]]
+    assert report.distribution.drawn == 20
 
 
 @pytest.mark.slow

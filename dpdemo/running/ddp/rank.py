@@ -5,9 +5,10 @@ the store that all ranks share; the broken all-reduces of the others are not rep
 """
 
 import contextlib
+import pickle
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,19 +25,19 @@ from dpdemo.config.weights import is_weighted
 from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
 from dpdemo.models.modules import BuiltModel, Placement, build
-from dpdemo.models.noise import BatchLoader
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 from dpdemo.results.split import SplitReport
-from dpdemo.running.ddp.messages import broadcast, gather
 from dpdemo.running.ddp.records import RankRecord, compact, merge
 from dpdemo.running.ddp.world import World
-from dpdemo.running.epoch import Progress, Watch, make_dataset, run_epoch
+from dpdemo.running.epoch import Progress, Watch, load, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RankInterrupted
 from dpdemo.watching.tree import named_tensors
 
 _CLAIM = "dpdemo/failed"
+_PART_BYTES = 4 << 20
+"""A TCPStore refuses values of more than 8 MiB."""
 _CTRL_C_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 10.0
 
@@ -60,12 +61,8 @@ class Rank:
         return RankPlace(self.world.rank, self.world.node, self.world.local_rank, str(self.device))
 
 
-Work = Callable[[Config, Rank, Progress | None], object]
-"""What a rank does once it has met the others: `run_epoch_in`, or another task."""
-
-
-def run_rank(config: Config, rank: Rank, progress: Progress | None = None, work: Work | None = None) -> Any:
-    """Meet the other ranks and do one rank's part of the work: of the epoch, whose report every rank returns.
+def run_rank(config: Config, rank: Rank, progress: Progress | None = None) -> SplitReport:
+    """Meet the other ranks and run one rank's part of the epoch; every rank returns the report of all.
 
     Raises:
         RunError: if this rank fails, with its place and the user's own frames.
@@ -73,7 +70,7 @@ def run_rank(config: Config, rank: Rank, progress: Progress | None = None, work:
         RankInterrupted: on Ctrl-C, with what this rank saw until then.
 
     """
-    with _claiming_failures(rank, config):
+    with claiming_failures(rank, config):
         if rank.device.type == "cuda":
             torch.cuda.set_device(rank.device)
         dist.init_process_group(
@@ -83,18 +80,18 @@ def run_rank(config: Config, rank: Rank, progress: Progress | None = None, work:
             world_size=rank.world.size,
             timeout=rank.timeout,
         )
-        result = (work or run_epoch_in)(config, rank, progress)
+        report = _run_epoch(config, rank, progress)
         dist.destroy_process_group()
-        return result
+        return report
 
 
-def run_epoch_in(config: Config, rank: Rank, progress: Progress | None) -> SplitReport:
-    """Run one rank's part of the epoch; every rank returns the report of all."""
+def _run_epoch(config: Config, rank: Rank, progress: Progress | None) -> SplitReport:
     world = rank.world
-    indices = drawn_by(config, world)
     built = build(config, placement(rank.device))
+    config = with_own_size(config, built)
+    indices = drawn_by(config, world)
     rows = distribute_epoch(config, world.size).full.sizes()[world.rank]
-    loader = BatchLoader(make_dataset(config), len(indices), rows, config.dim, config.drop_last, indices)
+    loader = load(config, built, len(indices), rows, indices)
 
     def record(batches: tuple[BatchGroup, ...]) -> RankRecord:
         place = (world.rank, world.node, world.local_rank, str(rank.device))
@@ -104,8 +101,8 @@ def run_epoch_in(config: Config, rank: Rank, progress: Progress | None) -> Split
     try:
         batches = run_epoch(built, config, Devices([str(rank.device)]), loader, watch)
     except EpochInterrupted as interrupt:
-        raise RankInterrupted(record(interrupt.batches)) from None
-    return _report(config, record(batches), rank.device)
+        raise RankInterrupted(record(interrupt.batches), config) from None
+    return _report(config, rank, record(batches))
 
 
 def drawn_by(config: Config, world: World) -> torch.Tensor:
@@ -149,14 +146,42 @@ def _learner(built: BuiltModel) -> Any:
     return learn
 
 
-def _report(config: Config, record: RankRecord, device: torch.device) -> SplitReport:
-    """Let rank 0 make the report of all ranks' records, and hand it to all."""
-    records = gather(record, device)
-    return broadcast(None if records is None else merge(config, records), device)
+def _report(config: Config, rank: Rank, record: RankRecord) -> SplitReport:
+    """Let rank 0 make the report of all ranks' records, and hand it to all.
+
+    They meet in the store: torch.distributed's own `gather_object` needs NumPy, which need not be installed.
+    """
+    store, world = rank.store, rank.world
+    others = range(1, world.size)
+    if world.rank == 0:
+        records = [record, *(_get(store, f"dpdemo/record-{other}") for other in others)]
+        made = merge(config, records)
+        _put(store, "dpdemo/report", made)
+        if others:  # they may read it from this very process
+            store.wait([f"dpdemo/read-{other}" for other in others])
+        return made
+    _put(store, f"dpdemo/record-{world.rank}", record)
+    report: SplitReport = _get(store, "dpdemo/report")
+    store.set(f"dpdemo/read-{world.rank}", "")
+    return report
+
+
+def _put(store: Any, key: str, value: object) -> None:
+    data = pickle.dumps(value)
+    parts = [data[start : start + _PART_BYTES] for start in range(0, len(data), _PART_BYTES)]
+    for number, part in enumerate(parts):
+        store.set(f"{key}/{number}", part)
+    store.set(key, str(len(parts)))
+
+
+def _get(store: Any, key: str) -> Any:
+    num_parts = int(store.get(key))
+    data = b"".join(store.get(f"{key}/{number}") for number in range(num_parts))
+    return pickle.loads(data)  # noqa: S301 - the ranks of one run trust each other
 
 
 @contextlib.contextmanager
-def _claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
+def claiming_failures(rank: Rank, config: Config) -> Iterator[None]:
     """Turn whatever goes wrong into the one failure that a user should see, or into silence."""
     try:
         with users_code():

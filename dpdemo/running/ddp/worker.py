@@ -1,52 +1,27 @@
-"""The process of one rank that `ddp.py` launches: it reads a job from a folder and leaves the outcome.
+"""A rank that `run --strategy ddp` started: it does what a rank of torchrun does, and leaves the outcome.
 
-What it leaves: `result` (rank 0), `failure` (the rank that failed first), `record-N` (rank N, interrupted),
-`progress` (rank 0). Its standard output goes where its errors go: stdout is for the report alone. It writes
-whole lines, which the agent then prefixes with the rank.
+In the launcher's folder: `result` (rank 0), `failure-N` (rank N, if it failed first), `record-N` (rank N,
+interrupted), `progress` (rank 0).
 """
 
-import faulthandler
+import contextlib
+import json
 import os
 import pickle
 import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
-from dpdemo.config.fields import Config
 from dpdemo.errors import DpdemoError, PeerFailedError
-from dpdemo.running.ddp.rank import Rank, Work, run_rank
-from dpdemo.running.ddp.world import World, launched_world
-from dpdemo.running.epoch import Progress
-from dpdemo.running.interrupts import RankInterrupted
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all ranks of a run are told; `devices` has one per local rank."""
-
-    config: Config
-    devices: tuple[str, ...]
-    timeout: timedelta
-    tells_progress: bool = False
-    work: Work | None = None
-    parent: int = field(default_factory=os.getpid)
+from dpdemo.running.ranks import NOTES
 
 
 def leave(path: Path, value: object) -> None:
-    """Write an outcome whole or not at all.
-
-    torch's own file of errors (`record`, torch/distributed/elastic/multiprocessing/errors) may be half
-    written: the agent stops all ranks when the first has failed, and then fails to read it.
-    """
+    """Write an outcome whole or not at all."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_bytes(pickle.dumps(value))
     unfinished.replace(path)
@@ -58,49 +33,60 @@ def take(path: Path) -> Any:
     return pickle.loads(path.read_bytes()) if path.exists() else None  # noqa: S301
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     """Run the rank that the environment names, and exit with its code."""
-    signal.signal(signal.SIGINT, _interrupt_once)
-    faulthandler.enable()  # a crash in C++ says where
-    os.dup2(2, 1)
+    import faulthandler
+
+    folder, parent = Path(sys.argv[1]), int(sys.argv[2])
+    faulthandler.enable()  # a crash in C++ prints where
+    os.dup2(2, 1)  # stdout is for the report alone
     for stream in (sys.stdout, sys.stderr):  # a line written in pieces would run into another rank's
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
-    job: Job = take(folder / "job")
-    _end_with(job.parent)
-    world = launched_world()
-    assert world is not None  # noqa: S101 - the agent sets the environment
+    _end_with(parent)
+    signal.signal(signal.SIGTERM, _interrupt_once)
     try:
-        _work(job, folder, world)
-    except RankInterrupted as interrupt:
-        leave(folder / f"record-{world.rank}", interrupt.record)
-        exit_at_once(130)
+        _run(folder)
     except KeyboardInterrupt:
         exit_at_once(130)
-    except PeerFailedError as error:
-        exit_at_once(error.exit_code)
     except DpdemoError as error:
-        leave(folder / "failure", type(error)(error.message, key=error.key, hint=error.raw_hint))
         exit_at_once(error.exit_code)
     exit_at_once(0)
 
 
-def _work(job: Job, folder: Path, world: World) -> None:
-    device = torch.device(job.devices[world.local_rank])
-    store = dist.FileStore(str(folder / "store"), world.size)  # type: ignore[attr-defined]  # as documented
-    store.set_timeout(job.timeout)
-    progress = _teller(folder) if job.tells_progress and world.rank == 0 else None
-    result = run_rank(job.config, Rank(world, device, store, job.timeout), progress, job.work)
-    if world.rank == 0:
-        leave(folder / "result", result)
+def _run(folder: Path) -> None:
+    from dpdemo.running.ddp.launch import run_ddp
+    from dpdemo.running.interrupts import RankInterrupted
+
+    rank = int(os.environ["RANK"])
+    config, timeout = take(folder / "job")
+    try:
+        report = run_ddp(config, lambda done, total: leave(folder / "progress", (done, total)), timeout)
+        if rank == 0:
+            leave(folder / "result", report)
+    except RankInterrupted as interrupt:
+        leave(folder / f"record-{rank}", (interrupt.record, interrupt.config))
+        raise
+    except PeerFailedError:
+        raise
+    except DpdemoError as error:
+        with contextlib.suppress(OSError):  # a full disk
+            leave(folder / f"failure-{rank}", type(error)(error.message, key=error.key, hint=error.raw_hint))
+            _note(error)
+        raise
 
 
-def _teller(folder: Path) -> Progress:
-    return lambda done, total: leave(folder / "progress", (done, total))
+def _note(error: DpdemoError) -> None:
+    """Tell the launcher whether this rank failed by itself, in the file that it reads."""
+    from dpdemo.running.ddp.rank import PeerLostError
+
+    event = {"e": "error", "text": error.message, "at": "", "is_lost": isinstance(error, PeerLostError)}
+    with (Path(os.environ[NOTES]) / f"{os.getpid()}.jsonl").open("a") as file:
+        file.write(json.dumps({**event, "t": time.time()}) + "\n")
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:
     del number, frame
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent repeats it while we write down what we saw
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher repeats it while we write down what we saw
     raise KeyboardInterrupt
 
 
@@ -124,3 +110,7 @@ def exit_at_once(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
