@@ -4,7 +4,6 @@ Under a launcher such as torchrun this process is one rank already. Otherwise it
 (`running/ranks.py`) of ranks that leave their outcomes in a folder (`worker.py`).
 """
 
-import itertools
 import os
 import signal
 import sys
@@ -20,15 +19,15 @@ from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 from dpdemo.results.split import SplitReport
+from dpdemo.running.ddp.joining import join, node_devices
 from dpdemo.running.ddp.worker import leave, take
-from dpdemo.running.ddp.world import World, in_world, launched_world
+from dpdemo.running.ddp.world import launched_world
 from dpdemo.running.interrupts import RunInterrupted
 from dpdemo.running.ranks import Outcome, launch
 
 if TYPE_CHECKING:
     from dpdemo.running.epoch import Progress
 
-_RUNS = itertools.count()
 _WORKER = "dpdemo.running.ddp.worker"
 _NO_NUMPY = "ignore:Failed to initialize NumPy"  # torch says so on import, and nothing here needs it
 
@@ -47,16 +46,16 @@ def run_ddp(
     longest_wait = as_wait(timeout)
     world = launched_world()
     if world is not None:
-        return _join(config, world, progress, longest_wait)
+        return join(config, world, progress, longest_wait)
     if config.nodes > 1:
         raise _needs_launcher(config)
-    devices = _node_devices(config)
+    devices = node_devices(config)
     with tempfile.TemporaryDirectory(prefix="dpdemo-", ignore_cleanup_errors=True) as name:
-        return _launch(_resolved(config, devices), devices, Path(name), progress, timeout)
+        return _launch(_resolved(config, devices), devices, Path(name), progress, longest_wait)
 
 
 def _launch(
-    config: Config, devices: Devices, folder: Path, progress: "Progress | None", timeout: float
+    config: Config, devices: Devices, folder: Path, progress: "Progress | None", timeout: timedelta
 ) -> SplitReport:
     """Start a rank on each device, wait for all, and take the report that rank 0 left."""
     leave(folder / "job", (config, timeout))
@@ -90,58 +89,11 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _join(config: Config, world: World, progress: "Progress | None", timeout: timedelta) -> SplitReport:
-    """Run as one of the ranks that a launcher started."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.rendezvous import rendezvous
-
-    from dpdemo.running.ddp.rank import Rank, run_rank
-    from dpdemo.running.visible import num_visible
-
-    config = in_world(config, world, num_visible())
-    devices = _node_devices(config)
-    _check_backend(devices)
-    where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    try:
-        store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
-    except Exception as error:
-        raise _no_rendezvous(world, where, timeout, error) from error
-    # a process may run several times: each run has its own names in the store of the launcher
-    store = dist.PrefixStore(f"dpdemo/{next(_RUNS)}", store)  # type: ignore[attr-defined]  # as documented
-    store.set_timeout(timeout)
-    device = torch.device(devices[world.local_rank])
-    return run_rank(config, Rank(world, device, store, timeout), progress if world.rank == 0 else None)
-
-
-def _node_devices(config: Config) -> Devices:
-    if config.gpus is None and config.processes is not None:
-        return Devices.cpu(config.processes)
-    from dpdemo.running.visible import chosen_devices
-
-    return chosen_devices(config)
-
-
 def _resolved(config: Config, devices: Devices) -> Config:
     """Write down which devices were chosen, so that a prediction can name the same ones."""
     if config.gpus not in {None, "all"} or devices.kind == "cpu":
         return config
     return make_config(config.values() | {"gpus": len(devices)})
-
-
-def _check_backend(devices: Devices) -> None:
-    import torch
-    import torch.distributed as dist
-
-    backend, there = (
-        ("nccl", dist.is_nccl_available) if devices.kind == "cuda" else ("gloo", dist.is_gloo_available)
-    )
-    if not dist.is_available() or not there():
-        raise UsageError(
-            f"expected a torch with {backend}, which {devices.kind} ranks talk through, "
-            f"got torch {torch.__version__} without it",
-            hint="install a torch from pytorch.org, or preview with `dpdemo simulate --strategy ddp`",
-        )
 
 
 def _needs_launcher(config: Config) -> UsageError:
@@ -151,23 +103,6 @@ def _needs_launcher(config: Config) -> UsageError:
         hint=f"on every node: torchrun --nnodes {config.nodes} --nproc-per-node RANKS --rdzv-backend c10d "
         "--rdzv-endpoint HOST:29400 -m dpdemo run --strategy ddp; "
         "or preview with `dpdemo simulate --strategy ddp`",
-    )
-
-
-def _no_rendezvous(world: World, where: str, timeout: timedelta, error: Exception) -> DpdemoError:
-    from dpdemo.running.ddp.rank import first_sentence
-
-    if "EADDRINUSE" in str(error):
-        return RunError(
-            "expected a free port, got one in use",
-            place=f"{where} (MASTER_ADDR and MASTER_PORT)",
-            hint="choose another: torchrun --master-port PORT, or --rdzv-endpoint HOST:PORT",
-        )
-    return RunError(
-        f"expected {world.size} ranks to meet within {timeout.total_seconds():g} s, got rank {world.rank} "
-        f"waiting: {first_sentence(error)}",
-        place=where,
-        hint="start every node, check that they reach that address, or wait longer with {timeout=}",
     )
 
 

@@ -5,6 +5,7 @@ interrupted), `progress` (rank 0).
 """
 
 import contextlib
+import gc
 import json
 import os
 import pickle
@@ -17,6 +18,9 @@ from types import FrameType
 from typing import Any
 
 from dpdemo.errors import DpdemoError, PeerFailedError
+from dpdemo.running.ddp.joining import join
+from dpdemo.running.ddp.world import launched_world
+from dpdemo.running.interrupts import RankInterrupted
 from dpdemo.running.ranks import NOTES
 
 
@@ -45,6 +49,7 @@ def main() -> None:
     _end_with(parent)
     signal.signal(signal.SIGTERM, _interrupt_once)
     try:
+        _import_torch()
         _run(folder)
     except KeyboardInterrupt:
         exit_at_once(130)
@@ -53,14 +58,21 @@ def main() -> None:
     exit_at_once(0)
 
 
-def _run(folder: Path) -> None:
-    from dpdemo.running.ddp.launch import run_ddp
-    from dpdemo.running.interrupts import RankInterrupted
+def _import_torch() -> None:
+    gc.disable()  # it makes a million objects and no garbage
+    import torch  # noqa: F401
 
-    rank = int(os.environ["RANK"])
+    gc.freeze()
+    gc.enable()
+
+
+def _run(folder: Path) -> None:
+    world = launched_world()
+    assert world is not None  # noqa: S101 - the launcher sets the environment
+    rank = world.rank
     config, timeout = take(folder / "job")
     try:
-        report = run_ddp(config, lambda done, total: leave(folder / "progress", (done, total)), timeout)
+        report = join(config, world, lambda done, total: leave(folder / "progress", (done, total)), timeout)
         if rank == 0:
             leave(folder / "result", report)
     except RankInterrupted as interrupt:
