@@ -27,7 +27,7 @@ def show_key(key: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Write `1 call` or `3 calls`, `1 batch` or `3 batches`."""
-    ending = "es" if noun.endswith(("ch", "ss")) else "s"
+    ending = "es" if noun.endswith(("tch", "ss")) else "s"
     plural = f"{noun[:-1]}ies" if noun.endswith("py") else noun + ending
     return f"{number} {noun if number == 1 else plural}"
 

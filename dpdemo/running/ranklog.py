@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
-NEW_GROUP = "new_group"
-"""The making of a group, which is noted like a collective of all ranks."""
+NEW_GROUP = "groups of"
+"""How the sequence is called in which ranks make groups; each is noted like a collective."""
 _NAMES = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce_coalesced",
@@ -101,7 +101,7 @@ class RankLog:
 
     def _collective(self, event: Event) -> None:
         self.last, self.waiting = event, None
-        if event["op"] != NEW_GROUP:
+        if not event["group"].startswith(NEW_GROUP):
             count = self.sums.setdefault(public_name(event["op"]), [0, 0])
             count[0] += 1
             count[1] += event["bytes"]

@@ -62,7 +62,7 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
 
 
 def _advice(differing: str, begun: Sequence[Event]) -> str:
-    if begun[0]["op"] == NEW_GROUP:
+    if begun[0]["group"].startswith(NEW_GROUP):
         return _GROUPS
     if len({one["backward"] for one in begun}) > 1:
         return _AS_MANY
@@ -182,7 +182,7 @@ def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[in
     by_number = {each.number: each for each in ranks}
     missing: set[int] = set()
     for group, begun in rank.open.items():
-        if begun and (group != NEW_GROUP or rank.last is begun[-1]):
+        if begun and (not group.startswith(NEW_GROUP) or rank.last is begun[-1]):
             mine = rank.counts[group]
             missing |= {
                 number

@@ -36,7 +36,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - text
 _WAITING_FILES = (f"{_TORCH}distributed{os.sep}", f"{_TORCH}autograd{os.sep}", f"{_TORCH}futures{os.sep}")
 _PASSED_THROUGH = (f"{_TORCH}_ops.py", f"{_TORCH}utils{os.sep}", f"{_TORCH}_tensor.py")
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
-_SETUP = {"init_process_group", "new_group", "new_subgroups", "split_group", "_new_process_group_helper"}
+_SETUP = {"init_process_group"}
 
 
 class BlockedNotes:

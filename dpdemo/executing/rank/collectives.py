@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from dpdemo.executing.rank.notes import users_line
+from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.running.ranklog import NEW_GROUP, POINT_TO_POINT
 from dpdemo.virtual.ops.collectives import flat_tensors
 
@@ -68,21 +68,22 @@ class CollectiveNotes:
                 event["root"] = dist.get_global_rank(group, args[_ROOT_AT[name]])
         self.notes.write("collective", **event)
 
-    def made_group(self, ranks: list[int] | None) -> None:
-        """Note that a group is made: every rank has to make all groups, in one order."""
-        number = self.counts[NEW_GROUP] = self.counts.get(NEW_GROUP, 0) + 1
-        size = dist.get_world_size()
+    @never_raises
+    def made_group(self, op: str, ranks: Any, members: list[int]) -> None:
+        """Note that a group is made: all `members` have to make all groups, in one order."""
+        key = f"{NEW_GROUP} {','.join(map(str, members))}"
+        number = self.counts[key] = self.counts.get(key, 0) + 1
         if number == 1:
-            self.notes.write("group", group=NEW_GROUP, ranks=list(range(size)))
+            self.notes.write("group", group=key, ranks=members)
         self.notes.write(
             "collective",
             n=number,
-            op=NEW_GROUP,
+            op=op,
             shapes=[],
             dtype="",
             bytes=0,
-            group=NEW_GROUP,
-            ranks=list(range(size)) if ranks is None else list(ranks),
+            group=key,
+            ranks=ranks,
             at=users_line(),
             backward=self.backward_passes(),
             t=time.time(),
@@ -145,13 +146,20 @@ def watch(
     made = CollectiveNotes(notes, backward_passes)
     listeners.append(made)
     c10d: Any = dist.distributed_c10d
-    make = c10d._new_group_with_tag
+    make, split = c10d._new_group_with_tag, c10d.split_group
 
     @functools.wraps(make)
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("use_local_synchronization"):
-            made.made_group(ranks)
+        everyone = list(range(dist.get_world_size()))
+        chosen = everyone if ranks is None else sorted(ranks)
+        made.made_group("new_group", chosen, chosen if kwargs.get("use_local_synchronization") else everyone)
         return make(ranks, *args, **kwargs)
 
+    @functools.wraps(split)
+    def split_group(parent_pg: Any = None, split_ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        made.made_group("split_group", split_ranks, dist.get_process_group_ranks(parent_pg))
+        return split(parent_pg, split_ranks, *args, **kwargs)
+
     c10d._new_group_with_tag = new_group
+    c10d.split_group = dist.split_group = split_group
     return made

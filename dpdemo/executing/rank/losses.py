@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.executing.rank.notes import users_line
+from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import is_checked, value
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class LossNotes:
         return handles
 
     def _hook(self, noted: dict[str, Any], own: float) -> Callable[..., None]:
+        @never_raises
         def note(gradients: tuple[torch.Tensor | None, ...]) -> None:
             if gradients and gradients[0] is not None and gradients[0].numel() == 1:
                 weight = abs(value(gradients[0])) / own

@@ -196,6 +196,9 @@ def _await(store: Any, key: str, rank: int, index: int) -> None:
 
 def _adapted(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a collective, in a form that gloo takes."""
+    if any(_is_float8(tensor) for tensor in flat_tensors(args)):
+        result = _adapted(name, func, torch.utils._pytree.tree_map(_as_bytes, args), kwargs)
+        return (args[0], *result[1:]) if isinstance(result, tuple) else result
     if name in _BY_NUMBER_OF_ELEMENTS:
         result = func(args[0].view(-1), args[1].reshape(-1), *args[2:], **kwargs)
         return args[0], *result[1:]
@@ -208,6 +211,14 @@ def _adapted(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if at is not None and int(args[at].op()) == _AVG and not _has_fractions(outputs[0]):
         return _averaged(func, args, kwargs, at)
     return func(*args, **kwargs)
+
+
+def _is_float8(tensor: torch.Tensor) -> bool:
+    return tensor.dtype.itemsize == 1 and tensor.is_floating_point()
+
+
+def _as_bytes(value: Any) -> Any:
+    return value.view(torch.uint8) if isinstance(value, torch.Tensor) and _is_float8(value) else value
 
 
 def _has_fractions(tensor: torch.Tensor) -> bool:
@@ -271,7 +282,7 @@ def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None) -> None:
         )
     if reduction == _AVG and tensor.dtype is torch.bool:
         raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
-    if reduction is not None and tensor.dtype.itemsize == 1 and tensor.is_floating_point():
+    if reduction is not None and _is_float8(tensor):
         raise UnsupportedOpError(f"c10d::{name}: reductions of {tensor.dtype}, which gloo does not have")
 
 
