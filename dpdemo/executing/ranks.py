@@ -62,6 +62,7 @@ def _models(log: RankLog) -> tuple[RankModel, ...]:
             one["backwards"],
             one["steps"],
             one["shapes"],
+            made[one["model"]]["wrapper"],
         )
         for one in log.end.get("models", ())
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Fact = dict[str, Any]
 _UNEVEN = 1.2
-_CLOSE = 1e-3
+_CLOSE, _ALMOST = 1e-3, 0.1
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,24 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
         return ()
     by_kind = {rank: _by_kind(noted) for rank, noted in facts.items()}
     found: list[Mistake] = []
-    groups = _groups(by_kind)
-    for ranks in {ranks for ranks, _ in groups}:
+    wrapped, by_hand = _groups(by_kind, "model"), _groups(by_kind, "by hand")
+    shared = [one for one in wrapped if _is_trained(one, by_kind)]
+    shared += [one for one in by_hand if _is_shared(one, by_kind)]
+    for ranks in dict.fromkeys(ranks for ranks, _ in wrapped + by_hand):
         mine = [by_kind[rank] for rank in ranks]
-        if any(one["epoch"] for one in mine):
+        found += _orders(mine)
+        if any(ranks == others for others, _ in shared):
             found += _samples(mine)
-            found += _orders(mine)
-        found += _losses(ranks, mine)
-    for ranks, model in groups:
+            found += _losses(ranks, mine)
+    for ranks, model in wrapped:
         mine = [by_kind[rank] for rank in ranks]
         found += _replicas(model, mine)
-        found += _norms(model, mine)
         if not any(fact["is_indexed"] and fact["was_trained"] for one in mine for fact in one["epoch"]):
             found += _rows(model, mine)
+    for ranks, model in by_hand:
+        found += _by_hand(model, [by_kind[rank] for rank in ranks])
+    for ranks, model in shared:
+        found += _norms(model, [by_kind[rank] for rank in ranks])
     found += _files(by_kind)
     return tuple(dict.fromkeys(found))
 
@@ -57,15 +62,77 @@ def _by_kind(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
     return found
 
 
-def _groups(by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> list[tuple[tuple[int, ...], int]]:
-    """Return the modules whose gradients are averaged, each with its ranks."""
+def _groups(by_kind: Mapping[int, Mapping[str, list[Fact]]], kind: str) -> list[tuple[tuple[int, ...], int]]:
+    """Return the models of a kind, each with the ranks that train it."""
     groups = {
         (tuple(fact["ranks"]), fact["model"])
         for noted in by_kind.values()
-        for fact in noted["model"]
+        for fact in noted[kind]
         if len(fact["ranks"]) > 1 and set(fact["ranks"]) <= set(by_kind)
     }
     return sorted(groups)
+
+
+def _is_trained(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> bool:
+    ranks, model = group
+    noted = by_kind[ranks[0]]
+    return any(fact["model"] == model for fact in (*noted["rows"], *noted["unsynced"]))
+
+
+def _is_shared(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> bool:
+    """Return whether ranks train one model by hand: they reduce its gradients, or do all the same."""
+    ranks, model = group
+    mine = [by_kind[rank] for rank in ranks]
+    noted = [fact for one in mine for fact in one["by hand"] if fact["model"] == model]
+    is_reduced = len(noted) == len(mine) and all(fact["all"] + fact["some"] for fact in noted)
+    checks = _checks(model, mine)
+    return is_reduced or (len(checks) > 1 and not any(map(_differs, checks)))
+
+
+def _checks(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> list[tuple[Fact, ...]]:
+    """Return what the ranks noted of a model's parameters, moment by moment."""
+    noted = [[fact for fact in one["parameters"] if fact["model"] == model] for one in ranks]
+    return list(zip(*noted, strict=False))
+
+
+def _differs(row: Sequence[Fact]) -> bool:
+    return len({fact["sum"] for fact in row}) > 1
+
+
+def _first_difference(checks: Sequence[Sequence[Fact]]) -> Fact | None:
+    """Return the first check from which on the parameters differ between ranks, to the end."""
+    differs = [_differs(row) for row in checks]
+    if True not in differs or not all(differs[differs.index(True) :]):
+        return None
+    return checks[differs.index(True)][0]
+
+
+def _by_hand(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+    """Name parameters that differ between ranks although these reduce their gradients, or should."""
+    noted = [fact for one in ranks for fact in one["by hand"] if fact["model"] == model]
+    first = _first_difference(_checks(model, ranks))
+    if first is None or len(noted) < len(ranks) or any(fact["is_local"] for fact in noted):
+        return
+    after = f"The parameters differ between ranks after step {first['steps']}"
+    if all(fact["all"] for fact in noted) and not first["steps"]:
+        yield Mistake(
+            "The parameters differ between ranks from the start, although gradients are averaged",
+            first["at"],
+            "broadcast rank 0's parameters first, or give all ranks one seed",
+        )
+    elif first["steps"] and all(fact["all"] + fact["some"] for fact in noted):
+        yield Mistake(after, first["at"], "average the gradients of all parameters before each step")
+    elif first["steps"] and not any(fact["all"] + fact["some"] for fact in noted) and _has_sampler(ranks):
+        yield Mistake(
+            f"No gradient was averaged; {after[0].lower()}{after[1:]}",
+            first["at"],
+            "wrap the model in DistributedDataParallel",
+        )
+
+
+def _has_sampler(ranks: Sequence[Mapping[str, list[Fact]]]) -> bool:
+    """Return whether each rank trains with samples that a DistributedSampler chose for it."""
+    return all(any(fact["is_distributed"] and fact["was_trained"] for fact in one["epoch"]) for one in ranks)
 
 
 def _samples(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
@@ -74,7 +141,7 @@ def _samples(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
     for epochs in _common_epochs(ranks):
         first = epochs[0]
         same_data = len({epoch["dataset"] for epoch in epochs}) == 1
-        if first["at"] in told or not same_data or not _same_samples(epochs):
+        if first["at"] in told or not same_data or not _same_samples(epochs) or _are_cut(first, ranks):
             continue
         told.add(first["at"])
         count = len(set(first["drawn"])) if first["drawn"] is not None else first["count"]
@@ -104,6 +171,21 @@ def _same_samples(epochs: Sequence[Fact]) -> bool:
     if not all(epoch["is_complete"] and epoch["drawn"] is not None for epoch in epochs):
         return False
     return len({frozenset(epoch["drawn"]) for epoch in epochs}) == 1
+
+
+def _are_cut(epoch: Fact, ranks: Sequence[Mapping[str, list[Fact]]]) -> bool:
+    """Return whether each rank takes its share of a batch: one of its tensors has N times the elements."""
+    used = {fact["number"] for fact in ranks[0]["rows"]} | {fact["count"] for fact in ranks[0]["loss"]}
+    whole = epoch["sizes"]
+    return any(
+        _is_close(number * len(ranks), size) and not any(_is_close(number, each) for each in whole)
+        for number in used
+        for size in whole
+    )
+
+
+def _is_close(number: float, other: float) -> bool:
+    return abs(number - other) <= _ALMOST * other
 
 
 def _orders(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
@@ -142,12 +224,9 @@ def _rows(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mis
 
 def _replicas(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
     """Name replicas whose parameters differ from some step on, to the end."""
-    checks = [[fact for fact in noted["parameters"] if fact["model"] == model] for noted in ranks]
-    rows = list(zip(*checks, strict=False))
-    differs = [len({fact["sum"] for fact in row}) > 1 for row in rows]
-    if not differs or True not in differs or not all(differs[differs.index(True) :]):
+    first = _first_difference(_checks(model, ranks))
+    if first is None:
         return
-    first = rows[differs.index(True)][0]
     unsynced = [fact for noted in ranks for fact in noted["unsynced"] if fact["model"] == model]
     step = f"the parameters differ between ranks after step {first['steps']}"
     if not unsynced:
@@ -188,7 +267,8 @@ def _norms(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mi
             if max(values) - min(values) > worst and apart > _CLOSE:
                 worst, layer = max(values) - min(values), name
     if layer:
-        at = next(fact["at"] for fact in ranks[0]["model"] if fact["model"] == model)
+        noted_at = [*ranks[0]["model"], *ranks[0]["parameters"]]
+        at = next(fact["at"] for fact in noted_at if fact["model"] == model)
         yield Mistake(
             f"BatchNorm `{layer}` is not synced: running statistics differ by up to {worst:.3g}",
             at,

@@ -29,7 +29,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class RankModel:
-    """A module under DistributedDataParallel on one rank; `shapes` counts forward calls by their shapes."""
+    """A module that is trained by several ranks, on one; `shapes` counts forward calls by their shapes."""
 
     name: str
     at: str
@@ -37,6 +37,7 @@ class RankModel:
     backwards: int
     steps: int
     shapes: dict[str, int]
+    wrapper: str = "DistributedDataParallel"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _of_model(model: RankModel) -> str:
     more = [f"{len(shapes) - _MANY} other shapes"] if len(shapes) > _MANY else []
     calls = f"\n    {', '.join(shapes[:_MANY] + more)}" if shapes else ""
     return (
-        f"  DistributedDataParallel({model.name}): {counted(model.forwards, 'call')}, "
+        f"  {model.wrapper}({model.name}): {counted(model.forwards, 'call')}, "
         f"{counted(model.backwards, 'averaged backward pass')}, {counted(model.steps, 'step')}{calls}"
     )
 

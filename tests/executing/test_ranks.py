@@ -237,6 +237,7 @@ def test_what_keeps_ranks_from_going_on_is_named(tmp_path: Path, program: str, w
 
 _DATA = """
 import torch.nn.functional as F
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 torch.manual_seed(0)
@@ -245,14 +246,21 @@ sampler = DistributedSampler(data)
 net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).cuda()
 ddp = DistributedDataParallel(net, device_ids=[rank])
 
-def train(loader, call=ddp, model=ddp, sampler=None):
+def average(parameters, is_of_gradients=True):
+    for each in parameters:
+        dist.all_reduce(each.grad if is_of_gradients else each.data, op=dist.ReduceOp.AVG)
+
+def train(loader, call=ddp, model=ddp, sampler=None, reduce=None, cut=False):
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for epoch in range(2):
         if sampler is not None:
             sampler.set_epoch(epoch)
         for rows, targets in loader:
             optimizer.zero_grad()
+            targets = targets.chunk(size)[rank] if cut else targets
             F.cross_entropy(call(rows.cuda()), targets.cuda()).backward()
+            if reduce is not None:
+                reduce(model.parameters())
             optimizer.step()
 """
 _UNEVEN = """
@@ -277,9 +285,43 @@ norm = DistributedDataParallel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
 train(DataLoader(data, 4, sampler=sampler), norm, norm, sampler)""",
         "BatchNorm `1` is not synced",
     ),
+    "by hand, other seeds": (
+        """
+torch.manual_seed(rank)
+net = nn.Linear(4, 3).cuda()
+train(DataLoader(data, 4, sampler=sampler), net, net, sampler, average)""",
+        "The parameters differ between ranks from the start",
+    ),
+    "by hand, a gradient forgotten": (
+        """
+net = nn.Linear(4, 3).cuda()
+weights = lambda parameters: average([net.weight])
+train(DataLoader(data, 4, sampler=sampler), net, net, sampler, weights)""",
+        "The parameters differ between ranks after step 1",
+    ),
+    "fully_shard": (
+        "net = fully_shard(nn.Linear(4, 3).cuda())\ntrain(DataLoader(data, 4), net, net)",
+        "Each of 2 ranks drew all 16 samples",
+    ),
+    "FullyShardedDataParallel": (
+        "net = FullyShardedDataParallel(nn.Linear(4, 3).cuda())\ntrain(DataLoader(data, 4), net, net)",
+        "Each of 2 ranks drew all 16 samples",
+    ),
     "means": (_UNEVEN + "    F.cross_entropy(ddp(rows), targets).backward()", "weighs 3 times as much"),
 }
 _RIGHT = {
+    "by hand": """
+net = nn.Linear(4, 3).cuda()
+train(DataLoader(data, 4, sampler=sampler), net, net, sampler, average)""",
+    "an ensemble": """
+torch.manual_seed(rank)
+net = nn.Linear(4, 3).cuda()
+train(DataLoader(data, 4, shuffle=True), net, net)""",
+    "parameters averaged": """
+net = nn.Linear(4, 3).cuda()
+share = lambda parameters: average(parameters, False)
+train(DataLoader(data, 4, sampler=sampler), net, net, sampler, share)""",
+    "a batch cut": "train(DataLoader(data, 4), lambda rows: ddp(rows.chunk(size)[rank]), cut=True)",
     "sampler": """
 train(DataLoader(data, 4, sampler=sampler, num_workers=1), sampler=sampler)
 if rank == 0:

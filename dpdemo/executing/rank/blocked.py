@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from dpdemo.executing.rank.models import ModelNotes
     from dpdemo.executing.rank.notes import Notes
+    from dpdemo.executing.rank.training import TrainingNotes
 
 _LOOK_S = 0.25
 _LOOKS = 4
@@ -42,7 +42,7 @@ _SETUP = {"init_process_group"}
 class BlockedNotes:
     """Looks at a thread from another one."""
 
-    def __init__(self, notes: Notes, models: ModelNotes, *, is_launched: bool) -> None:
+    def __init__(self, notes: Notes, models: TrainingNotes, *, is_launched: bool) -> None:
         self.notes = notes
         self.models = models
         self.is_launched = is_launched
@@ -168,7 +168,7 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
 _WAIT_CODE = next(each for each in _wait.__code__.co_consts if hasattr(each, "co_code"))
 
 
-def watch(notes: Notes, models: ModelNotes, *, is_launched: bool) -> BlockedNotes:
+def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedNotes:
     """Look at this process from its first process group on."""
     c10d: Any = dist.distributed_c10d
     work: Any = dist.Work

@@ -29,16 +29,16 @@ def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
 
     if not dist.is_available() or not dist.is_gloo_available():
         return
-    from dpdemo.executing.rank import blocked, collectives, errors, loaders, losses, models, writes
+    from dpdemo.executing.rank import blocked, collectives, errors, loaders, losses, training, writes
     from dpdemo.executing.rank.notes import Notes
     from dpdemo.virtual.ops.collectives import listeners
 
     notes = Notes(Path(folder))
     drawn = loaders.watch(notes)
-    modules = models.watch(notes, drawn)
-    listeners.append(lambda name, group, _: modules.collective(name, group))
+    modules = training.watch(notes, drawn)
+    listeners.append(modules.collective)
     made = collectives.watch(notes, listeners, modules.backward_passes)
-    losses.watch(notes, lambda: bool(modules.replicas))
+    losses.watch(notes)
     writes.watch(notes, lambda: made.total)
     blocked.watch(notes, modules, is_launched=is_launched)
     errors.watch(notes, modules.hints, is_launched=is_launched)

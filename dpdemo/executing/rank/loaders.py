@@ -18,7 +18,7 @@ from dpdemo.executing.rank.numbers import checksum
 if TYPE_CHECKING:
     from dpdemo.executing.rank.notes import Notes
 
-_MAX_INDICES, _MAX_LISTS = 100_000, 16
+_MAX_INDICES, _MAX_LISTS, _MAX_SIZES = 100_000, 16, 8
 
 
 class Epoch:
@@ -38,15 +38,20 @@ class Epoch:
         self.data, self.dataset = loader.dataset, fingerprint(loader.dataset)
         self.pending: deque[Any] = deque()
         self.drawn: list[int] = []
+        self.sizes: list[int] = []
+        """Of the first batch, how many elements each tensor has."""
         self.count = self.sum = 0
         self.is_indexed, self.was_trained, self.is_written = True, False, False
 
-    def consumed(self) -> None:
+    def consumed(self, batch: Any) -> None:
         """Take the next batch over from those that were drawn in advance."""
         if not self.pending:
             return
-        batch = self.pending.popleft()
-        indices = batch if isinstance(batch, (list, tuple)) else [batch]
+        if not self.sizes:
+            leaves = torch.utils._pytree.tree_leaves(batch)
+            self.sizes = [each.numel() for each in leaves if isinstance(each, torch.Tensor)][:_MAX_SIZES]
+        drawn = self.pending.popleft()
+        indices = drawn if isinstance(drawn, (list, tuple)) else [drawn]
         if not all(isinstance(index, int) for index in indices):
             self.is_indexed = False
             return
@@ -112,6 +117,7 @@ class LoaderNotes:
             dataset=one.dataset,
             length=one.length(),
             count=one.count,
+            sizes=one.sizes,
             sum=one.sum,
             drawn=one.drawn if one.number <= _MAX_LISTS and one.count <= _MAX_INDICES else None,
             is_indexed=one.is_indexed,
@@ -194,7 +200,7 @@ def watch(notes: Notes) -> LoaderNotes:
             found.end(epoch, is_complete=True)
             raise
         with contextlib.suppress(Exception):
-            epoch.consumed()
+            epoch.consumed(batch)
         found.last = epoch
         return batch
 

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import is_checked, value
@@ -50,8 +51,8 @@ _ALWAYS, _MAX_NODES = 64, 64
 class LossNotes:
     """Notes the weights of a loss's elements at a backward pass."""
 
-    def __init__(self, notes: Notes, is_parallel: Callable[[], bool]) -> None:
-        self.notes, self.is_parallel = notes, is_parallel
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
         self.passes = 0
 
     def begin(self, tensors: Any) -> list[Any]:
@@ -59,7 +60,7 @@ class LossNotes:
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else tensors
         if not isinstance(loss, torch.Tensor) or loss.grad_fn is None or loss.numel() != 1:
             return []
-        if not self.is_parallel():
+        if not dist.is_initialized():
             return []
         self.passes += 1
         number = self.passes
@@ -108,9 +109,9 @@ def _averaged(node: Any) -> float:
     return float(node._saved_self.numel())
 
 
-def watch(notes: Notes, is_parallel: Callable[[], bool]) -> None:
+def watch(notes: Notes) -> None:
     """Look at each loss of this process."""
-    found = LossNotes(notes, is_parallel)
+    found = LossNotes(notes)
     run = torch.autograd.backward
 
     @functools.wraps(run)

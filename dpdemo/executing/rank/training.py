@@ -1,0 +1,340 @@
+"""Observe training: rows, averaged backward passes, and whether the ranks' parameters stay equal."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optimizers
+
+from dpdemo.executing.rank.models import (
+    ByHand,
+    Model,
+    Reductions,
+    Wrapped,
+    groups_of_fsdp1,
+    groups_of_fsdp2,
+    is_plain,
+    parameters_of,
+)
+from dpdemo.executing.rank.notes import never_raises, users_line, when_imported
+from dpdemo.executing.rank.numbers import checksum, is_checked
+from dpdemo.models.frames import is_users
+from dpdemo.virtual.ops.collectives import flat_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dpdemo.executing.rank.loaders import LoaderNotes
+    from dpdemo.executing.rank.notes import Notes
+
+_MAX_SHAPES, _MAX_ROWS, _ALWAYS = 8, 32, 64
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
+_NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
+"""Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
+
+
+class TrainingNotes:
+    """Follows the models that this process trains together with other ranks."""
+
+    def __init__(self, notes: Notes, loaders: LoaderNotes) -> None:
+        self.notes, self.loaders = notes, loaders
+        self.models: list[Model] = []
+        self.by_module: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
+        self.norms: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.reduced = Reductions()
+
+    @never_raises
+    def made(self, module: Any, wrapper: str, groups: list[Any]) -> None:
+        """Begin to follow a module."""
+        one = Wrapped(len(self.models), module, wrapper, groups)
+        self.models.append(one)
+        self.by_module[module] = one
+        inner = one.inner()
+        self.notes.write(
+            "model",
+            model=one.number,
+            name=type(inner).__name__.removeprefix("FSDP" if wrapper == "fully_shard" else ""),
+            wrapper=wrapper,
+            ranks=one.ranks,
+            at=users_line(),
+        )
+
+    @never_raises
+    def forward(self, one: Model, inputs: Any, result: Any, *, is_training: bool) -> None:
+        """Note what a forward call got and gave."""
+        one.forwards += 1
+        rows = list(_tensors(inputs))
+        shape = " → ".join(str(list(each[0].shape)) for each in (rows, list(_tensors(result))) if each)
+        if shape in one.shapes or len(one.shapes) < _MAX_SHAPES:
+            one.shapes[shape] = one.shapes.get(shape, 0) + 1
+        if not is_training:
+            return
+        one.trains += 1
+        if one.trains <= _MAX_ROWS and rows:
+            self.notes.write(
+                "rows",
+                model=one.number,
+                step=one.trains,
+                sum=checksum(rows[0], 0, 1 << 14),
+                number=rows[0].numel(),
+                at=users_line(),
+            )
+        if is_checked(one.trains):
+            self._note_norms(one, one.trains)
+
+    def _note_norms(self, one: Model, step: int) -> None:
+        stats = one.statistics()
+        if stats:
+            self.notes.write("norms", model=one.number, step=step, stats=stats)
+
+    @never_raises
+    def compare(self, one: Model, at: str) -> None:
+        """Note a checksum of the parameters."""
+        parameters = one.compared()
+        if parameters:
+            total = 0
+            for parameter in parameters:
+                total = checksum(parameter, total)
+            self.notes.write("parameters", model=one.number, sum=total, steps=one.steps, at=at)
+
+    @never_raises
+    def collective(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
+        """Notice that a gradient is averaged."""
+        if "reduce" not in name:
+            return
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+            frame = frame.f_back
+        if frame is not None and any(part in frame.f_code.co_filename for part in _NO_GRADIENT):
+            return
+        task, names = torch._C._current_graph_task_id(), {group.group_name}
+        found = [one for one in self.models if isinstance(one, Wrapped) and one.groups & names]
+        if task < 0 or not found:
+            self.reduced.add(group, list(flat_tensors(args[0])))
+        if task < 0:
+            return
+        self.loaders.trained()
+        for one in found:
+            if one.module() is not None:
+                one.averaged += 1
+                if one.pass_seen != task + 1:
+                    one.pass_seen, one.passes = task + 1, one.passes + 1
+
+    def _of(self, optimizer: Any) -> list[Model]:
+        given = {id(each) for each in parameters_of(optimizer)}
+        return [
+            one
+            for one in self.models
+            if given & one.parameters and not (isinstance(one, Wrapped) and one.module() is None)
+        ]
+
+    @never_raises
+    def begins_step(self, optimizer: Any) -> None:
+        """Begin to follow the parameters of an optimizer, if they are under no wrapper."""
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return
+        parameters = parameters_of(optimizer)
+        if not all(map(is_plain, parameters)) or self._of(optimizer):
+            return
+        ranks = self.reduced.ranks or list(range(dist.get_world_size()))
+        one = ByHand(len(self.models), ranks, parameters, self.norms)
+        self.models.append(one)
+        self.compare(one, users_line())
+
+    @never_raises
+    def stepped(self, optimizer: Any) -> None:
+        """Look at the models after a step: at averaged gradients, and whether parameters are equal."""
+        for one in self._of(optimizer):
+            one.steps += 1
+            self.loaders.trained()
+            at = users_line()
+            if isinstance(one, ByHand):
+                if one.steps <= _ALWAYS or is_checked(one.steps):
+                    one.note_reductions(self.reduced)
+                if is_checked(one.steps):
+                    self._note_norms(one, one.steps)
+            elif not one.averaged:
+                one.unsynced += 1
+                if one.unsynced == 1:
+                    self.notes.write(
+                        "unsynced", model=one.number, at=at, bypass=one.bypass, unused=one.unused()[:8]
+                    )
+            one.averaged = 0
+            if is_checked(one.steps):
+                self.compare(one, at)
+
+    def backward_passes(self) -> int:
+        """Count the backward passes that were averaged."""
+        return sum(one.passes for one in self.models)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is known at the end."""
+        for one in self.models:
+            if one.steps:
+                self.compare(one, "the end")
+            if isinstance(one, ByHand):
+                self.notes.write(
+                    "by hand", model=one.number, ranks=one.ranks, is_local=one.is_local, **one.counts
+                )
+        return {
+            "models": [
+                {
+                    "model": one.number,
+                    "forwards": one.forwards,
+                    "backwards": one.passes,
+                    "steps": one.steps,
+                    "unsynced": one.unsynced,
+                    "shapes": one.shapes,
+                }
+                for one in self.models
+                if isinstance(one, Wrapped)
+            ],
+            "backward": self.backward_passes(),
+        }
+
+    def unused(self) -> list[str]:
+        """Name the parameters of all modules that have no gradient."""
+        return [name for one in self.models for name in one.unused()]
+
+    def hints(self, error: BaseException) -> list[str]:
+        """Name the parameters that PyTorch's error gives by number, and what to do."""
+        text = str(error)
+        if "Expected to have finished reduction" not in text:
+            return []
+        words = text.partition("did not receive grad for rank")[2].partition(":")[2].split()
+        numbers = [int(word) for word in words if word.isdigit()]
+        names: list[str] = []
+        modules: list[Any] = list(self.by_module) if numbers else []
+        for module in modules:
+            if isinstance(module, DistributedDataParallel):
+                parameters, _ = module._build_params_for_reducer()  # type: ignore[no-untyped-call]
+                by_id = {id(each): name for name, each in module.module.named_parameters()}
+                names += [by_id[id(parameters[at])] for at in numbers if at < len(parameters)]
+        named = f"Parameters without a gradient: {', '.join(names)}. " if names else ""
+        return [f"{named}Use them in the loss, take them out, or pass find_unused_parameters=True."]
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each)
+
+
+def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
+    """Follow the models that this process trains."""
+    found = TrainingNotes(notes, loaders)
+    _follow_ddp(found)
+    when_imported(
+        "torch.distributed.fsdp.fully_sharded_data_parallel", lambda module: _follow_fsdp1(found, module)
+    )
+    when_imported(
+        "torch.distributed.fsdp._fully_shard._fsdp_state", lambda module: _follow_fsdp2(found, module)
+    )
+    norm: Any = _BatchNorm
+    normalize = norm.forward
+
+    @functools.wraps(normalize)
+    def normalized(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.training and not isinstance(self, SyncBatchNorm):
+            found.norms.add(self)
+        return normalize(self, *args, **kwargs)
+
+    norm.forward = normalized
+    optimizers.register_optimizer_step_pre_hook(
+        lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
+    )
+    optimizers.register_optimizer_step_post_hook(lambda optimizer, _args, _kwargs: found.stepped(optimizer))
+    return found
+
+
+def _follow_ddp(found: TrainingNotes) -> None:
+    kind: Any = DistributedDataParallel
+    init, forward, get = kind.__init__, kind.forward, kind.__getattr__
+
+    @functools.wraps(init)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        found.made(self, "DistributedDataParallel", [self.process_group])
+
+    def attribute(self: Any, name: str) -> Any:
+        if name == "module" and torch.is_grad_enabled():
+            caller = sys._getframe(1)
+            if is_users(caller.f_code.co_filename):
+                one = found.by_module.get(self)
+                if one is not None:
+                    one.bypass = users_line(caller)
+        return get(self, name)
+
+    kind.__init__, kind.forward, kind.__getattr__ = made, _noted(found, forward), attribute
+
+
+def _noted(found: TrainingNotes, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Note the calls of a wrapper's forward."""
+
+    @functools.wraps(forward)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        one = found.by_module.get(self)
+        is_training = torch.is_grad_enabled() and self.training
+        if one is not None and is_training and one.steps and is_checked(one.trains):
+            found.compare(one, users_line())
+        result = forward(self, *args, **kwargs)
+        one = one or found.by_module.get(self)
+        if one is not None:
+            found.forward(one, (args, kwargs), result, is_training=is_training)
+        return result
+
+    return call
+
+
+def _follow_fsdp1(found: TrainingNotes, module: Any) -> None:
+    """Follow the outermost FullyShardedDataParallel, which is known once its first call begins."""
+    kind = module.FullyShardedDataParallel
+    prepare = module._root_pre_forward
+
+    @functools.wraps(prepare)
+    def root_pre_forward(state: Any, inner: Any, *args: Any) -> Any:
+        result = prepare(state, inner, *args)
+        if state._is_root and state not in found.by_module:
+            found.made(state, "FullyShardedDataParallel", groups_of_fsdp1(state))
+        return result
+
+    module._root_pre_forward = root_pre_forward
+    kind.forward = _noted(found, kind.forward)
+
+
+def _follow_fsdp2(found: TrainingNotes, module: Any) -> None:
+    """Follow the outermost module under fully_shard, which is known once its first call begins."""
+    state = module.FSDPState
+    before, after = state._pre_forward, state._post_forward
+    inputs: dict[int, Any] = {}
+
+    @functools.wraps(before)
+    def pre_forward(self: Any, inner: Any, args: Any, kwargs: Any) -> Any:
+        if self._is_root is None:  # those inside it know by now that they are not
+            found.made(inner, "fully_shard", groups_of_fsdp2(inner))
+        if self._is_root is not False:
+            inputs[id(inner)] = args, kwargs
+        return before(self, inner, args, kwargs)
+
+    @functools.wraps(after)
+    def post_forward(self: Any, inner: Any, given: Any, output: Any) -> Any:
+        one = found.by_module.get(inner)
+        if one is not None and id(inner) in inputs:
+            is_training = torch.is_grad_enabled() and inner.training
+            found.forward(one, inputs.pop(id(inner)), output, is_training=is_training)
+        return after(self, inner, given, output)
+
+    state._pre_forward, state._post_forward = pre_forward, post_forward
