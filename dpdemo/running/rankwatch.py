@@ -196,7 +196,8 @@ def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[in
         missing = {
             each.number
             for each in ranks
-            if each.number in ended or each.waiting is None or not each.waiting["is_setup"]
+            if each.setups <= rank.setups  # whoever is through has done its part: this rank is only slower
+            and (each.number in ended or each.waiting is None or not each.waiting["is_setup"])
         }
     return missing - {rank.number}
 
