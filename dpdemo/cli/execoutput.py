@@ -14,6 +14,7 @@ from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
+from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 
 
@@ -36,7 +37,7 @@ def finisher(*, quiet: bool, path: Path | None) -> Callable[[ExecReport, CheckRe
     _load()
     steps = [
         *([] if path is None else [partial(_save, path)]),
-        *([] if quiet else [partial(_show, stderr)]),
+        partial(_show_problems if quiet else _show, stderr),
     ]
 
     def finish(report: ExecReport, findings: CheckReport | None) -> None:
@@ -46,6 +47,21 @@ def finisher(*, quiet: bool, path: Path | None) -> Callable[[ExecReport, CheckRe
         for step in (*(partial(step, report) for step in steps), *checked):
             with contextlib.redirect_stderr(stderr), contextlib.suppress(OSError, ValueError):
                 step()
+
+    return finish
+
+
+def rank_finisher(*, quiet: bool, path: Path | None) -> Callable[[RanksResult], None]:
+    """Return a function that prints and saves the report of ranks; why they stopped is always printed."""
+
+    def finish(report: RanksResult) -> None:
+        if path is not None:
+            _save(path, report)
+        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+            if not quiet:
+                _show(sys.stderr, report)
+            else:
+                sys.stderr.writelines(f"{line}\n" for line in report.problem)
 
     return finish
 
@@ -79,6 +95,11 @@ def _load() -> None:
         _NOTHING.text(form)
     CheckReport("", 0, ()).text("text")
     make_console()
+
+
+def _show_problems(stderr: TextIO, report: ExecReport) -> None:
+    """Print why ranks were stopped."""
+    stderr.writelines(f"{line}\n" for ranks in report.ranks for line in ranks.problem)
 
 
 def _show(stderr: TextIO, report: Report) -> None:

@@ -10,8 +10,10 @@ from dataclasses import replace
 from dpdemo.errors import UsageError
 from dpdemo.executing.callcheck import CallCheck, is_rehearsing
 from dpdemo.executing.children import reaching_children
+from dpdemo.executing.gathering import gathering
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, run_program
+from dpdemo.executing.rank.following import follow, follow_later
 from dpdemo.executing.startup.sitecustomize import VISIBLE
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
@@ -39,6 +41,7 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     try:
         with ExitStack() as opening:
             opening.enter_context(reaching_children(hardware))
+            ranks = opening.enter_context(gathering())
             gpus = opening.enter_context(hardware.opened())
             stack = opening.pop_all()
     except VirtualGpuError as error:
@@ -52,16 +55,24 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
         stack.enter_context(check.watching())
     process = os.getpid()
 
+    def seen() -> tuple[ExecReport, CheckReport | None]:
+        findings = None if check is None else check.report(getattr(sys, "last_value", None))
+        report = _report(program, gpus, watch, hardware)
+        worlds = () if ranks is None else ranks.close(program)
+        return replace(report, check=findings, ranks=worlds), findings
+
     def close() -> None:
         if os.getpid() != process:  # a forked child, which comes here too
             return
-        findings = None if check is None else check.report(getattr(sys, "last_value", None))
-        report = _report(program, gpus, watch, hardware)
-        report = replace(report, check=findings)
+        found = seen()
         stack.close()
-        finish(report, findings)
+        if ranks is None or ranks.is_reporter:
+            finish(*found)
 
     atexit.register(close)
+    if ranks is not None:
+        ranks.start(lambda: finish(*seen()))
+    (follow if "RANK" in os.environ else follow_later)(gpus)
     return run_program(program)
 
 

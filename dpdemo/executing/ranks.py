@@ -1,37 +1,36 @@
 """`dpdemo exec --ranks N`: a program as the ranks of torch.distributed, and what each did."""
 
-import json
 import os
 import sys
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from dpdemo.executing.children import reaching_children
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program
 from dpdemo.executing.startup.sitecustomize import LAUNCHER
+from dpdemo.results.rankdata import Collective, Coverage, RankModel, RankResult, RankSamples
 from dpdemo.results.rankmistakes import find_mistakes
-from dpdemo.results.ranks import Collective, RankModel, RankResult, RankSamples, RanksResult
+from dpdemo.results.ranks import RanksResult
 from dpdemo.running.ranklog import RankLog
-from dpdemo.running.ranks import Outcome, launch
+from dpdemo.running.ranks import launch
 
 
 def run_ranks(
-    program: Program, hardware: Hardware, num_ranks: int, *, report: Path | None, quiet: bool
+    program: Program, hardware: Hardware, num_ranks: int, finish: Callable[[RanksResult], None]
 ) -> int:
-    """Run the program to its end and return its exit code; what was seen goes to stderr and to `report`."""
+    """Run the program to its end, hand the report to `finish`, and return the exit code."""
     chosen = ["-m", program.name] if program.is_module else [program.name]
     command = [sys.executable, *chosen, *program.arguments]
     with reaching_children(hardware):
         outcome = launch(num_ranks, command, {**os.environ, LAUNCHER: str(os.getpid())})
-    result = summary(program, outcome)
-    if report is not None:
-        report.write_text(json.dumps(result.to_dict(), indent=2) + "\n", "utf-8")
-    for line in (*result.problem, *([] if quiet else ["", *result.lines()])):
-        print(line, file=sys.stderr)  # noqa: T201 - the report of a program that has ended
+    finish(summary(program, outcome.logs, outcome.codes, outcome.message))
     return outcome.code
 
 
-def summary(program: Program, outcome: Outcome) -> RanksResult:
+def summary(
+    program: Program, logs: Sequence[RankLog], codes: Sequence[int], problem: tuple[str, ...]
+) -> RanksResult:
     """Sum up what the ranks noted."""
     return RanksResult(
         program=str(program),
@@ -45,10 +44,11 @@ def summary(program: Program, outcome: Outcome) -> RanksResult:
                 models=_models(log),
                 samples=_samples(log),
             )
-            for log, code in zip(outcome.logs, outcome.codes, strict=True)
+            for log, code in zip(logs, codes, strict=True)
         ),
-        problem=outcome.message,
-        mistakes=() if outcome.message else find_mistakes({log.number: log.facts for log in outcome.logs}),
+        problem=problem,
+        mistakes=() if problem else find_mistakes({log.number: log.facts for log in logs}),
+        coverage=tuple(_coverage(logs)),
     )
 
 
@@ -75,6 +75,23 @@ def _samples(log: RankLog) -> tuple[RankSamples, ...]:
             one = found.get(fact["at"], RankSamples(fact["at"], 0, 0, fact["length"]))
             found[one.at] = RankSamples(one.at, one.epochs + 1, one.drawn + fact["count"], one.length)
     return tuple(found.values())
+
+
+def _coverage(logs: Sequence[RankLog]) -> Iterator[Coverage]:
+    """Count the samples that all ranks together drew in a DataLoader's first epoch, where all finished it."""
+    first = [
+        {fact["at"]: fact for fact in log.facts if fact["kind"] == "epoch" and fact["number"] == 1}
+        for log in logs
+    ]
+    for at, fact in first[0].items() if first else ():
+        row = [
+            one[at] for one in first if at in one and one[at]["is_complete"] and one[at]["drawn"] is not None
+        ]
+        same_data = len({one["dataset"] for one in row}) == 1
+        if len(row) == len(logs) and same_data and fact["length"]:
+            times = Counter(index for one in row for index in one["drawn"])
+            drawn = times.total()
+            yield Coverage(at, fact["length"], drawn, drawn - len(times), fact["length"] - len(times))
 
 
 def _collectives(log: RankLog) -> tuple[Collective, ...]:

@@ -11,6 +11,7 @@ from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, escaped, markdown_table
 from dpdemo.results.grouplines import Groups, group_lines
 from dpdemo.results.grouptable import GroupTable
+from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
 from dpdemo.results.tokentable import seen_markdown, seen_tokens
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_USES = 12
 """Objects drawn; the JSON form has them all."""
+MAX_WORLDS = 4
+"""Worlds of ranks drawn."""
 MAX_SPLITS = 8
 """Splits drawn of one object."""
 
@@ -112,6 +115,8 @@ class ExecReport(Report):
     capacity_bytes: tuple[int, ...] | None = None
     check: CheckReport | None = None
     """The result of a check of its calls, if one was requested."""
+    ranks: tuple[RanksResult, ...] = ()
+    """What the ranks did that the program started, one for each world of them."""
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -127,6 +132,7 @@ class ExecReport(Report):
             "is_cuda_visible_devices_late": self.is_set_late,
             "is_cuda_started": self.is_started,
             "check": None if self.check is None else self.check.part(),
+            "ranks": [one.to_dict() for one in self.ranks],
             "virtual": True,
             "memory": [
                 {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
@@ -151,11 +157,21 @@ class ExecReport(Report):
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture: each object's calls, the bytes moved, and the peaks."""
-        return _draw(self, canvas)
+        parts = [_draw(self, canvas)] if self.uses or not self.ranks else []
+        parts += [one.blocks(canvas) for one in self.ranks[:MAX_WORLDS]]
+        if len(self.ranks) > MAX_WORLDS:
+            parts.append(iter([canvas.text(f"... and {len(self.ranks) - MAX_WORLDS} more worlds of ranks")]))
+        for number, part in enumerate(parts):
+            if number:
+                yield ()
+            yield from part
 
     def markdown(self) -> Iterator[str]:
         """Yield the report as Markdown."""
-        return _markdown(self)
+        yield from _markdown(self)
+        for one in self.ranks:
+            yield "\n"
+            yield from one.markdown()
 
 
 def _draw(report: ExecReport, canvas: Canvas) -> Iterator[Block]:

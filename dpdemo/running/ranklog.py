@@ -64,6 +64,7 @@ class RankLog:
         self.end: Event = {}
         self.world: tuple[int, int] | None = None
         """Its rank and the number of ranks, once it has joined a process group."""
+        self.world_id = ""
         self.process: Event = {}
         self._num_read = 0
 
@@ -94,6 +95,9 @@ class RankLog:
             self.end = event
         elif kind == "world":
             self.world, self.setups = (event["rank"], event["size"]), self.setups + 1
+            self.world_id = event["id"]
+            if self.number < 0:  # no launcher of ours gave it one
+                self.number = event["rank"]
         elif kind == "process":
             self.process = event
         else:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from dpdemo.running.ranklog import RankLog
-from dpdemo.running.rankwatch import first_failure, is_consequence, mismatch, stuck, told, waits_for
+from dpdemo.running.rankwatch import failure, first_failure, is_consequence, mismatch, stuck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -301,19 +301,17 @@ def _failed(ranks: Sequence[Rank]) -> Verdict:
             break
         time.sleep(_POLL_S)
     ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}
+    how = {number: _how(codes[number] or 1) for number in failed}
+    first, message = failure(logs, failed, ended, how)
     if first is None:
-        lost = next(log for log in logs if log.number in failed)
-        gone = next((log for log in logs if log.number in ended), None)
-        if gone is not None:
-            return Verdict(1, waits_for(lost, gone))
-        first = lost
+        return Verdict(1, message)
     code = codes[first.number] or 1
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-    others = [log for log in logs if log is not first and log.number not in ended]
     own = [log for log in logs if log.number in failed and not is_consequence(log.error)]
-    return Verdict(
-        128 - code if code < 0 else code, told(first, how, others), tuple(dict.fromkeys([first, *own]))
-    )
+    return Verdict(128 - code if code < 0 else code, message, tuple(dict.fromkeys([first, *own])))
+
+
+def _how(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
 
 
 def _print_tracebacks(logs: Sequence[RankLog]) -> None:

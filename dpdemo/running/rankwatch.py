@@ -243,7 +243,24 @@ def _time(error: Event | None) -> float:
     return float("inf") if error is None else float(error["t"])
 
 
-def told(rank: RankLog, how: str, others: Sequence[RankLog]) -> tuple[str, ...]:
+def failure(
+    ranks: Sequence[RankLog], failed: Mapping[int, float], ended: set[int], how: Mapping[int, str]
+) -> tuple[RankLog | None, tuple[str, ...]]:
+    """Return the rank that failed first, and its error or else how it ended, and where the others waited.
+
+    None if a rank only lost its connection to one that has ended well.
+    """
+    first = first_failure(ranks, failed)
+    if first is None:
+        first = next(rank for rank in ranks if rank.number in failed)
+        gone = next((rank for rank in ranks if rank.number in ended), None)
+        if gone is not None:
+            return None, waits_for(first, gone)
+    others = [rank for rank in ranks if rank is not first and rank.number not in ended]
+    return first, _told(first, how[first.number], others)
+
+
+def _told(rank: RankLog, how: str, others: Sequence[RankLog]) -> tuple[str, ...]:
     """Tell which rank failed, its error, and where the others waited."""
     error: dict[str, Any] = rank.error or {}
     what = (

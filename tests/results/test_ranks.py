@@ -13,7 +13,8 @@ from jsonforms import read_json
 from samples import drawn, observed, simulated
 
 from dpdemo.results.grouplines import group_lines
-from dpdemo.results.ranks import RankModel, RankResult, RanksResult
+from dpdemo.results.rankdata import Collective, RankModel, RankResult
+from dpdemo.results.ranks import RanksResult
 
 
 def ddp(**config):
@@ -155,7 +156,21 @@ def test_models_that_ranks_make_at_each_step_are_one_line_and_other_kinds_are_bo
     alike = [RankModel("Net", "train.py:3", 1, 1, 1, {"[4, 3] → [4, 2]": 1})] * 1000
     others = [RankModel(f"Net{number}", "train.py:3", 0, 0, 0, {}) for number in range(9)]
     result = RanksResult("train.py", (), (RankResult(0, 0, (), {}, (*alike, *others)),))
-    lines = list(result.lines())
-    assert len(lines) < 12
-    assert "  DistributedDataParallel(Net): 1 call, 1 averaged backward pass, 1 step (× 1000)" in lines
-    assert "  and 6 others: --report FILE.json has all" in lines
+    text = str(result)
+    assert text.count("DistributedDataParallel") == 8
+    assert "DistributedDataParallel(Net) at train.py:3, made 1000 times" in text
+    assert ["0", "1000", "1000", "1000", "[4,", "3]", "→", "[4,", "2]"] in [
+        line.split() for line in text.splitlines()
+    ]
+    assert "2 modules or loaders are not listed: --report FILE.json" in text
+
+
+def test_ranks_that_did_the_same_share_a_row():
+    collectives = (Collective("all_reduce", 6, 2048), Collective("barrier", 1, 0))
+    alike = [RankResult(rank, 0, collectives, {f"cuda:{rank}": 1024}) for rank in range(3)]
+    other = RankResult(3, 0, collectives[:1], {"cuda:0": 1024})
+    lines = [line.split() for line in str(RanksResult("train.py", (), (*alike, other))).splitlines()]
+    assert ["0–2", "all_reduce", "6", "2", "KiB"] in lines
+    assert ["3", "all_reduce", "6", "2", "KiB"] in lines
+    assert ["cuda:0", "2", "KiB"] in lines  # of two ranks
+    assert ["cuda:1,", "2", "each", "1", "KiB"] in lines

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -18,6 +19,9 @@ from dpdemo.errors import UsageError
 from dpdemo.results.check import CheckReport
 from dpdemo.results.diagnosis import Answer, Diagnosis
 from dpdemo.results.findings import Finding, Place, RulePage
+from dpdemo.results.rankdata import Collective, Coverage, RankModel, RankResult, RankSamples
+from dpdemo.results.rankmistakes import Mistake
+from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 from dpdemo.results.weights import SampleWeight, WeightsReport
 from dpdemo.sweeping.sweep import sweep
@@ -27,6 +31,19 @@ from dpdemo.timing.workload import given_workload
 
 RULE = RulePage("DP301", "lost-state", "error", "a title", (("Before", "self.n += 1"), ("After", "return n")))
 CHECK = CheckReport("Net", 4, (Finding(RULE, "error", "n", "`n` is lost", Place("/m.py", 3), ("8",)),), (8,))
+
+
+def ranks():
+    model = RankModel("Net", "train.py:8", 4, 4, 4, {"[4, 3] → [4, 2]": 3, "[2, 3] → [2, 2]": 1})
+    one = RankResult(
+        0, 0, (Collective("all_reduce", 4, 96), Collective("barrier", 1, 0)), {"cuda:0": 512}, (model,),
+        (RankSamples("train.py:20", 2, 8, 15),),
+    )  # fmt: skip
+    mistake = Mistake("2 ranks wrote m.pt", "train.py:30", "write it on rank 0 alone")
+    covered = (Coverage("train.py:20", 15, 16, 1, 0),)
+    return RanksResult("train.py", (), (one, replace(one, rank=1)), ("rank 1 failed",), (mistake,), covered)
+
+
 REPORTS = [
     simulated(gpus=8),
     simulated(gpus=2, nodes=2, strategy="ddp"),
@@ -40,6 +57,7 @@ REPORTS = [
     sweep(gpus="1-4", batch_size="1-8"),
     predict_speedup(given_workload(124_000_000), LINKS["pcie4"], [2]),
     Diagnosis("m.py", 2, 8, (), (Answer("Is it right?", "bad", "DP301", "dpdemo check"),)),
+    ranks(),
     WeightsReport("Net", 2, 3, (2, 1), (SampleWeight(2, "cuda:1", 1.5),)),
 ]
 

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,16 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
 _WAIT_CODE = next(each for each in _wait.__code__.co_consts if hasattr(each, "co_code"))
 
 
+def _world_id() -> str:
+    """Return a name that all ranks of this world, and of no other, agree on by their store."""
+    proposed = uuid.uuid4().hex
+    try:
+        store: Any = dist.distributed_c10d._get_default_store()
+        return bytes(store.compare_set("dpdemo/world", "", proposed)).decode()
+    except Exception:  # noqa: BLE001 - a store of another kind
+        return f"children of {os.getppid()}"
+
+
 def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedNotes:
     """Look at this process from its first process group on."""
     c10d: Any = dist.distributed_c10d
@@ -180,7 +191,8 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         blocked.start()
         result = join(*args, **kwargs)
-        notes.write("world", rank=dist.get_rank(), size=dist.get_world_size(), at=users_line())
+        rank, size = dist.get_rank(), dist.get_world_size()
+        notes.write("world", rank=rank, size=size, id=_world_id(), at=users_line())
         return result
 
     c10d.init_process_group = dist.init_process_group = init_process_group

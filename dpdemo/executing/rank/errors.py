@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from dpdemo.executing.rank.notes import NOWHERE, short
 from dpdemo.models.frames import is_installed, users_frames, without_watchers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from dpdemo.executing.rank.notes import Notes
@@ -36,10 +39,11 @@ def is_lost(error: BaseException) -> bool:
 
 
 def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launched: bool) -> None:
-    """Note an exception that nobody catches."""
+    """Note an exception that nobody catches, in the program or in the function of a process."""
     before = sys.excepthook
 
-    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> bool:
+        """Return whether the launcher prints the traceback."""
         own = [frame for frame in users_frames(trace) if not is_installed(frame.filename)] or users_frames(
             trace
         )
@@ -53,10 +57,37 @@ def watch(notes: Notes, hints: Callable[[BaseException], list[str]], *, is_launc
         if is_launched and not issubclass(kind, KeyboardInterrupt):
             text = without_watchers("".join(traceback.format_exception(kind, error, trace)))
             values["traceback"] = text
-        if not notes.write("error", **values) or "traceback" not in values:
+        return notes.write("error", **values) and "traceback" in values
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not note(kind, error, trace):
             before(kind, error, trace)
 
     sys.excepthook = excepthook
+    _noters[os.getpid()] = note
+
+
+_noters: dict[int, Callable[..., object]] = {}
+"""By process, how it notes an error; one that is forked is none of ours until it joins a process group."""
+
+
+def watch_processes() -> None:
+    """Also note an exception that ends the function of a process, in this one or one forked from it."""
+    run = BaseProcess.run
+
+    @functools.wraps(run)
+    def noted_run(self: BaseProcess) -> None:
+        try:
+            run(self)
+        except BaseException as error:
+            # mp.spawn catches the error of a rank, and leaves by sys.exit(1)
+            cause = error.__context__ if isinstance(error, SystemExit) and error.code else error
+            note = _noters.get(os.getpid())
+            if note is not None and isinstance(cause, Exception):
+                note(type(cause), cause, cause.__traceback__)
+            raise
+
+    BaseProcess.run = noted_run  # type: ignore[method-assign]
 
 
 def first_lines(kind: type[BaseException], error: BaseException) -> str:

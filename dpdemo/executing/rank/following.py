@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import multiprocessing.util
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpdemo.running.ranks import NOTES
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 _LOOK_S, _LOOKS, _REST_S = 0.002, 3, 1.0
 
 
-def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
+def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = False) -> None:
     """Note this process's collectives, waits and errors, if somebody reads them.
 
     Where a launcher of ranks started this process, the launcher prints its traceback and outlives it.
@@ -42,7 +44,10 @@ def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
     writes.watch(notes, lambda: made.total)
     blocked.watch(notes, modules, is_launched=is_launched)
     errors.watch(notes, modules.hints, is_launched=is_launched)
+    if not is_late:
+        errors.watch_processes()
 
+    @functools.cache
     def end() -> None:
         if os.getpid() == notes.process:
             indices = range(len(gpus.visible)) if gpus.is_started else ()
@@ -57,6 +62,29 @@ def follow(gpus: VirtualGpus, *, is_launched: bool) -> None:
             _let_threads_rest()
 
     atexit.register(end)
+    multiprocessing.util.Finalize(None, end, exitpriority=0)  # a forked process calls no atexit function
+
+
+def follow_later(gpus: VirtualGpus) -> None:
+    """Begin to follow this process, or one forked from it, when it joins a process group."""
+    import torch.distributed as dist
+
+    from dpdemo.executing.rank import errors
+
+    if not dist.is_available():
+        return
+    errors.watch_processes()
+    c10d: Any = dist.distributed_c10d
+    join = c10d.init_process_group
+
+    @functools.wraps(join)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        if c10d.init_process_group is init_process_group:
+            c10d.init_process_group = dist.init_process_group = join
+            follow(gpus, is_late=True)
+        return c10d.init_process_group(*args, **kwargs)
+
+    c10d.init_process_group = dist.init_process_group = init_process_group
 
 
 def _let_threads_rest() -> None:

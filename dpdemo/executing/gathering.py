@@ -1,0 +1,176 @@
+"""Ranks that a program starts by itself inside `dpdemo exec`: watched, and reported at its end.
+
+mp.spawn, torchrun, accelerate and notebook launchers start processes that note what they do (`rank/`) in the
+folder of the `exec` that they descend from. Where torchrun starts `dpdemo exec` itself, its processes share a
+folder, and rank 0 is the one that watches and reports. Ranks of one world have the same id.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpdemo.executing.ranks import summary
+from dpdemo.running.ranklog import RankLog
+from dpdemo.running.ranks import NOTES
+from dpdemo.running.rankwatch import failure, mismatch, stuck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dpdemo.executing.program import Program
+    from dpdemo.results.ranks import RanksResult
+
+_POLL_S = 0.1
+_PATIENCE_S = 5.0
+"""How long to wait for the last notes of ranks, once the program is over."""
+
+
+class Gathering:
+    """The ranks that have noted something in a folder."""
+
+    def __init__(self, folder: Path, *, is_reporter: bool) -> None:
+        self.folder, self.is_reporter = folder, is_reporter
+        self.logs: dict[Path, RankLog] = {}
+        self.ended_at: dict[Path, float] = {}
+        self.problems: dict[str, tuple[str, ...]] = {}
+        self.is_over = False
+
+    def read(self) -> None:
+        """Read what all processes have noted since the last time."""
+        for path in sorted(self.folder.glob("*.jsonl")):
+            log = self.logs.setdefault(path, RankLog(-1, path))
+            if path not in self.ended_at and not _is_alive(int(path.stem)):
+                self.ended_at[path] = time.time()
+            log.read()
+
+    def worlds(self) -> Iterator[tuple[str, list[RankLog]]]:
+        """Yield the ranks of each world of several, with its id."""
+        found: dict[str, list[RankLog]] = {}
+        for log in self.logs.values():
+            if log.world is not None and log.world[1] > 1:
+                found.setdefault(log.world_id, []).append(log)
+        yield from ((name, sorted(logs, key=lambda log: log.number)) for name, logs in found.items())
+
+    def start(self, on_stuck: Callable[[], None]) -> None:
+        """Begin to watch; call `on_stuck` before this process ends because its ranks can never go on."""
+        if self.is_reporter:
+            _thread.start_new_thread(self._watch, (on_stuck,))  # threading's own would see the GPUs
+
+    def _watch(self, on_stuck: Callable[[], None]) -> None:
+        process = os.getpid()
+        while not self.is_over and os.getpid() == process:
+            time.sleep(_POLL_S)
+            with contextlib.suppress(Exception):
+                self.read()
+                for name, logs in self.worlds():
+                    if name not in self.problems and len(logs) == (logs[0].world or (0, 0))[1]:
+                        self._look(name, logs, on_stuck)
+
+    def _look(self, name: str, logs: Sequence[RankLog], on_stuck: Callable[[], None]) -> None:
+        """End the program if the ranks of a world can never go on, with the report that tells why."""
+        if any(log.path in self.ended_at and not _is_done(log) for log in logs):
+            return  # a rank failed: the program's launcher stops the others
+        ended = {log.number for log in logs if log.path in self.ended_at}
+        message = mismatch(logs) or stuck(logs, ended)
+        if not message:
+            return
+        self.problems[name] = message
+        with contextlib.suppress(Exception):
+            on_stuck()
+        for log in logs:
+            with contextlib.suppress(OSError):
+                if int(log.path.stem) != os.getpid():
+                    os.kill(int(log.path.stem), signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(1)  # at once: its launcher, or a lost connection, would only tell that ranks are gone
+
+    def close(self, program: Program) -> tuple[RanksResult, ...]:
+        """Stop watching, and return what the ranks of each world did; another rank may be the reporter."""
+        if not self.is_reporter:
+            return ()
+        deadline = time.monotonic() + (0 if self.problems else _PATIENCE_S)
+        self.read()
+        while any(self._is_open(log) for log in self.logs.values()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            self.read()
+        self.is_over = True
+        return tuple(self._result(program, name, logs) for name, logs in self.worlds())
+
+    def _is_open(self, log: RankLog) -> bool:
+        return log.world is not None and not log.end and log.path not in self.ended_at
+
+    def _result(self, program: Program, name: str, logs: Sequence[RankLog]) -> RanksResult:
+        failed = {log.number: self.ended_at.get(log.path, time.time()) for log in logs if not _is_done(log)}
+        message = self.problems.get(name, ())
+        if failed and not message:
+            ended = {log.number for log in logs} - set(failed)
+            how = dict.fromkeys(failed, "ended before its time")
+            message = mismatch(logs) or failure(logs, failed, ended, how)[1]
+        return summary(program, logs, [int(log.number in failed) for log in logs], message)
+
+
+def _is_done(log: RankLog) -> bool:
+    return bool(log.end) and log.error is None
+
+
+def _is_alive(process: int) -> bool:
+    """Return whether a process runs; one that has ended and waits to be collected does not."""
+    try:
+        if sys.platform == "linux":
+            return (
+                Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
+                != "Z"
+            )
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def gathering() -> Iterator[Gathering | None]:
+    """Let this process and those that it starts note what they do as ranks, for the length of a `with` block.
+
+    None where an `exec` above this one reads the notes.
+    """
+    before = os.environ.get(NOTES)
+    if before is not None and Path(before).is_dir():
+        yield None
+        return
+    is_rank = {"RANK", "WORLD_SIZE", "MASTER_PORT"} <= set(os.environ)
+    try:
+        folder = _shared_folder() if is_rank else Path(tempfile.mkdtemp(prefix="dpdemo-ranks-"))
+    except OSError:  # a full disk
+        yield None
+        return
+    os.environ[NOTES] = str(folder)
+    try:
+        is_reporter = not is_rank or os.environ.get("LOCAL_RANK", os.environ["RANK"]) == "0"
+        found = Gathering(folder, is_reporter=is_reporter)
+        yield found
+        found.is_over = True
+        if is_reporter:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.environ.pop(NOTES, None)
+
+
+def _shared_folder() -> Path:
+    """Make the folder that all processes of a launcher on this machine find."""
+    name = f"dpdemo-ranks-{os.getuid()}-{os.getppid()}-{os.environ['MASTER_PORT']}"
+    folder = Path(tempfile.gettempdir()) / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(folder)
+    return folder

@@ -1,0 +1,138 @@
+"""Ranks that a program starts by itself inside `dpdemo exec --gpus N`: reported, and their mistakes named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastpart import mostly_slow
+
+_TRAIN = """
+import os, sys
+import torch, torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+def main(rank, size, way):
+    store = "file://" + os.path.abspath("store")
+    dist.init_process_group("nccl", rank=rank, world_size=size, init_method=store)
+    torch.cuda.set_device(rank)
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(7, 4), torch.arange(7) % 3)
+    sampler = DistributedSampler(data)
+    model = DistributedDataParallel(nn.Linear(4, 3).cuda(), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(2):
+        if way != "forgotten":
+            sampler.set_epoch(epoch)
+        for rows, targets in DataLoader(data, 2, sampler=sampler):
+            optimizer.zero_grad()
+            F.cross_entropy(model(rows.cuda()), targets.cuda()).backward()
+            optimizer.step()
+    if way == "raises" and rank == 1:
+        raise ValueError("a bad row")
+    if way == "hangs" and rank == 1:
+        dist.barrier()
+    dist.all_reduce(torch.ones(3, device="cuda"))
+    print("done")
+    dist.destroy_process_group()
+"""
+_STARTS = {
+    "mp.spawn": """
+import sys, train, torch.multiprocessing as mp
+if __name__ == "__main__":
+    mp.spawn(train.main, (2, sys.argv[1]), nprocs=2)
+""",
+    "fork": """
+import sys, train, multiprocessing
+if __name__ == "__main__":
+    start = multiprocessing.get_context("fork").Process
+    ranks = [start(target=train.main, args=(rank, 2, sys.argv[1])) for rank in range(2)]
+    [rank.start() for rank in ranks]
+    [rank.join() for rank in ranks]
+    sys.exit(any(rank.exitcode for rank in ranks))
+""",
+    "itself and a subprocess": """
+import os, subprocess, sys, train
+if __name__ == "__main__":
+    number = int(os.environ.get("LOCAL_RANK", "0"))
+    other = None
+    if "LOCAL_RANK" not in os.environ:
+        other = subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "LOCAL_RANK": "1"})
+    train.main(number, 2, sys.argv[1])
+    sys.exit(0 if other is None else other.wait())
+""",
+    "torchrun": """
+import os, sys, train
+train.main(int(os.environ["RANK"]), 2, sys.argv[1])
+""",
+}
+_TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
+def start(folder: Path, how: str, way: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Run the program inside `dpdemo exec`, and return its outcome and the one world of ranks reported."""
+    (folder / "train.py").write_text(_TRAIN, "utf-8")
+    (folder / "start.py").write_text(_STARTS[how.removesuffix(" outside")], "utf-8")
+    exec_ = ["-m", "dpdemo", "exec", "--gpus", "2", "--report", "report.json"]
+    options = {"torchrun": [*exec_, *_TORCHRUN], "torchrun outside": [*_TORCHRUN, *exec_]}.get(how, exec_)
+    command = [sys.executable, *options, "start.py", way]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    (world,) = json.loads((folder / "report.json").read_text("utf-8"))["ranks"]
+    return result, world
+
+
+_ALL = [*_STARTS, "torchrun outside"]
+
+
+@pytest.mark.parametrize("how", mostly_slow(_ALL, 2))
+def test_each_batch_is_reported_once(tmp_path: Path, how: str) -> None:
+    result, world = start(tmp_path, how, "right")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.replace("\n", "") == "donedone"  # in one pipe their lines may run into each other
+    assert [rank["rank"] for rank in world["ranks"]] == [0, 1]
+    assert [rank["exit_code"] for rank in world["ranks"]] == [0, 0]
+    for rank in world["ranks"]:
+        (model,) = rank["models"]
+        assert model["shapes"] == {"[2, 4] → [2, 3]": 4}
+        assert (model["forwards"], model["backwards"], model["steps"]) == (4, 4, 4)
+        assert {one["name"] for one in rank["collectives"]} >= {"all_reduce", "broadcast"}
+    (coverage,) = world["coverage"]
+    # DistributedSampler pads 7 samples to 8
+    assert [coverage[key] for key in ("length", "drawn", "num_repeated", "num_left_out")] == [7, 8, 1, 0]
+    assert world["mistakes"] == []
+    assert result.stderr.count("Ran on 2 ranks") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", _ALL)
+def test_ranks_that_can_never_go_on_are_stopped_and_named(tmp_path: Path, how: str) -> None:
+    result, world = start(tmp_path, how, "hangs")
+    assert result.returncode == 1
+    first, one, other, *_ = world["problem"]
+    assert first.startswith("The ranks are not in the same collective")
+    assert ("all_reduce" in one, "train.py:" in one) == (True, True)
+    assert ("barrier" in other, "train.py:" in other) == (True, True)
+    assert first in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", _ALL)
+def test_the_rank_that_failed_is_named(tmp_path: Path, how: str) -> None:
+    result, world = start(tmp_path, how, "raises")
+    assert result.returncode == 1
+    assert world["problem"][0].startswith("rank 1 failed: ValueError: a bad row at train.py:")
+    assert [rank["exit_code"] for rank in world["ranks"]][1] == 1
+
+
+@pytest.mark.slow
+def test_mistakes_that_raise_nothing_are_named(tmp_path: Path) -> None:
+    result, world = start(tmp_path, "mp.spawn", "forgotten")
+    assert result.returncode == 0
+    assert [one["text"] for one in world["mistakes"]] == ["Epochs 1 and 2 drew the same order on every rank"]
