@@ -7,6 +7,9 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
+from dpdemo.executing.extensions import refuse_cuda_extensions
+from dpdemo.executing.importing import when_imported
+
 if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
 
@@ -24,6 +27,7 @@ class Hardware:
         """Make the GPUs, for the length of a `with` block."""
         from dpdemo.virtual import virtual_gpus  # a launcher of ranks needs no torch
 
+        when_imported("torch.utils.cpp_extension", refuse_cuda_extensions)
         return virtual_gpus(self.num_gpus, memory=self.memory, random=self.random, card=self.card)
 
     def open_until_exit(self, *, is_launched: bool = False) -> None:

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from dpdemo.virtual.applying import Patch, group
+from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import label_of, stamp
 from dpdemo.virtual.ops.collectives import coalesced, flat_tensors, nccl_groups
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _WHY = "NCCL's name over gloo"
 _TIMEOUT = timedelta(minutes=10)
+_OF_SYMMETRIC_MEMORY = ("empty_strided_p2p", "rendezvous", "get_mempool_allocator")
 _num_splits: dict[str, int] = {}
 """By name of a group, how often groups were split off it."""
 
@@ -98,6 +100,13 @@ def _process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
         def abort(self) -> None:
             self.shutdown()
 
+        @property
+        def mem_allocator(self) -> Any:
+            return _refuse("NCCL's memory pools")
+
+        def register_mem_pool(self, *_: Any, **__: Any) -> Any:
+            return _refuse("NCCL's memory pools")
+
         def _group_start(self) -> None: ...
         def _group_end(self) -> None: ...
         def _add_ephemeral_timeout(self, timeout: Any) -> None: ...
@@ -133,6 +142,11 @@ def patches() -> list[Patch]:
         *[Patch(owner, "is_nccl_available", _yes, _WHY) for owner in (c10d, dist)],
         *_makers(c10d),
         *_of_groups(cpp),
+        *group(
+            cpp._SymmetricMemory,
+            "it needs the GPUs of other processes",
+            **dict.fromkeys(_OF_SYMMETRIC_MEMORY, staticmethod(_no_symmetric_memory)),
+        ),
         *group(dist, "C++ sees one device", _broadcast_coalesced=_by_device(cpp._broadcast_coalesced)),
         *_functions(c10d),
         *group(cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None),
@@ -167,6 +181,14 @@ def _makers(c10d: Any) -> list[Patch]:
 
 def _yes() -> bool:
     return True
+
+
+def _refuse(what: str) -> Any:
+    raise UnsupportedOpError(f"{what}: each rank's virtual GPUs are memory of its own process")
+
+
+def _no_symmetric_memory(*_: Any, **__: Any) -> Any:
+    return _refuse("symmetric memory")
 
 
 def _of_groups(cpp: Any) -> list[Patch]:  # noqa: C901 - functions that share what is registered

@@ -131,6 +131,15 @@ def test_training_equals_one_process_with_the_rows_of_all_ranks(tmp_path: Path, 
 
 _COLLECTIVES = """
 import torch.distributed._functional_collectives as functional
+from torch.distributed import _symmetric_memory as symmetric_memory
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import context_parallel
+from torch.utils.cpp_extension import load
+
+def attend(_):
+    query = torch.randn(1, 2, 8, 4, device="cuda")
+    with context_parallel(init_device_mesh("cuda", (2,)), buffers=[query], buffer_seq_dims=[2]):
+        return nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True)
 backend = dist.get_backend()
 assert backend == "nccl" and dist.is_nccl_available(), backend
 assert isinstance(dist.group.WORLD._get_backend(torch.device("cuda")), dist.ProcessGroupNCCL)
@@ -166,6 +175,13 @@ for call, words in [
     (lambda: dist.all_reduce(mean > 0, op=dist.ReduceOp.AVG), "Cannot use ReduceOp.AVG with boolean inputs"),
     (lambda: dist.all_reduce(mean.to_sparse()), "NCCL does not support all_reduce with sparse tensors"),
     (lambda: dist.recv(mean), "does not support recvAnysource"),
+    (lambda: dist.all_gather_into_tensor(matrix, mean.float()), "output tensor size must be equal to"),
+    (lambda: dist.reduce_scatter_tensor(mean.float(), matrix), "same size as output size times world size"),
+    (lambda: dist.all_to_all_single(first, torch.ones(3).cuda()), "does not divide equally"),
+    (lambda: symmetric_memory.empty(4, device="cuda"), "symmetric memory: each rank's"),
+    (lambda: dist.group.WORLD._get_backend(mean.device).mem_allocator, "NCCL's memory pools"),
+    (lambda: load("ours", ["kernel.cu"]), "CUDA extension ours: a virtual GPU does not run"),
+    (lambda: attend(mean), "context parallel"),
     (lambda: dist.all_reduce(torch.ones(1, device=1 - rank)), "not on device passed to init_process_group"),
     (lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu"),
     (lambda: dist.all_reduce(torch.ones(2, 3, device="cuda").t()), "Tensors must be contiguous"),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import inspect
 import json
 import os
 import sys
 import threading
 import time
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 from dpdemo.models.frames import is_installed, is_users
@@ -58,37 +56,6 @@ class Notes:
             "t": time.time(),
         }
         os.write(self._file, json.dumps(first).encode() + b"\n")
-
-
-class _Finder(MetaPathFinder):
-    """Finds a module as Python does, and calls `then` with it once it is loaded."""
-
-    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self.name, self.then = name, then
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002 - Python's
-        """Return where the module is."""
-        if fullname != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                load(module)
-                never_raises(self.then)(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-def when_imported(name: str, then: Callable[[Any], None]) -> None:
-    """Call `then` with a module once it is imported, which may be now or never."""
-    if name in sys.modules:
-        then(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, then))
 
 
 def never_raises(observe: Callable[..., None]) -> Callable[..., None]:

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
+from dpdemo.executing.importing import when_imported
 from dpdemo.executing.rank.models import (
     ByHand,
     Model,
@@ -24,7 +25,7 @@ from dpdemo.executing.rank.models import (
     is_plain,
     parameters_of,
 )
-from dpdemo.executing.rank.notes import never_raises, users_line, when_imported
+from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
 from dpdemo.models.frames import is_users
 from dpdemo.virtual.ops.collectives import flat_tensors
@@ -238,10 +239,12 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
     found = TrainingNotes(notes, loaders)
     _follow_ddp(found)
     when_imported(
-        "torch.distributed.fsdp.fully_sharded_data_parallel", lambda module: _follow_fsdp1(found, module)
+        "torch.distributed.fsdp.fully_sharded_data_parallel",
+        never_raises(lambda module: _follow_fsdp1(found, module)),
     )
     when_imported(
-        "torch.distributed.fsdp._fully_shard._fsdp_state", lambda module: _follow_fsdp2(found, module)
+        "torch.distributed.fsdp._fully_shard._fsdp_state",
+        never_raises(lambda module: _follow_fsdp2(found, module)),
     )
     norm: Any = _BatchNorm
     normalize = norm.forward

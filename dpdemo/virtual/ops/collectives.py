@@ -79,7 +79,7 @@ def action(run: Run) -> Run:
             listener(name, group, args)
         if is_nccl and name not in _BETWEEN_TWO:
             _check_own_gpu(session, group, _index_of(session, group, name, args, tensors))
-        result = _adapted(name, func, args, kwargs) if is_nccl else func(*args, **kwargs)
+        result = _by_gloo(name, func, args, kwargs) if is_nccl else func(*args, **kwargs)
         if group.group_name in coalesced:
             coalesced[group.group_name].append(result[-1] if isinstance(result, (tuple, list)) else result)
         return result
@@ -124,6 +124,19 @@ def _prepare(session: Session, name: str, bound: torch.device | None, args: tupl
             raise RuntimeError("No backend type associated with device type cpu")
         stamp(tensor, session, session.current.index)
         _check_kind(name, tensor, kind)
+    gpus = {label.index for each in flat_tensors(operands) if (label := label_of(each, session.key))}
+    if len(gpus) > 1:
+        raise ValueError("Expected list of tensors on the same device")
+    _check_form(name, args)
+
+
+def _check_form(name: str, args: tuple[Any, ...]) -> None:
+    """Refuse tensors whose sizes or strides do not fit."""
+    if name in _BY_NUMBER_OF_ELEMENTS:
+        _check_sizes(name, args[0], args[1], group_of(args).size())
+    if name == "alltoall_base_":
+        for tensor, splits in ((args[0], args[3]), (args[1], args[4])):
+            _check_splits(tensor, splits, group_of(args).size())
     if name not in _BETWEEN_TWO:
         _check_contiguous(
             tensor
@@ -192,6 +205,16 @@ def _await(store: Any, key: str, rank: int, index: int) -> None:
             f"this rank begins a collective on cuda:{index} after others on another GPU, and rank {rank} "
             "does not: NCCL would connect them a second time, and hang"
         ) from error
+
+
+def _by_gloo(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a collective; gloo's refusals have NCCL's name."""
+    try:
+        return _adapted(name, func, args, kwargs)
+    except (RuntimeError, ValueError) as error:
+        if "ProcessGroupGloo" not in str(error):
+            raise
+        raise type(error)(str(error).replace("ProcessGroupGloo", "ProcessGroupNCCL")) from None
 
 
 def _adapted(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -284,6 +307,31 @@ def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None) -> None:
         raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
     if reduction is not None and _is_float8(tensor):
         raise UnsupportedOpError(f"c10d::{name}: reductions of {tensor.dtype}, which gloo does not have")
+
+
+def _check_sizes(name: str, output: torch.Tensor, given: torch.Tensor, size: int) -> None:
+    """Compare the whole tensor and the part of each rank, in the words of `ProcessGroupNCCL`."""
+    if name == "_allgather_base_":
+        if given.dtype != output.dtype:
+            raise TypeError("output tensor must have the same type as input tensor")
+        if given.numel() * size != output.numel():
+            raise ValueError("output tensor size must be equal to world_size times input tensor size")
+    else:
+        if given.dtype != output.dtype:
+            raise TypeError("input tensor must be the same type as the output tensor.")
+        if given.numel() != output.numel() * size:
+            raise ValueError("input tensor must be the same size as output size times world size")
+
+
+def _check_splits(tensor: torch.Tensor, splits: list[int], size: int) -> None:
+    """Compare the parts of each rank with the tensor, in the words of c10d's `checkSplitSizes`."""
+    rows = len(tensor) if tensor.dim() else 1
+    if not splits and rows % size:
+        raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
+    if splits and len(splits) != size:
+        raise RuntimeError("Number of tensor splits not equal to group size")
+    if splits and sum(splits) != rows:
+        raise RuntimeError("Split sizes doesn't match total dim 0 size")
 
 
 def _check_contiguous(tensors: Iterable[torch.Tensor]) -> None:
