@@ -37,12 +37,15 @@ def _run() -> None:
     with no_collections():
         from dpdemo.cli.app import build, words_of
         from dpdemo.cli.edge import Edge, as_ours, print_error
+        from dpdemo.cli.output import writing_out
 
-        words = words_of(sys.argv[1:])
-        app = build(words)
     edge = Edge()
     try:
-        app(words, prog_name="dpdemo", obj=edge)
+        words = words_of(sys.argv[1:])
+        with no_collections():
+            app = build(words)
+        with writing_out(flush=words[:1] != ["exec"]):  # whose stdout is the program's
+            app(words, prog_name="dpdemo", obj=edge)
     except PeerFailedError as error:
         sys.exit(error.exit_code)  # the rank that failed first has reported why
     except Exception as error:

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from dpdemo.cli.output import writing_out
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
 
@@ -37,41 +35,28 @@ GONE = {
     "devices": "`dpdemo run`, which warns of GPUs that are not balanced",
     "schema": "`--format json`, and the page docs/reference.md for an example of each report",
 }
-"""The commands of old, and what to use instead."""
+"""Removed commands, and what to use instead."""
 _HELP = {
     "help_option_names": ["-h", "--help"],
     "token_normalize_func": lambda option: option.replace("_", "-"),  # --batch_size, as the key is called
 }
 
 
-class Group(TyperGroup):
-    """The commands; a reader of stdout that leaves, or a disk that is full, ends them in our way."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the options, which is where --help and --version print."""
-        with writing_out():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command, and write all of its output."""
-        with writing_out():
-            try:
-                return super().invoke(ctx)
-            finally:
-                if ctx.invoked_subcommand != "exec":  # whose stdout is the program's
-                    sys.stdout.flush()
-
-
 def words_of(typed: Sequence[str]) -> list[str]:
-    """Return the words of a command line with the command that a TARGET alone stands for.
+    """Return the command line with `doctor` in front of a bare TARGET, and `help simulate` as an option.
 
-    `model.py:Net` and `train.py --epochs 1` are doctor's; `help simulate` is `simulate --help`. The words
-    behind a script are its own.
+    Arguments after a script belong to the script.
+
+    Raises:
+        UsageError: for a removed command.
+
     """
     words = list(typed)
     if words[:1] in (["help"], ["version"]):
-        return [*words[1:2], f"--{words[0]}"]
+        words = [*words[1:2], f"--{words[0]}"]
     first = next((word for word in words if word in {*COMMANDS, *GONE} or _is_target(word)), "")
+    if first in GONE:
+        raise UsageError(f"the command `{first}` is gone: use {GONE[first]}")
     if _is_target(first):
         words = ["doctor", *words]
     script = next((place for place, word in enumerate(words) if _is_script(word)), 0)
@@ -85,7 +70,7 @@ def _is_target(word: str) -> bool:
 
 
 def _is_script(word: str) -> bool:
-    """Return whether a word names a program, or a missing file: the words behind it are its own."""
+    """Return whether a word names a script or a missing file."""
     return looks_like_script(word) or (word.endswith(".py") and not Path(word).is_file())
 
 
@@ -94,7 +79,6 @@ def build(words: Collection[str]) -> typer.Typer:
     completing = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}"
     words = {*words, *completing.split()}
     app = typer.Typer(
-        cls=Group,
         rich_markup_mode="rich" if sys.stdout.isatty() else None,  # Rich is a third of the time of a help
         pretty_exceptions_enable=False,
         no_args_is_help=True,
@@ -113,9 +97,6 @@ def build(words: Collection[str]) -> typer.Typer:
             paragraphs = inspect.cleandoc(function.__doc__).split("\n\n")
             how["help"] = "\n\n".join(" ".join(text.split()) for text in paragraphs)
         app.command(name, **how)(function)
-    for name in GONE.keys() & words:
-        taking_all = {"ignore_unknown_options": True, "allow_extra_args": True}
-        app.command(name, hidden=True, add_help_option=False, context_settings=taking_all)(_gone(name))
     return app
 
 
@@ -125,13 +106,6 @@ def _examples(*lines: str) -> str:
 
 def _unloaded() -> None:
     """Stand in for a command that was not typed."""
-
-
-def _gone(name: str) -> Any:
-    def command() -> None:
-        raise UsageError(f"the command `{name}` is gone: use {GONE[name]}")
-
-    return command
 
 
 def _print_version(value: bool) -> None:

@@ -44,20 +44,28 @@ def save(report: "Report", paths: Sequence[Path], *, quiet: bool) -> None:
 
 
 @contextmanager
-def writing_out() -> Iterator[None]:
+def writing_out(*, flush: bool) -> Iterator[None]:
     """Exit silently with READER_LEFT once nobody reads stdout.
+
+    Args:
+        flush: write all buffered output at the end of the block.
 
     Raises:
         RunError: stdout cannot be written.
 
     """
     try:
-        yield
+        try:
+            yield
+        finally:
+            if flush:
+                sys.stdout.flush()
     except BrokenPipeError:
         _drop_the_rest()
         sys.exit(READER_LEFT)
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # Rich ends the program itself, with 1
+        if isinstance(ended.__context__, BrokenPipeError):  # Typer and Rich exit with 1
+            _drop_the_rest()
             sys.exit(READER_LEFT)
         raise
     except OSError as error:
@@ -68,5 +76,5 @@ def writing_out() -> Iterator[None]:
 
 
 def _drop_the_rest() -> None:
-    """Lead stdout to nowhere: when Python ends it would try to write what is left, and complain."""
+    """Redirect stdout to /dev/null: at exit Python would otherwise flush its buffer and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
