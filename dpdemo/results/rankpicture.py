@@ -41,7 +41,7 @@ def draw(report: RanksData, canvas: Canvas) -> Iterator[Block]:
         yield ()
     yield canvas.text(title(report), style="bold")
     if not any(rank.collectives for rank in report.ranks):
-        yield canvas.text("No rank made a collective: the program never used torch.distributed.")
+        yield canvas.text("No rank made a collective, so the ranks trained or computed apart.")
     for part in _parts(report):
         yield ()
         yield canvas.text(part.heading, style="bold")
