@@ -144,6 +144,28 @@ def test_the_actions_step_runs_as_it_is_written_with_paths_from_the_checkouts_ro
 
 
 @pytest.mark.slow
+def test_the_actions_tests_and_the_pages_run_as_they_are_written(tmp_path):
+    """The page's tests: plain device code, DataParallel, DDP and FSDP."""
+    action = YAML(typ="safe").load(ROOT / "action.yml")
+    (step,) = [each for each in action["runs"]["steps"] if each["name"] == "Test"]
+    page = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    (tmp_path / "test_page.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "TESTS": "test_page.py -p dpdemo.pytest_plugin -q", "GPUS": action["inputs"]["gpus"]["default"],
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONSAFEPATH": "",
+    }  # fmt: skip
+    run = step["run"].replace("python -m", f"{shlex.quote(sys.executable)} -m")
+    done = subprocess.run(
+        ["/bin/bash", "-e", "-c", run], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        check=False, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_exec_takes_rules_and_puts_findings_into_its_report(folder):
     (folder / "train.py").write_text(
         "import torch\nfrom torch import nn\nfrom net import Net\n"
