@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 Fact = dict[str, Any]
 _UNEVEN = 1.2
 _CLOSE, _ALMOST = 1e-3, 0.1
+ADDED = "came after the model was wrapped: wrap it once it has all its parameters, and unfreeze none later"
+"""About parameters that DistributedDataParallel does not know."""
 
 
 @dataclass(frozen=True)
@@ -227,13 +229,22 @@ def _replicas(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator
     first = _first_difference(_checks(model, ranks))
     if first is None:
         return
+    if not first["steps"]:
+        yield Mistake(
+            "The parameters differ between ranks before step 1",
+            first["at"],
+            "load a checkpoint on every rank, or before the model is wrapped",
+        )
+        return
     unsynced = [fact for noted in ranks for fact in noted["unsynced"] if fact["model"] == model]
     step = f"the parameters differ between ranks after step {first['steps']}"
     if not unsynced:
+        added = ", ".join(first["added"])
+        same = "every rank has to make the same optimizer step from the same gradients"
         yield Mistake(
             f"{step[0].upper()}{step[1:]}",
             first["at"],
-            "every rank has to make the same optimizer step from the same gradients",
+            f"{added} {ADDED}" if added else same,
         )
         return
     unused: list[str] = next((fact["unused"] for fact in unsynced if fact["unused"]), [])
@@ -307,12 +318,24 @@ def _losses(numbers: Sequence[int], ranks: Sequence[Mapping[str, list[Fact]]]) -
 
 
 def _files(by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
-    """Name files that several ranks write with no collective in between."""
+    """Name files that several ranks write, or one writes and another reads, with no collective in between."""
     writers: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for rank, noted in by_kind.items():
         for fact in noted["file"]:
             writers[fact["path"], fact["collectives"]][rank] = fact["at"]
-    told = set()
+    told: set[str] = set()
+    for rank, noted in by_kind.items():
+        for fact in noted["read"]:
+            path = fact["path"]
+            others = writers.get((path, fact["collectives"]), {})
+            if others and path not in told and rank not in others:
+                told.add(path)
+                name, other = os.path.basename(path), min(others)  # noqa: PTH119 - text
+                yield Mistake(
+                    f"Rank {rank} read {name} while rank {other} may still write it",
+                    fact["at"],
+                    "dist.barrier() between writing and reading",
+                )
     for (path, _), ranks in writers.items():
         if len(ranks) > 1 and path not in told:
             told.add(path)

@@ -294,6 +294,25 @@ _SILENT = {
         "train(DataLoader(data, 4, sampler=sampler), call=ddp.module, sampler=sampler)",
         "No gradient was averaged; the parameters differ between ranks after step 1",
     ),
+    "unfrozen after wrapping": (
+        """
+net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)).cuda()
+net[0].requires_grad_(False)
+ddp = DistributedDataParallel(net)
+net[0].requires_grad_(True)
+train(DataLoader(data, 4, sampler=sampler), ddp, ddp, sampler)""",
+        "The parameters differ between ranks after step 1",
+    ),
+    "read at once": (
+        """
+if rank == 0:
+    torch.save(net.state_dict(), 'm.pt')
+else:
+    while not os.path.exists('m.pt') or not os.path.getsize('m.pt'):
+        pass
+    open('m.pt', 'rb').close()""",
+        "Rank 1 read m.pt while rank 0 may still write it",
+    ),
     "one file": ("torch.save(net.state_dict(), 'm.pt')", "2 ranks wrote m.pt"),
     "batch norm": (
         """
@@ -326,6 +345,11 @@ train(DataLoader(data, 4, sampler=sampler), net, net, sampler, weights)""",
     "means": (_UNEVEN + "    F.cross_entropy(ddp(rows), targets).backward()", "weighs 3 times as much"),
 }
 _RIGHT = {
+    "read after a barrier": """
+if rank == 0:
+    torch.save(net.state_dict(), 'm.pt')
+dist.barrier()
+net.load_state_dict(torch.load('m.pt', map_location='cuda'))""",
     "by hand": """
 net = nn.Linear(4, 3).cuda()
 train(DataLoader(data, 4, sampler=sampler), net, net, sampler, average)""",

@@ -46,7 +46,7 @@ class CollectiveNotes:
         """Note one collective."""
         key = self._key(group)
         number = self.counts[key] = self.counts.get(key, 0) + 1
-        self.total += 1
+        self.total += name not in POINT_TO_POINT
         tensors = [] if name == "barrier" else list(flat_tensors(args))
         event: dict[str, Any] = {
             "n": number,

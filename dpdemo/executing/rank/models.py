@@ -41,6 +41,10 @@ class Model:
         """Name the parameters without a gradient, if others have one."""
         return []
 
+    def added(self) -> list[str]:
+        """Name the parameters that are trained, but were not when the model was wrapped."""
+        return []
+
     def norms(self) -> Iterator[tuple[str, Any]]:
         """Yield each BatchNorm that is not synced, with its name."""
         yield from ()
@@ -63,6 +67,7 @@ class Wrapped(Model):
         self.module = weakref.ref(module)
         self.wrapper, self.is_replicated = wrapper, wrapper == "DistributedDataParallel"
         self.groups = {group.group_name for group in of}
+        self.managed = {id(each) for each in module.parameters() if each.requires_grad}
 
     def inner(self) -> Any:
         """Return the user's module, or None."""
@@ -82,6 +87,12 @@ class Wrapped(Model):
         named = [] if module is None or not self.is_replicated else list(module.module.named_parameters())
         wanted = [(name, each.grad is None) for name, each in named if each.requires_grad]
         return [name for name, is_none in wanted if is_none] if not all(none for _, none in wanted) else []
+
+    def added(self) -> list[str]:
+        """Name the parameters that are trained, but were not when the model was wrapped."""
+        module = self.module()
+        named = [] if module is None or not self.is_replicated else list(module.module.named_parameters())
+        return [name for name, each in named if each.requires_grad and id(each) not in self.managed]
 
     def norms(self) -> Iterator[tuple[str, Any]]:
         """Yield each BatchNorm that is not synced, with its name."""

@@ -28,6 +28,7 @@ from dpdemo.executing.rank.models import (
 from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
 from dpdemo.models.frames import is_users
+from dpdemo.results.rankmistakes import ADDED
 from dpdemo.virtual.ops.collectives import flat_tensors
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from dpdemo.executing.rank.loaders import LoaderNotes
     from dpdemo.executing.rank.notes import Notes
 
-_MAX_SHAPES, _MAX_ROWS, _ALWAYS = 8, 32, 64
+_MAX_SHAPES, _MAX_NAMES, _MAX_ROWS, _ALWAYS = 8, 8, 32, 64
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100, PTH120
 _NO_GRADIENT = (f"{os.sep}nn{os.sep}modules{os.sep}", f"{os.sep}distributed{os.sep}tensor{os.sep}")
 """Files whose collectives in a backward pass belong to the model: SyncBatchNorm, tensor parallelism."""
@@ -104,7 +105,8 @@ class TrainingNotes:
             total = 0
             for parameter in parameters:
                 total = checksum(parameter, total)
-            self.notes.write("parameters", model=one.number, sum=total, steps=one.steps, at=at)
+            added = one.added()[:_MAX_NAMES]
+            self.notes.write("parameters", model=one.number, sum=total, steps=one.steps, at=at, added=added)
 
     @never_raises
     def collective(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
@@ -165,9 +167,8 @@ class TrainingNotes:
             elif not one.averaged:
                 one.unsynced += 1
                 if one.unsynced == 1:
-                    self.notes.write(
-                        "unsynced", model=one.number, at=at, bypass=one.bypass, unused=one.unused()[:8]
-                    )
+                    unused = one.unused()[:_MAX_NAMES]
+                    self.notes.write("unsynced", model=one.number, at=at, bypass=one.bypass, unused=unused)
             one.averaged = 0
             if is_checked(one.steps):
                 self.compare(one, at)
@@ -219,6 +220,9 @@ class TrainingNotes:
                 parameters, _ = module._build_params_for_reducer()  # type: ignore[no-untyped-call]
                 by_id = {id(each): name for name, each in module.module.named_parameters()}
                 names += [by_id[id(parameters[at])] for at in numbers if at < len(parameters)]
+        added = [name for one in self.models for name in one.added()[:_MAX_NAMES]]
+        if added:
+            return [f"{', '.join(added)} {ADDED}"]
         named = f"Parameters without a gradient: {', '.join(names)}. " if names else ""
         return [f"{named}Use them in the loss, take them out, or pass find_unused_parameters=True."]
 
@@ -291,7 +295,7 @@ def _noted(found: TrainingNotes, forward: Callable[..., Any]) -> Callable[..., A
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         one = found.by_module.get(self)
         is_training = torch.is_grad_enabled() and self.training
-        if one is not None and is_training and one.steps and is_checked(one.trains):
+        if one is not None and is_training and is_checked(one.trains):
             found.compare(one, users_line())
         result = forward(self, *args, **kwargs)
         one = one or found.by_module.get(self)
