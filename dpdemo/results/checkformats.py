@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dpdemo import __version__
 from dpdemo.results.checkdata import IN_THE_PROGRAM, CheckData, summary
 from dpdemo.results.findings import Change, Finding, RulePage
-from dpdemo.results.formats import escaped, markdown_table
+from dpdemo.results.markdown import diff, escaped, markdown_table
 from dpdemo.wording import harmless, printable
 
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -42,11 +42,6 @@ def _further(change: Change) -> str:
 def _code(text: str) -> str:
     """Write a line of code behind a word, and several below it."""
     return f" {harmless(text)}" if "\n" not in text else f"\n{harmless(text)}"
-
-
-def _marked(sign: str, code: str) -> str:
-    """Write code as lines of a diff; a fence in it would end the block."""
-    return "".join(f"{sign} {printable(line).replace('```', chr(39) * 3)}\n" for line in code.splitlines())
 
 
 def _data(text: str) -> str:
@@ -121,14 +116,10 @@ def as_markdown(report: CheckData) -> Iterator[str]:
     for (rule, *_), finding in told.items():
         example = " For example:" if finding.is_example else ""
         yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n"
-        yield _diff(finding.before, finding.after)
+        yield diff(finding.before, finding.after)
         for change in finding.also:
             where = f"at {escaped(change.place.short)}" if change.place else IN_THE_PROGRAM
-            yield f"\nand {where}:\n\n{_diff(change.before, change.after)}"
-
-
-def _diff(before: str, after: str) -> str:
-    return f"```diff\n{_marked('-', before)}{_marked('+', after)}```\n"
+            yield f"\nand {where}:\n\n{diff(change.before, change.after)}"
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from dpdemo.results.formats import Row, escaped, markdown_table
+from dpdemo.results.formats import Row
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, joined, styled
 from dpdemo.wording import counted
@@ -56,10 +56,6 @@ class Diagnosis(Report):
         """Yield a line for each question, its mark first."""
         return _draw(self, canvas)
 
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        return _markdown(self)
-
 
 def _title(report: Diagnosis) -> str:
     """Head the report."""
@@ -80,14 +76,3 @@ def _draw(report: Diagnosis, canvas: Canvas) -> Iterator[Block]:
             lines.append(canvas.text(f"$ {answer.more}", style="dim"))
         rows.add(styled(word, f"bold {colour}"), joined(lines))
     yield rows
-
-
-def _markdown(report: Diagnosis) -> Iterator[str]:
-    yield f"**{escaped(_title(report))}**\n\n"
-    for text in report.assumed:
-        yield f"Assumed: {escaped(text)}\n\n"
-    yield from markdown_table(("", "question", "answer", "more"), map(_cells, report.answers))
-
-
-def _cells(answer: Answer) -> tuple[str, ...]:
-    return (_MARKS[answer.mark][0], *map(escaped, (answer.question, answer.text, answer.more)))

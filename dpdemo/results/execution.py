@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpdemo.results.batches import BatchGroup, crossed
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
-from dpdemo.results.formats import Row, escaped, markdown_table
-from dpdemo.results.grouplines import Groups, group_lines
+from dpdemo.results.formats import Row
+from dpdemo.results.grouplines import Groups
 from dpdemo.results.grouptable import GroupTable
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
-from dpdemo.results.tokentable import seen_markdown, seen_tokens
+from dpdemo.results.tokentable import seen_tokens
 from dpdemo.sizes import size
 from dpdemo.wording import counted, printable
 
@@ -166,13 +166,6 @@ class ExecReport(Report):
                 yield ()
             yield from part
 
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        yield from _markdown(self)
-        for one in self.ranks:
-            yield "\n"
-            yield from one.markdown()
-
 
 def _draw(report: ExecReport, canvas: Canvas) -> Iterator[Block]:
     yield canvas.text(title(report), style="bold")
@@ -201,29 +194,6 @@ def _visible(report: ExecReport) -> str:
     which = f"{seen} of {seen + report.num_hidden}" if report.num_hidden else f"all {seen}"
     late = " after CUDA had read it" if report.is_set_late else ""
     return f"The program set CUDA_VISIBLE_DEVICES to {report.set_visible!r}{late}, so it saw {which}."
-
-
-def _markdown(report: ExecReport) -> Iterator[str]:
-    yield f"### {escaped(title(report))}\n"
-    for use in report.uses[:MAX_USES]:
-        yield f"\n{escaped(name(use))}\n"
-        shown = Groups(use.devices, use.splits[:MAX_SPLITS])
-        for group in shown.batches:
-            yield f"\n- {escaped(heading(use, group))}: "
-            runs = (f"{line.rows} on {line.label}" for line in group_lines(shown, group) if not line.is_idle)
-            yield "; ".join(filter(None, (*runs, f"{group.idle} idle" if group.idle else "")))
-        yield f"\n- {rest}\n" if (rest := _more_splits(use)) else "\n"
-        if use.tokens is not None:
-            yield "\n"
-            yield from seen_markdown(use.tokens)
-    if len(report.uses) > MAX_USES:
-        yield f"\n{_more_uses(report)}\n"
-    yield "\n"
-    rows = [(route, size(moved), counted(copies, "copy")) for route, moved, copies in _routes(report)]
-    yield from markdown_table(("Moved", "Bytes", ""), rows)
-    yield "\n"
-    held = [(str(devices), size(peak), limit(devices, capacity)) for devices, peak, capacity in peaks(report)]
-    yield from markdown_table(("Peak", "Bytes", ""), held)
 
 
 def title(report: ExecReport) -> str:

@@ -15,7 +15,3 @@ class Explanation(ExplanationData):
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a table for each step, its copies, and a sentence to learn from."""
         return table.draw(self, canvas)
-
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        return table.markdown(self)

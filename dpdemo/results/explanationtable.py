@@ -8,7 +8,6 @@ from dpdemo.config.weights import is_weighted
 from dpdemo.results.batches import bracketed
 from dpdemo.results.devices import Devices
 from dpdemo.results.explanationdata import ExplanationData, Move, Part, Step
-from dpdemo.results.formats import escaped, markdown_table
 from dpdemo.results.splitwords import over
 from dpdemo.results.table import Block, Canvas, Table, styled
 from dpdemo.sizes import size
@@ -31,21 +30,6 @@ def draw(explanation: ExplanationData, canvas: Canvas) -> Iterator[Block]:
         yield Table((0, "fold"), [((), canvas.text(step.lesson))])
     yield ()
     yield _result(explanation, canvas)
-
-
-def markdown(explanation: ExplanationData) -> Iterator[str]:
-    """Yield the steps as lists and tables."""
-    yield f"### {escaped(title(explanation))}\n\n{escaped(_setting(explanation))}\n"
-    for number, step in enumerate(explanation.steps, 1):
-        yield f"\n{number}. `{printable(step.call)}`: {escaped(step.lesson)}\n\n"
-        rows = [("in", *cells) for cells in _lines(step.given)] + [
-            ("out", *cells) for cells in _lines(step.made)
-        ]
-        rows += [("copied", way, "", "", amount) for way, amount in _moves(step.moved)]
-        yield from markdown_table(
-            ("", "What", "Shapes", "Device", "Bytes"), [list(map(escaped, row)) for row in rows]
-        )
-    yield f"\n- {escaped(same_as_plain(explanation))}\n"
 
 
 def title(explanation: ExplanationData) -> str:

@@ -1,7 +1,6 @@
-"""JSON, CSV and Markdown, written piece by piece, so that an epoch of any length can be piped."""
+"""JSON and CSV, written piece by piece, so that an epoch of any length can be piped."""
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
 from typing import Any
@@ -14,7 +13,6 @@ Row = tuple[Cell, ...]
 WIDTH = 130
 """Longest line of JSON; single values and lists of them are never broken."""
 _SINGLE = (str, int, float, type(None))
-_SIGNS = re.compile(r"([\\`*_<|\[\]])")
 
 
 def json_pieces(plain: dict[str, object]) -> Iterator[str]:
@@ -107,45 +105,3 @@ def _csv_cell(value: Cell) -> Cell:
         guard = "'" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else ""
         return guard + printable(value)
     return value
-
-
-def escaped(text: str) -> str:
-    """Write text so that Markdown shows it as it is, on one line."""
-    return _SIGNS.sub(r"\\\1", printable(text))
-
-
-def markdown_table(
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    right: Collection[int] = (),
-    widths: Sequence[int] | None = None,
-) -> Iterator[str]:
-    """Yield a Markdown table line by line, padded so that the source reads well too.
-
-    Args:
-        head: the names of the columns.
-        rows: the cells of each row, already escaped.
-        right: the columns that are set to the right.
-        widths: of the columns, where they are known; else all rows are read before the first line.
-
-    """
-    if widths is None:
-        rows = list(rows)
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    widths = [
-        max(2, width) if index in right else width for index, width in enumerate(widths)
-    ]  # `:` alone is no rule
-    rule = [f"{'-' * (width - 1)}:" if index in right else "-" * width for index, width in enumerate(widths)]
-    for cells in (head, rule):
-        yield _markdown_line(cells, widths, right)
-    for row in rows:
-        yield _markdown_line(row, widths, right)
-
-
-def _markdown_line(cells: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
-    padded = [
-        cell.rjust(width) if index in right else cell.ljust(width)
-        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return f"| {' | '.join(padded)} |\n"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dpdemo.results.bars import IDLE, SHORT, bar, bar_heading
 from dpdemo.results.batches import BatchGroup, Shapes, bracketed
 from dpdemo.results.grouplines import DeviceLine, Groups, group_lines
-from dpdemo.results.table import GAP, SHORTEST_BAR, Block, Canvas, Column, Table, styled, text_width
+from dpdemo.results.table import GAP, Block, Canvas, Column, Table, styled, text_width
 from dpdemo.wording import printable
 
 
@@ -69,11 +69,10 @@ class GroupTable:
         room = self._canvas.width - label - rows - 2 * GAP
         headed = max(one, text_width(self._heading(self._canvas.width)))
         for shapes, one_line in ((headed, True), (one, True), (many, False)):
-            bar = room - shapes - GAP
-            if bar >= SHORTEST_BAR:
+            if bar := self._canvas.bar_width(room - shapes - GAP):
                 return _Layout(label, rows, shapes, bar, one_line)
         if one <= room:
-            return _Layout(label, rows, one, 0, one_line=True)
+            return _Layout(label, rows, one if self._canvas.draws_bars else headed, 0, one_line=True)
         columns = self._canvas.width - rows - 2 * GAP  # what is longer is folded
         label = max(1, min(label, columns - min(many, columns // 2)))
         return _Layout(label, rows, max(1, min(many, columns - label)), 0, one_line=False)

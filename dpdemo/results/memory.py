@@ -15,7 +15,3 @@ class MemoryReport(MemoryData):
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a row per part, a column per GPU, a bar per GPU, and the answer."""
         return table.Picture(self, canvas).parts()
-
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        return table.as_markdown(self)

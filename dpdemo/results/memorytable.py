@@ -7,14 +7,12 @@ the width go on below.
 from collections.abc import Iterator
 
 from dpdemo.results import memorywords as words
-from dpdemo.results.formats import escaped, markdown_table
 from dpdemo.results.memorybars import bar, capacity_mark, letter
 from dpdemo.results.memorychart import over_time
 from dpdemo.results.memorydata import PARTS, Fit, MemoryData
 from dpdemo.results.memorylines import GpuLine, gpu_lines
 from dpdemo.results.table import (
     GAP,
-    SHORTEST_BAR,
     Block,
     Canvas,
     Column,
@@ -47,8 +45,9 @@ class Picture:
         for lines in self._bands():
             yield ()
             yield self._table(lines)
-        yield ()
-        yield self._bars()
+        if self._canvas.draws_bars:
+            yield ()
+            yield self._bars()
         yield ()
         yield self._text(words.verdict(report), self._verdict_style())
         for note in words.notes(report):
@@ -61,7 +60,7 @@ class Picture:
 
     def _over_time(self) -> Iterator[Block]:
         for line in self._lines:
-            if line.gpu.moments:
+            if line.gpu.moments and self._canvas.draws_bars:
                 yield ()
                 yield self._text(f"{words.heading(line)} over the step", "bold")
                 yield from over_time(line.gpu, self._canvas)
@@ -103,6 +102,8 @@ class Picture:
 
     def _label(self, name: str) -> Line:
         """Write a row's name behind its sign in the bars."""
+        if not self._canvas.draws_bars:
+            return styled(name, "bold" if name == "peak" else "")
         sign = styled(" ")
         if name == "capacity":
             sign = capacity_mark(self._canvas)
@@ -119,8 +120,8 @@ class Picture:
     def _bars(self) -> Table:
         labels = [self._canvas.fit(line.label) for line in self._lines]
         ends = [words.share(line.gpu) or size(line.gpu.peak_bytes) for line in self._lines]
-        width = self._width - max(map(len, labels)) - max(map(len, ends)) - 2 * GAP
-        bars: list[Column] = [width] if width >= SHORTEST_BAR else []
+        width = self._canvas.bar_width(self._width - max(map(len, labels)) - max(map(len, ends)) - 2 * GAP)
+        bars: list[Column] = [width] if width else []
         rows = Table(("fold", *bars, "right"))
         scale = max(max(line.gpu.peak_bytes, line.gpu.capacity_bytes or 0) for line in self._lines)
         for name, line, end in zip(labels, self._lines, ends, strict=True):
@@ -136,19 +137,3 @@ class Picture:
             then, how = self._text(words.fullest_then(remedy)), self._text(remedy.how, "dim")
             rows.add(styled(f"  {remedy.name}"), gain, joined([how, then]))
         return rows
-
-
-def as_markdown(report: MemoryData) -> Iterator[str]:
-    """Yield a GitHub table, and the answer below it."""
-    lines = gpu_lines(report)
-    columns = [["", *words.row_names(report)]]
-    columns += [[words.heading(line), *words.column(report, line)] for line in lines]
-    head, *rows = zip(*columns, strict=True)
-    yield f"### {escaped(words.title(report))}\n\n{escaped(words.setting(report))}\n\n"
-    yield from markdown_table(head, rows, right=range(1, len(head)))
-    yield f"\n**{escaped(words.verdict(report))}**\n"
-    if report.fit is not None and report.fit.remedies:
-        yield f"\n{words.remedies_heading(report.fit)}:\n\n"
-        for remedy in report.fit.remedies:
-            said = f"{remedy.name}: {words.gain(remedy)}, {words.fullest_then(remedy)} ({remedy.how})"
-            yield f"- {escaped(said)}\n"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from dpdemo.results.formats import escaped, markdown_table
 from dpdemo.results.table import Column, Table, Uncut, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted
@@ -61,27 +60,6 @@ def draw(report: RanksData, canvas: Canvas) -> Iterator[Block]:
     for mistake in report.mistakes:
         yield styled("Mistake: ", "bold yellow") + canvas.text(f"{mistake.text} ({mistake.at})")
         yield canvas.text(f"  {mistake.advice}")
-
-
-def markdown(report: RanksData) -> Iterator[str]:
-    """Yield the report as Markdown, piece by piece."""
-    yield f"### {escaped(title(report))}\n"
-    if report.problem:
-        yield "\n" + "  \n".join(escaped(line.strip()) for line in report.problem) + "\n"
-    for part in _parts(report):
-        yield f"\n{escaped(part.heading)}\n\n"
-        numbers = [place for place, column in enumerate(part.columns) if column == "right"]
-        rows = [[escaped(cell.replace("\n", "; ")) for cell in row] for row in part.rows]
-        head = [word.replace("\n", " ") for word in part.head]
-        yield from markdown_table(head, rows, right=numbers)
-        if part.below:
-            yield f"\n{escaped(part.below)}\n"
-    if _num_unlisted(report):
-        yield f"\n{escaped(_unlisted(report))}\n"
-    if report.mistakes:
-        yield "\n"
-    for mistake in report.mistakes:
-        yield f"- **Mistake:** {escaped(f'{mistake.text} ({mistake.at}): {mistake.advice}')}\n"
 
 
 def title(report: RanksData) -> str:

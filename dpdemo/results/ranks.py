@@ -15,7 +15,3 @@ class RanksResult(RanksData):
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture: modules, samples, collectives and peaks, ranks that did the same together."""
         return rankpicture.draw(self, canvas)
-
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        return rankpicture.markdown(self)

@@ -17,7 +17,7 @@ DRAWN = ("table", "text")
 
 
 class Report:
-    """A report has four parts: `data`, `each_row`, `blocks` (its picture) and `markdown`."""
+    """A report has three parts: `data`, `each_row` and `blocks`, its picture."""
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
@@ -41,8 +41,10 @@ class Report:
         raise NotImplementedError
 
     def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown, piece by piece."""
-        raise NotImplementedError
+        """Yield the report as Markdown, piece by piece: the blocks of its picture."""
+        from dpdemo.results.markdown import CANVAS, markdown_pieces
+
+        return markdown_pieces(self.blocks(CANVAS))
 
     @property
     def title(self) -> str:

@@ -15,7 +15,3 @@ class SpeedupReport(SpeedupData):
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a row per fact, a column per way, and a bar per way for one step."""
         return table.parts(self, canvas)
-
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        return table.as_markdown(self)

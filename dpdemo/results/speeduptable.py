@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from dpdemo.results import speedupwords as words
-from dpdemo.results.formats import escaped, markdown_table
 from dpdemo.results.speedupdata import PartName, SpeedupData, Way
 from dpdemo.results.table import GAP, SHORTEST_BAR, Block, Canvas, Line, Table, right, styled, text_width
 
@@ -37,7 +36,7 @@ def parts(report: SpeedupData, canvas: Canvas) -> Iterator[Block]:
             if places.start:
                 yield ()
             yield _table(report.ways, places, rows, canvas)
-    if any(way.timeline for way in report.ways):
+    if canvas.draws_bars and any(way.timeline for way in report.ways):
         yield ()
         yield canvas.text(words.timeline_heading(report), style="bold")
         yield from _timelines(report.ways, canvas)
@@ -109,14 +108,3 @@ def _table(ways: tuple[Way, ...], places: range, rows: list[words.Row], canvas: 
         ]
         table.add(canvas.text(name, style="dim" if is_interval else ""), *shown)
     return table
-
-
-def as_markdown(report: SpeedupData) -> Iterator[str]:
-    """Yield GitHub tables, and the answer below."""
-    yield f"### {escaped(words.title(report))}\n\n{escaped(words.setting(report))}\n\n"
-    for head, rows in words.sections(report.ways):
-        heads = (head, *(words.heading(way) for way in report.ways))
-        cells = [(name.strip(), *values) for name, values in rows]
-        yield from markdown_table(heads, cells, right=range(1, len(heads)))
-        yield "\n"
-    yield f"**{escaped(report.summary)}.**\n"

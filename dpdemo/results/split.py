@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpdemo.results import splitwords as words
-from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, bracketed, is_lone
-from dpdemo.results.formats import escaped, markdown_table
-from dpdemo.results.grouplines import DeviceLine, Groups, group_lines
+from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, is_lone
+from dpdemo.results.grouplines import Groups
 from dpdemo.results.grouptable import GroupTable
 from dpdemo.results.report import Report
 from dpdemo.results.splitdata import SplitData
@@ -68,45 +67,6 @@ class SplitReport(SplitData):
             table.add(styled("Tip", "bold green"), canvas.text(tip))
         return table
 
-    def markdown(self) -> Iterator[str]:
-        """Yield a heading, the table's own lines as a Markdown table, and the totals as a list."""
-        yield f"### {escaped(words.title(self))}\n\n{escaped(words.setting(self))}\n"
-        if self.partial:
-            yield f"\n**{words.interruption(self)}**\n"
-        yield "\n"
-        if self.tokens is None:
-            yield from self._markdown_table()
-        else:
-            from dpdemo.results.tokentable import token_markdown
-
-            yield from token_markdown(self.tokens, verbose=self.verbose)
-        yield "\n"
-        for name, number, meaning in words.facts(self):
-            said = " ".join(filter(None, (number, escaped(meaning)))).replace(" : ", ": ")
-            yield f"- {name}: {said}\n"
-        yield from (f"- Note: {escaped(note)}\n" for note in words.notes(self))
-        yield from (f"- Warning: {escaped(warning)}\n" for warning in words.warnings(self))
-        if tip := words.tip(self):
-            yield f"- Tip: {escaped(tip)}\n"
-
-    def _markdown_table(self) -> Iterator[str]:
-        inside = self.groups.inside
-        head = ("Batches", "Device", "Rows", escaped(f"{inside}: input"), escaped(f"{inside}: output"))
-        # one batch has a shorter number than a group of them, so these widths hold for `verbose` as well
-        columns = zip(head, *self._markdown_rows(self.batches), strict=True)
-        widths = [max(map(len, column)) for column in columns]
-        yield from markdown_table(head, self._markdown_rows(self.listed()), right={2}, widths=widths)
-
-    def _markdown_rows(self, batches: Iterable[BatchGroup]) -> Iterator[tuple[str, ...]]:
-        groups = self.groups
-        for group in batches:
-            span = words.span(group)
-            yield from ((span, *_markdown_cells(line)) for line in group_lines(groups, group))
-            outside = group.outside
-            before = f"{_shapes(outside.input)} on {outside.input_device}"
-            after = f"{_shapes(outside.output)} on {outside.device}{groups.of_outside}"
-            yield span, "Outside", str(group.batch_size), before, after
-
     def _transcript(self) -> Iterator[str]:
         """Yield the lines that PyTorch's DataParallel tutorial prints, in device order."""
         has_gpu_a_rank = self.distribution is not None and self.devices.kind == "cuda"
@@ -116,17 +76,6 @@ class SplitReport(SplitData):
         for group in self.batches:
             for _ in range(group.count):
                 yield from _transcript_of(group)
-
-
-def _markdown_cells(line: DeviceLine) -> tuple[str, ...]:
-    if line.is_idle:
-        return line.label, "0", "idle", "idle"
-    rows = f"{line.rows} each" if line.count > 1 else str(line.rows)
-    return line.label, rows, _shapes(line.input), _shapes(line.output)
-
-
-def _shapes(shapes: Shapes) -> str:
-    return ", ".join(bracketed(shapes, escaped))
 
 
 def _transcript_of(group: BatchGroup) -> Iterator[str]:

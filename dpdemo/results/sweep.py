@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from dpdemo.results.formats import Row, escaped, markdown_table
+from dpdemo.results.formats import Row
 from dpdemo.results.report import Report, rounded
-from dpdemo.results.table import Block, Canvas, styled
+from dpdemo.results.table import Block, Canvas, Uncut, styled
 
 Measure = Literal["balance", "weight", "idle"]
 """Balance is BatchGroup's `utilization`, weight its `sample_weight`, idle the number of its idle GPUs."""
@@ -20,7 +20,7 @@ IDEAL: dict[Measure, float] = {"balance": 1.0, "weight": 1.0, "idle": 0}
 """The figure of a batch that all GPUs share equally."""
 
 _LEAST_COLUMNS = 8
-_MARKDOWN_COLUMNS = 16
+_MARKDOWN_WIDTH = 80
 _CIVIDIS = (
     *((0, 32, 77), (0, 51, 111), (57, 72, 107), (87, 92, 109), (112, 113, 115)),
     *((138, 135, 121), (166, 157, 117), (196, 181, 108), (228, 207, 91), (255, 234, 70)),
@@ -121,10 +121,6 @@ class SweepReport(Report):
         """Yield the heat map, its legend and the counts."""
         return _draw(self, canvas)
 
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        return _markdown(self)
-
 
 @dataclass(frozen=True, slots=True)
 class _Square:
@@ -164,37 +160,19 @@ def cut(count: int, room: int) -> list[slice]:
 def _draw(report: SweepReport, canvas: Canvas) -> Iterator[Block]:
     yield canvas.text(_TITLES[report.measure], style="bold")
     yield canvas.text(_grid(report), "")
+    width = canvas.width if canvas.draws_bars else _MARKDOWN_WIDTH
     right = 2 + max(map(len, ["even", *map(_even, report.lines)]))
-    columns = cut(len(report.batch_sizes), max(_LEAST_COLUMNS, canvas.width - len("GPUs ") - right))
-    yield canvas.text(f"GPUs {_merged(columns[0]):<{len(columns)}}{'even':>{right}}")
+    columns = cut(len(report.batch_sizes), max(_LEAST_COLUMNS, width - len("GPUs ") - right))
+    yield Uncut(canvas.text(f"GPUs {_merged(columns[0]):<{len(columns)}}{'even':>{right}}"))
     for line in report.lines:
         drawn = canvas.text(f"{line.gpus:>4} ")
         for column in columns:
             block = _block(line, column)
             drawn += styled(block.sign(report.measure), _style(block.colour(report.measure)))
-        yield drawn + styled(f"{_even(line):>{right}}")
-    yield canvas.text(f"     {_ticks(report.batch_sizes, columns)}", "", _LEGENDS[report.measure])
+        yield Uncut(drawn + styled(f"{_even(line):>{right}}"))
+    yield Uncut(canvas.text(f"     {_ticks(report.batch_sizes, columns)}"))
+    yield canvas.text("", _LEGENDS[report.measure])
     yield canvas.text(*_counts(report), "", _advice(report))
-
-
-def _markdown(report: SweepReport) -> Iterator[str]:
-    yield f"### {escaped(_TITLES[report.measure])}\n\n{escaped(_grid(report))}\n\n"
-    columns = cut(len(report.batch_sizes), _MARKDOWN_COLUMNS)
-    sizes = [report.batch_sizes[column] for column in columns]
-    head = ["GPUs", *(_span(each[0], each[-1]) for each in sizes), "even"]
-    cells = (
-        (str(line.gpus), *(_cell(_block(line, column), report.measure) for column in columns), _even(line))
-        for line in report.lines
-    )
-    yield from markdown_table(head, cells, right=range(len(head)))
-    yield f"\n{escaped(_LEGENDS[report.measure])}\n\n"
-    yield from (f"- {escaped(line)}\n" for line in _counts(report))
-    yield f"\n{escaped(_advice(report))}\n"
-
-
-def _cell(block: _Square, measure: Measure) -> str:
-    sign = block.sign(measure)
-    return f"{block.mean:.3g}{f' {sign}' if sign in _MARKS else ''}"
 
 
 def _block(line: GpuLine, column: slice) -> _Square:

@@ -55,6 +55,7 @@ class Canvas:
 
     width: int
     encoding: str = "utf-8"
+    draws_bars: bool = True
 
     @property
     def is_ascii(self) -> bool:
@@ -68,6 +69,10 @@ class Canvas:
     def fit(self, text: str) -> str:
         """Make text writable in the encoding."""
         return fit(text, self.encoding)
+
+    def bar_width(self, room: int) -> int:
+        """Return the width of a bar in this room; 0 where it would be too short, and in Markdown."""
+        return room if self.draws_bars and room >= SHORTEST_BAR else 0
 
     def blocks(self, full: int) -> str:
         """Return a bar of so many cells."""

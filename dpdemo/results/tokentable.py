@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dpdemo.results.bars import IDLE, SHORT, bar
 from dpdemo.results.devicetokens import Line, percent
 from dpdemo.results.devicetokens import Table as Lines
-from dpdemo.results.formats import escaped, markdown_table
-from dpdemo.results.table import GAP, SHORTEST_BAR, Block, Canvas, Column, Table, right, styled, text_width
+from dpdemo.results.table import GAP, Block, Canvas, Column, Table, right, styled, text_width
 from dpdemo.results.tokens import SeenTokens, Tokens
 
 _HEAD = ("device", "rows", "tokens", "padded", "share")
@@ -30,23 +29,6 @@ def seen_tokens(tokens: SeenTokens, canvas: Canvas) -> Iterator[Block]:
     yield sums
 
 
-def token_markdown(tokens: Tokens, *, verbose: bool) -> Iterator[str]:
-    """Yield each table as Markdown under its heading."""
-    for index, lines in enumerate(tokens.tables(verbose=verbose)):
-        yield "\n" if index else ""
-        yield from _headed_markdown(lines)
-
-
-def seen_markdown(tokens: SeenTokens) -> Iterator[str]:
-    """Yield the table of a program's calls as Markdown, and what it comes to."""
-    yield from _headed_markdown(tokens.table())
-    yield "\n"
-    for name, number, meaning in tokens.facts():
-        yield f"- {name}: {escaped(joined(number, meaning).removeprefix(': '))}\n"
-    for warning in tokens.warnings():
-        yield f"- Warning: {escaped(warning)}\n"
-
-
 def joined(number: str, meaning: str) -> str:
     """Join a fact's number and its meaning, which may begin with a colon."""
     return f"{number}{'' if meaning.startswith(':') or not number else ' '}{meaning}"
@@ -57,14 +39,6 @@ def _headed(lines: Lines, canvas: Canvas, style: str) -> Iterator[Block]:
     yield _drawn(lines, canvas)
     if lines.num_left_out:
         yield canvas.text(_left_out(lines))
-
-
-def _headed_markdown(lines: Lines) -> Iterator[str]:
-    yield f"{escaped(lines.heading)}\n\n"
-    rows = [[escaped(cell) for cell in _cells(line)] for line in lines.lines]
-    yield from markdown_table(_HEAD, rows, right={1, 2, 3, 4})
-    if lines.num_left_out:
-        yield f"\n{escaped(_left_out(lines))}\n"
 
 
 def _left_out(lines: Lines) -> str:
@@ -80,7 +54,7 @@ def _drawn(lines: Lines, canvas: Canvas) -> Table:
     cells = [tuple(map(canvas.fit, _cells(line))) for line in lines.lines]
     widths = [max(map(text_width, column)) for column in zip(_HEAD, *cells, strict=True)]
     room = canvas.width - sum(widths) - GAP * len(widths)
-    width = room if room >= SHORTEST_BAR else 0
+    width = canvas.bar_width(room)
     bars: list[Column] = [width] if width else []
     head = tuple(styled(name, "dim") for name in (*_HEAD, *[""] * len(bars)))
     shown = Table(("keep", *right(4), *bars), head=head, has_rule=True)

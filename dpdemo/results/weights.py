@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from dpdemo.results.formats import Row, escaped, markdown_table
+from dpdemo.results.formats import Row
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
 
@@ -80,10 +80,6 @@ class WeightsReport(Report):
         """Yield the title and a line for each sample."""
         return _draw(self, canvas)
 
-    def markdown(self) -> Iterator[str]:
-        """Yield the report as Markdown."""
-        return _markdown(self)
-
 
 def _draw(report: WeightsReport, canvas: Canvas) -> Iterator[Block]:
     yield canvas.text(_title(report), style="bold")
@@ -103,10 +99,3 @@ def _title(report: WeightsReport) -> str:
 def _row(sample: SampleWeight) -> tuple[str, str, str, str]:
     weight = "none" if sample.weight is None else f"{sample.weight:.4f}"
     return str(sample.index), sample.device, weight, str(len(sample.tokens) or 1)
-
-
-def _markdown(report: WeightsReport) -> Iterator[str]:
-    yield f"**{escaped(_title(report))}**\n\n"
-    yield from markdown_table(_HEAD, [_row(sample) for sample in report.samples])
-    if report.repair:
-        yield f"\n{escaped(report.repair)}\n"
