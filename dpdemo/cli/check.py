@@ -18,7 +18,7 @@ from dpdemo.cli.startup import users_code
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.numbers import parse_numbers
 from dpdemo.errors import DpdemoError, UsageError, about, placed
-from dpdemo.files import check_save_path, current_folder, endings
+from dpdemo.files import current_folder
 
 if TYPE_CHECKING:
     from dpdemo.checking import CheckReport
@@ -93,8 +93,6 @@ def command(
         explain_traceback(traceback_of, form)
         return
     ctx.obj.names["model"] = "target"
-    for path in save or ():
-        check_save_path(path, endings(o.CHECK_FORMS))
 
     options = {
         "batch_size": batch_size,
@@ -116,7 +114,7 @@ def command(
         report = _check(target, given, options, quiet=quiet)
         if baseline is not None:
             report = _without_known(report, baseline, quiet=quiet)
-        save_report(report, save or (), quiet=quiet)
+        save_report(report, save, quiet=quiet)
     report.write(form)
     if report.findings and form == "text" and not quiet:
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")

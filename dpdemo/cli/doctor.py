@@ -13,7 +13,6 @@ from dpdemo.cli.startup import hide_real_gpus, loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
-from dpdemo.files import check_save_path, endings
 from dpdemo.timing.anchors import read_anchor
 from dpdemo.timing.links import find_link
 
@@ -45,7 +44,7 @@ def command(
     batch_size: o.Rows = None,
     input: o.InputSpec = None,
     form: o.PlainForm = "table",
-    save: o.SavePlain = None,
+    save: o.Save = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Check a model on one screen: even split, correctness, memory, speed-up, next step.
@@ -62,8 +61,6 @@ def command(
     find_link(link or DEFAULT_LINK)
     for text in one_gpu_step or ():
         read_anchor(text)
-    for path in save or ():
-        check_save_path(path, endings(o.PLAIN_FORMS))
     name, arguments = target[0], target[1:]
     if looks_like_script(name):
         _refuse_for_script(
@@ -84,7 +81,7 @@ def command(
 
         case = Case(name, num_gpus, batch_size, inputs, gpu_memory, gpu, link or DEFAULT_LINK, steps)
         report = diagnose(case, say)
-    show(report, form, save or (), quiet=quiet)
+    show(report, form, save, quiet=quiet)
     if not report.ok:
         raise typer.Exit(1)
 

@@ -9,7 +9,7 @@ import typer
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
-from dpdemo.cli.execoutput import check_report_path, finisher, rank_finisher
+from dpdemo.cli.execoutput import finisher, rank_finisher
 from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.config.gpus import parse_num_virtual
@@ -46,9 +46,7 @@ Random = Annotated[
 ]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
 Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
-ReportFile = Annotated[
-    Path | None, o.option("--report", o.OUTPUT, "Also write the report as JSON.", "FILE.json")
-]
+ReportFile = Annotated[Path | None, o.saved(o.OUTPUT, (".json",), "Also write the report:", "--report")]
 
 
 def command(
@@ -70,6 +68,7 @@ def command(
     It runs as python SCRIPT ARGS would, and exits as it does; the report goes to stderr when it is over. With
     --gpu-memory an allocation past it raises torch.OutOfMemoryError, as on a GPU.
     """
+    report = report and report.absolute()  # the program may change the folder
     num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
     hardware = Hardware(num_gpus, read_gpu_memory(gpu_memory, num_gpus), random, gpu)
     words, module = _without_interpreter(program, is_module=module)
@@ -78,12 +77,12 @@ def command(
         exclusive(check=check, ranks=ranks)  # DataParallel's calls are checked in one process
         from dpdemo.executing.ranks import run_ranks
 
-        finish_ranks = rank_finisher(quiet=quiet, path=check_report_path(report))
+        finish_ranks = rank_finisher(quiet=quiet, path=report)
         raise SystemExit(run_ranks(found, hardware, ranks, finish_ranks))
     if gpus is None and not quiet:
         _hint(words)
     chosen = _chosen(select, ignore, check=check)
-    finish = finisher(quiet=quiet, path=check_report_path(report))
+    finish = finisher(quiet=quiet, path=report)
     hide_real_gpus()
     with loading_torch():
         from dpdemo.executing.callcheck import CallCheck

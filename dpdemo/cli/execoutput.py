@@ -9,26 +9,13 @@ from typing import TextIO
 
 from dpdemo.cli.edge import print_error
 from dpdemo.errors import RunError
-from dpdemo.files import check_save_path, replacing
+from dpdemo.files import replacing
 from dpdemo.results.check import CheckReport
 from dpdemo.results.console import make_console
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
-
-
-def check_report_path(path: Path | None) -> Path | None:
-    """Check `--report` before anything runs, and make it independent of where the program goes.
-
-    Raises:
-        UsageError: nothing can be saved there, or not as JSON.
-
-    """
-    if path is None:
-        return None
-    check_save_path(path, (".json",), "report")
-    return path.absolute()
 
 
 def finisher(*, quiet: bool, path: Path | None) -> Callable[[ExecReport, CheckReport | None], None]:

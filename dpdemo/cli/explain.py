@@ -29,20 +29,20 @@ def command(
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
     form: o.PlainForm = "table",
-    save: o.SavePlain = None,
+    save: o.Save = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Take one batch through scatter, replicate, parallel_apply and gather, step by step.
 
     Shows shapes, devices and bytes copied, all of them observed in one call of DataParallel.
     """
-    settings = read_settings(ctx, o.PLAIN_FORMS)
+    checked = read_settings(ctx)
     if virtual:
         hide_real_gpus()
     with loading_torch():
         from dpdemo.explaining import walkthrough
 
-    found = walkthrough.explain(settings.config, virtual=virtual)
-    show(found, form, settings.save, quiet=quiet)
+    found = walkthrough.explain(checked, virtual=virtual)
+    show(found, form, save, quiet=quiet)
     if found.devices.kind == "cpu" and not quiet:
         print_hint("no GPU is visible; `dpdemo explain --virtual --gpus 0,1,2` takes the four steps anyway")

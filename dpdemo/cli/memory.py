@@ -116,7 +116,7 @@ def command(
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
     form: o.PlainForm = "table",
-    save: o.SavePlain = None,
+    save: o.Save = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Predict the memory of each GPU in a training step, and the largest batch that fits.
@@ -127,8 +127,8 @@ def command(
     for key, value in (("optimizer", optimizer), ("loss", loss), ("zero_grad", zero_grad)):
         exclusive(inference=inference, **{key: value})
     _check_loss(loss)
-    settings = read_settings(ctx, o.PLAIN_FORMS)
-    sizes = read_gpu_memory(gpu_memory, _num_gpus(settings.config))
+    settings = read_settings(ctx)
+    sizes = read_gpu_memory(gpu_memory, _num_gpus(settings))
     if gpu is not None:
         card_named(gpu)
     if reserve is not None and reserve != "0":
@@ -141,7 +141,7 @@ def command(
             hint="--fit finds the largest batch for GPUs of a size: --gpu-memory 24GiB, or --gpu A100-80GB",
         )
     given = inputs_of(input, inputs)
-    checked = batch_of_inputs(settings.config, input)
+    checked = batch_of_inputs(settings, input)
     if not quiet:
         hint_at_size(gpu_memory)
     with users_code("dpdemo.memory", quiet=quiet, doing="predicting") as say:
@@ -163,10 +163,10 @@ def command(
             inputs=given,
             input_sizes=InputSizes(seq_len, image_size),
             progress=say,
-            moments=any(path.suffix.lower() in _DRAWN for path in settings.save),
+            moments=any(path.suffix.lower() in _DRAWN for path in save or ()),
             numbers=numbers,
         )
-    show(report, form, settings.save, quiet=quiet)
+    show(report, form, save, quiet=quiet)
     if not report.fits:  # with --fit: not even one sample
         _fail(report, form, quiet=quiet)
 

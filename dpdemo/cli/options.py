@@ -3,8 +3,9 @@
 To add a shared option, add an alias here and a parameter of that type to the commands that take it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -12,12 +13,13 @@ from dpdemo.cli import completion
 from dpdemo.config.fields import INT64_MAX, KEYS
 from dpdemo.config.kinds import FLAG
 from dpdemo.errors import UsageError
-from dpdemo.files import endings
+from dpdemo.files import check_save_path, endings
 from dpdemo.wording import show
 
 GPUS, DATA, MODEL, CHECKS, OUTPUT = "GPUs", "Data", "Model", "Checks", "Output"
-PLAIN_FORMS = ("table", "json", "csv", "markdown")
-CHECK_FORMS = ("text", "json", "csv", "github", "sarif", "markdown")
+Every = Literal["json", "csv", "markdown"]
+"""The formats of every report; a report may have more."""
+OfCheck = Literal["github", "sarif"]
 
 
 def option(flags: str, panel: str, text: str, metavar: str | None = None, **more: Any) -> Any:
@@ -44,12 +46,28 @@ def _checked_size(param: typer.CallbackParam, value: int | None) -> int | None:
 
 SIZE: dict[str, Any] = {"callback": _checked_size}
 """Bounds an option that is a size."""
+
+
+def saved(panel: str, suffixes: Sequence[str], text: str, flag: str = "--save") -> Any:
+    """Make an option that names a file to write, which is checked before anything runs."""
+
+    def check(
+        ctx: typer.Context, param: typer.CallbackParam, value: list[Path] | Path | None
+    ) -> list[Path] | Path | None:
+        read = [ctx.params["config"]] if ctx.params.get("config") else []
+        for path in [value] if isinstance(value, Path) else value or []:
+            check_save_path(path, suffixes, str(param.name), read=read)
+        return value
+
+    return option(flag, panel, f"{text} {' '.join(suffixes)}", "FILE", callback=check)
+
+
 _SAVE = "Also write the report to FILE (repeatable):"
-_FORM = "Format of the report."
+_FORM = option("--format -f", OUTPUT, "Format of the report.")
 
 # ---- keys of the config ----
 ConfigFile = Annotated[
-    str | None, option("--config -c", MODEL, "YAML file with any keys of the config.", "FILE")
+    str | None, option("--config -c", MODEL, "YAML file with any keys of the config.", "FILE", is_eager=True)
 ]
 Gpus = Annotated[str | None, _key("gpus", GPUS, "GPUS", "-g")]
 GpusArgument = Annotated[str | None, typer.Argument(metavar="GPUS", help="The same as --gpus.")]
@@ -72,19 +90,11 @@ SetKeys = Annotated[
 ]
 
 # ---- output ----
-SplitForm = Annotated[
-    Literal["table", "transcript", "json", "csv", "markdown"], option("--format -f", OUTPUT, _FORM)
-]
-PlainForm = Annotated[Literal["table", "json", "csv", "markdown"], option("--format -f", OUTPUT, _FORM)]
-CheckForm = Annotated[
-    Literal["text", "json", "csv", "github", "sarif", "markdown"], option("--format -f", OUTPUT, _FORM)
-]
-SavePlain = Annotated[
-    list[Path] | None, option("--save", OUTPUT, f"{_SAVE} {' '.join(endings(PLAIN_FORMS))}", "FILE")
-]
-SaveCheck = Annotated[
-    list[Path] | None, option("--save", OUTPUT, f"{_SAVE} {' '.join(endings(CHECK_FORMS))}", "FILE")
-]
+PlainForm = Annotated[Literal["table", Every], _FORM]
+SplitForm = Annotated[Literal["table", "transcript", Every], _FORM]
+CheckForm = Annotated[Literal["text", Every, OfCheck], _FORM]
+Save = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Every)), _SAVE)]
+SaveCheck = Annotated[list[Path] | None, saved(OUTPUT, endings(get_args(Literal[Every, OfCheck])), _SAVE)]
 Quiet = Annotated[bool, option("--quiet -q", OUTPUT, "No hints, no progress.")]
 Verbose = Annotated[bool, option("--verbose -v", OUTPUT, "List every batch separately.")]
 

@@ -26,7 +26,7 @@ socket that the other side has closed.
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 
 
-def show(report: "Report", form: str, paths: Sequence[Path], *, quiet: bool) -> None:
+def show(report: "Report", form: str, paths: Sequence[Path] | None, *, quiet: bool) -> None:
     """Save a report under every path, then write it to stdout.
 
     The files come first: the reader of stdout may leave before the end, and wants the files nevertheless.
@@ -35,9 +35,9 @@ def show(report: "Report", form: str, paths: Sequence[Path], *, quiet: bool) -> 
     report.write(form)
 
 
-def save(report: "Report", paths: Sequence[Path], *, quiet: bool) -> None:
+def save(report: "Report", paths: Sequence[Path] | None, *, quiet: bool) -> None:
     """Save a report under every path."""
-    for path in paths:
+    for path in paths or ():
         report.save(path)
         if not quiet:
             print_hint(f"saved to {path}")

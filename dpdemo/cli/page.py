@@ -10,7 +10,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.settings import read_settings
 from dpdemo.errors import UsageError
-from dpdemo.files import check_save_path, replacing
+from dpdemo.files import replacing
 from dpdemo.splitting.lesson import make_lesson
 
 EXAMPLES = (
@@ -18,7 +18,7 @@ EXAMPLES = (
     "page --gpus 8 --batch-size 65 --save page.html",
     "page -c dpdemo.yaml --save page.html",
 )
-Page = Annotated[Path | None, o.option("--save", o.OUTPUT, "Where to write it: FILE.html.", "FILE")]
+Page = Annotated[Path | None, o.saved(o.OUTPUT, (".html",), "Where to write it:")]
 
 
 def command(
@@ -30,30 +30,28 @@ def command(
     model: o.Model = None,
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
-    file: Page = None,
+    save: Page = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Make an offline HTML page to try the split: sliders, four steps, a sample to follow.
 
     The page opens with the case of the options. It needs no network.
     """
-    settings = read_settings(ctx)
-    if file is None and sys.stdout.isatty():
+    checked = read_settings(ctx)
+    if save is None and sys.stdout.isatty():
         raise UsageError(
             "expected a file to save the page in, got a terminal",
             key="save",
             hint="try {save=page.html}, and open it in a browser",
         )
-    if file is not None:
-        check_save_path(file, (".html",))
     from dpdemo import __version__
     from dpdemo.page import as_page
 
-    text = as_page(make_lesson(settings.config), __version__)
-    if file is None:
+    text = as_page(make_lesson(checked), __version__)
+    if save is None:
         typer.echo(text, nl=False)
         return
-    with replacing(file) as opened:
+    with replacing(save) as opened:
         opened.write(text)
     if not quiet:
-        print_hint(f"saved to {file}; open it in a browser")
+        print_hint(f"saved to {save}; open it in a browser")

@@ -43,7 +43,7 @@ def command(
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
     form: o.SplitForm = "table",
-    save: o.SavePlain = None,
+    save: o.Save = None,
     verbose: o.Verbose = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -52,7 +52,7 @@ def command(
     Without --gpus it takes all visible GPUs, or the CPU if there is none. With --strategy ddp it starts a
     process for each GPU, or `--set processes=N`; under torchrun it is one of the ranks.
     """
-    settings = read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"))
+    checked = read_settings(ctx, strategies=("dp", "ddp"))
     if virtual:
         hide_real_gpus()
     with loading_torch():
@@ -60,21 +60,21 @@ def command(
         from dpdemo.running.ddp.world import speaks
         from dpdemo.running.interrupts import RunInterrupted
 
-        import_module(_STRATEGY_ROOMS[settings.config.strategy])  # what `run` needs
+        import_module(_STRATEGY_ROOMS[checked.strategy])  # what `run` needs
 
     try:
         with progress_bar(quiet=quiet) as progress:
-            report = run_config(settings.config, virtual=virtual, progress=progress, timeout=timeout)
+            report = run_config(checked, virtual=virtual, progress=progress, timeout=timeout)
     except RunInterrupted as interrupt:
-        show(replace(interrupt.report, verbose=verbose), form, settings.save, quiet=quiet)
+        show(replace(interrupt.report, verbose=verbose), form, save, quiet=quiet)
         print_error(DpdemoError("interrupted: the report holds the batches done so far"))
         raise typer.Exit(130) from None
-    if not speaks(settings.config):
+    if not speaks(checked):
         return
-    show(replace(report, verbose=verbose), form, settings.save, quiet=quiet)
+    show(replace(report, verbose=verbose), form, save, quiet=quiet)
     if not quiet:
-        _hint(report, is_named=settings.config.gpus is not None)
-        if not virtual and settings.config.strategy == "dp":
+        _hint(report, is_named=checked.gpus is not None)
+        if not virtual and checked.strategy == "dp":
             _warn_of_balance(report)
 
 

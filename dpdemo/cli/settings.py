@@ -1,8 +1,6 @@
 """Reading the options that commands share: the config, the memory of GPUs, the inputs of a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -13,17 +11,8 @@ from dpdemo.config.load import make_config, read_values
 from dpdemo.config.targets import is_target
 from dpdemo.config.weights import is_weighted, weights_key
 from dpdemo.errors import UsageError, about
-from dpdemo.files import check_save_path, endings
 from dpdemo.sizes import capacities, exact_size, parse_size, size
 from dpdemo.wording import show
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The checked config of a command, and the files of its report."""
-
-    config: Config
-    save: tuple[Path, ...] = ()
 
 
 def exclusive(**given: object) -> None:
@@ -40,17 +29,15 @@ def exclusive(**given: object) -> None:
 
 def read_settings(
     ctx: typer.Context,
-    forms: Sequence[str] = (),
     *,
     strategies: Sequence[str] = ("dp",),
     below: Mapping[str, object] | None = None,
     above: Mapping[str, object] | None = None,
-) -> Settings:
-    """Read the shared options of a command, by the names of its parameters.
+) -> Config:
+    """Read the config of a command from its options, by the names of its parameters.
 
     Args:
         ctx: the command's parameters.
-        forms: the formats of its report, which decide on the endings of `--save`.
         strategies: those that it knows.
         below: config keys that the command chooses, unless a file or an option does.
         above: config keys that the command chooses, whatever a file or an option says.
@@ -64,9 +51,6 @@ def read_settings(
     exclusive(target=given.get("target"), model=given.get("model"))
     exclusive(quiet=given["quiet"], verbose=given.get("verbose"))
     file = given["config"]
-    save = tuple(given.get("save") or ())
-    for path in save:
-        check_save_path(path, endings(forms), read=[file] if file else [])
     values, where = read_values(file) if file is not None else ({}, {})
     typed = {**_typed_keys(given), **(above or {})}
     edge.where = {key: line for key, line in where.items() if key not in typed}
@@ -82,7 +66,7 @@ def read_settings(
     if is_weighted(config) and "weights" not in given:
         key = weights_key(config)
         raise UsageError(f"this command does not support `{key}`", key=key, hint=f"leave {{{key}=}} out")
-    return Settings(config, save)
+    return config
 
 
 def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:

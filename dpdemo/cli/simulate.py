@@ -54,7 +54,7 @@ def command(
     set_keys: o.SetKeys = None,
     fail_on: FailOn = "",
     form: o.SplitForm = "table",
-    save: o.SavePlain = None,
+    save: o.Save = None,
     verbose: o.Verbose = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -68,15 +68,15 @@ def command(
     chosen = tokens.read_tokens(ctx.params)
     below = {} if chosen is None else {"data_size": len(chosen.lengths.values)}
     above = {} if chosen is None or seed is None else {"seed": seed, "shuffle": not group_by_length}
-    settings = read_settings(ctx, o.PLAIN_FORMS, strategies=("dp", "ddp"), below=below, above=above)
+    checked = read_settings(ctx, strategies=("dp", "ddp"), below=below, above=above)
     fail_on, limit = tokens.take_balance(fail_on, has_lengths=chosen is not None)
     failing = parse_kinds(fail_on) if fail_on else ()
-    if not settings.config.is_builtin:
+    if not checked.is_builtin:
         with about("model"):
-            expect_file(parse_target(settings.config.model))
-    report = predict(settings.config, chosen)
-    show(replace(report, verbose=verbose), form, settings.save, quiet=quiet)
-    if len(report.devices) == 1 and settings.config.gpus is None and not quiet:
+            expect_file(parse_target(checked.model))
+    report = predict(checked, chosen)
+    show(replace(report, verbose=verbose), form, save, quiet=quiet)
+    if len(report.devices) == 1 and checked.gpus is None and not quiet:
         plain = "one rank" if report.distribution else "one plain call per batch"
         print_hint(f"no GPUs named, so this is {plain}; try --gpus 8")
     found = [f"--fail-on {finding.kind}: {finding}" for finding in find(report) if finding.kind in failing]

@@ -73,7 +73,7 @@ def command(
     config: o.ConfigFile = None,
     set_keys: o.SetKeys = None,
     form: o.PlainForm = "table",
-    save: o.SavePlain = None,
+    save: o.Save = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Predict whether more GPUs pay: bytes and launches of a step, break-even, speed-up.
@@ -81,25 +81,25 @@ def command(
     --gpus 2,4,8 lists numbers of GPUs; --batch-size is the batch of one. Bytes and operators are counted on
     virtual GPUs; milliseconds of computation come from --one-gpu-step alone.
     """
-    settings = read_settings(ctx, o.PLAIN_FORMS)
+    settings = read_settings(ctx)
     found = chosen_link(link, bandwidth)
     anchors = tuple(read_anchor(text) for text in one_gpu_step or ())
-    numbers = _numbers(settings.config)
+    numbers = _numbers(settings)
     if parameters is not None:
         exclusive(parameters=parameters, input=input)
-        workload = _sized(settings.config, parameters, outputs, inputs)
+        workload = _sized(settings, parameters, outputs, inputs)
     else:
         if outputs is not None:
             hint = "sizes replace a model; a model's own outputs are measured"
             raise UsageError("expected `--parameters` too, got it alone", key="outputs", hint=hint)
         given = inputs_of(input, inputs)
-        checked = batch_of_inputs(settings.config, input)
+        checked = batch_of_inputs(settings, input)
         with users_code("dpdemo.timing.observe", quiet=quiet, doing="predicting") as say:
             from dpdemo.timing.observe import observe_workload
 
             workload = observe_workload(checked, given, loss=loss or "auto", progress=say)
     check_anchors(anchors, workload)
-    show(predict_speedup(workload, found, numbers, anchors), form, settings.save, quiet=quiet)
+    show(predict_speedup(workload, found, numbers, anchors), form, save, quiet=quiet)
 
 
 def _numbers(config: Config) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ from dpdemo.cli import options as o
 from dpdemo.cli.output import show
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.errors import about
-from dpdemo.files import check_save_path, endings
 from dpdemo.results.sweep import Measure
 from dpdemo.sweeping.axes import parse_axis
 from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep_axes
@@ -28,17 +27,15 @@ def command(
     near: Near = NEAR,
     of: Of = "balance",
     form: o.PlainForm = "table",
-    save: o.SavePlain = None,
+    save: o.Save = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Map balance, loss weight or idle GPUs over batch sizes and numbers of GPUs.
 
     Pure arithmetic: each figure is that of a full batch, as dpdemo simulate reports it.
     """
-    for path in save or ():
-        check_save_path(path, endings(o.PLAIN_FORMS))
     with about("gpus"):
         numbers = parse_axis(gpus, MAX_GPUS)
     with about("batch_size"):
         sizes = parse_axis(batch_size, INT64_MAX)
-    show(sweep_axes(numbers, sizes, of, near), form, save or (), quiet=quiet)
+    show(sweep_axes(numbers, sizes, of, near), form, save, quiet=quiet)

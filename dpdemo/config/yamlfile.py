@@ -67,25 +67,21 @@ def parse_mapping(text: str, name: str) -> tuple[dict[str, object], dict[str, st
 
 
 def _guarded(read: Callable[[], _Result], place: str) -> _Result:
-    """Call into ruamel and turn its exceptions into ours."""
-    from ruamel.yaml.error import MarkedYAMLError
-
+    """Call into ruamel and turn its exceptions into ours, with the line if ruamel knows it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of legal oddities, such as an anchor used twice
             return read()
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = printable(str(error.problem or error.context).partition("\n")[0][:120])
+    except Exception as error:  # noqa: BLE001 - ruamel raises errors of many types for odd input
+        problem, context = (getattr(error, name, None) for name in ("problem", "context"))
+        text = printable(
+            str(problem or context or f"{type(error).__name__}: {error}").partition("\n")[0][:120]
+        )
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         if mark and ":" not in place:
             place = f"{place}:{mark.line + 1}"
-        hint = "indent with spaces, not tabs" if r"'\t'" in problem else _EXAMPLE
-        raise UsageError(f"expected YAML, got broken YAML ({problem})", place=place, hint=hint) from None
-    except Exception as error:  # noqa: BLE001 - ruamel lets slips of many types through on odd input
-        problem = printable(str(error).partition("\n")[0][:120])
-        raise UsageError(
-            f"expected YAML, got broken YAML ({type(error).__name__}: {problem})", place=place, hint=_EXAMPLE
-        ) from None
+        hint = "indent with spaces, not tabs" if r"'\t'" in text else _EXAMPLE
+        raise UsageError(f"expected YAML, got broken YAML ({text})", place=place, hint=hint) from None
 
 
 def _kind(node: Any) -> str:
