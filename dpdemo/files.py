@@ -17,7 +17,7 @@ from dpdemo.errors import RunError, UsageError
 MOST_BYTES = 1 << 28
 """No config, report, recording or traceback is longer; `/dev/zero` is."""
 WAITS_SECONDS = 10.0
-"""How long a pipe may give nothing, such as `<(command)` of a shell, or a FIFO that nobody writes to."""
+"""Time without data after which a pipe counts as dead, such as a FIFO that nobody writes to."""
 _PART = 1 << 20
 
 
@@ -120,17 +120,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a file beside `path` that takes its place at the end, or vanishes if anything goes wrong.
 
     Raises:
-        RunError: if writing fails half-way, as on a full disk; what stood there before is untouched.
+        RunError: if writing fails half-way, as on a full disk; the previous file is untouched.
 
     """
-    place = Path(path).resolve()  # a link goes on pointing to its file
+    place = Path(path).resolve()  # a link still points to its file afterwards
     try:
         with _beside(place) as file:
             yield file
     except OSError as error:
         raise RunError(
             f"could not save {os.fspath(path)!r}: {error.strerror or error}",
-            hint="what stood there before is untouched",
+            hint="the previous file is untouched",
         ) from error
 
 
@@ -209,7 +209,7 @@ class _Target(NamedTuple):
 
 
 def _mode(target: _Target) -> int | None:
-    """Look at what stands there; None when nothing does."""
+    """Return the mode of an existing file; None if there is none."""
     try:
         return target.place.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -56,7 +56,7 @@ def _unit_bytes(unit: str) -> int:
 
 
 def capacities(memory: str | int | Sequence[str | int] | None, num_gpus: int) -> list[int | None]:
-    """Return the capacity of each GPU: one size for all, or a list with one for each; None is no limit.
+    """Return the capacity of each GPU: one size for all, or a list with one for each; None means no limit.
 
     Raises:
         UsageError: a size cannot be read, or there are more or fewer of them than GPUs.

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 CONTEXT_BYTES = 600 * 2**20
-"""What a process takes of a GPU beside what PyTorch reserves: the CUDA context and the libraries' kernels.
+"""Memory of a GPU that a process uses outside PyTorch's pool: the CUDA context and the libraries' kernels.
 
 Without a GPU it cannot be asked. Public reports name 0.3 to 1.4 GB, by card, driver and libraries; this is a
 value between, and `--reserve` sets another.
@@ -58,7 +58,7 @@ class Card:
 
     @property
     def memory_bytes(self) -> int:
-        """What PyTorch says that the card has."""
+        """Memory of the card as PyTorch reports it."""
         return int(self.memory_gib * _GIB)
 
     @property
@@ -68,7 +68,7 @@ class Card:
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks of 256 threads run at a time: no kernel for random numbers starts more."""
+        """Blocks of 256 threads that run at a time: the most that a kernel for random numbers starts."""
         return self.num_multiprocessors * (self.threads_per_multiprocessor // _THREADS_OF_A_BLOCK)
 
 
@@ -117,7 +117,7 @@ CARDS = (
 # fmt: on
 
 VIRTUAL = Card("virtual", 80, 80.0, (9, 0), 132, 2048, 50, "Virtual GPU")
-"""What virtual GPUs are if no card is named: like an H100, which has bfloat16 and the like."""
+"""The default card of virtual GPUs: like an H100, so that bfloat16 is supported."""
 
 
 def find_card(text: str) -> Card:

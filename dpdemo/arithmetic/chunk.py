@@ -1,4 +1,4 @@
-"""How a batch is cut into chunks, a chunk per device: what every split is made of, and torch.chunk's rule.
+"""Cut a batch into chunks, one per device: the split, and torch.chunk's rule.
 
 torch.chunk, and so `nn.DataParallel`, asks for chunks of ceil(size / chunks) rows and makes as many as that
 takes, so the last one is short and, for some sizes, fewer chunks come out than were asked for
@@ -22,12 +22,12 @@ class Split:
 
     @property
     def num_chunks(self) -> int:
-        """How many devices get a chunk."""
+        """Number of devices with a chunk."""
         return len(self.chunks)
 
     @property
     def num_idle(self) -> int:
-        """How many devices get no chunk at all."""
+        """Number of devices without a chunk."""
         return self.num_devices - self.num_chunks
 
     @property

@@ -58,7 +58,7 @@ def deal(
         sampler_drop_last: one that would need repeated samples is.
 
     Raises:
-        ValueError: if there is no sample, or a rank without a row.
+        ValueError: for no samples at all, or a rank without a row.
 
     """
     if data_size < 1:

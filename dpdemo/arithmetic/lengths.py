@@ -44,7 +44,7 @@ def _random_bits(seed: int, count: int) -> "array[int]":
 
 _IS_BIG_ENDIAN = array("I", [1]).tobytes()[0] == 0
 _MOST_BATCHES = 50
-"""How many batches transformers sorts together at most."""
+"""Most batches that transformers sorts together."""
 
 
 def grouped(shuffled_lengths: Sequence[int], batch_size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""How many devices PyTorch can number, and the most machines that a preview takes."""
+"""The largest number of devices in PyTorch, and of machines in a preview."""
 
 MAX_GPUS = 128
 """A device's ordinal is an int8 (c10/core/Device.h), so ordinals end at 127."""

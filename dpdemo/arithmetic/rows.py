@@ -1,4 +1,4 @@
-"""Which of a call's sizes is its batch size."""
+"""Find the batch size of a call among its tensors' sizes."""
 
 from collections.abc import Sequence
 

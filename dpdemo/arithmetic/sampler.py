@@ -23,7 +23,7 @@ class Visit(NamedTuple):
 
 
 class Epoch(ABC):
-    """How ranks share an epoch of `data_size` samples; what is drawn is a prefix of the epoch's order.
+    """Distribution of `data_size` samples over ranks; the drawn samples are a prefix of the epoch's order.
 
     `full` is how the ranks share a full
     batch, `last` how they share the short one at the end; None where there is none.
@@ -48,12 +48,12 @@ class Epoch(ABC):
 
     @property
     def num_repeated(self) -> int:
-        """How often a sample was drawn that had been drawn before."""
+        """Number of draws that repeat a sample."""
         return max(0, self.drawn - self.data_size)
 
     @property
     def num_dropped(self) -> int:
-        """How many samples no rank draws."""
+        """Number of samples that no rank draws."""
         return max(0, self.data_size - self.drawn)
 
     def repeated(self) -> range:

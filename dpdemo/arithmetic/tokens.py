@@ -10,7 +10,7 @@ from operator import add
 from typing import Literal, NamedTuple
 
 PadTo = Literal["chunk", "batch"] | int
-"""How long padding makes a row: as the longest of its chunk or of its batch, or a number of tokens."""
+"""Length of a padded row: the longest of its chunk or of its batch, or a number of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _squares(drawn: Sequence[int]) -> list[int]:
 
 
 class Weight(NamedTuple):
-    """What a token of one replica counts, over what it would count in a mean over all tokens of the step.
+    """Weight of one token of a replica, divided by its weight in a mean over all tokens of the step.
 
     `tokens` are the replica's in batch `batch`, and `of` all tokens of the step, which ends with batch `last`
     and has `num_batches`.
@@ -123,7 +123,7 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceTotal:
-    """What one device gets in the epoch."""
+    """One device's share of the epoch."""
 
     rows: int = 0
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""How far apart two results may be and still be equal to round-off, by the type of their numbers.
+"""Tolerance of round-off between two results, by the type of their numbers.
 
 The figures are torch.testing.assert_close's defaults (`torch/testing/_comparison.py`, `_DTYPE_PRECISIONS`); a
 test compares them with torch's. A number is measured by the largest of its tensor: a small one is often the
@@ -15,7 +15,7 @@ class Tolerance(NamedTuple):
     absolute: float
 
     def allowed(self, size: float) -> float:
-        """Give how far a number may be from an expected one of this size."""
+        """Return the allowed difference from an expected number of this size."""
         return self.absolute + self.relative * size
 
 
@@ -34,12 +34,12 @@ TOLERANCES = {
 
 
 def tolerance_of(dtype: str) -> Tolerance:
-    """Give the tolerance of a type of numbers, such as `float32`."""
+    """Return the tolerance of a type of numbers, such as `float32`."""
     return TOLERANCES.get(dtype, EXACT)
 
 
 def whole_model_tolerance(dtype: str) -> Tolerance:
-    """Give the tolerance of a whole model's result, in which the round-off of many operators adds up.
+    """Return the tolerance of a whole model's result, in which the round-off of many operators adds up.
 
     `relative` is to be taken of the largest number of the result too. It is 150 times that of one operator in
     float32; half precision has bfloat16's, which autocast may use inside.

@@ -1,4 +1,4 @@
-"""A file of findings that are known: they are silenced, and new ones are not."""
+"""The baseline file of `check`: findings listed in it are not reported again."""
 
 import json
 from dataclasses import replace
@@ -14,15 +14,15 @@ SCHEMA = "dpdemo.baseline/1"
 
 
 def without_known(report: CheckReport, path: Path) -> CheckReport:
-    """Leave out of a report what a baseline knows; where there is no such file yet, make it of the report.
+    """Remove the findings in a baseline from a report; write the baseline first if it does not exist.
 
     Args:
-        report: what was found.
+        report: the findings.
         path: the baseline's file. A finding is known by its rule, its file and its subject, not by its line,
             which moves with every edit above it.
 
     Raises:
-        UsageError: if the file is no baseline.
+        UsageError: if the file is not a baseline.
         RunError: if it cannot be written.
 
     """

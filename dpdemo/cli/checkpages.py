@@ -1,4 +1,4 @@
-"""What `dpdemo check` answers without a model: its rules, the page of one, the meaning of a traceback."""
+"""Answers of `dpdemo check` that need no model: the rules, a rule's page, the meaning of a traceback."""
 
 import sys
 from functools import partial

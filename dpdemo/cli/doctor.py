@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Check a model on one screen: even split, correctness, memory, speed-up, next step.
 
-    Options stand before a script, whose ARGS are its own, and on either side of a model. Exits with 1 if
+    Options go before a script, whose ARGS are its own, and on either side of a model. Exits with 1 if
     something is wrong or does not fit. A script is run as dpdemo exec --check does: the answers go to stderr
     when it is over, and the exit code is its own.
     """
@@ -93,7 +93,7 @@ def _refuse_for_script(**given: object) -> None:
         raise UsageError(
             "expected a model for it, got a script",
             key=wrong[0],
-            hint="options of the script stand behind it; `dpdemo exec --report FILE` saves the report",
+            hint="options of the script go after it; `dpdemo exec --report FILE` saves the report",
         )
 
 

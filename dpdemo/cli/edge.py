@@ -20,7 +20,7 @@ class Edge(Caller):
 
     Attributes:
         where: the file and line of each key that was set in a file.
-        names: the arguments that stand for keys: `model` may be TARGET.
+        names: the arguments used for keys: `model` may be TARGET.
 
     """
 

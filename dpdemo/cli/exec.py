@@ -119,5 +119,5 @@ def _without_interpreter(program: list[str], *, is_module: bool) -> tuple[list[s
 
 def _hint(words: list[str]) -> None:
     if "--gpus" in words[1:]:
-        print_hint(f"`--gpus` after {words[0]} is the program's own; dpdemo's stands before it")
+        print_hint(f"`--gpus` after {words[0]} belongs to the program; write dpdemo's before it")
     print_hint(f"{DEFAULT_GPUS} virtual GPUs, since none were named; `--gpus 4` before {words[0]} takes four")

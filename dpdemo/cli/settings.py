@@ -70,7 +70,7 @@ def read_settings(
 
 
 def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:
-    """Read the options of config keys, the arguments that stand for them, and `--set`."""
+    """Read config keys from their options, from arguments, and from `--set`."""
     typed = {name: given[name] for name in OPTIONS_OF_CONFIG if given.get(name) is not None}
     for argument, name in (("gpus_argument", "gpus"), ("target", "model")):
         if given.get(argument):

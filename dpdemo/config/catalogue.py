@@ -25,7 +25,7 @@ class ModelShapes:
     """One sample's shapes, without the batch, as functions of (input_size, output_size).
 
     `wrapped` is the path of the submodule inside DataParallel, "" for the whole model; `inner_input` and
-    `inner_output` are its shapes. `num_dims` says in how many places the batch dimension can stand.
+    `inner_output` are its shapes. `num_dims` is the number of possible batch dimensions.
     """
 
     summary: str

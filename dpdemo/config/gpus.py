@@ -17,7 +17,7 @@ from dpdemo.wording import show
 
 
 def parse_gpus(text: str) -> int | tuple[int, ...] | str:
-    """Read the value of `--gpus`; a list may repeat an ordinal, and spaces may stand around its parts.
+    """Read the value of `--gpus`; a list may repeat an ordinal and contain spaces.
 
     Raises:
         UsageError: for anything else, saying what was expected.
@@ -42,7 +42,7 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
 
 
 def _meant(text: str) -> str:
-    """Guess what was meant by a value that is no list of GPUs."""
+    """Suggest a correction for a value that is not a list of GPUs."""
     if named := re.findall(r"cuda:([0-9]+)", text):
         return f"write the ordinals alone: `{{gpus=[{', '.join(named)}]}}`"
     if text.endswith((".yaml", ".yml")):

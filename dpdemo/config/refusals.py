@@ -55,7 +55,7 @@ def _next_step(name: str, value: object, kind: "Kind", default: object) -> str:
 
 
 def _as_number(value: object) -> int | None:
-    """Return the whole number that a value stands for: '30', or 1000.0 from 1e3."""
+    """Return the whole number in a text or float: '30', or 1000.0 from 1e3."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         return int(value)
     if isinstance(value, float) and value.is_integer() and 0 < value < INT64_MAX:

@@ -59,7 +59,7 @@ def evenness_of_program(report: ExecReport, more: str) -> Answer:
     """Judge how a program's calls were split."""
     groups = [group for use in report.uses for group in use.splits if group.in_model]
     if not groups:
-        return Answer(EVEN, "unknown", "no DataParallel call was seen", more)
+        return Answer(EVEN, "unknown", "the program made no DataParallel call", more)
     uneven = [group for group in groups if group.utilization < 1]
     if not uneven:
         return Answer(EVEN, "good", "yes: every call gave each GPU the same number of rows", more)

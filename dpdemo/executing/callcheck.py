@@ -1,7 +1,7 @@
 """Checking DataParallel's calls as a program of the user's makes them: what `dpdemo exec --check` builds on.
 
 Every call is watched. The first one of each kind is rehearsed as well, just before it is made: on copies, on
-one GPU and under DataParallel, so that what goes wrong silently is seen too (`rehearsal.py`).
+one GPU and under DataParallel, to find silent mistakes too (`rehearsal.py`).
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class _Notes:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What tells calls of one model apart: batch size, mode and the thread's settings; and the arguments."""
+    """The identity of a call: batch size, mode, the thread's settings, and the arguments."""
 
     setting: object
     arguments: tuple[Leaf, ...]
@@ -92,7 +92,7 @@ class _Kind:
 
 @dataclass
 class _Subject:
-    """What is known of one kind of wrapped model."""
+    """The record of one kind of wrapped model."""
 
     scan: Scan
     split_by: str = ""
@@ -120,14 +120,14 @@ class _Subject:
         return kind in self.rehearsed and kind not in self.told
 
     def all_probes(self) -> Iterator[Probe]:
-        """List what was seen, with what the program did with its losses where it went backward."""
+        """List the observed calls, and the program's use of its losses if it ran backward."""
         for (kind, _), probes in self.probes.items():
             reductions = tuple(sorted(self.reductions.get(kind, ())))
             is_known = bool(reductions) or not kind.has_gradients
             yield from (replace(probe, is_programs=is_known, reductions=reductions) for probe in probes)
 
     def all_notes(self) -> Iterator[str]:
-        """Say what could not be looked at, and how often."""
+        """Note what could not be checked, and how often."""
         yield from (text for text, _ in self.notes.items())
         for why, number in self.unchecked.items():
             calls = "1 call was" if number == 1 else f"{number} calls were"
@@ -139,7 +139,7 @@ class _Subject:
             )
 
     def notes_of(self, report: CheckReport) -> Iterator[str]:
-        """Say what was not looked at, or not compared; why not only where that is known."""
+        """Note what was not checked or not compared, and the reason if it is known."""
         notes = (*self.all_notes(), *report.notes)
         yield from notes
         if self.probes and report.ok and not report.compared and not notes:
@@ -316,7 +316,7 @@ def _is_replica(draft: Draft) -> bool:
 
 
 def _probes(draft: Draft, call: Call, rehearsed: Rehearsed) -> Iterator[Probe]:
-    """Put together what was seen of a call and of its rehearsal."""
+    """Combine the observations of a call and of its rehearsal."""
     planned = planned_call(draft)
     if _fails_anyway(call, rehearsed):
         return  # a note says so
@@ -346,7 +346,7 @@ def _mode(draft: Draft) -> Literal["train", "eval"]:
 
 
 def _kind(draft: Draft) -> _Kind:
-    """Tell calls apart by all that matters; not by the values of numbers, which a step counter has."""
+    """Return the key of a call; values of numbers are left out, since step counters change."""
     leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
     setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
     return _Kind(setting, tuple(map(_without_number, leaves)), torch.is_grad_enabled())

@@ -1,6 +1,6 @@
 """Virtual GPUs for the Python processes that a program starts: ranks, workers, launchers, subprocesses.
 
-Each Python imports `sitecustomize` when it starts. The folder `startup` holds one and stands first on
+Each Python imports `sitecustomize` when it starts. The folder `startup` holds one and comes first on
 PYTHONPATH while the program runs. In a child it waits until torch is imported and then opens the same GPUs as
 in the parent: each process sees all of them, as on one machine. `CUDA_VISIBLE_DEVICES` reaches a child as the
 program set it. Where the program set nothing, children inherit a name that no GPU has: real GPUs stay hidden

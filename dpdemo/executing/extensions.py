@@ -6,7 +6,7 @@ from typing import Any
 
 
 def refuse_cuda_extensions(cpp_extension: Any) -> None:
-    """Let `torch.utils.cpp_extension` name the first source that needs nvcc, and build what needs none."""
+    """Make `torch.utils.cpp_extension` name the first source that needs nvcc, and build what needs none."""
     build = cpp_extension._jit_compile
 
     @functools.wraps(build)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _PATIENCE_S = 5.0
-"""How long to wait for the last notes of ranks, once the program is over."""
+"""Time to wait for the last notes of ranks after the program has ended."""
 
 
 class Gathering:
@@ -140,7 +140,7 @@ def _is_alive(process: int) -> bool:
 
 @contextlib.contextmanager
 def gathering() -> Iterator[Gathering | None]:
-    """Let this process and those that it starts note what they do as ranks, for the length of a `with` block.
+    """Record what this process and its children do as ranks, while a `with` block is open.
 
     None where an `exec` above this one reads the notes.
     """

@@ -44,7 +44,7 @@ def find_program(name: str, arguments: Sequence[str] = (), *, is_module: bool = 
     """Check that there is such a program, without running any of it.
 
     Raises:
-        UsageError: there is no such script or module, or it cannot be run.
+        UsageError: if the script or module does not exist or cannot be run.
 
     """
     here = current_folder()
@@ -195,7 +195,7 @@ def _show(error: BaseException) -> None:
 
 
 def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """Leave out the frames of dpdemo that stand before the program's own, or between them."""
+    """Remove dpdemo's frames before and between the program's frames."""
     kept: list[types.TracebackType] = []
     while trace is not None:
         if not is_watchers(trace.tb_frame.f_code.co_filename):

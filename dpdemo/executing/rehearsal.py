@@ -33,13 +33,13 @@ from dpdemo.virtual import VirtualGpus, separate_ledger
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What a rehearsal saw, or why there was none; `raised` is what the call raises on one GPU."""
+    """The result of a rehearsal, or why there was none; `raised` is the error of the call on one GPU."""
 
     probes: tuple[Probe, ...] = ()
     refused: str = ""
     raised: Raised | None = None
     meanwhile: tuple[tuple[str, ...], ...] = ()
-    """What forward fills with tensors and empties again, as `Evidence` has it."""
+    """Containers that forward fills with tensors and empties again, as in `Evidence`."""
 
 
 class _WithoutHooks(ModelSource):

@@ -22,7 +22,7 @@ from dpdemo.results.memorydata import Fit, Training
 SEGMENTS = 40 * 2**20
 """The larger of two sizes may need this much less: two of the segments that small requests share."""
 _MOST_ROWS = 12
-"""How many rows past a batch that does not fit to look for a larger one, at most."""
+"""Most rows to search past a batch that does not fit, for a larger one that does."""
 
 
 @showing_keys

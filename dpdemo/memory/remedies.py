@@ -224,7 +224,7 @@ def _loss_inside(stepper: Stepper) -> Iterator[Measure]:
 def _smaller_first_chunk(
     batch_size: int, before: Measured, wrapper: nn.DataParallel[nn.Module]
 ) -> tuple[int, ...] | None:
-    """Choose chunks with which the first GPU would be as full as the others; None if it is no fuller."""
+    """Choose chunks with which the first GPU would be as full as the others; None if it is not fuller."""
     first, second, *_ = (before.gpus[index] for index in wrapper.device_ids)
     num_gpus, rows = len(wrapper.device_ids), split_batch(batch_size, len(wrapper.device_ids)).largest
     row_bytes = max(1, sum(_part(second, part) for part in _OF_A_ROW) // rows)

@@ -2,7 +2,7 @@
 
 Optimizers, and those of PyTorch's kernels without numbers that are written in Python, call functions
 that tell the compiler to leave them alone (`torch/_compile.py`, `torch/optim/optimizer.py`), and these import
-it: a fifth of what a prediction costs. Here a stand-in answers the two things that they ask. Whoever asks for
+it: a fifth of what a prediction costs. Here a stub answers the two things that they ask. Whoever asks for
 anything else, such as a model that compiles a part of itself, gets the compiler, which then stays.
 """
 

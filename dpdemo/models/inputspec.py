@@ -1,4 +1,4 @@
-"""How a user writes an input of a model: `32x128`, `mask=32x128:bool`, `ids=32x16:int64<1000`; torch-free."""
+"""Parse an input of a model: `32x128`, `mask=32x128:bool`, `ids=32x16:int64<1000`; torch-free."""
 
 import re
 from dataclasses import dataclass

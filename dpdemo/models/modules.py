@@ -72,7 +72,7 @@ def build(config: Config, placement: Placement, load: Load = load_with_inputs) -
 
 
 class BatchAt(nn.Module):
-    """Calls a module that wants the batch first with a batch that lies at another dimension."""
+    """Calls a batch-first module with a batch in another dimension."""
 
     def __init__(self, module: nn.Module, dim: int) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ _WHOLE_MODELS: dict[str, Callable[[Config], nn.Module]] = {
 
 
 class _Partial(nn.Module):
-    """Three blocks; only the middle one is split. The last lies where the split one's output is gathered."""
+    """Three blocks; only the middle one is split. The last is on the output device."""
 
     def __init__(self, config: Config, placement: Placement) -> None:
         super().__init__()

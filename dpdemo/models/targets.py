@@ -1,4 +1,4 @@
-"""What a command does with a TARGET: what builds the model, and inputs where none were given."""
+"""Build the model of a TARGET, and infer inputs that the user did not give."""
 
 from collections.abc import Callable
 

@@ -94,7 +94,7 @@ def _call_factory(factory: object, name: str, values: Mapping[str, object] | Non
 
 
 def _what_it_needs(factory: Callable[..., object], name: str) -> str:
-    """Say how to give a factory the arguments that no key of the config is named for."""
+    """Explain how to pass a factory arguments that are not keys of the config."""
     known = Config().to_dict()
     missing = [
         key
@@ -114,7 +114,7 @@ def find_object(target: str) -> Any:
     """Import what a target names: `model.py:Net`, `pkg.mod:Net`, or a library's model, as what builds it.
 
     Raises:
-        UsageError: if it cannot be imported or is not there.
+        UsageError: if it cannot be imported or does not exist.
 
     """
     try:

@@ -44,7 +44,7 @@ def run(
         The rows that each replica saw in each batch, as they were observed.
 
     Raises:
-        UsageError: if the config is not valid, or names a GPU that is not there.
+        UsageError: if the config is not valid, or names a GPU that does not exist.
         RunError: if the model fails; its message holds the user's own frames.
         RunInterrupted: a KeyboardInterrupt that carries the report of the batches done so far.
 

@@ -22,7 +22,7 @@ def run_dp(config: Config, progress: Progress | None = None, *, virtual: bool = 
     """Run the epoch of a checked config under DataParallel, on real devices or on virtual GPUs.
 
     Raises:
-        UsageError: if a GPU is named that is not there, or the user's model cannot be made.
+        UsageError: if a GPU does not exist, or the user's model cannot be built.
         RunError: if the model fails.
         RunInterrupted: on Ctrl-C, with the report of the batches done so far.
 

@@ -31,7 +31,7 @@ def opened(config: Config, *, virtual: bool) -> Iterator[Opened]:
     """Open the devices of a run, with the ledger of virtual ones, for the length of a `with` block.
 
     Raises:
-        UsageError: if a GPU is asked for that is not there, or virtual ones cannot be made.
+        UsageError: if a GPU does not exist, or virtual GPUs cannot be made.
 
     """
     if not virtual:

@@ -1,4 +1,4 @@
-"""What a rank has noted so far, read from its file: collectives, waits, errors and facts for the report.
+"""Read a rank's notes from its file: collectives, waits, errors and facts for the report.
 
 A rank appends a line of JSON to `PID.jsonl` for each event (`executing/rank/notes.py` writes them).
 Collectives are kept until all members of their group have made them; sums stay for the report.
@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
 NEW_GROUP = "groups of"
-"""How the sequence is called in which ranks make groups; each is noted like a collective."""
+"""Name of the sequence of `new_group` calls; each is noted like a collective."""
 _NAMES = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce_coalesced",
@@ -56,10 +56,10 @@ class RankLog:
         self.num_exchanged: dict[tuple[Any, ...], int] = {}
         self.last: Event | None = None
         self.waiting: Event | None = None
-        """Where the rank has been blocked for a moment, or None while it computes."""
+        """The line where the rank is blocked, or None while it computes."""
         self.error: Event | None = None
         self.setups = 0
-        """How many process groups it has set up or left."""
+        """Number of process groups that it has set up or left."""
         self.facts: list[Event] = []
         self.end: Event = {}
         self.world: tuple[int, int] | None = None
@@ -135,7 +135,7 @@ class RankLog:
         return f"rank {self.number}: {call} at {one['at']}"
 
     def whereabouts(self) -> str:
-        """Say where the rank is blocked; if it is not, which collective it began last."""
+        """Describe where the rank is blocked, or else which collective it began last."""
         place = self.waiting
         if place is None or (self.last is not None and place["at"] == self.last["at"]):
             return self.describe()

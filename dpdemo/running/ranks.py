@@ -31,9 +31,9 @@ NOTES = "DPDEMO_RANK_NOTES"
 _POLL_S = 0.05
 _LAST_WORDS_S = 0.5
 _CLEAN_UP_S = 3.0
-"""How long ranks may clean up, or write down what they have, after Ctrl-C."""
+"""Time that ranks get to clean up and write their notes after Ctrl-C."""
 _LOST_S = 2.0
-"""How long to look for the rank that failed first, once another has lost its connection to it."""
+"""Time to look for the rank that failed first, after another has lost its connection to it."""
 _whole_lines = threading.Lock()
 
 
@@ -57,7 +57,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the ranks ended: the exit code, what to tell about it, and whose tracebacks to show."""
+    """The end of all ranks: the exit code, a message, and the ranks whose tracebacks to show."""
 
     code: int
     message: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the ranks ended: the exit code, what to say about it, and what each rank did."""
+    """The end of all ranks: the exit code, a message, and what each rank did."""
 
     code: int
     message: tuple[str, ...]
@@ -231,7 +231,7 @@ def _signals_raise() -> Iterator[None]:
 
 
 def _interrupted(ranks: Sequence[Rank], by: signal.Signals, passed_on: signal.Signals) -> tuple[str, ...]:
-    """Tell where each rank was when the user stopped them all, and let them clean up."""
+    """Report where each rank was when the user stopped them, and wait for their clean-up."""
     for rank in ranks:
         rank.log.read()
     where = [f"  {rank.log.whereabouts()}" for rank in ranks if rank.code is None and rank.log.last]
@@ -284,7 +284,7 @@ def _watch(ranks: list[Rank], on_look: Callable[[], None]) -> Verdict:
 
 
 def _failed(ranks: Sequence[Rank]) -> Verdict:
-    """Give the other ranks a moment, then name who failed first and where the others waited."""
+    """Wait a moment for the other ranks, then name the rank that failed first and where the others waited."""
     logs = [rank.log for rank in ranks]
     begun = time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""Who waits for whom: find ranks that can never go on, from what all of them have noted.
+"""Find ranks that can never continue, from the notes of all ranks.
 
 Three rules, none of which takes a slow rank for a hung one. The n-th collective of a group must be the same
 on all its ranks. A rank that is blocked in a collective cannot go on if a member that has not begun it has
@@ -78,7 +78,7 @@ def _members(group: str, ranks: Sequence[RankLog]) -> tuple[int, ...]:
 
 
 def _differing(front: Mapping[int, Event]) -> str | None:
-    """Say in what the collectives differ, or return None if they go together."""
+    """Describe how the collectives differ, or return None if they match."""
     if len(front) < 2:
         return None
     first, *others = front.values()
@@ -203,7 +203,7 @@ def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[in
 
 
 def _progress(ranks: Sequence[RankLog]) -> list[str]:
-    """Say how many backward passes each rank has averaged, where that tells them apart, and what has none."""
+    """Describe how many backward passes each rank has averaged, if these differ, and what has no gradient."""
     passes = {rank.number: _passes(rank) for rank in ranks}
     lines = []
     if len(set(passes.values()) - {None}) > 1:
@@ -226,7 +226,7 @@ def _passes(rank: RankLog) -> int | None:
 
 
 def first_failure(ranks: Sequence[RankLog], failed: Mapping[int, float]) -> RankLog | None:
-    """Return the rank that failed first by itself; `failed` says when each was seen to have ended.
+    """Return the rank that failed first by itself; `failed` has the time when each ended.
 
     A rank whose connection to another broke is a consequence. None if all are.
     """
@@ -261,7 +261,7 @@ def failure(
 
 
 def _told(rank: RankLog, how: str, others: Sequence[RankLog]) -> tuple[str, ...]:
-    """Tell which rank failed, its error, and where the others waited."""
+    """Report which rank failed, its error, and where the others waited."""
     error: dict[str, Any] = rank.error or {}
     what = (
         f"rank {rank.number} failed: {error['text']} at {error['at']}"

@@ -1,4 +1,4 @@
-"""How much each sample, and each token, counts in the gradient under DataParallel, against one GPU.
+"""Weight of each sample and token in the gradient under DataParallel, compared with one GPU.
 
 A loss that averages over its chunk gives its samples the weight 1 ÷ (what it averages), so where chunks, or
 counts of valid labels, are unequal some samples count more. The weight shows in the gradient of what the loss
@@ -134,7 +134,7 @@ def _keep(
     if isinstance(output, torch.Tensor) and output.requires_grad:
         output.retain_grad()
         if output.get_device() in kept.get(path, {}):
-            del kept[path]  # called again: the last call counts, and stands last
+            del kept[path]  # called again: the last call counts, and comes last
         kept.setdefault(path, {})[output.get_device()] = output
 
 
@@ -153,7 +153,7 @@ def _loss_of(result: object) -> torch.Tensor:
 
 
 def _by_row(gradient: torch.Tensor, rows: int) -> Any:
-    """Give each sample its row: (rows, tokens, features); None where rows do not divide it."""
+    """Reshape to one row per sample: (rows, tokens, features); None if the rows do not divide it."""
     if gradient.dim() < 1 or not rows or len(gradient) % rows:
         return None
     features = gradient.shape[-1] if gradient.dim() > 1 else 1

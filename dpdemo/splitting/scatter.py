@@ -84,7 +84,7 @@ def _rows(items: Iterable[tuple[object, object]], dim: int) -> int | None:
         if not -tensor.dim() <= dim < tensor.dim():
             raise ValueError(
                 f"expected tensors with a dimension {dim}, which is cut, got the shape {list(tensor.shape)} "
-                f"- at argument {path}. A number for all replicas is no tensor: pass `.item()`"
+                f"- at argument {path}. A number for all replicas must not be a tensor: pass `.item()`"
             )
         found.setdefault(tensor.size(dim), path)
     if len(found) > 1:

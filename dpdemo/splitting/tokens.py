@@ -23,7 +23,7 @@ from dpdemo.wording import show
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """What to count: `pack` is the room of a packed row; `pad_to` None is what the strategy's loader does."""
+    """Options of counting: `pack` is the length of a packed row; `pad_to` None follows the strategy."""
 
     lengths: Lengths
     group_by_length: bool = False

@@ -16,7 +16,7 @@ from dpdemo.errors import UsageError
 from dpdemo.wording import show
 
 MOST_VALUES = 100_000
-"""How many numbers one axis may have."""
+"""Most numbers of one axis."""
 _EXPECTED = "numbers such as 16, 16-512, 16-512:8, 1-64:x2 or a list of these"
 _SPAN = re.compile(r"([0-9]+)(?:-([0-9]+)(?::(x?)([0-9]+))?)?")
 
@@ -28,7 +28,7 @@ def parse_axis(text: str, most: int) -> Sequence[int]:
         A range wherever the numbers are equally far apart and were written as one span, else a tuple.
 
     Raises:
-        UsageError: for anything else, a span that goes down or stands still, or too many numbers.
+        UsageError: for anything else, a range that does not go up, or too many numbers.
 
     """
     spans = [_span(part.strip(" "), text, most) for part in text.split(",")]

@@ -54,7 +54,7 @@ def check_anchors(anchors: Sequence[Anchor], workload: Workload) -> None:
         raise UsageError(
             f"expected different numbers of rows, got {', '.join(map(str, rows))}",
             key="one_gpu_step",
-            hint="two steps are told apart by their rows: --one-gpu-step 49ms@8 --one-gpu-step 30ms@4",
+            hint="write the rows of both steps: --one-gpu-step 49ms@8 --one-gpu-step 30ms@4",
         )
 
 

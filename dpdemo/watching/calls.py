@@ -298,7 +298,7 @@ def _chosen(device_ids: Sequence[Device] | None) -> tuple[int, ...]:
 def _see_inputs(
     inputs: Sequence[object], kwargs_tup: Keywords, devices: Sequence[Device] | None
 ) -> list[Seen]:
-    """Note what each replica gets, on the GPU where its chunk lies, or else where it will run."""
+    """Note what each replica gets, on the GPU of its chunk, or else where it will run."""
     found = []
     for index, given in enumerate(inputs):
         arguments = given if isinstance(given, (list, tuple)) else (given,)

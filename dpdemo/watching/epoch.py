@@ -16,7 +16,7 @@ from dpdemo.watching.trace import Seen, Trace, see
 class ReplicaObserver:
     """Notes what reached each replica of one DataParallel module, batch by batch.
 
-    Replicas are seen where `parallel_apply` calls them. On one GPU or none DataParallel calls its module
+    Replicas are observed where `parallel_apply` calls them. On one GPU or none DataParallel calls its module
     itself; there the module's `forward` is replaced, which costs less than a hook. `look` turns a
     call's arguments and result into a note.
     """
@@ -70,7 +70,7 @@ class ReplicaObserver:
         return seen
 
     def outside(self, given: tuple[object, ...], result: object) -> Any:
-        """See a call of the wrapper; without GPUs its module got the same objects, which are seen already."""
+        """Record a call of the wrapper; without GPUs its module got the same objects, recorded already."""
         if self._passed is not None:
             args, output = self._passed
             if result is output and len(args) == len(given) == 1 and given[0] is args[0]:

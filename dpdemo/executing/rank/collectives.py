@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_SHAPES = 8
 _LISTED = {"allgather_", "gather_", "scatter_", "reduce_scatter_", "alltoall_"}
-"""Their tensors stand for ranks: what each receives must have the size of what the other sends."""
+"""Their tensors belong to ranks: each receives as many elements as the other sends."""
 _ROOT_AT = {"broadcast_": 2, "gather_": 3, "scatter_": 3, "reduce_": 3}
 _REDUCE_AT = {
     "allreduce_": 2,

@@ -34,7 +34,7 @@ class Notes:
 
     def write(self, kind: str, **values: Any) -> bool:
         """Append an event; return whether it arrived."""
-        if os.getpid() != self.process:  # a forked child is no rank
+        if os.getpid() != self.process:  # a forked child is not a rank
             return False
         text = json.dumps({"e": kind, **values}).encode() + b"\n"
         with self.lock:
@@ -59,7 +59,7 @@ class Notes:
 
 
 def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
-    """Let an observer that meets something unforeseen note nothing: the program goes on as without it."""
+    """Ignore exceptions of an observer: the program continues as without it."""
 
     @functools.wraps(observe)
     def call(*args: Any, **kwargs: Any) -> None:
@@ -84,7 +84,7 @@ def users_line(frame: FrameType | None = None) -> str:
 
 
 def short(name: str) -> str:
-    """Return a file's name as seen from here, if it lies below."""
+    """Return a file's path relative to the current folder if it is inside it."""
     try:
         relative = os.path.relpath(name)
     except (OSError, ValueError):

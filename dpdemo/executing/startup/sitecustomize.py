@@ -90,7 +90,7 @@ def _is_launched() -> bool:
 
 
 def _end_with_launcher() -> None:
-    """Let Linux end this rank when its launcher is gone, however that ended."""
+    """Ask Linux to end this rank when its launcher ends, in whatever way."""
     if sys.platform == "linux" and _is_launched():
         import ctypes
 

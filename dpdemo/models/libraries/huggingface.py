@@ -40,7 +40,7 @@ def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
     """Build the model of a name, a type or a config.json, and the function that makes its inputs.
 
     Raises:
-        UsageError: if there is no such model, or transformers cannot build it.
+        UsageError: if the model does not exist, or transformers cannot build it.
 
     """
     config = _config(name)

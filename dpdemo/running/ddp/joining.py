@@ -1,4 +1,4 @@
-"""How a process that a launcher started as a rank, torchrun or ours, joins the others."""
+"""Join a process that a launcher (torchrun or dpdemo) started as a rank to the other ranks."""
 
 import itertools
 import os

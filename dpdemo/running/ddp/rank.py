@@ -57,7 +57,7 @@ class Rank:
 
     @property
     def place(self) -> RankPlace:
-        """Where this rank runs."""
+        """The device of this rank."""
         return RankPlace(self.world.rank, self.world.node, self.world.local_rank, str(self.device))
 
 
@@ -147,7 +147,7 @@ def _learner(built: BuiltModel) -> Any:
 
 
 def _report(config: Config, rank: Rank, record: RankRecord) -> SplitReport:
-    """Let rank 0 make the report of all ranks' records, and hand it to all.
+    """Build the report on rank 0 from all ranks' records, and send it to all.
 
     They meet in the store: torch.distributed's own `gather_object` needs NumPy, which need not be installed.
     """

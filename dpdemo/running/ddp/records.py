@@ -1,4 +1,4 @@
-"""What each rank saw, and how rank 0 makes one report of it; nothing here knows the sampler's rule."""
+"""Records of all ranks, which rank 0 merges into one report; nothing here knows the sampler's rule."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ Drawn = tuple[range, ...] | torch.Tensor
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one rank saw: its batches, and the samples that its sampler gave it, in order."""
+    """The record of one rank: its batches, and its sampler's samples in order."""
 
     rank: int
     node: int

@@ -88,7 +88,7 @@ def _run(folder: Path) -> None:
 
 
 def _note(error: DpdemoError) -> None:
-    """Tell the launcher whether this rank failed by itself, in the file that it reads."""
+    """Write to the launcher's file whether this rank failed by itself."""
     from dpdemo.running.ddp.rank import PeerLostError
 
     event = {"e": "error", "text": error.message, "at": "", "is_lost": isinstance(error, PeerLostError)}

@@ -1,4 +1,4 @@
-"""Which rank this process is, as a launcher such as torchrun says in the environment."""
+"""Read this process's rank from the environment that a launcher such as torchrun sets."""
 
 import os
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class World:
 
     @property
     def num_nodes(self) -> int:
-        """How many machines there are."""
+        """Number of machines."""
         return self.size // self.ranks_per_node
 
 
