@@ -91,8 +91,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture
 def virtual_gpus(request: pytest.FixtureRequest) -> VirtualGpus:
     """Return the test's virtual GPUs, with the bytes that each holds; peaks start again with the test."""
-    own = _stack in request.node.stash
-    gpus = (request.node if own else request.config).stash.get(_gpus, None)
+    has_gpus = _stack in request.node.stash
+    gpus = (request.node if has_gpus else request.config).stash.get(_gpus, None)
     if gpus is not None:
         gpus.reset_peaks()
         return gpus

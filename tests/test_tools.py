@@ -112,8 +112,8 @@ def test_the_list_of_cuda_kernels_is_what_its_program_writes():
 
 @pytest.mark.slow
 def test_a_file_of_pytorchs_tests_runs_on_virtual_gpus(tmp_path):
-    own = tmp_path / "test_data_parallel.py"
-    own.write_text(
+    copy_of_tests = tmp_path / "test_data_parallel.py"
+    copy_of_tests.write_text(
         "import torch\n"
         "from torch import nn\n"
         "from torch.testing._internal.common_utils import TestCase, run_tests\n"
@@ -123,7 +123,7 @@ def test_a_file_of_pytorchs_tests_runs_on_virtual_gpus(tmp_path):
         "        self.assertEqual(model(torch.ones(4, 2, device='cuda')).shape, (4, 2))\n"
         "        self.assertEqual(len(model.device_ids), 3)\n"
     )
-    done = run_program("tools/pytorch_own_tests.py", str(own), "-n", "3")
+    done = run_program("tools/pytorch_own_tests.py", str(copy_of_tests), "-n", "3")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -26,10 +26,10 @@ class DealtEpoch(Epoch):
     def positions(self, rank: int) -> Iterator[int]:
         """Yield what a rank draws, as positions in the epoch's order: the samples themselves, unshuffled."""
         for start, split, count in self._stretches():
-            before, own = sum(split.rows()[:rank]), split.rows()[rank]
+            before, rows_here = sum(split.rows()[:rank]), split.rows()[rank]
             for batch in range(count):
                 first = start + batch * split.batch_size + before
-                yield from (position % self.data_size for position in range(first, first + own))
+                yield from (position % self.data_size for position in range(first, first + rows_here))
 
     def visits(self, position: int) -> Iterator[Visit]:
         """Yield each time that the sample at this position of the epoch's order is drawn."""

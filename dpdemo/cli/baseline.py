@@ -39,7 +39,7 @@ def _key(finding: Finding) -> tuple[str, str, str]:
 
 def _write(report: CheckReport, path: Path) -> None:
     names = ("code", "file", "subject")
-    found = [dict(zip(names, key, strict=True)) for key in sorted({_key(one) for one in report.findings})]
+    found = [dict(zip(names, key, strict=True)) for key in sorted({_key(entry) for entry in report.findings})]
     with replacing(path) as file:
         file.write(json.dumps({"schema": SCHEMA, "findings": found}, indent=1) + "\n")
 
@@ -49,7 +49,7 @@ def _read(path: Path) -> set[tuple[str, str, str]]:
         found: Any = read_json(path)
         if found["schema"] != SCHEMA:
             raise UsageError(f"expected schema {SCHEMA}, got {found['schema']!r}", place=str(path))
-        return {(one["code"], one["file"], one["subject"]) for one in found["findings"]}
+        return {(entry["code"], entry["file"], entry["subject"]) for entry in found["findings"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, UsageError):
             raise

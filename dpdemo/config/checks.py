@@ -50,11 +50,11 @@ def _refuse(key: str, message: str, hint: str) -> NoReturn:
 def _check_model(config: Config) -> None:
     if not config.is_builtin and not is_target(config.model):
         near = difflib.get_close_matches(config.model.lower(), MODELS, n=1)
-        own = "for a model of your own write its file: `model.py:Net`; for one of a library "
+        example = "for a model of your own write its file: `model.py:Net`; for one of a library "
         _refuse(
             "model",
             f"expected one of {', '.join(MODELS)}, or {FORMS}, got {show(config.model)}",
-            f"did you mean `{near[0]}`?" if near else f"{own}`torchvision:resnet50`",
+            f"did you mean `{near[0]}`?" if near else f"{example}`torchvision:resnet50`",
         )
     # A model of the user's own gets rows of input_size features
     num_dims = MODELS[config.model].num_dims if config.is_builtin else 2

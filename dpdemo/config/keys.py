@@ -17,11 +17,11 @@ def showing_keys(function: Function) -> Function:
     `help(dpdemo.simulate)` and the Tab key of a notebook then show `gpus` and `batch_size`.
     """
     signature = inspect.signature(function)
-    *own, overrides = signature.parameters.values()
+    *others, overrides = signature.parameters.values()
     assert overrides.kind is inspect.Parameter.VAR_KEYWORD  # noqa: S101 - our own functions
     keys = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=KEYS[name].default, annotation=kind)
         for name, kind in Keys.__annotations__.items()
     ]
-    vars(function)["__signature__"] = signature.replace(parameters=[*own, *keys])
+    vars(function)["__signature__"] = signature.replace(parameters=[*others, *keys])
     return function

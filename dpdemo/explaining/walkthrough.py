@@ -141,10 +141,10 @@ def _share(call: PlainCall) -> float:
     return call.difference / allowed if allowed and call.difference < math.inf else math.inf
 
 
-def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
+def _difference(first: torch.Tensor, other: torch.Tensor) -> float:
     """Return the largest difference, in the widest type of its kind, in which it is exact."""
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    a, b = one.detach().cpu().to(wide), other.detach().cpu().to(wide)
+    wide = torch.complex128 if first.is_complex() else torch.float64
+    a, b = first.detach().cpu().to(wide), other.detach().cpu().to(wide)
     return _largest(torch.where((a == b) | (a.isnan() & b.isnan()), torch.zeros_like(a), a - b))
 
 

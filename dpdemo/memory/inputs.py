@@ -59,12 +59,12 @@ class BatchMaker:
 
     def load_model(self, target: str, config: Config) -> tuple[nn.Module, object]:
         """Load the user's model, and take the inputs that come with it, unless others were given."""
-        model, own = self._loaded(target, config)
+        model, given_inputs = self._loaded(target, config)
         can_guess = "input_size" not in config.given
-        if self._source is None and (own is not None or can_guess):
+        if self._source is None and (given_inputs is not None or can_guess):
             size, dim = self._chosen_size, config.dim
-            self._source = batches_for(model, None, own, size, config.batch_size, dim, numbers=False)
-        return model, own
+            self._source = batches_for(model, None, given_inputs, size, config.batch_size, dim, numbers=False)
+        return model, given_inputs
 
     def _loaded(self, target: str, config: Config) -> tuple[nn.Module, object]:
         parsed = parse_target(target)

@@ -37,10 +37,15 @@ def guess_input(model: nn.Module, batch_size: int) -> str | None:
 
 def _num_required(model: nn.Module) -> int:
     parameters = inspect.signature(model.forward).parameters.values()
-    if any(one.kind is inspect.Parameter.KEYWORD_ONLY and one.default is one.empty for one in parameters):
+    if any(
+        parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        for parameter in parameters
+    ):
         return 0
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(one.kind in positional and one.default is one.empty for one in parameters)
+    return sum(
+        parameter.kind in positional and parameter.default is parameter.empty for parameter in parameters
+    )
 
 
 def _candidates(model: nn.Module) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -80,7 +85,8 @@ def _runs(model: nn.Module, shape: tuple[int, ...], kind: str, *, on_gpu: bool) 
         twin = copy.deepcopy(model).eval()
         twin = twin.cuda() if on_gpu else twin
         first = next(
-            (one for one in twin.parameters() if one.is_floating_point()), torch.empty(0, device="cpu")
+            (parameter for parameter in twin.parameters() if parameter.is_floating_point()),
+            torch.empty(0, device="cpu"),
         )
         given = torch.zeros((_TRIAL_ROWS, *shape), dtype=torch.int64 if kind else first.dtype, device="cpu")
         with torch.no_grad(), users_code():

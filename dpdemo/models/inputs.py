@@ -146,7 +146,7 @@ class Batches:
 def batches_for(  # noqa: PLR0913, PLR0917 - all that decides on a batch
     model: torch.nn.Module,
     given: object,
-    own: object,
+    given_inputs: object,
     size: int | None,
     default: int,
     dim: int = 0,
@@ -158,7 +158,7 @@ def batches_for(  # noqa: PLR0913, PLR0917 - all that decides on a batch
     Args:
         model: it is guessed from its first layer what it takes, if nobody says so.
         given: the inputs that the user gave, or None.
-        own: the inputs that a factory returned with its model, or None.
+        given_inputs: the inputs that a factory returned with its model, or None.
         size: the batch size that the user chose, or None.
         default: the batch size where neither the user nor the inputs have one.
         dim: the dimension that holds the batch.
@@ -168,7 +168,7 @@ def batches_for(  # noqa: PLR0913, PLR0917 - all that decides on a batch
         The batches; None if there are no inputs and the layers do not tell.
 
     """
-    known = own if given is None else given
+    known = given_inputs if given is None else given
     if known is not None:
         return Batches.of(known, size, default, dim, numbers=numbers)
     guessed = None if dim else guess_input(model, size or default)

@@ -48,8 +48,8 @@ def batches_of_target(given: Given, target: str, size: int | None, default: int)
 
     """
     with about("model"):
-        model, own = make_model(given, target)
-    found = batches_for(model, None, own, size, default)
+        model, found_inputs = make_model(given, target)
+    found = batches_for(model, None, found_inputs, size, default)
     if found is None:
         raise UsageError(
             f"expected inputs of `{target}`, got none, and its layers do not tell",

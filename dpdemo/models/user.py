@@ -69,7 +69,7 @@ def call_factory(factory: Callable[..., object], values: Mapping[str, object] | 
     parameters = inspect.signature(factory).parameters.items()
     if values is None:
         values = Config().to_dict()
-        named = {key for key, one in parameters if one.default is inspect.Parameter.empty}
+        named = {key for key, parameter in parameters if parameter.default is inspect.Parameter.empty}
     else:
         named = {key for key, _ in parameters}
     return factory(**{key: value for key, value in values.items() if key in named})
@@ -98,9 +98,9 @@ def _what_it_needs(factory: Callable[..., object], name: str) -> str:
     known = Config().to_dict()
     missing = [
         key
-        for key, one in inspect.signature(factory).parameters.items()
-        if one.default is one.empty
-        and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
+        for key, parameter in inspect.signature(factory).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
         and key not in known
     ]
     if not missing:

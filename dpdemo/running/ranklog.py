@@ -122,17 +122,17 @@ class RankLog:
 
     def describe(self, event: Event | None = None) -> str:
         """Name a collective, the last one by default, with its line."""
-        one = event or self.last
-        if one is None:
+        shown = event or self.last
+        if shown is None:
             return f"rank {self.number} had begun no collective"
-        peer = f" {'to' if one['op'] == 'send' else 'from'} rank {one['peer']}" if "peer" in one else ""
-        shapes = ", ".join(map(str, one["shapes"][:3])) + (", …" if len(one["shapes"]) > 3 else "")
-        what = f" of {shapes} {one['dtype']}" if shapes else ""
-        root = f", root {one['root']}" if "root" in one else ""
-        ranks = f" of ranks {', '.join(map(str, one['ranks']))}" if "ranks" in one else ""
-        within = "" if one["group"].startswith((NEW_GROUP, "0 of ")) else f" in group {one['group']}"
-        call = f"{public_name(one['op'])} #{one['n']}{peer}{what}{root}{ranks}{within}"
-        return f"rank {self.number}: {call} at {one['at']}"
+        peer = f" {'to' if shown['op'] == 'send' else 'from'} rank {shown['peer']}" if "peer" in shown else ""
+        shapes = ", ".join(map(str, shown["shapes"][:3])) + (", …" if len(shown["shapes"]) > 3 else "")
+        what = f" of {shapes} {shown['dtype']}" if shapes else ""
+        root = f", root {shown['root']}" if "root" in shown else ""
+        ranks = f" of ranks {', '.join(map(str, shown['ranks']))}" if "ranks" in shown else ""
+        within = "" if shown["group"].startswith((NEW_GROUP, "0 of ")) else f" in group {shown['group']}"
+        call = f"{public_name(shown['op'])} #{shown['n']}{peer}{what}{root}{ranks}{within}"
+        return f"rank {self.number}: {call} at {shown['at']}"
 
     def whereabouts(self) -> str:
         """Describe where the rank is blocked, or else which collective it began last."""

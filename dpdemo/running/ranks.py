@@ -306,8 +306,8 @@ def _failed(ranks: Sequence[Rank]) -> Verdict:
     if first is None:
         return Verdict(1, message)
     code = codes[first.number] or 1
-    own = [log for log in logs if log.number in failed and not is_consequence(log.error)]
-    return Verdict(128 - code if code < 0 else code, message, tuple(dict.fromkeys([first, *own])))
+    first_failures = [log for log in logs if log.number in failed and not is_consequence(log.error)]
+    return Verdict(128 - code if code < 0 else code, message, tuple(dict.fromkeys([first, *first_failures])))
 
 
 def _how(code: int) -> str:

@@ -46,7 +46,7 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
             }
             differing = _differing(front)
             if differing is not None:
-                lines = [f"  {by_number[number].describe(one)}" for number, one in front.items()]
+                lines = [f"  {by_number[number].describe(event)}" for number, event in front.items()]
                 return (
                     f"The ranks are not in the same collective{differing}; NCCL would hang or mix them up:",
                     *lines,
@@ -64,7 +64,7 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
 def _advice(differing: str, begun: Sequence[Event]) -> str:
     if begun[0]["group"].startswith(NEW_GROUP):
         return _GROUPS
-    if len({one["backward"] for one in begun}) > 1:
+    if len({event["backward"] for event in begun}) > 1:
         return _AS_MANY
     return _SIZES if differing in {" (another shape)", _OTHER_SIZES} else _SAME_ORDER
 
@@ -82,10 +82,10 @@ def _differing(front: Mapping[int, Event]) -> str | None:
     if len(front) < 2:
         return None
     first, *others = front.values()
-    if any(one["op"] != first["op"] for one in others):
+    if any(event["op"] != first["op"] for event in others):
         return ""
     for key, word in _WORDS.items():
-        if any(one.get(key) != first.get(key) for one in others):
+        if any(event.get(key) != first.get(key) for event in others):
             return f" (another {word})"
     return _splits_differ(list(front.values()))
 
@@ -141,7 +141,7 @@ def stuck(ranks: Sequence[RankLog], ended: set[int]) -> tuple[str, ...]:
         return ()
     waiting = [blocked[number] for number in sorted(for_good)]
     pairs = any(rank.exchanged[key] for rank in waiting for key in rank.exchanged)
-    is_of_groups = len({one["group"] for rank in waiting for _, one in _open_ones(rank)}) > 1
+    is_of_groups = len({event["group"] for rank in waiting for _, event in _open_calls(rank)}) > 1
     order = _GROUPS if is_of_groups else _SAME_ORDER
     return (
         "The ranks wait for each other; NCCL would hang:",
@@ -164,17 +164,17 @@ def waits_for(rank: RankLog, gone: RankLog) -> tuple[str, ...]:
 
 
 def _waiting_in(rank: RankLog) -> str:
-    open_ones = [one for _, one in _open_ones(rank)]
-    return rank.describe(open_ones[0]) if open_ones else rank.whereabouts()
+    open_calls = [event for _, event in _open_calls(rank)]
+    return rank.describe(open_calls[0]) if open_calls else rank.whereabouts()
 
 
-def _open_ones(rank: RankLog) -> Iterator[tuple[str, Event]]:
+def _open_calls(rank: RankLog) -> Iterator[tuple[str, Event]]:
     for group, begun in rank.open.items():
-        for one in begun:
-            yield group, one
+        for event in begun:
+            yield group, event
     for key, begun in rank.exchanged.items():
-        for one in begun:
-            yield key[1], one
+        for event in begun:
+            yield key[1], event
 
 
 def _missing(rank: RankLog, ranks: Sequence[RankLog], ended: set[int]) -> set[int]:
@@ -221,7 +221,9 @@ def _progress(ranks: Sequence[RankLog]) -> list[str]:
 
 def _passes(rank: RankLog) -> int | None:
     """Return how many backward passes a rank has begun to average, as far as it noted that."""
-    noted = [one["backward"] for one in (rank.last, rank.waiting, rank.end) if one and "backward" in one]
+    noted = [
+        event["backward"] for event in (rank.last, rank.waiting, rank.end) if event and "backward" in event
+    ]
     return max(noted, default=None)
 
 
@@ -230,8 +232,8 @@ def first_failure(ranks: Sequence[RankLog], failed: Mapping[int, float]) -> Rank
 
     A rank whose connection to another broke is a consequence. None if all are.
     """
-    own = [rank for rank in ranks if rank.number in failed and not is_consequence(rank.error)]
-    return min(own, key=lambda rank: min(failed[rank.number], _time(rank.error)), default=None)
+    culprits = [rank for rank in ranks if rank.number in failed and not is_consequence(rank.error)]
+    return min(culprits, key=lambda rank: min(failed[rank.number], _time(rank.error)), default=None)
 
 
 def is_consequence(error: Event | None) -> bool:
@@ -268,7 +270,7 @@ def _told(rank: RankLog, how: str, others: Sequence[RankLog]) -> tuple[str, ...]
         if error
         else f"rank {rank.number} {how}"
     )
-    where = [f"  {one.whereabouts()}" for one in others]
+    where = [f"  {other.whereabouts()}" for other in others]
     hints = [f"  {line}" for line in error.get("hints", ())]
     if where:
         where.insert(0, "The others were in:")

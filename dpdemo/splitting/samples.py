@@ -118,7 +118,7 @@ def _gradients(
     except Exception as error:
         raise RunError(f"expected the model to take a step in float64, got {take_apart(error)}") from error
     found = {
-        path: {device: one.grad for device, one in outputs.items() if one.grad is not None}
+        path: {device: part.grad for device, part in outputs.items() if part.grad is not None}
         for path, outputs in kept.items()
     }
     last = name or next((path for path in reversed(found) if found[path]), None)

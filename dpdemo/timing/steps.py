@@ -159,8 +159,8 @@ class DdpStep(_Step):
             return 0.0
         copies = {name: ms for name, _, ms in self.phases(case)}
         hidden = (1 - FORWARD_SHARE) * one_gpu_ms if case is FAST and self.link.hides_ring else 0.0
-        own = case.cost(DDP_SHARE) * one_gpu_ms
-        return own + copies.get("buffers", 0.0) + max(0.0, copies["all-reduce"] - hidden)
+        ddp_ms = case.cost(DDP_SHARE) * one_gpu_ms
+        return ddp_ms + copies.get("buffers", 0.0) + max(0.0, copies["all-reduce"] - hidden)
 
     def timeline(self, one_gpu_ms: float | None) -> Timeline:
         """List the parts of a step in the middle case; without a measured step only its copies.

@@ -245,8 +245,14 @@ class Watch:
         """Find the record of the object that this is a replica of: one of its classes, not called itself."""
         key = "replica", names
         if key not in self._records:
-            same = [one for one in self._records.values() if (one.wrapper, one.module) == names]
-            found = next((one for one in same if one.in_replica or not one.num_calls), None)
+            same = [
+                candidate
+                for candidate in self._records.values()
+                if (candidate.wrapper, candidate.module) == names
+            ]
+            found = next(
+                (candidate for candidate in same if candidate.in_replica or not candidate.num_calls), None
+            )
             if found is None:
                 found = self._found(key, names, _ids(replica))
                 found.num_objects = 1
@@ -290,7 +296,7 @@ def _chosen(device_ids: Sequence[Device] | None) -> tuple[int, ...]:
     if device_ids is None:
         return tuple(range(torch.cuda.device_count()))
     try:
-        return tuple(_device(one).index or 0 for one in device_ids)
+        return tuple(_device(device_id).index or 0 for device_id in device_ids)
     except (TypeError, ValueError, RuntimeError):  # PyTorch says so
         return ()
 

@@ -60,9 +60,9 @@ class ReplicaObserver:
             self._passed = args, output
             return output
 
-        own = {name: attributes[name] for name in ("forward",) if name in attributes}
+        overridden = {name: attributes[name] for name in ("forward",) if name in attributes}
         attributes["forward"] = watched
-        return lambda: (attributes.pop("forward"), attributes.update(own))
+        return lambda: (attributes.pop("forward"), attributes.update(overridden))
 
     def take(self) -> tuple[Any, ...]:
         """Return what the replicas of the last batch saw, in their order."""

@@ -97,7 +97,7 @@ def around(**steps: Around) -> Iterator[None]:
             yield
         finally:
             with _lock:
-                _listeners = tuple(one for one in _listeners if one is not steps)
+                _listeners = tuple(other for other in _listeners if other is not steps)
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def _forward() -> Patch:
 
     @wraps(genuine)
     def forward(wrapper: object, /, *args: object, **kwargs: object) -> object:
-        if any(one is wrapper for one in getattr(_local, "called", ())):
+        if any(other is wrapper for other in getattr(_local, "called", ())):
             return genuine(wrapper, *args, **kwargs)
         return _through("call", partial(_as_call, genuine), wrapper, *args, **kwargs)
 

@@ -39,10 +39,10 @@ class TokenTally:
         if not 0 < len(told) <= self._num_devices:
             return
         self._num_calls += 1
-        self._by |= dict.fromkeys(one.by for one in told)
-        sharing = Sharing(1, tuple(one.rows for one in told), tuple(range(len(told))))
-        tokens = [one.tokens for one in told]
-        self._tally.add(Batch(number, sharing, tokens, [one.padded for one in told], tokens))
+        self._by |= dict.fromkeys(counted.by for counted in told)
+        sharing = Sharing(1, tuple(counted.rows for counted in told), tuple(range(len(told))))
+        tokens = [counted.tokens for counted in told]
+        self._tally.add(Batch(number, sharing, tokens, [counted.padded for counted in told], tokens))
 
     def seen(self, devices: tuple[str, ...]) -> SeenTokens | None:
         """Report the tokens by device, or None where no call told them."""

@@ -124,7 +124,10 @@ def test_an_epochs_sums_are_those_of_a_loop_over_rows(epoch, pad_to, is_quadrati
     assert balance_of(lengths, sharings, num_devices, is_quadratic=is_quadratic) == summary.balance
     assert summary.padded_balance == (padded_used / padded_slots if padded_slots else 1.0)
     assert summary.worst.number == balances.index(min(balances)) + 1
-    held = {device: [one.rows, one.tokens, one.padded, one.cost] for device, one in summary.devices.items()}
+    held = {
+        device: [figures.rows, figures.tokens, figures.padded, figures.cost]
+        for device, figures in summary.devices.items()
+    }
     assert held == totals
 
 

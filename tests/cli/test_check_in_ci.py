@@ -175,7 +175,7 @@ def test_exec_takes_rules_and_puts_findings_into_its_report(folder):
     done = dpdemo(folder, *options, "train.py")
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "out.json").read_text())["check"]
-    assert [one["code"] for one in found["findings"]] == ["DP301"]
+    assert [finding["code"] for finding in found["findings"]] == ["DP301"]
     dpdemo(folder, *options, "--ignore", "lost-state", "train.py")
     assert json.loads((folder / "out.json").read_text())["check"]["findings"] == []
     wrong = dpdemo(folder, "exec", "--gpus", "2", "--check", "--select", "DP9", "train.py")

@@ -67,10 +67,10 @@ def test_csv_and_verbose_json_list_every_batch(dpdemo, lengths):
     batches = json.loads(dpdemo(*common, "-f", "json", "--verbose").out)["tokens"]["batches"]
     assert [batch["batch"] for batch in batches] == [1, 2, 3]
     for batch in batches:
-        own = [row for row in rows if int(row["first"]) == batch["batch"]]
-        inside = [row for row in own if row["view"] != "outside"]
+        matching = [row for row in rows if int(row["first"]) == batch["batch"]]
+        inside = [row for row in matching if row["view"] != "outside"]
         assert [int(row["tokens"]) for row in inside] == [device["tokens"] for device in batch["devices"]]
-        assert int(own[-1]["tokens"]) == sum(int(row["tokens"]) for row in inside)
+        assert int(matching[-1]["tokens"]) == sum(int(row["tokens"]) for row in inside)
     idle = [row for row in rows if row["view"] == "idle"]
     assert [(row["device"], row["tokens"]) for row in idle] == [("cuda:2", "0")] * 3
 

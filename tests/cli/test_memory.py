@@ -76,7 +76,7 @@ def test_a_number_of_gpus_in_the_config_will_do_and_is_named_when_it_is_bad(dpde
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path, monkeypatch):
+def own_model(tmp_path, monkeypatch):
     """A module of a user's own, `own.py` in the current folder."""
     text = """
         import torch

@@ -114,8 +114,8 @@ def test_a_child_starts_its_own_site_customisation_and_finds_its_own_path(tmp_pa
         print(torch.cuda.device_count(), torch.__loader__.is_package("torch"), ours)
         """,
     )
-    one = ["customised", "False own/sitecustomize.py []", "SourceFileLoader", "4 True []"]
-    assert out == one * 2
+    customised = ["customised", "False own/sitecustomize.py []", "SourceFileLoader", "4 True []"]
+    assert out == customised * 2
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def called_before(script):
 @pytest.mark.parametrize("before", [called_before, lambda script: script])
 def test_a_wrapper_that_is_used_as_the_model_is_told_at_the_end(script, before):
     report = ended(before(script))
-    assert [(one.code, one.severity) for one in report.findings] == [("DP101", "error")]
+    assert [(finding.code, finding.severity) for finding in report.findings] == [("DP101", "error")]
     assert report.findings[0].place.file == __file__
 
 

@@ -206,7 +206,7 @@ def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path
     result = run(tmp_path, start + _COLLECTIVES, *options)
     assert result.returncode == 0, result.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
-    names = {one["name"]: one["count"] for one in report["ranks"][0]["collectives"]}
+    names = {entry["name"]: entry["count"] for entry in report["ranks"][0]["collectives"]}
     assert names["all_reduce"] == 3, names  # two of dist, one functional
     assert sorted(result.stdout.splitlines()) == ["[1] done 1", "done 0"]
     assert "Ran on 2 ranks: train.py" in result.stderr

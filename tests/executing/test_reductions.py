@@ -177,7 +177,8 @@ class OnEachGpu(nn.DataParallel):
         targets, _ = self.scatter((targets,), {}, self.device_ids)
         replicas = self.replicate(self.module, self.device_ids)
         losses = [
-            one(output, *target) for one, output, target in zip(replicas, outputs, targets, strict=True)
+            replica(output, *target)
+            for replica, output, target in zip(replicas, outputs, targets, strict=True)
         ]
         return sum(loss.to("cuda:0") for loss in losses) / len(losses)
 

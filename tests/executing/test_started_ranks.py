@@ -102,7 +102,7 @@ def test_each_batch_is_reported_once(tmp_path: Path, how: str) -> None:
         (model,) = rank["models"]
         assert model["shapes"] == {"[2, 4] → [2, 3]": 4}
         assert (model["forwards"], model["backwards"], model["steps"]) == (4, 4, 4)
-        assert {one["name"] for one in rank["collectives"]} >= {"all_reduce", "broadcast"}
+        assert {entry["name"] for entry in rank["collectives"]} >= {"all_reduce", "broadcast"}
     (coverage,) = world["coverage"]
     # DistributedSampler pads 7 samples to 8
     assert [coverage[key] for key in ("length", "drawn", "num_repeated", "num_left_out")] == [7, 8, 1, 0]
@@ -115,9 +115,9 @@ def test_each_batch_is_reported_once(tmp_path: Path, how: str) -> None:
 def test_ranks_that_can_never_go_on_are_stopped_and_named(tmp_path: Path, how: str) -> None:
     result, world = start(tmp_path, how, "hangs")
     assert result.returncode == 1
-    first, one, other, *_ = world["problem"]
+    first, entry, other, *_ = world["problem"]
     assert first.startswith("The ranks are not in the same collective")
-    assert ("all_reduce" in one, "train.py:" in one) == (True, True)
+    assert ("all_reduce" in entry, "train.py:" in entry) == (True, True)
     assert ("barrier" in other, "train.py:" in other) == (True, True)
     assert first in result.stderr
 
@@ -135,4 +135,6 @@ def test_the_rank_that_failed_is_named(tmp_path: Path, how: str) -> None:
 def test_mistakes_that_raise_nothing_are_named(tmp_path: Path) -> None:
     result, world = start(tmp_path, "mp.spawn", "forgotten")
     assert result.returncode == 0
-    assert [one["text"] for one in world["mistakes"]] == ["Epochs 1 and 2 drew the same order on every rank"]
+    assert [entry["text"] for entry in world["mistakes"]] == [
+        "Epochs 1 and 2 drew the same order on every rank"
+    ]

@@ -116,7 +116,9 @@ def test_gradients_that_differ_by_magnified_rounding_are_no_finding(seed):
     """With other weights it is the results that differ, or nothing; of 60 seeds two gave a false alarm."""
     torch.manual_seed(seed)
     (case,) = [
-        one for one in TWINS if one.factory.__name__ == "groups_of_one_number_are_normalised_to_rounding"
+        found_item
+        for found_item in TWINS
+        if found_item.factory.__name__ == "groups_of_one_number_are_normalised_to_rounding"
     ]
     assert "DP590" not in report_on(lambda: script_of(case)).codes
 
@@ -192,7 +194,14 @@ def ran(check, capsys, caplog):
         logged = [record.getMessage() for record in caplog.records]
         caplog.clear()
         moved = gpus.bytes_moved
-        return seen, written.out, written.err, logged, [str(one.message) for one in warned], moved
+        return (
+            seen,
+            written.out,
+            written.err,
+            logged,
+            [str(found_item.message) for found_item in warned],
+            moved,
+        )
 
 
 def test_a_training_loop_sees_the_same_with_and_without_a_check(capsys, caplog):
@@ -254,7 +263,9 @@ def test_a_model_with_dropout_is_compared_in_evaluation_too():
 
     report = report_on(lambda: nn.DataParallel(Centred().cuda())(x(8).cuda()))
     assert codes(report) == {"DP502"}
-    assert [one.seen_in for one in report.findings if one.code == "DP502"] == [("batch 8, eval",)]
+    assert [found_item.seen_in for found_item in report.findings if found_item.code == "DP502"] == [
+        ("batch 8, eval",)
+    ]
 
 
 def test_hooks_for_all_modules_are_not_called_in_the_rehearsal():

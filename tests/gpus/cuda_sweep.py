@@ -100,27 +100,28 @@ def observed(run: Any, *, values: bool = True) -> Outcome:
             found = tensors_of(run())
             # a kernel's own error comes when the device is waited for
             kept = tuple(
-                one.detach().to_dense().cpu() if one.layout != torch.strided else one.detach().cpu()
-                for one in found
+                item.detach().to_dense().cpu() if item.layout != torch.strided else item.detach().cpu()
+                for item in found
             )
     except Exception as error:
         return Outcome((type(error).__name__, first_line(str(error))))
     forms = tuple(
         (
-            str(one.dtype),
-            tuple(one.shape),
-            one.stride() if one.layout == torch.strided else (),
-            one.device.type,
-            one.requires_grad,
+            str(item.dtype),
+            tuple(item.shape),
+            item.stride() if item.layout == torch.strided else (),
+            item.device.type,
+            item.requires_grad,
         )
-        for one in found
+        for item in found
     )
-    numbers = tuple(one.resolve_conj().resolve_neg() for one in kept) if values else ()
+    numbers = tuple(item.resolve_conj().resolve_neg() for item in kept) if values else ()
     return Outcome(
         None,
         forms,
         tuple(
-            one.view(torch.int16).numpy() if one.dtype == torch.bfloat16 else one.numpy() for one in numbers
+            item.view(torch.int16).numpy() if item.dtype == torch.bfloat16 else item.numpy()
+            for item in numbers
         ),
     )
 
@@ -137,7 +138,9 @@ def operators(job: Job) -> dict[str, Outcome]:
     values = op.name not in UNINITIALISED
     for dtype in DTYPES:
         try:
-            samples = [one for one, _ in zip(op.sample_inputs("cpu", dtype), range(job.limit), strict=False)]
+            samples = [
+                item for item, _ in zip(op.sample_inputs("cpu", dtype), range(job.limit), strict=False)
+            ]
         except Exception:  # noqa: S112 - the operator has no samples of this type
             continue
         for number, sample in enumerate(samples):
@@ -150,7 +153,7 @@ def operators(job: Job) -> dict[str, Outcome]:
             ):
                 found[f"{name} backward"] = observed(lambda: backward(op, sample), values=values)  # noqa: B023
             if found[name].error is None and dtype in (torch.float32, torch.int64):
-                found |= {f"{name} {what}": one for what, one in left_behind(op, sample)}
+                found |= {f"{name} {what}": item for what, item in left_behind(op, sample)}
     return found
 
 
@@ -232,14 +235,14 @@ def verdict(real: Outcome, ours: Outcome) -> tuple[str, str]:
 def results_differ(real: Outcome, ours: Outcome) -> tuple[str, str]:
     """Say how the results of two runs differ."""
     for place, what in enumerate(("dtype", "shape", "strides", "device", "requires_grad")):
-        mine, yours = ([form[place] for form in one.forms] for one in (ours, real))
+        mine, yours = ([form[place] for form in item.forms] for item in (ours, real))
         if mine != yours:
             return f"other {what}", f"real {yours}; virtual {mine}"
     for form, mine, yours in zip(real.forms, ours.numbers, real.numbers, strict=bool(ours.numbers)):
-        one, other = (as_tensor(form, array) for array in (mine, yours))
-        near = ROUNDING.get(one.dtype, {"rtol": 1e-3, "atol": 1e-4})
-        if one.shape != other.shape or not torch.allclose(wide(one), wide(other), **near, equal_nan=True):
-            return "other numbers", f"by {gap(one, other)}"
+        item, other = (as_tensor(form, array) for array in (mine, yours))
+        near = ROUNDING.get(item.dtype, {"rtol": 1e-3, "atol": 1e-4})
+        if item.shape != other.shape or not torch.allclose(wide(item), wide(other), **near, equal_nan=True):
+            return "other numbers", f"by {gap(item, other)}"
     return "", ""
 
 
@@ -254,11 +257,11 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def gap(one: torch.Tensor, other: torch.Tensor) -> str:
+def gap(item: torch.Tensor, other: torch.Tensor) -> str:
     """Say how far two results are from each other."""
-    if one.shape != other.shape or not one.numel():
+    if item.shape != other.shape or not item.numel():
         return "their shapes"
-    return f"{(wide(one) - wide(other)).abs().max().item():.2g}"
+    return f"{(wide(item) - wide(other)).abs().max().item():.2g}"
 
 
 def outcomes(jobs: list[Job], processes: int) -> dict[str, Outcome]:
@@ -288,12 +291,12 @@ def main() -> int:
         print("expected a CUDA GPU, got none", file=sys.stderr)
         return 2
     named = [(name, 0) for name in DRAWS] + [(op.name, index) for index, op in enumerate(op_db)]
-    chosen = [one for one in named if not options.names or one[0] in options.names][:: options.every]
-    real = outcomes([Job(*one, options.samples, True) for one in chosen], options.processes)
+    chosen = [item for item in named if not options.names or item[0] in options.names][:: options.every]
+    real = outcomes([Job(*item, options.samples, True) for item in chosen], options.processes)
     os.environ["CUDA_VISIBLE_DEVICES"] = (
         ""  # PyTorch's list of operators asks for the GPU when it is imported
     )
-    ours = outcomes([Job(*one, options.samples, False) for one in chosen], options.processes)
+    ours = outcomes([Job(*item, options.samples, False) for item in chosen], options.processes)
     return report(real, ours)
 
 

@@ -65,9 +65,9 @@ def differences(found: Step, expected: Step) -> list[str]:
     names = [name for name in expected if not name.endswith("num_batches_tracked")]
     wrong = set(found) ^ set(expected)
     for name in names:
-        one, other = found[name], expected[name]
+        actual, other = found[name], expected[name]
         allowed = tolerance_of(str(other.dtype).removeprefix("torch.")).allowed(float(other.abs().max()))
-        if one.shape != other.shape or float((one - other).abs().max()) > allowed:
+        if actual.shape != other.shape or float((actual - other).abs().max()) > allowed:
             wrong.add(name)
     return sorted(wrong)
 

@@ -180,10 +180,10 @@ def test_a_model_that_looks_at_inference_alone_has_no_remedies_of_training():
 
 def test_a_remedy_with_which_the_model_cannot_run_is_left_out():
     given = {"gpus": 2, "gpu_memory": "200MiB", "reserve": 0, "input_size": 64, "output_size": 4000}
-    own = Training("sgd", loss="test_fitting:loss_of_the_whole_batch")
+    whole_batch = Training("sgd", loss="test_fitting:loss_of_the_whole_batch")
     names = [
         {remedy.name for remedy in largest_batch(training=training, **given).fit.remedies}
-        for training in (Training("sgd", loss="mean"), own)
+        for training in (Training("sgd", loss="mean"), whole_batch)
     ]
     assert names[0] - names[1] == {"loss inside the model"}
 

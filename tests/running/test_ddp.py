@@ -150,7 +150,7 @@ def test_ranks_get_the_rows_that_a_factory_returned_with_its_model(folder, monke
     factory = {"strategy": "ddp", "processes": 2, "model": "trouble:with_rows", "data_size": 20}
     report = api.run(**factory)
     assert report.config.batch_size == 6
-    inputs = [[dict(one.input)[""] for one in batch.in_model] for batch in report.batches]
+    inputs = [[dict(row.input)[""] for row in batch.in_model] for batch in report.batches]
     assert inputs == [[(6, 4), (6, 4)], [(4, 4), (4, 4)]]
     assert report.distribution.drawn == 20
 

@@ -73,8 +73,8 @@ def test_two_agents_make_one_report_that_equals_the_prediction(folder):
     (printed,) = [out for out, _, _ in done if out]
     report = json.loads(printed)
     places = [
-        (one["rank"], one["node"], one["local_rank"], one["device"])
-        for one in report["batches"][0]["in_model"]
+        (row["rank"], row["node"], row["local_rank"], row["device"])
+        for row in report["batches"][0]["in_model"]
     ]
     assert places == [(0, 0, 0, "cpu"), (1, 0, 1, "cpu"), (2, 1, 0, "cpu"), (3, 1, 1, "cpu")]
     wanted = api.simulate(strategy="ddp", nodes=2, processes=2, batch_size=7)

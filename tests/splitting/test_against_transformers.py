@@ -81,9 +81,9 @@ def test_grouping_over_ranks_is_the_order_of_its_distributed_sampler(utils, coll
         sampler = utils.DistributedLengthGroupedSampler(
             8, lengths=lengths, num_replicas=4, rank=rank, seed=5, drop_last=sampler_drop_last
         )
-        own = [lengths[index] for index in sampler]
+        ours = [lengths[index] for index in sampler]
         batches.append(
-            collated(collator(), lambda mask: [mask], [own[i : i + 8] for i in range(0, len(own), 8)])
+            collated(collator(), lambda mask: [mask], [ours[i : i + 8] for i in range(0, len(ours), 8)])
         )
     report = simulate(
         lengths=lengths, gpus=4, batch_size=8, strategy="ddp", group_by_length=True, seed=5,

@@ -21,7 +21,7 @@ def test_a_sample_counts_as_the_arithmetic_of_chunks_says(rows, gpus):
     report = dpdemo.sample_weights(Classifier(), x(rows), torch.arange(rows) % 3, gpus=gpus)
     chunks = [len(part) for part in torch.arange(rows).chunk(gpus)]
     expected = [rows / (len(chunks) * size) for size in chunks for _ in range(size)]
-    assert [one.weight for one in report.samples] == pytest.approx(expected, rel=1e-9)
+    assert [weighed.weight for weighed in report.samples] == pytest.approx(expected, rel=1e-9)
     assert report.chunks == tuple(chunks)
     assert report.is_even == (len(set(chunks)) == 1)
 
@@ -55,13 +55,13 @@ def test_the_repair_makes_all_count_alike():
 
     report = dpdemo.sample_weights(Flat(), *tokens(), reduction=reduce)
     # one GPU's own number is the sum alone: all weights are one and the same share of it
-    weights = [one.weight for one in report.samples]
+    weights = [weighed.weight for weighed in report.samples]
     assert weights == pytest.approx([weights[0]] * 8, rel=1e-9)
 
 
 def test_a_sum_counts_each_sample_as_often_as_there_are_chunks():
     report = dpdemo.sample_weights(Classifier(), x(), torch.arange(8) % 3, reduction=torch.sum)
-    assert [one.weight for one in report.samples] == pytest.approx([4.0] * 8)
+    assert [weighed.weight for weighed in report.samples] == pytest.approx([4.0] * 8)
 
 
 def test_a_model_without_a_loss_is_refused():

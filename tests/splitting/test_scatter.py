@@ -82,7 +82,7 @@ def test_with_torch_chunks_sizes_it_is_torchs_scatter(args, kwargs, rows, num_gp
         ours = scatter_by(lambda size: split_batch(size, num_gpus), args, kwargs, ids, dim)
         count = len(ours.args)  # torch's are not equally many where one of the two has no tensor
         assert count <= min(len(theirs[0]), len(theirs[1]) if kwargs else count)
-        assert written(ours.args) == written(tuple(tuple(one) for one in theirs[0][:count]))
+        assert written(ours.args) == written(tuple(tuple(argument) for argument in theirs[0][:count]))
         assert written(ours.kwargs) == written((*theirs[1], *[{}] * count)[:count])
 
 
@@ -99,9 +99,9 @@ def test_each_gpu_gets_its_rows_in_order_and_a_gpu_without_rows_gets_nothing(row
             lambda size: split_by_weights(size, weights), (whole,), {}, range(len(weights)), dim
         )
         assert found.device_ids == split.used()
-        assert [one[0].size(dim) for one in found.args] == list(split.sizes())
-        assert [one[0].device.index for one in found.args] == list(found.device_ids)
-        assert torch.equal(torch.cat([one[0].cpu() for one in found.args], dim), whole)
+        assert [argument[0].size(dim) for argument in found.args] == list(split.sizes())
+        assert [argument[0].device.index for argument in found.args] == list(found.device_ids)
+        assert torch.equal(torch.cat([argument[0].cpu() for argument in found.args], dim), whole)
 
 
 def scatter_over_three(*args, dim=0, **kwargs):

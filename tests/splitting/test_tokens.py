@@ -42,8 +42,8 @@ def test_ddp_has_the_batches_of_torchs_distributed_sampler(values, batch_size, r
         sampler = DistributedSampler(
             values, ranks, rank, shuffle=seed is not None, seed=seed or 0, drop_last=sampler_drop_last
         )
-        own = [[values[index] for index in batch] for batch in BatchSampler(sampler, batch_size, drop_last)]
-        by_rank.append([(sum(batch), len(batch) * max(batch)) for batch in own])
+        ours = [[values[index] for index in batch] for batch in BatchSampler(sampler, batch_size, drop_last)]
+        by_rank.append([(sum(batch), len(batch) * max(batch)) for batch in ours])
     expected = [tuple(map(list, zip(*batch, strict=True))) for batch in zip(*by_rank, strict=True)]
     options = options_of(seed, drop_last=drop_last, sampler_drop_last=sampler_drop_last)
     if not expected:

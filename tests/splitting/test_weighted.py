@@ -118,7 +118,7 @@ def test_batchnorm_sees_each_chunk_alone_and_keeps_the_first_gpus_as_in_data_par
             return
         kept = wrapper.module.running_mean.cpu()
     by_hand = [copy.deepcopy(norm).train() for _ in sizes]
-    chunks = [one(chunk) for one, chunk in zip(by_hand, x.split(list(sizes)), strict=True)]
+    chunks = [replica(chunk) for replica, chunk in zip(by_hand, x.split(list(sizes)), strict=True)]
     torch.testing.assert_close(got, torch.cat(chunks))
     torch.testing.assert_close(kept, (norm if without_first else by_hand[0]).running_mean)
 
@@ -218,7 +218,10 @@ def test_a_forward_that_fails_leaves_nothing_behind():
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             wrapper(torch.zeros(4, 5).cuda())
         replicas = wrapper.replicate(wrapper.module, [0, 1])
-        assert [next(iter(one.parameters()), one.weight).device.index for one in replicas] == [0, 1]
+        assert [next(iter(replica.parameters()), replica.weight).device.index for replica in replicas] == [
+            0,
+            1,
+        ]
 
 
 IMPORT = """

@@ -76,12 +76,12 @@ def test_a_copy_takes_as_long_as_the_link_needs_and_a_little_to_begin():
 
 def test_where_gpu_0_s_link_is_shared_each_replica_is_sent_its_copy_in_turn():
     shared = replace(EXACT, is_shared=True)
-    one, three = (
+    single, three = (
         {name: ms for name, _, ms in DataParallelStep(WORK, shared, (1.0,) * gpus).phases(MIDDLE)}
         for gpus in (2, 4)
     )
     begun = 10 * 0.045  # ten buckets of 10 MiB
-    assert three["replicate"] - begun == pytest.approx(3 * (one["replicate"] - begun))
+    assert three["replicate"] - begun == pytest.approx(3 * (single["replicate"] - begun))
 
 
 def test_replicas_are_launched_in_turn_and_hide_behind_a_long_forward_only():
@@ -98,8 +98,8 @@ def test_a_backward_hides_the_ring_at_the_fast_end_alone_and_never_through_the_h
     for name, hides in (("pcie4", True), ("no-p2p", False)):
         step = DdpStep(WORK, LINKS[name], (1.0, 1.0))
         ring = {phase: ms for phase, _, ms in step.phases(FAST)}["all-reduce"]
-        own = step.extra_ms(1e4, FAST) - 0.0181 * 1e4
-        assert own == pytest.approx(0 if hides else ring)
+        added_ms = step.extra_ms(1e4, FAST) - 0.0181 * 1e4
+        assert added_ms == pytest.approx(0 if hides else ring)
         assert step.extra_ms(1e4, MIDDLE) > 0.0345 * 1e4
 
 

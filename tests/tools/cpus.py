@@ -76,10 +76,10 @@ def named(setting: dict[str, str]) -> str:
 
 def obstacle(key: str, value: str) -> str:
     """Say why a variable cannot have a value here, or nothing."""
-    own = torch.backends.cpu.get_cpu_capability().lower()
-    levels = LEVELS[: LEVELS.index(own) + 1] if own in LEVELS else LEVELS[:1]
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    levels = LEVELS[: LEVELS.index(capability) + 1] if capability in LEVELS else LEVELS[:1]
     if key == "ATEN_CPU_CAPABILITY" and value not in levels:
-        return f"for this processor has {own}"  # PyTorch would take the setting at its word, and crash
+        return f"for this processor has {capability}"  # PyTorch would take the setting at its word, and crash
     if key == "MKL_CBWR" and not torch.backends.mkl.is_available():
         return "for this torch has no MKL"
     if key == "ONEDNN_MAX_CPU_ISA" and platform.machine() not in {"x86_64", "AMD64"}:

@@ -34,19 +34,19 @@ def evidence_of(case) -> tuple:
 
 def outline(evidence, rules) -> list[tuple[str, str, str]]:
     """List the findings of a case by code, severity and subject."""
-    return [(one.code, one.severity, one.subject) for one in precedence.findings_of(evidence, rules)]
+    return [(item.code, item.severity, item.subject) for item in precedence.findings_of(evidence, rules)]
 
 
 def survivors(cases) -> list[str]:
     """Name the rules that change the findings of none of these cases."""
     rules = registry.rules()
     known = [evidence_of(case) for case in cases]
-    genuine = [outline(one, rules) for one in known]
+    genuine = [outline(item, rules) for item in known]
 
     def survives(left) -> bool:
-        return all(outline(one, left) == told for one, told in zip(known, genuine, strict=True))
+        return all(outline(item, left) == told for item, told in zip(known, genuine, strict=True))
 
-    return [rule.code for rule in rules if survives(tuple(one for one in rules if one is not rule))]
+    return [rule.code for rule in rules if survives(tuple(item for item in rules if item is not rule))]
 
 
 def main(arguments: list[str]) -> int:

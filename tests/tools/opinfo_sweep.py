@@ -42,14 +42,14 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 def fresh(value: Any, device: str) -> Any:
     """Copy a sample onto `device`, tensors as new leaves, and devices among the arguments with it."""
 
-    def one(leaf: Any) -> Any:
+    def item(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf.detach().clone().to(device).requires_grad_(leaf.requires_grad)
         if isinstance(leaf, torch.device) or leaf == "cpu":
             return torch.device(device)
         return leaf
 
-    return tree_map(one, value)
+    return tree_map(item, value)
 
 
 def outcome(op: Any, sample: Any, device: str) -> tuple[Any, list[Any]]:
@@ -73,15 +73,15 @@ def compare(what: str, ours: Any, theirs: Any, values: bool) -> None:
     """Raise AssertionError where two outcomes differ."""
     mine, yours = tensors_of(ours), tensors_of(theirs)
     assert len(mine) == len(yours), f"{what}: {len(mine)} tensors, {len(yours)} expected"
-    for one, other in zip(mine, yours, strict=True):
+    for item, other in zip(mine, yours, strict=True):
         if what == "gradient":
-            assert one.is_cuda, "gradient: on the CPU"
-        assert one.dtype == other.dtype, f"{what}: {one.dtype}, {other.dtype} expected"
-        assert one.shape == other.shape, f"{what}: {one.shape}, {other.shape} expected"
-        assert one.layout == other.layout, f"{what}: {one.layout}, {other.layout} expected"
+            assert item.is_cuda, "gradient: on the CPU"
+        assert item.dtype == other.dtype, f"{what}: {item.dtype}, {other.dtype} expected"
+        assert item.shape == other.shape, f"{what}: {item.shape}, {other.shape} expected"
+        assert item.layout == other.layout, f"{what}: {item.layout}, {other.layout} expected"
         if values:
-            near = ROUNDING.get(one.dtype, {"rtol": 1e-4, "atol": 1e-5})
-            torch.testing.assert_close(one.cpu(), other.cpu(), **near, equal_nan=True)
+            near = ROUNDING.get(item.dtype, {"rtol": 1e-4, "atol": 1e-5})
+            torch.testing.assert_close(item.cpu(), other.cpu(), **near, equal_nan=True)
 
 
 def check(op: Any, limit: int, dtype: torch.dtype = torch.float32) -> None:

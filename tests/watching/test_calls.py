@@ -160,7 +160,10 @@ def test_a_subclass_is_seen_whatever_it_overrides():
 
     class OwnApply(nn.DataParallel):
         def parallel_apply(self, replicas, inputs, kwargs):
-            return [one(*given, **named) for one, given, named in zip(replicas, inputs, kwargs, strict=True)]
+            return [
+                replica(*given, **named)
+                for replica, given, named in zip(replicas, inputs, kwargs, strict=True)
+            ]
 
     with virtual_gpus(2), watching() as watch:
         for kind in (OwnForward, OwnApply):

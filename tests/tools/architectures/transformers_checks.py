@@ -45,7 +45,11 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_the_transformers_library_has_no_pitfall(name):
     factory, shapes = MODELS[name]
-    found = [(one.code, one.message) for one in check(factory, shapes).findings if one.severity != "info"]
+    found = [
+        (finding.code, finding.message)
+        for finding in check(factory, shapes).findings
+        if finding.severity != "info"
+    ]
     assert found == []
 
 

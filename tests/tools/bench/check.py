@@ -151,8 +151,8 @@ def check_small_models(at_most: float, at_most_of_bare: float) -> None:
             [seconds(work, number) / number for work, number in zip(works, times, strict=True)]
             for _ in range(FEW_ROUNDS)
         ]
-        one, bare, whole = (statistics.median(column) for column in zip(*taken, strict=True))
-        rows.append((bare / one, whole / one, whole / bare, whole))
+        on_one_gpu, bare, whole = (statistics.median(column) for column in zip(*taken, strict=True))
+        rows.append((bare / on_one_gpu, whole / on_one_gpu, whole / bare, whole))
     bare_ratio, ratio, of_bare, took = (statistics.median(column) for column in zip(*rows, strict=True))
     print(f"{len(models)} small models: a check takes {took * 1000:.0f} ms of the processor")
     print(f"the runs of its plan ÷ one plain forward and backward   {bare_ratio:>8.0f}")

@@ -28,9 +28,9 @@ CALLS = 5000
 def chunks_by_hand(model: nn.Module, batch: torch.Tensor) -> None:
     """Do on the CPU what DataParallel does: a copy of the model for each chunk, and gradients added up."""
     copies = [copy.deepcopy(model) for _ in range(NUM_GPUS)]
-    outputs = [one(chunk) for one, chunk in zip(copies, batch.chunk(NUM_GPUS), strict=True)]
+    outputs = [item(chunk) for item, chunk in zip(copies, batch.chunk(NUM_GPUS), strict=True)]
     torch.cat(outputs).square().mean().backward()
-    for parameters in zip(*(one.parameters() for one in copies), strict=True):
+    for parameters in zip(*(item.parameters() for item in copies), strict=True):
         sum(parameter.grad for parameter in parameters)
 
 
@@ -49,14 +49,14 @@ def one_round(model: nn.Module, batch: torch.Tensor) -> list[float]:
 def microseconds_an_op() -> list[float]:
     """Time one small addition on the CPU and on a virtual GPU."""
 
-    def calls(one: torch.Tensor) -> None:
+    def calls(item: torch.Tensor) -> None:
         for _ in range(CALLS):
-            one + one
+            item + item
 
-    one = torch.ones(4)
-    plain = seconds(lambda: calls(one))
+    item = torch.ones(4)
+    plain = seconds(lambda: calls(item))
     with virtual_gpus(1):
-        moved = one.cuda()
+        moved = item.cuda()
         virtual = seconds(lambda: calls(moved))
     return [plain / CALLS * 1e6, virtual / CALLS * 1e6]
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 ROUNDS = rounds(15)
 
 
-def ratio(one: Callable[[], object], other: Callable[[], object], times: int = 1) -> float:
+def ratio(first: Callable[[], object], other: Callable[[], object], times: int = 1) -> float:
     """Return the median, over rounds, of the time of one over that of the other, taken in turns."""
-    one(), other()
-    return statistics.median(seconds(one, times) / seconds(other, times) for _ in range(ROUNDS))
+    first(), other()
+    return statistics.median(seconds(first, times) / seconds(other, times) for _ in range(ROUNDS))
 
 
 def of_calls(model: nn.Module, batch: torch.Tensor, times: int) -> float:

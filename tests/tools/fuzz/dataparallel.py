@@ -153,7 +153,7 @@ def by_hand(model, batches, num_chunks, given):
         gathered = [torch.cat(columns) for columns in zip(*map(tensors, parts), strict=True)]
         loss_of(gathered).backward()
         for name, parameter in model.named_parameters():
-            grads = [dict(one.named_parameters())[name].grad for one in copies]
+            grads = [dict(item.named_parameters())[name].grad for item in copies]
             parameter.grad = sum(grad for grad in grads if grad is not None) if any(
                 grad is not None for grad in grads
             ) else None  # fmt: skip
@@ -214,7 +214,7 @@ def difference(given):
 
 
 def gradients(model):
-    return ((name, one.grad) for name, one in model.named_parameters() if one.grad is not None)
+    return ((name, item.grad) for name, item in model.named_parameters() if item.grad is not None)
 
 
 def pairs(kind, wanted, found):

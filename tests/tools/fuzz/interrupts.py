@@ -80,7 +80,7 @@ def left_behind(before):
 
 def _differs(before, after, key):
     return key not in after or any(
-        one is not other for one, other in zip(before[key], after[key], strict=True)
+        item is not other for item, other in zip(before[key], after[key], strict=True)
     )
 
 

@@ -167,6 +167,6 @@ def test_captum_attributes_through_layers_of_a_parallel_model():
             found.append(attr.LayerActivation(net, net[1]).attribute(batch))
             found.append(attr.LayerConductance(net, net[1]).attribute(batch, target=1, n_steps=4))
             found.append(attr.LayerGradCam(net, net[0]).attribute(batch, target=1))
-        return [one.detach().cpu() for one in found]
+        return [value.detach().cpu() for value in found]
 
     assert_agrees(program)

@@ -115,7 +115,7 @@ def checked(made, folder, *, collator=None, compute_loss_func=None, **more):
 
 
 def loud(findings):
-    return [one for one in findings if one.severity != "info"]
+    return [finding for finding in findings if finding.severity != "info"]
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_tokens_that_count_unequally_are_told_with_a_loss_that_mends_it(made, co
 
 
 def test_losses_that_the_trainer_takes_twice_are_a_note_with_the_option_that_mends_it(tmp_path):
-    (found,) = (one for one in checked(classifier, tmp_path / "before") if one.code == "DP501")
+    (found,) = (finding for finding in checked(classifier, tmp_path / "before") if finding.code == "DP501")
     assert found.own_after == "TrainingArguments(folder, average_tokens_across_devices=False)"
     again = checked(classifier, tmp_path / "after", average_tokens_across_devices=False)
-    assert "DP501" not in {one.code for one in again}
+    assert "DP501" not in {finding.code for finding in again}
 
 
 def test_a_program_that_trains_a_sentence_transformer_is_clean(tmp_path):
