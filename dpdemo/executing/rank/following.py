@@ -6,6 +6,7 @@ import atexit
 import functools
 import multiprocessing.util
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
 
 
+_NOT_DESTROYED = (
+    "[rank0]: Warning: WARNING: destroy_process_group() was not called before program exit, which can leak "
+    "resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown"
+)
 _LOOK_S, _LOOKS, _REST_S = 0.002, 3, 1.0
 
 
@@ -59,6 +64,8 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
                 unused=modules.unused(),
                 **modules.summary(),
             )
+            if dist.is_initialized() and dist.get_backend() == "nccl" and not hasattr(sys, "last_type"):
+                _warn_of_groups(dist.get_rank())
             _let_threads_rest()
 
     atexit.register(end)
@@ -85,6 +92,12 @@ def follow_later(gpus: VirtualGpus) -> None:
         return c10d.init_process_group(*args, **kwargs)
 
     c10d.init_process_group = dist.init_process_group = init_process_group
+
+
+def _warn_of_groups(rank: int) -> None:
+    """Warn once, as ProcessGroupNCCL does, that its groups are still open."""
+    if rank == 0:
+        print(_NOT_DESTROYED, file=sys.stderr)  # noqa: T201 - C++ writes it
 
 
 def _let_threads_rest() -> None:
