@@ -1,4 +1,4 @@
-"""What all tests share: no real GPU, examples that are the same each run, and programs that heed Ctrl-C.
+"""Shared by all tests: no real GPU, the same examples in each run, and programs that react to Ctrl-C.
 
 Real GPUs are hidden, for the suite is about virtual ones and the CPU; `make test-gpus` shows them to the
 tests that need them. With HYPOTHESIS_PROFILE=fuzz the examples are new in each run, and ten times as many:
@@ -16,7 +16,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # read when torch first asks 
 hypothesis.settings.register_profile(
     "suite",
     deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # a loaded machine is no fault of the test
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # a loaded machine is not the test's fault
     derandomize=True,
     max_examples=200,
 )
@@ -31,6 +31,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_runtest_setup():
-    """Let each test draw torch's same random numbers, whichever tests went before it."""
+    """Reset torch's random numbers for each test, whichever tests went before it."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)

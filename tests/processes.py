@@ -1,4 +1,4 @@
-"""Programs that a test starts: each has the same patience before it is taken for hung."""
+"""Programs that a test starts: each gets the same time before it counts as hung."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Where hypothesis draws from: splits, whole configs, and texts that are nearly YAML."""
+"""Strategies for hypothesis: splits, whole configs, and texts that are nearly YAML."""
 
 from hypothesis import strategies as st
 

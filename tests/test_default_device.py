@@ -1,4 +1,4 @@
-"""A user's module may set another default device or dtype on import: what dpdemo makes heeds neither."""
+"""A user's module may set another default device or dtype on import: dpdemo's own tensors ignore both."""
 
 import ast
 import sys

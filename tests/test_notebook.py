@@ -12,4 +12,4 @@ from notebook import NOTEBOOK, executed, nbformat, outputs
 def test_the_notebook_shows_what_its_cells_give():
     shown = outputs(nbformat.read(NOTEBOOK, as_version=4))
     assert len(shown) >= 6
-    assert outputs(executed()) == shown, "write it anew by `make docs`"
+    assert outputs(executed()) == shown, "renew it with `make docs`"

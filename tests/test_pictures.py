@@ -26,7 +26,7 @@ def test_every_picture_that_a_page_shows_is_made_by_the_program():
 
 @pytest.mark.slow
 def test_the_moving_picture_shows_what_the_program_prints():
-    assert drawn(scenes()) == PICTURE.read_text(), "make it anew by `make docs`"
+    assert drawn(scenes()) == PICTURE.read_text(), "renew it with `make docs`"
 
 
 def test_the_moving_picture_is_small_and_needs_nothing_else():

@@ -34,7 +34,7 @@ def test_there_are_commands_in_the_readme_and_in_the_docs():
     ids=[f"{page}: {each.command}" for page, each in COMMANDS],
 )
 def test_a_command_prints_what_the_page_shows(page, each):
-    assert comparable(run(each.command)) == comparable(each.output), f"{page}: write it anew by `make docs`"
+    assert comparable(run(each.command)) == comparable(each.output), f"{page}: renew it with `make docs`"
 
 
 def test_only_the_figure_of_round_off_and_the_release_of_pytorch_may_be_others():

@@ -1,4 +1,4 @@
-"""What came from outside is shown on one line, and steers neither a terminal nor a log."""
+"""Text from outside is shown on one line, and controls neither a terminal nor a log."""
 
 import pytest
 from hypothesis import given

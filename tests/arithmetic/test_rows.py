@@ -1,4 +1,4 @@
-"""Which size of a call's tensors is its batch size."""
+"""Finding the batch size of a call among its tensors' sizes."""
 
 import pytest
 

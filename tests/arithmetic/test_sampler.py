@@ -1,4 +1,4 @@
-"""The rule of DistributedSampler, held against torch's own."""
+"""The rule of DistributedSampler, compared with torch's own."""
 
 import hypothesis.strategies as st
 import pytest

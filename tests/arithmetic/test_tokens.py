@@ -81,7 +81,7 @@ def epochs(draw):
 
 
 def one_by_one(sharings, lengths):
-    """What each device gets in each batch: lists of lengths, row by row."""
+    """Return the lengths on each device in each batch, row by row."""
     left = list(lengths)
     for sharing in sharings:
         for _ in range(sharing.count):

@@ -20,7 +20,7 @@ batch_sizes = st.integers(1, 500) | st.integers(1, 10**15)
 
 
 def largest_remainder(batch_size, weights):
-    """The rule as it is told: whole parts first, then a row each by fraction, equal ones by device."""
+    """The rule as documented: whole parts first, then a row each by fraction, equal ones by device."""
     exact = [Fraction(str(weight)) for weight in weights]
     dues = [batch_size * weight / sum(exact) for weight in exact]
     rows = [math.floor(due) for due in dues]

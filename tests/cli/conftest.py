@@ -22,7 +22,7 @@ class Outcome:
 
 @pytest.fixture
 def dpdemo(monkeypatch, capsys):
-    """Call the program in this process: fast, but stdout is no real pipe."""
+    """Call the program in this process: fast, but stdout is not a real pipe."""
 
     def call(*args):
         monkeypatch.setattr(sys, "argv", ["dpdemo", *map(str, args)])

@@ -1,4 +1,4 @@
-"""What a pipeline needs of `dpdemo check`: a hook, an action, a baseline, JUnit, and a gate of its own."""
+"""`dpdemo check` in a pipeline: a hook, an action, a baseline, and a gate."""
 
 import json
 import os

@@ -112,7 +112,7 @@ def test_a_program_without_dataparallel_is_told_so_in_one_line(program, script):
 
 
 def test_gpus_that_the_program_hides_from_itself_are_not_there_for_it(program, script, tmp_path):
-    """Whatever the variable is outside: that is about real GPUs."""
+    """The variable's value outside is ignored: it refers to real GPUs."""
     path = script("""
         import os
         assert os.environ.setdefault("CUDA_VISIBLE_DEVICES", "2,0") == "2,0"
@@ -264,7 +264,7 @@ def on_small_gpus(program, path, *options):
     return program("exec", "--gpus", 2, "--gpu-memory", "24MiB", *options, path)
 
 
-def test_a_program_that_fits_is_told_what_each_gpu_held_of_its_capacity(program, script, tmp_path):
+def test_report_shows_memory_and_capacity_of_each_gpu(program, script, tmp_path):
     path = script(TRAINING.format(batch=8, caught="torch.cuda.OutOfMemoryError"))
     done = on_small_gpus(program, path, "--report", tmp_path / "r.json")
     assert (done.code, done.out) == (0, "done 8\n"), done.err

@@ -1,4 +1,4 @@
-"""What a user's code, files and messages are called never steers a terminal, a log or a page."""
+"""Names and messages of a user's code never control a terminal, a log or a page."""
 
 import json
 import re

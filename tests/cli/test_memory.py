@@ -120,7 +120,7 @@ WIDE = ["--model", "own:Wide", "--gpus", "2"]
 
 
 @needs_no_gpu
-def test_a_model_that_fits_exits_with_0_and_says_what_is_left(dpdemo):
+def test_a_fitting_model_exits_with_0_and_reports_free_memory(dpdemo):
     done = dpdemo("memory", *WIDE, "--gpu-memory", "24GiB", "--input", "64x256")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Predicted: a training step of own:Wide, batch size 64, over 2 GPUs\n")
@@ -146,7 +146,7 @@ def test_a_form_without_words_has_the_reason_on_stderr(dpdemo, form):
 
 
 @needs_no_gpu
-def test_one_command_says_that_a_batch_does_not_fit_and_which_is_the_largest_that_does(dpdemo):
+def test_fit_reports_the_batch_that_fails_and_the_largest_that_fits(dpdemo):
     options = [*WIDE, "--gpu-memory", "130MiB", "--reserve", "0", "--input", "2048x256"]
     assert dpdemo("memory", *options).code == 1
     done = dpdemo("memory", *options, "--fit", "-f", "json")

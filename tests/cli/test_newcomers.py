@@ -1,4 +1,4 @@
-"""What people type who have not read the help: each line is understood, or answered with what was meant."""
+"""Command lines of people who have not read the help: each works, or gets a hint at the right one."""
 
 import sys
 
@@ -112,7 +112,7 @@ def test_a_line_is_understood(dpdemo, line, said):
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("line", "said"), ANSWERED, ids=[line for line, _ in ANSWERED])
-def test_a_line_that_cannot_be_meant_so_is_answered_with_what_could(dpdemo, line, said):
+def test_an_implausible_line_gets_a_hint(dpdemo, line, said):
     done = dpdemo(*line.split())
     assert done.code == 2
     assert said in done.err

@@ -95,7 +95,7 @@ def interrupted_when_it_says(text, command, folder):
     try:
         out, err = child.communicate(timeout=PATIENCE_SECONDS)
     finally:
-        child.kill()  # where it did not heed the signal, nobody else would end it
+        child.kill()  # nothing else ends it if it ignored the signal
     return child.returncode, out, err
 
 

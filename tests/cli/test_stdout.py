@@ -1,4 +1,4 @@
-"""What the program does when stdout takes no more, by a real pipe, a full disk and a closed stream."""
+"""Stdout that cannot be written: a real pipe, a full disk, a closed stream."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ def test_a_reader_that_has_enough_ends_it_as_sigpipe_ends_other_tools(form):
     assert len(done.stdout.splitlines()) == 3
 
 
-def test_the_exit_code_is_that_of_a_tool_that_the_signal_ends():
+def test_exit_code_equals_that_of_tools_ended_by_sigpipe():
     assert bash("yes | head -1").returncode == READER_LEFT
 
 
@@ -62,7 +62,7 @@ def test_a_full_disk_is_an_error_in_words(command, form):
 
 @pytest.mark.parametrize("form", ["table", "json"])
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_stream_that_was_closed_before_is_one_that_nobody_reads(tmp_path, closed, form):
+def test_a_closed_stream_is_not_an_error(tmp_path, closed, form):
     done = bash(f"dpdemo simulate --format {form} --save r.json {closed}", tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert (tmp_path / "r.json").stat().st_size

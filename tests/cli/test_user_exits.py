@@ -81,7 +81,7 @@ def told(outcome):
 
 @pytest.mark.parametrize("target", ["gone.py:x", "leaving.py:Init", "leaving.py:Forward"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_model_that_exits_is_an_error_that_names_the_line(dpdemo, command, target):
+def test_a_model_that_exits_is_reported_with_its_line(dpdemo, command, target):
     ended = dpdemo(*COMMANDS[command], target)
     assert ended.code in {1, 2}
     assert "SystemExit: 0" in told(ended) or "SystemExit in replica 0" in told(ended)

@@ -15,7 +15,7 @@ def test_there_are_configs():
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 class TestEachConfig:
-    def test_begins_with_a_comment_that_says_what_it_shows(self, path):
+    def test_begins_with_a_comment(self, path):
         assert path.read_text().startswith("# ")
 
     def test_is_predicted(self, path):

@@ -187,7 +187,7 @@ def test_a_message_cannot_steer_the_terminal():
 
 
 def outcome(read: Callable[[], tuple[dict, dict]]) -> Config | UsageError:
-    """What comes of reading and checking a config; any other exception fails the test."""
+    """Read and check a config, or return its UsageError; any other exception fails the test."""
     try:
         values, where = read()
         assert values.keys() == where.keys()

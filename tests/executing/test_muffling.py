@@ -1,4 +1,4 @@
-"""What user code prints, logs and warns of is dropped for a while, and nothing else is."""
+"""Prints, logs and warnings of user code are dropped for a while, and nothing else is."""
 
 import contextlib
 import io

@@ -32,7 +32,7 @@ PROGRAMS = {
         print(__main__ is sys.modules["__main__"], vars(__main__) is globals())
     """,
     "docstring and future": '''
-        """What it is."""
+        """Description of the program."""
         from __future__ import annotations
         x: int = 3
         print(__doc__, __annotations__, type(__builtins__))

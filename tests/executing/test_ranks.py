@@ -200,7 +200,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_collectives_do_what_nccl_does_and_refuse_what_it_refuses(tmp_path: Path) -> None:
+def test_collectives_behave_as_under_nccl(tmp_path: Path) -> None:
     start = _START.replace('"nccl"', '"nccl", device_id=torch.device("cuda", int(os.environ["RANK"]))')
     options = ("--report", "report.json")
     result = run(tmp_path, start + _COLLECTIVES, *options)

@@ -1,4 +1,4 @@
-"""What a program does with its losses, and the ways around DataParallel's own forward."""
+"""A program's use of its losses, and calls that bypass DataParallel's own forward."""
 
 from dataclasses import replace
 

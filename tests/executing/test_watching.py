@@ -1,4 +1,4 @@
-"""Checking the calls that a script makes: what goes wrong in them is seen, and the script does not notice."""
+"""Checking the calls of a script: mistakes in them are found, and the script does not notice."""
 
 import contextlib
 import logging
@@ -57,7 +57,7 @@ IN_HOOKS = {
     "a_hook_fills_the_dict_of_an_object",
     "hooks_append_to_a_list_that_forward_reads",
 }
-"""Written by hooks, which a rehearsal leaves out: the hook itself is told of."""
+"""Written by hooks, which a rehearsal leaves out: the finding names the hook."""
 
 
 def silent(cases):
@@ -124,7 +124,7 @@ def test_gradients_that_differ_by_magnified_rounding_are_no_finding(seed):
 
 
 class Block(nn.Module):
-    """What a usual layer does: normalise, draw random numbers, change its input in place."""
+    """A typical layer: normalise, draw random numbers, change the input in place."""
 
     def __init__(self):
         super().__init__()

@@ -76,7 +76,7 @@ SIZES = (1, 5, 1000, 300_001)
 
 
 class Outcome(NamedTuple):
-    """What a run gave: the error's type and words, or the form of each tensor, and its numbers."""
+    """The result of a run: the error's type and message, or the form of each tensor, and its numbers."""
 
     error: tuple[str, str] | None
     forms: tuple[tuple[Any, ...], ...] = ()
@@ -223,7 +223,7 @@ def run(job: Job) -> dict[str, Outcome]:
 
 
 def verdict(real: Outcome, ours: Outcome) -> tuple[str, str]:
-    """Say how two outcomes differ; ("", "") where they do not."""
+    """Describe how two outcomes differ; ("", "") if they do not."""
     if real.error == ours.error:
         return ("", "") if real.error else results_differ(real, ours)
     told = f"real {real.error}; virtual {ours.error}"
@@ -233,7 +233,7 @@ def verdict(real: Outcome, ours: Outcome) -> tuple[str, str]:
 
 
 def results_differ(real: Outcome, ours: Outcome) -> tuple[str, str]:
-    """Say how the results of two runs differ."""
+    """Describe how the results of two runs differ."""
     for place, what in enumerate(("dtype", "shape", "strides", "device", "requires_grad")):
         mine, yours = ([form[place] for form in item.forms] for item in (ours, real))
         if mine != yours:
@@ -253,19 +253,19 @@ def as_tensor(form: tuple[Any, ...], array: Any) -> torch.Tensor:
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Give numbers as float64 or complex128."""
+    """Convert numbers to float64 or complex128."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def gap(item: torch.Tensor, other: torch.Tensor) -> str:
-    """Say how far two results are from each other."""
+    """Format the difference between two results."""
     if item.shape != other.shape or not item.numel():
         return "their shapes"
     return f"{(wide(item) - wide(other)).abs().max().item():.2g}"
 
 
 def outcomes(jobs: list[Job], processes: int) -> dict[str, Outcome]:
-    """Run jobs in processes that know no GPU yet; a job that gave nothing is told, and left out."""
+    """Run jobs in processes that know no GPU yet; a job without a result is reported and left out."""
     found: dict[str, Outcome] = {}
     with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=JOBS_A_PROCESS) as pool:
         waiting = [(job, pool.apply_async(run, (job,))) for job in jobs]

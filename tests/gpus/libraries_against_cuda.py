@@ -4,7 +4,7 @@
 
 Each model makes three steps for real, with AdamW and the batch that `dpdemo memory` gives it; the third is
 measured: `torch.cuda.max_memory_allocated` and `max_memory_reserved`. The predictions are made in processes
-that see no GPU. Libraries that are not installed are told.
+that see no GPU. Libraries that are not installed are listed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TARGETS = [
 
 
 class Bytes(NamedTuple):
-    """What a step takes at its fullest moment."""
+    """Peak memory of a step."""
 
     allocated: int
     reserved: int

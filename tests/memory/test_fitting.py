@@ -1,4 +1,4 @@
-"""The largest batch that fits fits, the next one does not, and what is said to help does."""
+"""The largest batch that fits fits, the next one does not, and the suggested remedies help."""
 
 import re
 import threading
@@ -42,7 +42,7 @@ def test_it_is_what_trying_every_batch_finds():
 
 
 @pytest.mark.slow
-def test_the_gpu_that_binds_is_told_with_the_phase_and_what_it_lacks():
+def test_the_limiting_gpu_is_named_with_its_phase_and_missing_memory():
     report = largest_batch(gpus=3, gpu_memory=["1GiB", "70MiB", "1GiB"], reserve=0, model="cnn")
     fit = report.fit
     following = predict_memory(
@@ -123,7 +123,7 @@ def test_the_gain_of_another_output_device_is_what_setting_it_gains(bound_by_out
 
 
 def need(report):
-    """Return what the GPU that is worst off needs, in whole segments."""
+    """Return the need of the fullest GPU, in whole segments."""
     return max(gpu.needed_bytes for gpu in report.gpus)
 
 

@@ -1,4 +1,4 @@
-"""What a model keeps for the whole process does not reach the next prediction."""
+"""Tensors that a model keeps for the whole process do not affect the next prediction."""
 
 import functools
 

@@ -253,9 +253,7 @@ def test_a_factory_may_return_inputs_beside_its_model(factory, given, rows):
         (lambda: nn.Linear(7, 2), "6x7"),
     ],
 )
-def test_an_input_that_nobody_gave_is_what_the_first_layer_tells_and_the_report_says_so(
-    model, given, monkeypatch
-):
+def test_a_missing_input_is_inferred_from_the_first_layer_and_reported(model, given, monkeypatch):
     monkeypatch.setattr("dpdemo.memory.inputs.load_with_inputs", lambda *_: (model(), None))
     report = predict_memory(model="own:net", gpus=2, batch_size=6)
     assert report.notes == (f"--input {given}, worked out from the first layer.",)
@@ -295,13 +293,13 @@ def test_what_cannot_be_is_told(given, message):
         predict_memory(**given)
 
 
-def test_a_model_that_needs_numbers_is_told_which_operator_does():
+def test_an_operator_that_needs_numbers_is_named():
     with pytest.raises(RunError, match=r"Tensor\.item.*storage=\"cpu\"") as error:
         predict_memory(gpus=2, model="test_predicted_memory:Reads", inputs=["8x64"])
     assert "test_predicted_memory.py" in str(error.value)
 
 
-def test_a_model_that_asks_a_replica_for_its_parameters_is_told_why_it_cannot_and_what_can():
+def test_reading_a_replicas_parameters_is_an_error_with_a_remedy():
     given = {"model": "test_predicted_memory:AsksForItsDtype", "inputs": ["8x64"]}
     with pytest.raises(RunError, match=r"StopIteration in replica 0") as error:
         predict_memory(gpus=2, **given)

@@ -1,4 +1,4 @@
-"""Predictions held against what others measured on real GPUs (V100) and published: `published.csv`.
+"""Predictions compared with what others measured on real GPUs (V100) and published: `published.csv`.
 
 The figures are `torch.cuda.max_memory_allocated` in units of 1000 MiB, to a tenth, of one of four GPUs
 under DistributedDataParallel (docs/model_zoo.md of mmsegmentation): so the buckets of the gradients, as

@@ -1,4 +1,4 @@
-"""A prediction does without PyTorch's compiler, which loads slowly; who compiles gets it all the same."""
+"""A prediction does without PyTorch's compiler, which loads slowly; user code that compiles still gets it."""
 
 import sys
 

@@ -75,7 +75,7 @@ def test_the_text_reads_type_replica_message_frames():
 
 
 class TestOutOfMemory:
-    """What runs out of memory is told, whoever says so."""
+    """Running out of memory is reported, whoever raises it."""
 
     @pytest.mark.parametrize(
         "allocate",
@@ -86,7 +86,7 @@ class TestOutOfMemory:
         ],
         ids=["PyTorch's CPU allocator", "a size that no number holds", "Python"],
     )
-    def test_it_is_an_error_that_says_what_to_do(self, allocate):
+    def test_it_is_an_error_with_a_hint(self, allocate):
         with (
             pytest.raises(RunError, match=r"^expected enough memory to try it, got") as caught,
             memory_told("try it"),

@@ -1,4 +1,4 @@
-"""How inputs are written, read without torch."""
+"""Parsing of inputs, without torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Models of libraries by name: they train under DataParallel without weights, and a wrong name is told."""
+"""Models of libraries by name: they train under DataParallel without weights, a wrong name is an error."""
 
 from types import SimpleNamespace
 
@@ -116,7 +116,7 @@ def test_a_model_that_compares_gets_texts_and_images_and_gives_its_loss():
     assert _shapes(config, _Compares())["pixel_values"] == (4, 8, 3, 64, 64)
     small = SimpleNamespace(vocab_size=99, max_position_embeddings=40, image_size=32)
     assert _shapes(small, _Compares())["pixel_values"] == (4, 3, 32, 32)
-    config.image_token_id = 5  # then images stand in the text
+    config.image_token_id = 5  # then the text contains images
     assert "pixel_values" not in _shapes(config, _Compares())
 
 

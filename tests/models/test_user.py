@@ -102,7 +102,7 @@ class TestLoading:
             _load("nowhere:f", Config())
         assert str(folder) in caught.value.hint
 
-    def test_a_module_that_breaks_on_import_names_what_it_lacks(self):
+    def test_a_failing_import_names_the_missing_module(self):
         with pytest.raises(UsageError, match="No module named 'nothing_of_that_name'") as caught:
             _load("broken_models:f", Config())
         assert "broken_models.py:1" in str(caught.value)
@@ -156,7 +156,7 @@ class TestWaysToNameAModel:
         assert isinstance(_load("code.py", Config()), nn.Identity)
         assert sys.modules["_code"].Net is find_object("./code.py:Net")
 
-    def test_a_program_that_is_no_model_is_answered_with_the_command_that_runs_it(self, folder):
+    def test_a_script_as_model_gets_a_hint_at_exec(self, folder):
         (folder / "train.py").write_text("import sys\nif sys.argv:\n    sys.exit(2)\n")
         with pytest.raises(UsageError, match="got SystemExit: 2") as caught:
             _load("train.py", Config())
@@ -172,7 +172,7 @@ class TestWaysToNameAModel:
         with pytest.raises(UsageError, match=r"expected a Python file, got `nets\.py`, which does not exist"):
             _load("nets.py:Net", Config())
 
-    def test_a_dotted_name_that_leads_nowhere_says_where_it_ends(self):
+    def test_a_wrong_dotted_name_reports_its_first_wrong_part(self):
         with pytest.raises(UsageError, match=r"expected `Nest` in .*nets\.py, got none"):
             _load("ownpkg.nets.Nest", Config())
 

@@ -87,7 +87,7 @@ class Page:
 
 @pytest.fixture
 def page(chromium, page_file):
-    """Open the page anew, as wide as a desk's screen and in light colours."""
+    """Open a fresh page, as wide as a desk's screen and in light colours."""
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     return Page(chromium, page_file).open()

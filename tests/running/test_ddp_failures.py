@@ -1,4 +1,4 @@
-"""What goes wrong under DDP: said once, by whom it happened to, within seconds, and no process is left."""
+"""Failures under DDP: reported once, by the rank that failed, within seconds; no process is left."""
 
 import math
 import os
@@ -68,7 +68,7 @@ def test_the_rank_that_failed_first_has_time_to_say_so(folder):
 
 
 @pytest.mark.slow
-def test_a_rank_that_crashes_is_named_with_where_it_crashed(folder):
+def test_a_crashed_rank_is_named_with_its_line(folder):
     done = run_ddp(folder, "Crashes")
     assert done.returncode == 1
     assert "[1] Fatal Python error: Segmentation fault" in done.stderr

@@ -67,7 +67,7 @@ def outcomes(started):
 
 @pytest.mark.slow
 def test_two_agents_make_one_report_that_equals_the_prediction(folder):
-    """Which agent becomes node 0, and so prints, is theirs to settle."""
+    """The agents settle among themselves who becomes node 0, and so prints."""
     done = outcomes(agents(folder, "--batch-size", "7", "-f", "json"))
     assert [code for _, _, code in done] == [0, 0], done
     (printed,) = [out for out, _, _ in done if out]

@@ -1,4 +1,4 @@
-"""Which ranks can never go on, from what they noted."""
+"""Finding ranks that can never continue, from their notes."""
 
 import json
 
@@ -44,6 +44,6 @@ def test_a_rank_that_sets_up_once_more_by_itself_is(ranks):
     assert stuck(logs, set())[0] == "The ranks wait for each other; NCCL would hang:"
 
 
-def test_a_rank_that_sets_up_while_the_other_has_ended_without_that_is(ranks):
+def test_a_rank_waiting_for_the_setup_of_an_ended_rank_is_found(ranks):
     logs = ranks([], [IN_SETUP])
     assert stuck(logs, {0})[0] == "rank 1 waits for rank 0, which has ended:"

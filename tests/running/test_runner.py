@@ -73,7 +73,7 @@ class TestOnTheCPU:
         report = dpdemo.run(**config)
         assert report.batches == dpdemo.simulate(**config).batches
 
-    def test_a_gpu_that_is_not_visible_is_an_error_that_names_simulate(self):
+    def test_an_invisible_gpu_is_an_error_with_a_hint_at_simulate(self):
         with pytest.raises(
             dpdemo.UsageError, match="expected visible GPUs, got cuda:0, cuda:3, with none visible here"
         ) as caught:
@@ -145,7 +145,7 @@ class TestOnVirtualGPUs:
     @given(weighted_configs())
     @settings(max_examples=NUM_VIRTUAL_EXAMPLES // 4, deadline=None)
     @pytest.mark.filterwarnings("ignore:cuda.* gets no row of this batch:UserWarning")
-    def test_with_weights_too_what_is_seen_is_what_simulate_predicts(self, config):
+    def test_a_run_with_weights_equals_its_prediction(self, config):
         seen = dpdemo.run(**config, virtual=True)
         predicted = dpdemo.simulate(**config)
         assert seen.batches == predicted.batches
@@ -251,7 +251,7 @@ def test_the_memory_of_an_epoch_does_not_grow_with_its_data():
 
 
 def test_the_loop_knows_nothing_of_the_split_rule(monkeypatch):
-    """What `run` shows is observed: it works just the same when the rule cannot be asked."""
+    """`run` reports observations: it works the same if the prediction is unavailable."""
 
     def unasked(*_):
         pytest.fail("run asked for a prediction")

@@ -1,4 +1,4 @@
-"""How much each sample counts, against a plain loop over chunks on the CPU in float64."""
+"""The weight of each sample, compared with a plain loop over chunks on the CPU in float64."""
 
 import pytest
 import torch

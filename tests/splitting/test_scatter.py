@@ -42,7 +42,7 @@ nested = st.recursive(leaves(), structures, max_leaves=6)
 
 
 def filled(value, rows, dim):
-    """Put tensors with so many rows where their names stand."""
+    """Replace names by tensors with so many rows."""
     if isinstance(value, str) and value in SHAPES:
         shape = (3,) * dim + (rows, *SHAPES[value])
         return torch.arange(float(torch.Size(shape).numel())).view(shape)

@@ -89,7 +89,7 @@ def table(rows):
 
 
 def outcome(rows):
-    """Say in a line how good the predictions are."""
+    """Summarise the error of the predictions in a line."""
     errors = [abs(found.error) for found in rows]
     right, inside = sum(found.is_on_right_side for found in rows), sum(found.is_inside for found in rows)
     return (

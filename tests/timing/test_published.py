@@ -1,4 +1,4 @@
-"""The method against published steps: the error table of docs/speed-up.md, measured anew."""
+"""The method against published steps: the error table of docs/speed-up.md, measured again."""
 
 from pathlib import Path
 

@@ -25,13 +25,13 @@ AVX2 = {
 }  # fmt: skip
 AVX512 = {"ATEN_CPU_CAPABILITY": "avx512", "OMP_NUM_THREADS": "4", "MKL_DYNAMIC": "FALSE"}
 PROCESSORS = (OLDEST, AVX2, AVX512)
-"""What three processors take: each library's kernels, and as many threads as they have cores."""
+"""Settings of three processors: each library's kernels, and as many threads as cores."""
 COMPUTING = [
     "tests/virtual", "tests/splitting", "tests/checking", "tests/memory", "tests/models",
     "tests/running/test_ddp.py", "tests/running/test_runner.py", "tests/results",
     "tests/explaining", "tests/cli/test_explain.py", "tests/test_fuzz.py", "tests/test_readme.py",
 ]  # fmt: skip
-"""Where what is asserted depends on numbers that a kernel computed, or on what it keeps while it does."""
+"""Tests whose assertions depend on a kernel's numbers, or on its temporary memory."""
 SHORT = [
     "tests/virtual/test_data_parallel.py", "tests/splitting", "tests/checking/test_clean_models.py",
     "tests/executing/test_watching.py", "tests/checking/test_unequal.py",
@@ -75,7 +75,7 @@ def named(setting: dict[str, str]) -> str:
 
 
 def obstacle(key: str, value: str) -> str:
-    """Say why a variable cannot have a value here, or nothing."""
+    """Return why a variable cannot have a value here, or nothing."""
     capability = torch.backends.cpu.get_cpu_capability().lower()
     levels = LEVELS[: LEVELS.index(capability) + 1] if capability in LEVELS else LEVELS[:1]
     if key == "ATEN_CPU_CAPABILITY" and value not in levels:
@@ -88,7 +88,7 @@ def obstacle(key: str, value: str) -> str:
 
 
 def passes(setting: dict[str, str], tests: list[str]) -> bool:
-    """Run tests in what can be had of a setting here, once torch says that it heeds it."""
+    """Run tests under the part of a setting that works here, once torch confirms it."""
     obstacles = {key: obstacle(key, value) for key, value in setting.items()}
     possible = {key: value for key, value in setting.items() if not obstacles[key]}
     print(f"\n{named(possible)}", flush=True)
@@ -102,7 +102,7 @@ def passes(setting: dict[str, str], tests: list[str]) -> bool:
     told = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
     for key, got in zip(("ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS"), told.stdout.split(), strict=True):
         if possible.get(key, got) != got:
-            sys.exit(f"expected torch to heed {key}={possible[key]}, got {got}")
+            sys.exit(f"expected torch to apply {key}={possible[key]}, got {got}")
     command = [sys.executable, "-m", "pytest", "-n", "2", "-q", *tests]
     return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode == 0
 

@@ -23,7 +23,7 @@ PICTURE = ROOT / "docs" / "pictures" / "session.svg"
 WIDTH = 84
 FONT = "Menlo, 'DejaVu Sans Mono', 'Liberation Mono', Consolas, monospace"
 SECONDS_TO_READ = 6
-"""How long a command's output stands before the next command is typed."""
+"""Time that a command's output stays before the next command is typed."""
 
 
 SESSION = (

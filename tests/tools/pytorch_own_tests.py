@@ -38,7 +38,7 @@ class Verdicts(unittest.TextTestResult):
 
 
 def restore_old_names() -> None:
-    """Give PyTorch's test helpers the names they had in 1.13."""
+    """Restore the names of PyTorch's test helpers in 1.13."""
     from torch.testing._internal import common_utils as helpers
 
     if not hasattr(helpers, "sandcastle_skip_if"):

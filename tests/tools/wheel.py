@@ -1,7 +1,7 @@
 """The package as its users get it: built, looked into, installed alone, and the README run there.
 
 The environment is a new one whose packages are links to those that the wheel asks for, and to what they ask
-for: torch is not downloaded again, and what the development extra brings is not there (numpy neither).
+for: torch is not downloaded again, and the packages of the development extra are missing (numpy too).
 """
 
 import os

@@ -350,7 +350,7 @@ def test_modules_that_are_equal_are_not_one():
 
 
 def replaced():
-    """What the seam changes: two methods of DataParallel, and the code of six functions."""
+    """Return what the seam changes: two methods of DataParallel, and the code of six functions."""
     functions = [vars(sys.modules[f"torch.nn.parallel.{home}"])[name] for name, home in seam._HOMES.items()]
     return [
         vars(nn.DataParallel).get("__init__"),
@@ -378,7 +378,7 @@ def test_everything_is_put_back_also_after_an_exception():
 
 
 class Doubled(nn.DataParallel):
-    """A subclass whose forward calls DataParallel's, as many do: that is no call of its own."""
+    """A subclass whose forward calls DataParallel's, as many do: that does not count as a second call."""
 
     def forward(self, *inputs, **kwargs):
         return super().forward(*inputs, **kwargs) * 2

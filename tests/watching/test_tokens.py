@@ -43,7 +43,7 @@ class OfDict(nn.Module):
 
 
 def tokens_of(model, *args, gpus=3, **kwargs):
-    """What the watch tells of one call on virtual GPUs."""
+    """Return the watch's record of one call on virtual GPUs."""
     with virtual_gpus(gpus) as block:
         on_gpu = [[value] if isinstance(value, torch.Tensor) else value for value in args]
         on_gpu = [

@@ -75,7 +75,7 @@ MODELS = [bert, t5, vit, gpt2, resnet, llama, mixtral]
 
 
 def by_hand(model, inputs, output):
-    """What DataParallel has to give: each chunk through its own copy of the model, gradients added up."""
+    """Expected result of DataParallel: each chunk through its own copy of the model, gradients added up."""
     copies = [copy.deepcopy(model) for _ in range(NUM_GPUS)]
     parts = zip(*(value.chunk(NUM_GPUS) for value in inputs.values()), strict=True)
     chunks = [dict(zip(inputs, part, strict=True)) for part in parts]

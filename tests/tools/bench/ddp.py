@@ -22,7 +22,7 @@ PROCESSES = {
 
 
 def compare(commands: dict[str, list[str]], times: int, goal: float) -> None:
-    """Let two commands take turns, and set the second against the first."""
+    """Run two commands alternately, and divide the second's time by the first's."""
     (yardstick, first), (name, second) = take_turns(commands, times).items()
     row(yardstick, f"{first * 1000:.0f} ms", 1.0, "", met=True)
     row(name, f"{second * 1000:.0f} ms", second / first, f"<= {goal}", met=second / first <= goal)

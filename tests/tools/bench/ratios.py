@@ -1,4 +1,4 @@
-"""What the benchmarks within one process share: a model, a step, its time, and a line that keeps a bound."""
+"""Shared by the benchmarks within one process: a model, a step, its time, and a line that keeps a bound."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ ARGUMENTS = {
     "exec": ("script.py",),
 }
 DEAR = {"doctor": 0.4, "exec": 0.4, "check": 0.6}
-"""How often a command that runs for long is kept when it is drawn."""
+"""Share of drawn long-running commands that are kept."""
 
 
 def value_of(draw, option):
@@ -182,7 +182,7 @@ def command_line(draw, options):
 
 
 class Sink(io.RawIOBase):
-    """Where output goes: it is kept up to a bound, past which the reader leaves as `head` does."""
+    """A reader of output: it keeps a bounded part, then leaves as `head` does."""
 
     def __init__(self):
         self.bytes = bytearray()
@@ -264,7 +264,7 @@ def _be_fork(lines, writing):
 
 
 def furnish(folder):
-    """Put files into a folder: good ones, bad ones, and what is no file at all."""
+    """Put files into a folder: good ones, bad ones, and things that are not files."""
     for file, text in FILES.items():
         (folder / file).write_bytes(text.encode(errors="surrogateescape"))
     (folder / "folder").mkdir()

@@ -232,4 +232,4 @@ def runs(seed, seconds, most=None):
 
 
 if __name__ == "__main__":
-    hunt(__doc__, "programs that were held against chunks by hand", runs, str)
+    hunt(__doc__, "programs that were compared with chunks by hand", runs, str)

@@ -1,4 +1,4 @@
-"""How a fuzzer is run from the command line: for so many seconds, from a seed that it prints."""
+"""Run a fuzzer from the command line: for so many seconds, from a seed that it prints."""
 
 import argparse
 import sys

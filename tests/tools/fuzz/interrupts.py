@@ -44,7 +44,7 @@ _CLASSES = ("Tensor", "nn.Module", "nn.DataParallel", "Generator", "autograd.Fun
 
 
 def replaceable():
-    """What a block of virtual GPUs, or whoever watches, puts others in place of: functions and their code."""
+    """Return what virtual GPUs and watchers replace: functions and their code."""
     found = {}
     modules = [module for name, module in sys.modules.items() if name.split(".")[0] == "torch"]
     modules = [module for module in modules if type(module) is types.ModuleType]  # others warn when looked at
@@ -66,7 +66,7 @@ def _class(name):
 
 
 def left_behind(before):
-    """Say what is not as it was."""
+    """Report what has not been restored."""
     after = replaceable()
     changed = [f"{owner.__name__}.{name}" for owner, name in before if _differs(before, after, (owner, name))]
     files = [path.name for path in Path().iterdir() if path.name.endswith((".tmp", ".unfinished"))]

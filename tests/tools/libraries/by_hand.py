@@ -1,4 +1,4 @@
-"""What DataParallel has to give, worked out on the CPU: a module called on one chunk after the other."""
+"""The correct result of DataParallel, computed on the CPU: a module called on one chunk after the other."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def loud(findings):
         (pictures, {}),  # 21 rows: the last batch is a lone one
     ],
 )
-def test_a_program_that_computes_what_one_gpu_does_is_clean(made, more, tmp_path):
+def test_a_program_equal_to_one_gpu_is_clean(made, more, tmp_path):
     assert loud(checked(made, tmp_path, **more)) == []
 
 
@@ -152,7 +152,7 @@ def total_loss(outputs, labels, num_items_in_batch):
     [(tagger, padded), (lambda: translator(None), shifted)],
     ids=["tagger", "translator"],
 )
-def test_tokens_that_count_unequally_are_told_with_a_loss_that_mends_it(made, collator, tmp_path):
+def test_unequal_token_weights_are_reported_with_a_fix(made, collator, tmp_path):
     (found,) = loud(checked(made, tmp_path / "before", collator=padded))
     assert (found.code, found.severity) == ("DP501", "warning")
     assert "compute_loss_func=total_loss" in found.own_after
@@ -160,7 +160,7 @@ def test_tokens_that_count_unequally_are_told_with_a_loss_that_mends_it(made, co
     assert loud(again) == []
 
 
-def test_losses_that_the_trainer_takes_twice_are_a_note_with_the_option_that_mends_it(tmp_path):
+def test_doubled_losses_of_the_trainer_are_a_note_with_a_fix(tmp_path):
     (found,) = (finding for finding in checked(classifier, tmp_path / "before") if finding.code == "DP501")
     assert found.own_after == "TrainingArguments(folder, average_tokens_across_devices=False)"
     again = checked(classifier, tmp_path / "after", average_tokens_across_devices=False)
