@@ -20,9 +20,8 @@ def models(incomplete: str) -> Offers:
     return [*((name, shapes.summary) for name, shapes in MODELS.items()), *_files(incomplete)]
 
 
-def keys(incomplete: str) -> Offers:
+def keys() -> Offers:
     """Offer the keys of the config, as `--set` takes them."""
-    del incomplete
     from dpdemo.config.fields import KEYS
 
     return [(f"{name}=", known.help) for name, known in KEYS.items()]
@@ -58,30 +57,27 @@ def kinds(incomplete: str) -> Offers:
     return _behind_commas(incomplete, ((kind, "") for kind in KINDS))
 
 
-def cards(incomplete: str) -> Offers:
+def _behind_commas(incomplete: str, offers: Iterable[tuple[str, str]]) -> Offers:
+    before = incomplete[: incomplete.rfind(",") + 1]
+    return [(before + word, meaning) for word, meaning in offers]
+
+
+def cards() -> Offers:
     """Offer the cards of `--gpu`."""
-    del incomplete
     from dpdemo.arithmetic.cards import CARDS
 
     return [(card.name, f"{card.memory_gib:.4g} GiB") for card in CARDS]
 
 
-def links(incomplete: str) -> Offers:
+def links() -> Offers:
     """Offer the links of `speedup`."""
-    del incomplete
     from dpdemo.timing.links import LINKS
 
     return [(name, "") for name in LINKS]
 
 
-def losses(incomplete: str) -> Offers:
-    """Offer the losses that need no function of one's own."""
-    del incomplete
+def losses() -> Offers:
+    """Offer the losses that dpdemo knows by name."""
     from dpdemo.results.memorydata import LOSSES
 
     return [(name, "") for name in LOSSES]
-
-
-def _behind_commas(incomplete: str, offers: Iterable[tuple[str, str]]) -> Offers:
-    before = incomplete[: incomplete.rfind(",") + 1]
-    return [(before + word, meaning) for word, meaning in offers]

@@ -57,22 +57,16 @@ def _ordinals(ends: list[tuple[int, int]], text: str) -> tuple[int, ...]:
         if last < first:
             hint = f"write {last}-{first}, or list the ordinals in the order you want"
             raise _refused("a range that goes up", text, hint)
-        _check_most(last + 1, str(last))
+        check_number(last + 1, str(last))
     ordinals = tuple(ordinal for first, last in ends for ordinal in range(first, last + 1))
-    _check_most(len(ordinals), text)
+    check_number(len(ordinals), text)
     return ordinals
 
 
 def _bounded(digits: str) -> int:
     number = whole_number(digits, 0, MAX_GPUS)
-    _check_most(MAX_GPUS + 1 if number is None else number, digits)
+    check_number(MAX_GPUS + 1 if number is None else number, digits)
     return number or 0
-
-
-def _check_most(count: int, got: str) -> None:
-    if count > MAX_GPUS:
-        hint = "PyTorch can number no more; {strategy=ddp} with {nodes=4} previews several machines"
-        raise _refused(f"at most {MAX_GPUS} GPUs, numbered 0 to {MAX_GPUS - 1}", got, hint)
 
 
 def _refused(expected: str, got: str, hint: str) -> UsageError:
@@ -106,8 +100,8 @@ def parse_num_virtual(text: str) -> int:
     return found
 
 
-def check_number(count: int) -> None:
-    """Check that PyTorch can number so many devices.
+def check_number(count: int, got: str = "") -> None:
+    """Check that PyTorch can number so many devices; `got` is the user's text.
 
     Raises:
         UsageError: if there are more.
@@ -115,9 +109,10 @@ def check_number(count: int) -> None:
     """
     if count > MAX_GPUS:
         raise UsageError(
-            f"expected at most {MAX_GPUS} GPUs, numbered 0 to {MAX_GPUS - 1}, got one numbered {count - 1}",
+            f"expected at most {MAX_GPUS} GPUs, numbered 0 to {MAX_GPUS - 1}, got "
+            f"{show(got) if got else f'one numbered {count - 1}'}",
             key="gpus",
-            hint="PyTorch can number no more",
+            hint="PyTorch can number no more; {strategy=ddp} with {nodes=4} previews several machines",
         )
 
 

@@ -12,12 +12,9 @@ from dpdemo.cli import completion
         (completion.rules, "", "DP301"),
         (completion.rules, "DP2,DP30", "DP2,DP301"),
         (completion.kinds, "idle,", "idle,uneven"),
-        (completion.cards, "", "A100-80GB"),
-        (completion.links, "", "nvlink3"),
-        (completion.losses, "", "cross-entropy"),
     ],
 )
-def test_the_tab_key_offers_what_an_option_takes(offer, typed, offered):
+def test_the_tab_key_offers_words_behind_commas(offer, typed, offered):
     assert offered in dict(offer(typed))
 
 
@@ -33,9 +30,17 @@ def test_the_tab_key_offers_files_and_the_classes_in_one_without_running_it(tmp_
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("check --select DP20", "DP205"), ("simulate --strategy ", "ddp"), ("sp", "speedup")],
+    [
+        ("check --select DP20", "DP205"),
+        ("simulate --strategy ", "ddp"),
+        ("simulate --set se", "seed="),
+        ("memory --gpu A", "A100-80GB"),
+        ("speedup --link nv", "nvlink3"),
+        ("memory --loss c", "cross-entropy"),
+        ("sp", "speedup"),
+    ],
 )
-def test_a_shell_is_told_what_there_is(program, typed, offered):
+def test_a_shell_gets_the_words_of_commands_and_options(program, typed, offered):
     words = f"dpdemo {typed}"
     place = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     assert offered in program(_DPDEMO_COMPLETE="complete_bash", **place).out.split()

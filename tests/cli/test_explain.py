@@ -37,26 +37,6 @@ def test_the_checked_in_config_has_an_uneven_split(dpdemo):
     assert set(found) == {"schema", "model", *(field.name for field in dataclasses.fields(Explanation))}
 
 
-@needs_no_gpu
-def test_a_gpu_that_is_not_visible_exits_2(dpdemo):
-    done = dpdemo("explain", "--gpus", "0,1")
-    assert (done.code, done.out) == (2, "")
-    assert "got cuda:0, cuda:1, with none visible here" in done.err
-
-
 def test_a_format_that_it_lacks_is_refused(dpdemo):
     assert dpdemo("explain", "-f", "transcript").code == 2
     assert "--verbose" not in dpdemo("explain", "--help").out
-
-
-@needs_no_gpu
-def test_it_is_saved_by_its_ending_and_refused_before_it_runs(dpdemo, tmp_path):
-    path = tmp_path / "e.svg"
-    done = dpdemo("explain", "--save", path)
-    assert done.code == 0
-    assert f"saved to {path}" in done.err
-    assert path.stat().st_size > 0
-    assert (
-        "expected a file ending in .svg, .html, .txt, .json, .csv or .md"
-        in dpdemo("explain", "--save", "e.pdf").err
-    )

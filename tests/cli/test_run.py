@@ -33,8 +33,9 @@ def test_on_a_cpu_a_hint_names_simulate(dpdemo):
 
 
 @needs_no_gpu
-def test_a_gpu_that_is_not_visible_exits_2(dpdemo):
-    done = dpdemo("run", "--gpus", "0,1,2")
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_a_gpu_that_is_not_visible_exits_2(dpdemo, command):
+    done = dpdemo(command, "--gpus", "0,1,2")
     assert (done.code, done.out) == (2, "")
     assert "got cuda:0, cuda:1, cuda:2, with none visible here" in done.err
     assert "dpdemo simulate" in done.err
@@ -44,15 +45,6 @@ def test_what_is_piped_holds_no_escape_codes(program):
     done = program("run", "--data-size", "60", FORCE_COLOR="", CLICOLOR_FORCE="")
     assert done.code == 0
     assert "\x1b" not in done.out + done.err
-
-
-@pytest.mark.parametrize("ending", ["svg", "html", "txt", "json", "csv", "md"])
-def test_a_report_is_saved_by_its_ending(dpdemo, tmp_path, ending):
-    path = tmp_path / f"report.{ending}"
-    done = dpdemo("run", "--save", path)
-    assert done.code == 0
-    assert f"saved to {path}" in done.err
-    assert "30" in path.read_text()
 
 
 def test_ctrl_c_shows_the_batches_done_so_far_and_exits_130():
