@@ -144,7 +144,7 @@ def _gather_evidence(
     dim = wrapper.dim if wrapper is not None else request.dim
     batches = _batches_of(built, inputs, dim, request.rows)
     guessed = batches.worked_out
-    assumed = (f"run with --input {guessed}, worked out from the first layer",) if guessed else ()
+    assumed = (f"run with --input {guessed}, inferred from the first layer",) if guessed else ()
     if batches.size < 1:
         raise UsageError(
             f"expected a batch of 1 or more, got {batches.size} rows in the first input",

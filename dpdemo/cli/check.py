@@ -142,7 +142,7 @@ def _check(
                 found = work_out_input(model, target, options["batch_size"] or DEFAULT_BATCH_SIZE)
                 given = found and [found]
                 if found and not quiet:
-                    hints.callback(print_hint, f"--input {found}, worked out from the first layer")
+                    hints.callback(print_hint, f"--input {found}, inferred from the first layer")
             return model, given
 
         return check_found(find, Request(**options, progress=say))

@@ -98,7 +98,7 @@ def _check_ddp(config: Config) -> None:
     if isinstance(config.gpus, tuple) and len(set(config.gpus)) < len(config.gpus):
         _refuse(
             "gpus",
-            f"expected a GPU of its own for each rank under ddp, got {list(config.gpus)}",
+            f"expected a different GPU for each rank under ddp, got {list(config.gpus)}",
             "name each GPU once",
         )
     ranks = ranks_per_node(config)

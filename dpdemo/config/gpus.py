@@ -46,9 +46,9 @@ def _meant(text: str) -> str:
     if named := re.findall(r"cuda:([0-9]+)", text):
         return f"write the ordinals alone: `{{gpus=[{', '.join(named)}]}}`"
     if text.endswith((".yaml", ".yml")):
-        return f"a config has an option of its own: `{{config={text}}}`"
+        return f"pass a config as `{{config={text}}}`"
     if ".py" in text:
-        return f"a model has an option of its own: `{{model={text}}}`"
+        return f"pass a model as `{{model={text}}}`"
     return "separate ordinals by single commas: 0,1,2"
 
 

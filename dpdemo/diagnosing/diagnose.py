@@ -75,7 +75,7 @@ def diagnose(case: Case, progress: Progress | None = None) -> Diagnosis:
     """Answer the questions about a model under DataParallel.
 
     Raises:
-        UsageError: if the model cannot be built, or its inputs are neither given nor can be worked out.
+        UsageError: if the model cannot be built, or its inputs are neither given nor inferable.
 
     """
     say = progress or (lambda _: None)
@@ -137,4 +137,4 @@ def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:
     case, guessed = replace(case, batch_size=batches.size), batches.worked_out
     if not guessed:
         return case, ()
-    return replace(case, inputs=(guessed,)), (f"--input {guessed}, worked out from the first layer",)
+    return replace(case, inputs=(guessed,)), (f"--input {guessed}, inferred from the first layer",)

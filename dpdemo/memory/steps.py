@@ -57,7 +57,7 @@ _WITHOUT_PARAMETERS = (
     "DataParallel cannot run it; {gpus=1} predicts it on one GPU"
 )
 _SAY_WHAT = (
-    "nobody said what the model takes, and its first layer does not tell: it was given one tensor of "
+    "no input was given, and the first layer does not show one: the model got one tensor of "
     "input_size numbers per row; give {input=32x3x224x224}, or {inputs=pkg.mod:function}"
 )
 

@@ -20,7 +20,7 @@ _TRIAL_ROWS = 2
 
 
 def guess_input(model: nn.Module, batch_size: int) -> str | None:
-    """Return an input as `--input` takes it, such as `32x784`, or None where none can be worked out.
+    """Return an input as `--input` takes it, such as `32x784`, or None if none can be inferred.
 
     Args:
         model: it is not changed; a copy is called, with two rows, in evaluation and without gradients.

@@ -396,7 +396,7 @@ def test_a_model_that_only_its_factory_can_make_is_built_anew():
 def test_an_input_that_the_first_layer_tells_is_taken_and_said():
     report = check(Linear, gpus=2, batch_size=8)
     assert report.batch_sizes[0] == 8
-    assert report.assumed == ("run with --input 8x4, worked out from the first layer",)
+    assert report.assumed == ("run with --input 8x4, inferred from the first layer",)
 
 
 def test_gradients_of_evaluation_are_taken_where_training_did_not_show_them():

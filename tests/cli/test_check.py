@@ -268,7 +268,7 @@ def test_ctrl_c_ends_a_check_without_a_traceback(tmp_path):
 @pytest.mark.usefixtures("models")
 def test_inputs_that_were_not_given_are_worked_out_and_said(dpdemo):
     done = dpdemo("check", "zoo_of_models:Clean", "--gpus", "2")
-    assert (done.code, done.err) == (0, "hint: --input 32x4, worked out from the first layer\n")
+    assert (done.code, done.err) == (0, "hint: --input 32x4, inferred from the first layer\n")
     assert "no pitfalls" in done.out
 
 
@@ -300,7 +300,7 @@ def test_a_file_that_asks_for_gpus_as_it_is_read_sees_them(tmp_path, words):
 
 def test_on_a_terminal_a_hint_has_a_line_of_its_own():
     _, shown = on_a_terminal("check", "dpdemo.examples.counter", "--batch-size", "4")
-    hint = shown.index("worked out from the first layer")
+    hint = shown.index("inferred from the first layer")
     assert "checking: " in shown[:hint]
     assert (
         "checking: " not in shown[:hint].rpartition("\x1b[?25h")[2]

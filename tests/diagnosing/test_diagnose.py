@@ -70,7 +70,7 @@ def marks(report):
 def test_a_clean_model_with_an_even_batch_is_well():
     report = diagnose(Case("doctored.py:Clean", num_gpus=4))
     assert marks(report) == ["good", "good", "unknown", "unknown", "good"]
-    assert report.assumed == ("--input 32x12, worked out from the first layer",)
+    assert report.assumed == ("--input 32x12, inferred from the first layer",)
     assert report.ok
     assert "pay if one GPU's step takes longer than" in report.answers[3].text
     assert "--one-gpu-step" not in report.answers[3].more  # nobody measured one

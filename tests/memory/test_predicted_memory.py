@@ -256,7 +256,7 @@ def test_a_factory_may_return_inputs_beside_its_model(factory, given, rows):
 def test_a_missing_input_is_inferred_from_the_first_layer_and_reported(model, given, monkeypatch):
     monkeypatch.setattr("dpdemo.memory.inputs.load_with_inputs", lambda *_: (model(), None))
     report = predict_memory(model="own:net", gpus=2, batch_size=6)
-    assert report.notes == (f"--input {given}, worked out from the first layer.",)
+    assert report.notes == (f"--input {given}, inferred from the first layer.",)
     said = predict_memory(model="own:net", gpus=2, inputs=[given], batch_size=6)
     assert (report.inputs, report.gpus, said.notes) == (said.inputs, said.gpus, ())
 

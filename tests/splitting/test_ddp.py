@@ -80,7 +80,7 @@ def test_no_torch_is_imported():
     ("config", "message", "hint"),
     [
         ({"gpus": "all"}, "which depends on the machine", "gpus=8"),
-        ({"gpus": [0, 0]}, "a GPU of its own for each rank", "each GPU once"),
+        ({"gpus": [0, 0]}, "a different GPU for each rank", "each GPU once"),
         ({"gpus": 2, "processes": 3}, "as many processes as GPUs, got 3 and 2", "leave processes out"),
         ({"gpus": 4, "batch_size_is": "global"}, "that the 4 ranks divide, got 30", "choose 28 or 32"),
         ({"gpus": 40, "batch_size_is": "global"}, "that the 40 ranks divide, got 30", "choose 40, or"),
