@@ -16,7 +16,7 @@ def test_it_writes_a_config_and_a_model_that_run(program, tmp_path, monkeypatch)
     assert "Observed: model.py:Net over 3 virtual GPUs" in seen.out
 
 
-def test_every_key_of_the_config_is_explained_and_valid_when_it_is_taken_up(dpdemo, tmp_path):
+def test_every_key_is_in_the_config_with_a_valid_example(dpdemo, tmp_path):
     dpdemo("init", tmp_path, "-q")
     text = (tmp_path / "dpdemo.yaml").read_text()
     for name in KEYS:
@@ -25,7 +25,7 @@ def test_every_key_of_the_config_is_explained_and_valid_when_it_is_taken_up(dpde
 
 
 @pytest.mark.parametrize("name", ["dpdemo.yaml", "model.py"])
-def test_what_is_there_is_not_touched(dpdemo, tmp_path, name):
+def test_existing_files_are_not_touched(dpdemo, tmp_path, name):
     (tmp_path / name).write_text("mine")
     done = dpdemo("init", tmp_path)
     assert done.code == 2
@@ -33,12 +33,12 @@ def test_what_is_there_is_not_touched(dpdemo, tmp_path, name):
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_folder_that_is_not_there_is_made(dpdemo, tmp_path):
+def test_a_missing_folder_is_created(dpdemo, tmp_path):
     assert dpdemo("init", tmp_path / "new" / "folder").code == 0
     assert (tmp_path / "new" / "folder" / "model.py").is_file()
 
 
-def test_a_file_in_place_of_a_folder_is_said(dpdemo, tmp_path):
+def test_a_file_in_place_of_a_folder_is_an_error(dpdemo, tmp_path):
     (tmp_path / "file").touch()
     done = dpdemo("init", tmp_path / "file")
     assert (done.code, "or a place for one" in done.err) == (2, True)

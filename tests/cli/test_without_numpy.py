@@ -1,4 +1,4 @@
-"""NumPy need not be installed: nothing of ours wants it, and torch's word on its absence is not passed on."""
+"""NumPy is optional: dpdemo works without it and hides torch's warning about it."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ def without_numpy(tmp_path):
     mostly_slow(["run --virtual --gpus 2 -q", "run --strategy ddp --set processes=2 -q"], 2),
     ids=["dp", "ddp"],
 )
-def test_nothing_is_said_of_it_and_the_report_is_whole(program, without_numpy, command):
+def test_the_report_is_complete_and_without_a_warning(program, without_numpy, command):
     ended = program(*command.split(), PYTHONPATH=without_numpy)
     assert (ended.code, ended.err) == (0, "")
     assert "Batch" in ended.out

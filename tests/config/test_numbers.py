@@ -14,7 +14,7 @@ def test_a_number_in_plain_digits_is_read(number):
 
 
 @pytest.mark.parametrize("text", ["", "-1", "+1", "1.0", "1e3", "٣", "³", "0x1", "1_000", "9" * 5000, "11"])
-def test_anything_else_or_out_of_bounds_is_no_number(text):
+def test_other_texts_and_numbers_out_of_bounds_are_refused(text):
     assert whole_number(text, 0, 10) is None
 
 

@@ -1,4 +1,4 @@
-"""The keys of unequal splits: how they are written, and what cannot be."""
+"""The keys of unequal splits: their forms, and combinations that are refused."""
 
 import pytest
 
@@ -17,14 +17,14 @@ def test_numbers_are_read_from_a_command_line(text, numbers):
 
 
 @pytest.mark.parametrize("text", ["", "1,,2", "1,b", "2x0", "2x1.5", "1x99999999", "2x-1", "x3"])
-def test_what_is_no_number_is_an_error_with_an_example(text):
+def test_a_wrong_number_is_an_error_with_an_example(text):
     with pytest.raises(UsageError, match="expected a number for each GPU, got") as caught:
         parse_numbers(text)
     assert "1,2x7" in caught.value.hint
 
 
 @pytest.mark.parametrize("numbers", [(1, 2, 2), (1,) + (2,) * 7, (0.5,) * 100, (4, 4, 4, 1, 1)])
-def test_what_is_written_is_read_again(numbers):
+def test_written_numbers_are_read_again(numbers):
     assert parse_numbers(written(numbers)) == numbers
 
 
@@ -60,13 +60,13 @@ def test_a_file_has_lists(tmp_path):
         ({"strategy": "ddp", "gpus": 2, "chunks": [10, 20], "drop_last": True, "data_size": 9}, "one batch"),
     ],
 )
-def test_what_cannot_be_is_an_error(values, message):
+def test_impossible_weights_are_an_error(values, message):
     with pytest.raises(UsageError, match=message) as caught:
         make_config(values)
     assert caught.value.hint
 
 
-def test_ranks_of_a_launcher_are_counted_by_it():
+def test_the_launcher_decides_the_number_of_ranks():
     config = make_config({"strategy": "ddp", "weights": [1, 2, 2]})
     assert split_of(config, 30, 3).rows() == (6, 12, 12)
     with pytest.raises(UsageError, match="for each of the 2 ranks, got 3") as caught:

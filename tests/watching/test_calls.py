@@ -275,9 +275,9 @@ def test_modules_under_the_function_are_apart_by_place_and_one_where_a_loop_make
     with virtual_gpus(2), watching() as watch:
         one, other = nn.Linear(3, 2).cuda(), nn.Linear(3, 2).cuda()
         for _ in range(2):
-            data_parallel(one, torch.randn(4, 3))
+            data_parallel(first, torch.randn(4, 3))
             data_parallel(other, torch.randn(4, 3))
-        data_parallel(one, torch.randn(4, 3))  # the same module, wherever it is called
+        data_parallel(first, torch.randn(4, 3))  # the same module, wherever it is called
         for _ in range(5):
             data_parallel(nn.Linear(3, 2).cuda(), torch.randn(4, 3))
         uses = watch.uses()

@@ -27,7 +27,7 @@ def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) 
 def values(tensor: torch.Tensor, most: int) -> list[float]:
     """Return the first numbers of a tensor."""
     with torch._C._DisableTorchDispatch():
-        return [torch.Tensor.item(one) for one in torch.Tensor.detach(tensor).reshape(-1)[:most]]
+        return [torch.Tensor.item(element) for element in torch.Tensor.detach(tensor).reshape(-1)[:most]]
 
 
 def value(number: Any) -> float:
