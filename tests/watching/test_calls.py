@@ -273,7 +273,7 @@ def test_a_module_that_is_wrapped_anew_is_one_entry():
 
 def test_modules_under_the_function_are_apart_by_place_and_one_where_a_loop_makes_them():
     with virtual_gpus(2), watching() as watch:
-        one, other = nn.Linear(3, 2).cuda(), nn.Linear(3, 2).cuda()
+        first, other = nn.Linear(3, 2).cuda(), nn.Linear(3, 2).cuda()
         for _ in range(2):
             data_parallel(first, torch.randn(4, 3))
             data_parallel(other, torch.randn(4, 3))
