@@ -115,18 +115,19 @@ def _by_hand(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[
     first = _first_difference(_checks(model, ranks))
     if first is None or len(noted) < len(ranks) or any(fact["is_local"] for fact in noted):
         return
-    after = f"The parameters differ between ranks after step {first['steps']}"
+    since = f"after step {first['steps']}" if first["steps"] else "from the start"
+    differ = f"The parameters differ between ranks {since}"
     if all(fact["all"] for fact in noted) and not first["steps"]:
         yield Mistake(
-            "The parameters differ between ranks from the start, although gradients are averaged",
+            f"{differ}, although gradients are averaged",
             first["at"],
             "broadcast rank 0's parameters first, or give all ranks one seed",
         )
     elif first["steps"] and all(fact["all"] + fact["some"] for fact in noted):
-        yield Mistake(after, first["at"], "average the gradients of all parameters before each step")
-    elif first["steps"] and not any(fact["all"] + fact["some"] for fact in noted) and _has_sampler(ranks):
+        yield Mistake(differ, first["at"], "average the gradients of all parameters before each step")
+    elif all(fact["is_alone"] for fact in noted) and _has_sampler(ranks):
         yield Mistake(
-            f"No gradient was averaged; {after[0].lower()}{after[1:]}",
+            f"No gradient was averaged; {differ[0].lower()}{differ[1:]}",
             first["at"],
             "wrap the model in DistributedDataParallel",
         )

@@ -334,6 +334,14 @@ weights = lambda parameters: average([net.weight])
 train(DataLoader(data, 4, sampler=sampler), net, net, sampler, weights)""",
         "The parameters differ between ranks after step 1",
     ),
+    "not wrapped": (
+        """
+torch.manual_seed(rank)
+net = nn.Linear(4, 3).cuda()
+train(DataLoader(data, 4, sampler=sampler), net, net, sampler)
+dist.all_reduce(torch.ones(1).cuda())""",
+        "No gradient was averaged; the parameters differ between ranks from the start",
+    ),
     "fully_shard": (
         "net = fully_shard(nn.Linear(4, 3).cuda())\ntrain(DataLoader(data, 4), net, net)",
         "Each of 2 ranks drew all 16 samples",

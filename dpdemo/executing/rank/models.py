@@ -15,7 +15,7 @@ from dpdemo.executing.rank.numbers import values
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MAX_CHANNELS = 16
+_MAX_CHANNELS, _METRICS = 16, 0.1
 
 
 class Model:
@@ -112,6 +112,8 @@ class ByHand(Model):
         self.held = [weakref.ref(each) for each in parameters]
         self.seen_norms = norms
         self.reduced_before = 0
+        self.exchanged = [0, 0]
+        """Elements of all collectives up to the first step, and up to the last one."""
         self.counts = {"all": 0, "some": 0, "none": 0}
         self.is_local = False
 
@@ -125,30 +127,53 @@ class ByHand(Model):
             if id(each.weight) in self.parameters:
                 yield f"{type(each).__name__} {index}", each
 
+    def is_alone(self) -> bool:
+        """Return whether ranks exchanged metrics between its steps, if anything: far less than parameters."""
+        size = sum(each.numel() for each in self.compared())
+        first, last = self.exchanged
+        return self.steps > 1 and last - first <= _METRICS * size * self.steps
+
     def note_reductions(self, reduced: Reductions) -> None:
         """Count this step among those whose gradients were reduced, all or some, or were not."""
-        gradients = [each.grad for each in self.compared() if each.grad is not None]
-        found = sum(storage_of(each) in reduced.storages for each in gradients)
-        flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in gradients)
-        self.is_local |= any(storage_of(each) in reduced.storages for each in self.compared())
-        kind = "all" if flat or (gradients and found == len(gradients)) else "some" if found else "none"
+        trained = [each for each in self.compared() if each.grad is not None]
+        found = sum(id(each) in reduced.gradients for each in trained)
+        flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in trained)
+        self.is_local |= any(id(each) in reduced.parameters for each in trained)
+        kind = "all" if flat or (trained and found == len(trained)) else "some" if found else "none"
         self.counts[kind] += 1
+        self.exchanged = [self.exchanged[0] if self.steps > 1 else reduced.exchanged, reduced.exchanged]
         self.reduced_before = reduced.num_elements
-        reduced.storages -= {storage_of(each) for each in gradients}
+        reduced.gradients -= self.parameters
 
 
 class Reductions:
     """Remembers what the program's own reductions took, until a step of an optimizer."""
 
     def __init__(self) -> None:
-        self.storages: set[int] = set()
-        self.num_elements = 0
+        self.known: dict[int, list[weakref.ref[Any]]] = {}
+        """By number of elements, the parameters that optimizers have."""
+        self.gradients: set[int] = set()
+        self.parameters: set[int] = set()
+        self.num_elements = self.exchanged = 0
         self.ranks: list[int] = []
+
+    def know(self, parameters: list[Any]) -> None:
+        """Remember an optimizer's parameters."""
+        for each in filter(is_plain, parameters):
+            self.known.setdefault(each.numel(), []).append(weakref.ref(each))
 
     def add(self, group: Any, tensors: list[torch.Tensor]) -> None:
         """Remember a reduction."""
+        for tensor in tensors:
+            for parameter in (ref() for ref in self.known.get(tensor.numel(), ())):
+                if parameter is None:
+                    continue
+                storage = storage_of(tensor)
+                if parameter.grad is not None and storage_of(parameter.grad) == storage:
+                    self.gradients.add(id(parameter))
+                elif storage_of(parameter) == storage:
+                    self.parameters.add(id(parameter))
         number = sum(each.numel() for each in tensors)
-        self.storages |= {storage_of(each) for each in tensors}
         self.num_elements += number
         if number > 1:
             self.ranks = dist.get_process_group_ranks(group)

@@ -111,6 +111,8 @@ class TrainingNotes:
     @never_raises
     def collective(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
         """Notice that a gradient is averaged."""
+        if name != "barrier":
+            self.reduced.exchanged += sum(each.numel() for each in flat_tensors(args))
         if "reduce" not in name:
             return
         frame: Any = sys._getframe(1)
@@ -130,6 +132,11 @@ class TrainingNotes:
                 one.averaged += 1
                 if one.pass_seen != task + 1:
                     one.pass_seen, one.passes = task + 1, one.passes + 1
+
+    @never_raises
+    def knows(self, parameters: list[Any]) -> None:
+        """Remember the parameters of an optimizer."""
+        self.reduced.know(parameters)
 
     def _of(self, optimizer: Any) -> list[Model]:
         given = {id(each) for each in parameters_of(optimizer)}
@@ -184,7 +191,12 @@ class TrainingNotes:
                 self.compare(one, "the end")
             if isinstance(one, ByHand):
                 self.notes.write(
-                    "by hand", model=one.number, ranks=one.ranks, is_local=one.is_local, **one.counts
+                    "by hand",
+                    model=one.number,
+                    ranks=one.ranks,
+                    is_local=one.is_local,
+                    is_alone=one.is_alone(),
+                    **one.counts,
                 )
         return {
             "models": [
@@ -260,6 +272,15 @@ def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
         return normalize(self, *args, **kwargs)
 
     norm.forward = normalized
+    base: Any = optimizers.Optimizer
+    add = base.add_param_group
+
+    @functools.wraps(add)
+    def add_param_group(self: Any, group: Any) -> None:
+        add(self, group)
+        found.knows(self.param_groups[-1]["params"])
+
+    base.add_param_group = add_param_group
     optimizers.register_optimizer_step_pre_hook(
         lambda optimizer, _args, _kwargs: found.begins_step(optimizer)
     )
