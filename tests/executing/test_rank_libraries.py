@@ -28,6 +28,7 @@ for _ in range(2):
             optimizer.zero_grad()
 assert accelerator.num_processes == 2 and accelerator.gather(loss.detach().view(1)).shape == (2,)
 accelerator.save_state("state")
+accelerator.wait_for_everyone()  # rank 0 writes, and all ranks read
 accelerator.load_state("state")
 """
 _TRAINER = """
