@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdemo.results.devices import Devices
+from dpdemo.results.formats import plain_fields
 from dpdemo.results.report import rounded
 
 Shape = tuple[int, ...]
@@ -81,12 +82,7 @@ class Outside:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "input_device": self.input_device,
-            "device": self.device,
-            "input": plain_shapes(self.input),
-            "output": plain_shapes(self.output),
-        }
+        return {**plain_fields(self), "input": plain_shapes(self.input), "output": plain_shapes(self.output)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dpdemo.results.findings import NOTHING_CALLED, SEVERITIES, Finding, Severity
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report
 from dpdemo.wording import counted, printable
 
@@ -99,19 +99,8 @@ class CheckData(Report):
 
     def part(self) -> dict[str, Any]:
         """Return the JSON form as a part of another report's."""
-        return {
-            "model": self.model,
-            "gpus": self.num_gpus,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "batch_sizes": list(self.batch_sizes),
-            "silenced": self.silenced,
-            "notes": list(self.notes),
-            "known": self.known,
-            "assumed": list(self.assumed),
-            "compared": self.compared,
-            "ended_by": self.ended_by,
-            "ok": self.ok,
-        }
+        found = plain_fields(self, "ok")
+        return {"gpus" if name == "num_gpus" else name: value for name, value in found.items()}
 
 
 def seen_text(finding: Finding) -> str:

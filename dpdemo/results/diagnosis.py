@@ -1,8 +1,8 @@
 """The result of `dpdemo doctor`: common questions about a model on several GPUs, a line each."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from dpdemo.results.formats import Row
 from dpdemo.results.report import Report
@@ -30,6 +30,7 @@ class Diagnosis(Report):
     """The answers for one model or program; `assumed` says what was worked out since it was not given."""
 
     SCHEMA: ClassVar[str] = "dpdemo.doctor/1"
+    DERIVED: ClassVar[tuple[str, ...]] = ("ok",)
     TITLE: ClassVar[str] = "dpdemo doctor"
     columns: ClassVar[tuple[str, ...]] = ("question", "mark", "text", "more")
     target: str
@@ -47,10 +48,6 @@ class Diagnosis(Report):
         """Yield a row for each answer."""
         for answer in self.answers:
             yield answer.question, answer.mark, answer.text, answer.more
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**asdict(self), "ok": self.ok}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a line for each question, its mark first."""

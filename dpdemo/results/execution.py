@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpdemo.results.batches import BatchGroup, crossed
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.grouplines import Groups
 from dpdemo.results.grouptable import GroupTable
 from dpdemo.results.ranks import RanksResult
@@ -55,21 +55,11 @@ class Use:
     tokens: "SeenTokens | None" = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        found: dict[str, Any] = {
-            "number": self.number,
-            "wrapper": self.wrapper,
-            "module": self.module,
-            "devices": list(self.devices),
-            "splits": [group.to_dict() for group in self.splits],
-            "num_calls": self.num_calls,
-            "num_failed": self.num_failed,
-            "num_unlisted": self.num_unlisted,
-            "is_function": self.is_function,
-            "in_replica": self.in_replica,
-            "num_objects": self.num_objects,
-        }
-        return found if self.tokens is None else {**found, "tokens": self.tokens.to_dict()}
+        """Return the JSON form; it has tokens only where they were counted."""
+        found = plain_fields(self)
+        if self.tokens is None:
+            del found["tokens"]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from the split rule.
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dpdemo.config.fields import Config
 from dpdemo.results.batches import Shapes, crossed, plain_shapes
 from dpdemo.results.devices import Devices
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report
 
 StepName = Literal["scatter", "replicate", "parallel_apply", "gather", "plain call"]
@@ -33,13 +33,7 @@ class Part:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "label": self.label,
-            "device": self.device,
-            "shapes": plain_shapes(self.shapes),
-            "num_tensors": self.num_tensors,
-            "num_bytes": self.num_bytes,
-        }
+        return {**plain_fields(self), "shapes": plain_shapes(self.shapes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +66,7 @@ class Step:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "name": self.name,
-            "call": self.call,
-            "given": [part.to_dict() for part in self.given],
-            "made": [part.to_dict() for part in self.made],
-            "moved": [asdict(move) for move in self.moved],
-            "lesson": self.lesson,
-            "moved_bytes": self.moved_bytes,
-        }
+        return plain_fields(self, "moved_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +114,7 @@ class ExplanationData(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.explain/2"
+    DERIVED: ClassVar[tuple[str, ...]] = ("model",)
     TITLE: ClassVar[str] = "dpdemo explain"
     columns: ClassVar[tuple[str, ...]] = _COLUMNS
     config: Config
@@ -159,19 +146,3 @@ class ExplanationData(Report):
     def step(self, name: StepName) -> Step | None:
         """Return the step of this name, or None where it was not taken."""
         return next((step for step in self.steps if step.name == name), None)
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "config": self.config.to_dict(),
-            "devices": list(self.devices),
-            "wrapped": self.wrapped,
-            "virtual": self.virtual,
-            "batch_size": self.batch_size,
-            "module": asdict(self.module),
-            "steps": [step.to_dict() for step in self.steps],
-            "idle": list(self.idle),
-            "bytes_from": self.bytes_from,
-            "plain": self.plain.to_dict(),
-            "model": self.model,
-        }

@@ -1,6 +1,7 @@
 """JSON and CSV, written piece by piece, so that an epoch of any length can be piped."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import chain, islice
 from typing import Any
@@ -19,6 +20,22 @@ def json_pieces(plain: dict[str, object]) -> Iterator[str]:
     """Yield the text of plain data; lists in it may be iterators, which are read as they are written."""
     yield from _members("", [("", plain)], "\n")
     yield "\n"
+
+
+def plain_fields(result: Any, *derived: str) -> dict[str, Any]:
+    """Return the fields of a dataclass, and these properties, as plain data."""
+    names = [field.name for field in fields(result)]
+    return {name: _plain(getattr(result, name)) for name in (*names, *derived)}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value):
+        return plain_fields(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def without_iterators(value: Any) -> Any:

@@ -4,12 +4,12 @@ All sizes are in bytes.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dpdemo.config.fields import Config
 from dpdemo.results.batches import Shape
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report
 
 PARTS = (
@@ -115,26 +115,13 @@ class GpuMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "device": self.device,
-            "parts_bytes": _plain_parts(self.parts),
-            "phase": self.phase,
-            "capacity_bytes": self.capacity_bytes,
-            "rows": self.rows,
-            "largest_parts_bytes": _plain_parts(self.largest),
-            "reserved_bytes": self.reserved_bytes,
-            "context_bytes": self.context_bytes,
-            "moments": [asdict(moment) for moment in self.moments],
-            "peak_bytes": self.peak_bytes,
-            "needed_bytes": self.needed_bytes,
-            "spare_bytes": self.spare_bytes,
-            "answer": self.answer,
-            "fits": self.fits,
-        }
+        found = plain_fields(self, "peak_bytes", "needed_bytes", "spare_bytes", "answer", "fits")
+        for name in _JSON_NAMES:
+            found[name] = dict(zip(KEYS, found[name], strict=False))  # `largest` may be empty
+        return {_JSON_NAMES.get(name, name): value for name, value in found.items()}
 
 
-def _plain_parts(parts: tuple[int, ...]) -> dict[str, int]:
-    return dict(zip(KEYS, parts, strict=True)) if parts else {}
+_JSON_NAMES = {"parts": "parts_bytes", "largest": "largest_parts_bytes"}
 
 
 RemedyName = Literal[
@@ -188,6 +175,7 @@ class MemoryData(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.memory/1"
+    DERIVED: ClassVar[tuple[str, ...]] = ("model", "fits", "answer")
     TITLE: ClassVar[str] = "dpdemo memory"
     columns: ClassVar[tuple[str, ...]] = (
         *("device", "rows", *(f"{key}_bytes" for key in KEYS)),
@@ -236,18 +224,5 @@ class MemoryData(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "config": self.config.to_dict(),
-            "training": asdict(self.training),
-            "batch_size": self.batch_size,
-            "num_parameters": self.num_parameters,
-            "inputs": {name: list(shape) for name, shape in self.inputs},
-            "gpus": [gpu.to_dict() for gpu in self.gpus],
-            "fit": None if self.fit is None else asdict(self.fit),
-            "card": self.card,
-            "notes": list(self.notes),
-            "model": self.model,
-            "fits": self.fits,
-            "answer": self.answer,
-            "fullest": self.fullest.device,
-        }
+        inputs = {name: list(shape) for name, shape in self.inputs}
+        return {**Report.data(self), "inputs": inputs, "fullest": self.fullest.device}

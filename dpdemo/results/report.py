@@ -8,7 +8,7 @@ from typing import IO, Any, ClassVar
 
 from dpdemo.files import FORMS, check_save_path, endings, replacing
 from dpdemo.results.console import encoding_of, width_of, write_lines, write_pieces
-from dpdemo.results.formats import Cell, Row, csv_pieces, json_pieces, without_iterators
+from dpdemo.results.formats import Cell, Row, csv_pieces, json_pieces, plain_fields, without_iterators
 from dpdemo.results.table import Block, Canvas, Line, Uncut, lay_out, plain
 
 DIGITS = 6
@@ -26,11 +26,13 @@ class Report:
     """The title of the picture."""
     columns: ClassVar[tuple[str, ...]]
     """The names of the values in each row."""
+    DERIVED: ClassVar[tuple[str, ...]] = ()
+    """The properties that the JSON form has beside the fields."""
     FORMS: ClassVar[tuple[str, ...]] = ("json", "csv", "markdown")
 
     def data(self) -> dict[str, Any]:
-        """Return the JSON form; long lists in it may be iterators, to be read once."""
-        raise NotImplementedError
+        """Return the JSON form: the fields and `DERIVED`; long lists may be iterators."""
+        return plain_fields(self, *self.DERIVED)
 
     def each_row(self) -> Iterator[Row]:
         """Yield the values of each row, in the order of `columns`."""

@@ -4,10 +4,10 @@ Bytes are exact, times are estimates with both ends; all times are in millisecon
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report
 from dpdemo.wording import ms_span
 
@@ -158,7 +158,7 @@ class Scaling:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**asdict(self), "moved_bytes": self.moved_bytes, "copies_ms": asdict(self.copies_ms)}
+        return plain_fields(self, "moved_bytes", "copies_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,10 +179,6 @@ class Way:
     replicate_ms: Estimate | None = None
     timeline: Timeline = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**asdict(self), "weak": self.weak.to_dict(), "strong": self.strong.to_dict()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupData(Report):
@@ -193,6 +189,7 @@ class SpeedupData(Report):
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.speedup/1"
+    DERIVED: ClassVar[tuple[str, ...]] = ("summary",)
     TITLE: ClassVar[str] = "dpdemo speedup"
     columns: ClassVar[tuple[str, ...]] = (
         *("gpus", "strategy", "scaling", "moved_bytes", "copies_ms_low", "copies_ms_high"),
@@ -228,17 +225,6 @@ class SpeedupData(Report):
         for way in self.ways:
             yield way.num_gpus, way.strategy, "weak", *_row(way.weak)
             yield way.num_gpus, way.strategy, "strong", *_row(way.strong)
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "workload": asdict(self.workload),
-            "link": asdict(self.link),
-            "anchors": [asdict(anchor) for anchor in self.anchors],
-            "method_error": self.method_error,
-            "ways": [way.to_dict() for way in self.ways],
-            "summary": self.summary,
-        }
 
 
 def _row(scaling: Scaling) -> Iterator[Any]:

@@ -91,14 +91,7 @@ class SplitData(Report):
         return {**found, "model": self.model, "totals": self._plain_totals()}
 
     def _plain_totals(self) -> dict[str, Any]:
-        totals = self.totals
-        weight = None if totals.sample_weight is None else rounded(totals.sample_weight)
-        return {
-            "batches": totals.batches,
-            "samples": totals.samples,
-            "utilization": rounded(totals.utilization),
-            "sample_weight": weight,
-        }
+        return {name: number and rounded(number) for name, number in asdict(self.totals).items()}
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]  # DDP has two more

@@ -6,10 +6,10 @@ Anderton and Renslow 2018); the two marks have hues that it lacks (Okabe and Ito
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from dpdemo.results.formats import Row
+from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report, rounded
 from dpdemo.results.table import Block, Canvas, Uncut, styled
 
@@ -57,6 +57,10 @@ class GpuLine:
     has_idle: tuple[bool, ...]
     has_lone: tuple[bool, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**plain_fields(self), "values": [rounded(value) for value in self.values]}
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -73,6 +77,7 @@ class SweepReport(Report):
     """A figure of a full batch, for each batch size over each number of GPUs."""
 
     SCHEMA: ClassVar[str] = "dpdemo.sweep/1"
+    DERIVED: ClassVar[tuple[str, ...]] = ("totals",)
     TITLE: ClassVar[str] = "dpdemo sweep"
     columns: ClassVar[tuple[str, ...]] = ("batch_size", "gpus", "measure", "value", "has_idle", "has_lone")
     measure: Measure
@@ -96,26 +101,6 @@ class SweepReport(Report):
             marks = zip(self.batch_sizes, line.values, line.has_idle, line.has_lone, strict=True)
             for size, value, idle, lone in marks:
                 yield size, line.gpus, self.measure, rounded(value), idle, lone
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        lines = [
-            {
-                "gpus": line.gpus,
-                "nearest_even": line.nearest_even,
-                "values": [rounded(value) for value in line.values],
-                "has_idle": list(line.has_idle),
-                "has_lone": list(line.has_lone),
-            }
-            for line in self.lines
-        ]
-        return {
-            "measure": self.measure,
-            "near": self.near,
-            "batch_sizes": list(self.batch_sizes),
-            "lines": lines,
-            "totals": asdict(self.totals),
-        }
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the heat map, its legend and the counts."""

@@ -1,8 +1,8 @@
 """The weight of each sample in the gradient under DataParallel, compared with one GPU."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from dpdemo.results.formats import Row
 from dpdemo.results.report import Report
@@ -31,6 +31,7 @@ class WeightsReport(Report):
     """The weight of each sample; `chunks` has the rows of each GPU."""
 
     SCHEMA: ClassVar[str] = "dpdemo.weights/1"
+    DERIVED: ClassVar[tuple[str, ...]] = ("is_even", "repair")
     TITLE: ClassVar[str] = "dpdemo sample weights"
     columns: ClassVar[tuple[str, ...]] = ("sample", "device", "weight", "tokens")
     model: str
@@ -71,10 +72,6 @@ class WeightsReport(Report):
         if self.is_even or one.weight is None:
             return f"each {what} counts as much as on one GPU"
         return f"a {what} on {one.device} counts {one.weight:.2f} times as much as on one GPU"
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**asdict(self), "is_even": self.is_even, "repair": self.repair}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the title and a line for each sample."""
