@@ -141,7 +141,7 @@ def test_a_full_disk_is_reported_and_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"could not save '.*report.json': No space left on device") as caught:
         REPORT.save(path)
 
-    assert caught.value.hint == "what stood there before is untouched"
+    assert caught.value.hint == "the previous file is untouched"
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
