@@ -319,24 +319,12 @@ def _losses(numbers: Sequence[int], ranks: Sequence[Mapping[str, list[Fact]]]) -
 
 
 def _files(by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
-    """Name files that several ranks write, or one writes and another reads, with no collective in between."""
+    """Name files that several ranks write with no collective in between."""
     writers: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for rank, noted in by_kind.items():
         for fact in noted["file"]:
             writers[fact["path"], fact["collectives"]][rank] = fact["at"]
     told: set[str] = set()
-    for rank, noted in by_kind.items():
-        for fact in noted["read"]:
-            path = fact["path"]
-            others = writers.get((path, fact["collectives"]), {})
-            if others and path not in told and rank not in others:
-                told.add(path)
-                name, other = os.path.basename(path), min(others)  # noqa: PTH119 - text
-                yield Mistake(
-                    f"Rank {rank} read {name} while rank {other} may still write it",
-                    fact["at"],
-                    "dist.barrier() between writing and reading",
-                )
     for (path, _), ranks in writers.items():
         if len(ranks) > 1 and path not in told:
             told.add(path)

@@ -303,16 +303,6 @@ net[0].requires_grad_(True)
 train(DataLoader(data, 4, sampler=sampler), ddp, ddp, sampler)""",
         "The parameters differ between ranks after step 1",
     ),
-    "read at once": (
-        """
-if rank == 0:
-    torch.save(net.state_dict(), 'm.pt')
-else:
-    while not os.path.exists('m.pt') or not os.path.getsize('m.pt'):
-        pass
-    open('m.pt', 'rb').close()""",
-        "Rank 1 read m.pt while rank 0 may still write it",
-    ),
     "one file": ("torch.save(net.state_dict(), 'm.pt')", "2 ranks wrote m.pt"),
     "batch norm": (
         """
@@ -353,10 +343,12 @@ dist.all_reduce(torch.ones(1).cuda())""",
     "means": (_UNEVEN + "    F.cross_entropy(ddp(rows), targets).backward()", "weighs 3 times as much"),
 }
 _RIGHT = {
-    "read after a barrier": """
+    "read when the store says so": """
+store = dist.distributed_c10d._get_default_store()
 if rank == 0:
     torch.save(net.state_dict(), 'm.pt')
-dist.barrier()
+    store.set('saved', '1')
+store.wait(['saved'])
 net.load_state_dict(torch.load('m.pt', map_location='cuda'))""",
     "by hand": """
 net = nn.Linear(4, 3).cuda()

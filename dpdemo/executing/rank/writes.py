@@ -1,11 +1,10 @@
-"""Observe which files a rank writes from the beginning, and which of this run it reads: it may be torn."""
+"""Observe which files a rank writes from the beginning."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,27 +25,17 @@ class WriteNotes:
 
     def __init__(self, notes: Notes, collectives: Callable[[], int]) -> None:
         self.notes, self.collectives = notes, collectives
-        self.seen: set[tuple[str, str, int]] = set()
-        self.begun = time.time()
+        self.seen: set[tuple[str, int]] = set()
         self.is_busy = False
-
-    @never_raises
-    def read(self, name: Any) -> None:
-        """Note a file that is read, if it was written during this run."""
-        if not self.is_busy and dist.is_initialized() and os.stat(name).st_mtime >= self.begun:  # noqa: PTH116 - fast
-            self._note("read", name)
 
     @never_raises
     def wrote(self, name: Any) -> None:
         """Note a file that is written."""
-        self._note("file", name)
-
-    def _note(self, kind: str, name: Any) -> None:
         if self.is_busy or not isinstance(name, (str, os.PathLike)) or os.getpid() != self.notes.process:
             return
         path = os.path.abspath(os.fspath(name))  # noqa: PTH100 - text
         hidden = path.endswith((".lock", ".pyc")) or any(part in path for part in _NOT_RESULTS)
-        key = kind, path, self.collectives()
+        key = path, self.collectives()
         if hidden or key in self.seen or not dist.is_initialized():
             return
         self.seen.add(key)
@@ -54,7 +43,7 @@ class WriteNotes:
         try:
             at = users_line()
             if at != NOWHERE:
-                self.notes.write(kind, path=path, collectives=key[2], at=at)
+                self.notes.write("file", path=path, collectives=key[1], at=at)
         finally:
             self.is_busy = False
 
@@ -69,8 +58,6 @@ def watch(notes: Notes, collectives: Callable[[], int]) -> None:
             truncates = mode[:1] in {"w", "x"} if isinstance(mode, str) else bool((flags or 0) & os.O_TRUNC)
             if truncates:
                 found.wrote(path)
-            elif mode in {"r", "rb"} and isinstance(path, (str, os.PathLike)):
-                found.read(path)
 
     sys.addaudithook(audit)
     save = torch.save
