@@ -32,6 +32,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun if number == 1 else plural}"
 
 
+def percent(share: float) -> str:
+    """Write a share as `61 %`, `99.6 %` or `100 %`: only what is whole is 100 %."""
+    if share >= 1:
+        return "100 %"
+    digits = f"{100 * share:.3g}"
+    return "99.9 %" if digits == "100" else f"{digits} %"
+
+
 def ms_span(low: float, high: float) -> str:
     """Write `62–83 ms`, or one number where both ends look alike."""
     first, last = _milliseconds(low), _milliseconds(high)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from dpdemo.results.explanationdata import Move, Part, Step, StepName
+from dpdemo.results.explanation import Move, Part, Step, StepName
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.seam import Around, around
 from dpdemo.watching.trace import num_rows

@@ -24,8 +24,7 @@ from dpdemo.models.failure import take_apart
 from dpdemo.models.inputs import as_arguments, to_device
 from dpdemo.models.modules import BuiltModel, build
 from dpdemo.results.devices import Devices
-from dpdemo.results.explanation import Explanation
-from dpdemo.results.explanationdata import ModuleSize, PlainCall, Step
+from dpdemo.results.explanation import Explanation, ModuleSize, PlainCall, Step
 from dpdemo.results.lessons import with_lessons
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for, with_own_size

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from dpdemo.arithmetic.tokens import Batch, Summary, Weight
-from dpdemo.wording import counted
+from dpdemo.wording import counted, percent
 
 Cost = Literal["linear", "quadratic"]
 """What a row takes: its length, or the square of it, as attention does."""
@@ -216,14 +216,6 @@ class DeviceTokens:
         if number is None:
             return []
         return [f"{self.noun} {number}: a {self._one()} has rows and no token; a mean over none is NaN"]
-
-
-def percent(share: float) -> str:
-    """Write a share as `61 %`, `99.6 %` or `100 %`: only what is whole is 100 %."""
-    if share >= 1:
-        return "100 %"
-    digits = f"{100 * share:.3g}"
-    return "99.9 %" if digits == "100" else f"{digits} %"
 
 
 def written(number: int) -> str:

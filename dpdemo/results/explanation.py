@@ -1,17 +1,286 @@
-"""The result of `explain`, in every form."""
+"""The result of `explain`: one batch through DataParallel's four steps, as hooks observed it.
 
-from collections.abc import Iterator
+Every shape, device and byte was read off a tensor, or off the ledger of virtual GPUs; nothing is computed
+from the split rule.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from dpdemo.results import explanationtable as table
-from dpdemo.results.explanationdata import ExplanationData
-from dpdemo.results.table import Block, Canvas
+from dpdemo.arithmetic.tolerance import EXACT, tolerance_of
+from dpdemo.config.fields import Config
+from dpdemo.config.weights import is_weighted
+from dpdemo.results.batches import Shapes, bracketed, crossed, plain_shapes
+from dpdemo.results.devices import Devices
+from dpdemo.results.formats import Row, plain_fields
+from dpdemo.results.report import Report
+from dpdemo.results.splitwords import over
+from dpdemo.results.table import Block, Canvas, Table, styled
+from dpdemo.sizes import size
+from dpdemo.wording import counted, printable
+
+StepName = Literal["scatter", "replicate", "parallel_apply", "gather", "plain call"]
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation(ExplanationData):
-    """See `ExplanationData` for its fields."""
+class Part:
+    """Tensors that belong together at one point: the input, chunk 2, replica 2's parameters, the output.
+
+    `shapes` is empty for a module, whose tensors are only counted.
+    """
+
+    label: str
+    device: str
+    shapes: Shapes
+    num_tensors: int
+    num_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**plain_fields(self), "shapes": plain_shapes(self.shapes)}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bytes copied from one device to another; a chunk that stays where it is moves none."""
+
+    source: str
+    target: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: the call that was made, what went in, what came out, and what was copied for it.
+
+    `lesson` says in a sentence or two what the step did, and why.
+    """
+
+    name: StepName
+    call: str
+    given: tuple[Part, ...]
+    made: tuple[Part, ...]
+    moved: tuple[Move, ...]
+    lesson: str = ""
+
+    @property
+    def moved_bytes(self) -> int:
+        """All bytes that the step copied between devices."""
+        return sum(move.num_bytes for move in self.moved)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return plain_fields(self, "moved_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSize:
+    """The parameters and buffers that replicate copies to each further device."""
+
+    num_parameters: int
+    parameter_bytes: int
+    num_buffers: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCall:
+    """The largest difference between DataParallel's result and that of a plain call of the module.
+
+    Of several tensors it is the one that is furthest off for its type: `scale` is its largest number in the
+    plain result. The difference is None where shapes differ, such as a vector of one loss per replica.
+    """
+
+    difference: float | None
+    scale: float
+    dtype: str
+    device: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form: a number that is not finite is null."""
+        numbers = {"difference": self.difference, "scale": self.scale}
+        found: dict[str, Any] = {
+            name: number if number is not None and math.isfinite(number) else None
+            for name, number in numbers.items()
+        }
+        return {**found, "dtype": self.dtype, "device": self.device}
+
+
+_COLUMNS = ("step", "name", "view", "label", "device", "target", "shapes", "num_tensors", "num_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(Report):
+    """One batch under DataParallel, a step at a time.
+
+    `bytes_from` says where the moved bytes come from: the `ledger` of virtual GPUs, which counts each copy,
+    or the `tensors` before and after a step, on real GPUs, where copies inside a forward stay unseen.
+    """
+
+    SCHEMA: ClassVar[str] = "dpdemo.explain/2"
+    DERIVED: ClassVar[tuple[str, ...]] = ("model",)
+    TITLE: ClassVar[str] = "dpdemo explain"
+    columns: ClassVar[tuple[str, ...]] = _COLUMNS
+    config: Config
+    devices: Devices
+    wrapped: str
+    virtual: bool
+    batch_size: int
+    module: ModuleSize
+    steps: tuple[Step, ...]
+    idle: Devices
+    bytes_from: Literal["ledger", "tensors"]
+    plain: PlainCall
+
+    @property
+    def model(self) -> str:
+        """The model's name, or the user's `pkg.mod:factory`."""
+        return self.config.model
+
+    def each_row(self) -> Iterator[Row]:
+        """Yield a row for all that went into a step and came out of it, and for each copy."""
+        for number, step in enumerate(self.steps, 1):
+            for view, parts in (("in", step.given), ("out", step.made)):
+                for part in parts:
+                    held = (crossed(part.shapes), part.num_tensors, part.num_bytes)
+                    yield number, step.name, view, part.label, part.device, None, *held
+            for move in step.moved:
+                yield number, step.name, "copied", None, move.source, move.target, None, None, move.num_bytes
+
+    def step(self, name: StepName) -> Step | None:
+        """Return the step of this name, or None where it was not taken."""
+        return next((step for step in self.steps if step.name == name), None)
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a table for each step, its copies, and a sentence to learn from."""
-        return table.draw(self, canvas)
+        return draw(self, canvas)
+
+
+FEW = 4
+"""Up to this many parts each have a line; of more, equal neighbours share one."""
+
+
+def draw(explanation: Explanation, canvas: Canvas) -> Iterator[Block]:
+    """Yield the title, the steps and the result."""
+    yield canvas.text(title(explanation), style="bold")
+    yield canvas.text(_setting(explanation), style="dim")
+    for number, step in enumerate(explanation.steps, 1):
+        yield ()
+        yield canvas.text(f"{number} {step.call}", style="bold")
+        yield _tensors(step, canvas)
+        if step.moved:
+            yield _copies(step, canvas)
+        yield Table((0, "fold"), [((), canvas.text(step.lesson))])
+    yield ()
+    yield _result(explanation, canvas)
+
+
+def title(explanation: Explanation) -> str:
+    """Head the report: `Explained: linear, one batch of 30 over 3 virtual GPUs`."""
+    batch = f"{printable(explanation.config.model)}, one batch of {explanation.batch_size}"
+    return f"Explained: {batch} {over(explanation.devices, virtual=explanation.virtual)}"
+
+
+def _setting(explanation: Explanation) -> str:
+    wrapper = "WeightedDataParallel" if is_weighted(explanation.config) else "DataParallel"
+    what = f"{explanation.wrapped} in {wrapper}" if explanation.wrapped else wrapper
+    if explanation.devices.kind == "cpu":
+        return what
+    source = (
+        "copies counted by the ledger"
+        if explanation.bytes_from == "ledger"
+        else "copies read off the tensors"
+    )
+    return f"{what} on {explanation.devices}, {source}"
+
+
+def _tensors(step: Step, canvas: Canvas) -> Table:
+    rows = Table((_LABEL, "keep", "fold", "keep", "keep"))
+    for view, parts in (("in", step.given), ("out", step.made)):
+        for index, cells in enumerate(_lines(parts)):
+            label = styled(f"  {view}" if not index else "", "dim")
+            rows.add(label, *map(canvas.text, cells))
+    return rows
+
+
+_LABEL = len("  copied")
+
+
+def _copies(step: Step, canvas: Canvas) -> Table:
+    rows = Table((_LABEL, "fold"))
+    for index, (way, amount) in enumerate(_moves(step.moved)):
+        rows.add(styled("" if index else "  copied", "dim"), canvas.text(f"{way}  {amount}"))
+    return rows
+
+
+def _lines(parts: Sequence[Part]) -> Iterator[tuple[str, str, str, str]]:
+    for run in _runs(parts):
+        first, last = run[0], run[-1]
+        label, device = first.label, first.device
+        each = ""
+        if len(run) > 1:
+            label = f"{label}–{last.label.rpartition(' ')[2]}"
+            device = str(Devices([part.device for part in run]))
+            each = " each"
+        what = ", ".join(bracketed(first.shapes)) if first.shapes else counted(first.num_tensors, "tensor")
+        yield label, what, device, size(first.num_bytes) + each
+
+
+def _runs(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+    """Yield few parts one by one; of many, neighbours that differ only in their device together."""
+    if len(parts) <= FEW:
+        yield from ((part,) for part in parts)
+        return
+    for _, run in itertools.groupby(parts, key=lambda part: (part.shapes, part.num_tensors, part.num_bytes)):
+        yield tuple(run)
+
+
+def _moves(moves: Sequence[Move]) -> Iterator[tuple[str, str]]:
+    """Write `cuda:0 → cuda:1–2` and `200 B each`: equal amounts out of, or into, one device are one line."""
+    left = list(moves)
+    while left:
+        first = left[0]
+        sent = [move for move in left if (move.source, move.num_bytes) == (first.source, first.num_bytes)]
+        got = [move for move in left if (move.target, move.num_bytes) == (first.target, first.num_bytes)]
+        run = sent if len(sent) >= len(got) else got
+        sources = _named([move.source for move in run])
+        targets = _named([move.target for move in run])
+        yield f"{sources} → {targets}", size(first.num_bytes) + (" each" if len(run) > 1 else "")
+        left = [move for move in left if move not in run]
+
+
+def _named(names: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    return distinct[0] if len(distinct) == 1 else str(Devices(distinct))
+
+
+def _result(explanation: Explanation, canvas: Canvas) -> Table:
+    rows = Table(("keep", "fold"))
+    rows.add(styled("Result", "bold"), canvas.text(same_as_plain(explanation)))
+    return rows
+
+
+def same_as_plain(explanation: Explanation) -> str:
+    """Compare the result with a plain call of the module on one device."""
+    plain = explanation.plain
+    call = f"module(input) on {plain.device or 'one device'}"
+    if plain.difference is None:
+        return f"of other shapes than {call}: what has no batch dimension is gathered as a vector"
+    tolerance = tolerance_of(plain.dtype)
+    if plain.difference == 0 and (tolerance == EXACT or not _is_cut(explanation)):
+        return f"equal to {call}, bit for bit"
+    if plain.difference == 0 or plain.difference <= tolerance.allowed(plain.scale):
+        return f"equal to {call} to round-off: {plain.difference:.3g} apart at most"
+    return (
+        f"up to {plain.difference:.3g} from {call} (largest number {plain.scale:.3g}): "
+        "chunks are treated differently from the whole batch, as by BatchNorm in training"
+    )
+
+
+def _is_cut(explanation: Explanation) -> bool:
+    """Return whether kernels saw other shapes than in a plain call: some processors take others for them."""
+    scatter = explanation.step("scatter")
+    return scatter is not None and len(scatter.made) > 1

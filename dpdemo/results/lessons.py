@@ -10,11 +10,11 @@ from typing import TypeVar
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.weights import short_list
 from dpdemo.config.weights import is_weighted, split_of, weights_of
-from dpdemo.results.explanationdata import ExplanationData, Part, Step
+from dpdemo.results.explanation import Explanation, Part, Step
 from dpdemo.sizes import size
 from dpdemo.wording import counted
 
-_Explained = TypeVar("_Explained", bound=ExplanationData)
+_Explained = TypeVar("_Explained", bound=Explanation)
 
 
 def with_lessons(explanation: _Explained) -> _Explained:
@@ -26,7 +26,7 @@ def with_lessons(explanation: _Explained) -> _Explained:
     return replace(explanation, steps=tuple(steps))
 
 
-def _scatter(explanation: ExplanationData, step: Step) -> tuple[str, ...]:
+def _scatter(explanation: Explanation, step: Step) -> tuple[str, ...]:
     whole, rows = _rows(step.given[0], explanation), [_rows(made, explanation) for made in step.made]
     stays = [made.label for made in step.made if made.device == step.given[0].device]
     if len(explanation.devices) == 1:
@@ -35,13 +35,13 @@ def _scatter(explanation: ExplanationData, step: Step) -> tuple[str, ...]:
     return (cutting(whole, rows, explanation), _idling(explanation), _staying(stays, step))
 
 
-def _rows(piece: Part, explanation: ExplanationData) -> int:
+def _rows(piece: Part, explanation: Explanation) -> int:
     dim = explanation.config.dim
     shape = piece.shapes[0][1] if piece.shapes else ()
     return shape[dim] if len(shape) > dim else 0
 
 
-def _weighing(whole: int, rows: list[int], explanation: ExplanationData) -> str:
+def _weighing(whole: int, rows: list[int], explanation: Explanation) -> str:
     config = explanation.config
     key = "chunks" if config.chunks is not None else "weights"
     if rows != list(split_of(config, whole, len(explanation.devices)).sizes()):
@@ -53,7 +53,7 @@ def _weighing(whole: int, rows: list[int], explanation: ExplanationData) -> str:
     )
 
 
-def _cutting(whole: int, rows: list[int], explanation: ExplanationData) -> str:
+def _cutting(whole: int, rows: list[int], explanation: Explanation) -> str:
     num_devices = len(explanation.devices)
     split = split_batch(whole, num_devices)
     if not whole or rows != list(split.sizes()):
@@ -64,7 +64,7 @@ def _cutting(whole: int, rows: list[int], explanation: ExplanationData) -> str:
     return f"{said}; the last one has the {rows[-1]} that {'is' if rows[-1] == 1 else 'are'} left."
 
 
-def _idling(explanation: ExplanationData) -> str:
+def _idling(explanation: Explanation) -> str:
     idle = explanation.idle
     if not idle:
         return ""
@@ -82,7 +82,7 @@ def _staying(stays: Sequence[str], step: Step) -> str:
     return f"The input lies on {device}, so {stays[0]} needs no copy."
 
 
-def _replicate(explanation: ExplanationData, step: Step) -> tuple[str, ...]:
+def _replicate(explanation: Explanation, step: Step) -> tuple[str, ...]:
     module = explanation.module
     what = f"{counted(module.num_parameters, 'parameter tensor')} ({size(module.parameter_bytes)})"
     if module.num_buffers:
@@ -96,14 +96,14 @@ def _replicate(explanation: ExplanationData, step: Step) -> tuple[str, ...]:
     return (f"Each other device gets a copy of {what} from {source}, anew in every forward.", cut)
 
 
-def _parallel_apply(_: ExplanationData, step: Step) -> tuple[str, ...]:
+def _parallel_apply(_: Explanation, step: Step) -> tuple[str, ...]:
     if len(step.made) == 1:
         return ("The one replica runs forward on the one chunk.",)
     how = f"{len(step.made)} replicas run forward, each on its own chunk and in a thread of its own"
     return (f"{how}.", "The model itself copied between devices." if step.moved else "")
 
 
-def _gather(explanation: ExplanationData, step: Step) -> tuple[str, ...]:
+def _gather(explanation: Explanation, step: Step) -> tuple[str, ...]:
     target = step.made[0].device
     why = (
         f"{target}, the output_device,"
@@ -116,7 +116,7 @@ def _gather(explanation: ExplanationData, step: Step) -> tuple[str, ...]:
     return (f"On {why} the outputs are joined along dimension {explanation.config.dim}{sums}.",)
 
 
-def _plain_call(explanation: ExplanationData, _: Step) -> tuple[str, ...]:
+def _plain_call(explanation: Explanation, _: Step) -> tuple[str, ...]:
     if explanation.devices.kind == "cpu":
         return (
             "No GPU is visible, so DataParallel calls the module itself: no scatter, replicate or gather.",

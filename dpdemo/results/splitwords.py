@@ -10,7 +10,7 @@ from dpdemo.results.advice import advice, find
 from dpdemo.results.batches import BatchGroup, Stop
 from dpdemo.results.devices import Devices, is_stretch
 from dpdemo.results.splitdata import SplitData
-from dpdemo.wording import counted, printable
+from dpdemo.wording import counted, percent, printable
 
 if TYPE_CHECKING:
     from dpdemo.results.tokens import Tokens
@@ -125,7 +125,7 @@ def _totals(report: SplitData) -> list[tuple[str, str, str]]:
     totals = report.totals
     found = [("Batches", str(totals.batches), ""), ("Samples", str(totals.samples), "")]
     if len(report.devices) > 1 and report.batches:
-        found.append(("Balance", _percent(totals.utilization), _waiting(report)))
+        found.append(("Balance", percent(totals.utilization), _waiting(report)))
         found.append(("Sample weight", "", _weighing(report)))
     return found
 
@@ -146,13 +146,6 @@ def _way(report: SplitData, stop: Stop) -> str:
     replica = f" (replica {stop.replica})" if len(set(report.devices)) < len(report.devices) else ""
     out = f"row {stop.output_row} of the output on {stop.output_device}"
     return f"row {stop.row} on {stop.device}{replica}, {out}"
-
-
-def _percent(share: float) -> str:
-    if share >= 1:
-        return "100 %"
-    digits = f"{100 * share:.3g}"
-    return "99.9 %" if digits == "100" else f"{digits} %"  # never claim that no device waits
 
 
 def _waiting(report: SplitData) -> str:

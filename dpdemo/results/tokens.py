@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dpdemo.arithmetic.tokens import Batch, PadTo, Sharing, each_batch
-from dpdemo.results.devicetokens import DIGITS, EVEN, DeviceTokens, Table, counted_tokens, percent, written
-from dpdemo.wording import counted
+from dpdemo.results.devicetokens import DIGITS, EVEN, DeviceTokens, Table, counted_tokens, written
+from dpdemo.wording import counted, percent
 
 Order = Literal["data", "shuffled", "grouped", "sorted"]
 _ORDERS = {

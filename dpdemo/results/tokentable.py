@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from dpdemo.results.bars import IDLE, SHORT, bar
-from dpdemo.results.devicetokens import Line, percent
+from dpdemo.results.devicetokens import Line
 from dpdemo.results.devicetokens import Table as Lines
 from dpdemo.results.table import GAP, Block, Canvas, Column, Table, right, styled, text_width
 from dpdemo.results.tokens import SeenTokens, Tokens
+from dpdemo.wording import percent
 
 _HEAD = ("device", "rows", "tokens", "padded", "share")
 

@@ -10,9 +10,7 @@ from samples import drawn
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
 from dpdemo.results.devices import Devices
-from dpdemo.results.explanation import Explanation
-from dpdemo.results.explanationdata import ModuleSize, Move, Part, PlainCall, Step
-from dpdemo.results.explanationtable import same_as_plain
+from dpdemo.results.explanation import Explanation, ModuleSize, Move, Part, PlainCall, Step, same_as_plain
 from dpdemo.results.lessons import with_lessons
 from dpdemo.sizes import size
 
