@@ -46,7 +46,8 @@ class Gathering:
 
     def read(self) -> None:
         """Read what all processes have noted since the last time."""
-        for path in sorted(self.folder.glob("*.jsonl")):
+        known = {path.with_suffix(".jsonl") for path in self.folder.iterdir()}
+        for path in sorted(known):
             log = self.logs.setdefault(path, RankLog(-1, path))
             if path not in self.ended_at and not _is_alive(int(path.stem)):
                 self.ended_at[path] = time.time()
@@ -77,7 +78,7 @@ class Gathering:
 
     def _look(self, name: str, logs: Sequence[RankLog], on_stuck: Callable[[], None]) -> None:
         """End the program if the ranks of a world can never go on, with the report that tells why."""
-        if any(log.path in self.ended_at and not _is_done(log) for log in logs):
+        if any(log.is_broken or (log.path in self.ended_at and not _is_done(log)) for log in logs):
             return  # a rank failed: the program's launcher stops the others
         ended = {log.number for log in logs if log.path in self.ended_at}
         message = mismatch(logs) or stuck(logs, ended)

@@ -19,6 +19,8 @@ Event = dict[str, Any]
 POINT_TO_POINT = {"send", "recv_", "recv_any_source_"}
 NEW_GROUP = "groups of"
 """Name of the sequence of `new_group` calls; each is noted like a collective."""
+BROKEN = ".broken"
+"""The ending of notes that could not be written to the end."""
 _NAMES = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce_coalesced",
@@ -66,10 +68,14 @@ class RankLog:
         """Its rank and the number of ranks, once it has joined a process group."""
         self.world_id = ""
         self.process: Event = {}
+        self.is_broken = False
+        """Whether notes are missing, since the disk is full: then nobody knows who waits for whom."""
         self._num_read = 0
 
     def read(self) -> None:
         """Read what was noted since the last time."""
+        if not self.is_broken and self.path.with_suffix(BROKEN).exists():
+            self.path, self.is_broken = self.path.with_suffix(BROKEN), True
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self._num_read)
             text = file.read()

@@ -33,7 +33,7 @@ _LAST_WORDS_S = 0.5
 _CLEAN_UP_S = 3.0
 """Time that ranks get to clean up and write their notes after Ctrl-C."""
 _LOST_S = 2.0
-"""Time to look for the rank that failed first, after another has lost its connection to it."""
+"""How long to wait for a rank that raised to end, or for one that failed if another lost its connection."""
 _whole_lines = threading.Lock()
 
 
@@ -122,7 +122,7 @@ def launch(
         for rank in ranks:
             rank.log.read()
         _print_tracebacks(verdict.failures)
-    codes = tuple(rank.code or 0 for rank in ranks)
+    codes = tuple(1 if rank.log.error else rank.code or 0 for rank in ranks)
     logs = tuple(rank.log for rank in ranks)
     first = verdict.failures[0].number if verdict.failures else None
     return Outcome(verdict.code, verdict.message, logs, codes, first, stopped_by)
@@ -272,10 +272,11 @@ def _watch(ranks: list[Rank], on_look: Callable[[], None]) -> Verdict:
         for log in logs:
             log.read()
         on_look()
-        if any(codes):
+        if any(codes) or any(log.error for log in logs):
             return _failed(ranks)
         ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}
-        message = mismatch(logs) or stuck(logs, ended)
+        is_known = not any(log.is_broken for log in logs)
+        message = (mismatch(logs) or stuck(logs, ended)) if is_known else ()
         if message:
             return Verdict(1, message)
         if len(ended) == len(ranks):
@@ -291,13 +292,18 @@ def _failed(ranks: Sequence[Rank]) -> Verdict:
         codes = [rank.code for rank in ranks]
         for log in logs:
             log.read()
-        failed = {rank.number: rank.ended_at for rank, code in zip(ranks, codes, strict=True) if code}
+        failed = {
+            rank.number: rank.ended_at or time.time()
+            for rank, code in zip(ranks, codes, strict=True)
+            if code or (code is None and rank.log.error)
+        }
         first = first_failure(logs, failed)
         waited = time.monotonic() - begun
-        message = mismatch(logs)
+        message = () if any(log.is_broken for log in logs) else mismatch(logs)
         if message:  # gloo ends a process that gets more than it expects
             return Verdict(1, message)
-        if None not in codes or waited > (_LAST_WORDS_S if first else _LOST_S):
+        has_ended = first is not None and codes[first.number] is not None
+        if None not in codes or waited > (_LAST_WORDS_S if has_ended else _LOST_S):
             break
         time.sleep(_POLL_S)
     ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}

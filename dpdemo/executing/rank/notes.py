@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dpdemo.models.frames import is_installed, is_users
+from dpdemo.running.ranklog import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +43,13 @@ class Notes:
                 if self._file < 0:
                     self._open()
                 self.num_written += 1
-                return os.write(self._file, text) == len(text)
+                is_whole = os.write(self._file, text) == len(text)
             except OSError:
-                return False
+                is_whole = False
+            if not is_whole:
+                with contextlib.suppress(OSError):
+                    self.path.rename(self.path.with_suffix(BROKEN))
+            return is_whole
 
     def _open(self) -> None:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
