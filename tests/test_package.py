@@ -40,7 +40,7 @@ def test_previewing_imports_no_torch_and_nothing_that_draws(code):
 
 
 def test_the_tab_key_imports_no_torch():
-    offered = "from dpdemo.cli import completion as c; c.models(''); c.rules(''); c.links(''); c.losses('')"
+    offered = "from dpdemo.cli import completion as c; c.models(''); c.rules(''); c.links(); c.losses()"
     assert "torch" not in modules_after(offered)
 
 

@@ -23,6 +23,7 @@ STARTED = {
     "tools/bench/launches.py": "--quick",
     "tools/bench/memory.py": "--quick",
     "tools/bench/random_numbers.py": "--quick",
+    "tools/bench/ranks.py": "--quick",
     "tools/bench/virtual.py": "--quick",
     "tools/bench/weighting.py": "--quick",
     "tools/fuzz/commandline.py": "--seconds 5 --seed 1",
@@ -37,6 +38,7 @@ STARTED = {
 }
 STARTED_ELSEWHERE = {
     "tools/bench/bare_ddp.py": "bench/ddp.py",
+    "tools/bench/ddp_step.py": "bench/ranks.py",
     "tools/bench/empty.py": "bench/commands.py",
     "tools/bench/tutorial.py": "bench/commands.py",
     "tools/cpus.py": ".ci/run",

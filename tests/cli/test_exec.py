@@ -447,7 +447,7 @@ def test_without_gpus_a_program_finds_two_and_is_told_so(program, script):
     path = script("import torch\nprint(torch.cuda.device_count())\n")
     done = program("exec", path, "--gpus", "8")
     assert (done.code, done.out) == (0, "2\n")
-    assert f"hint: `--gpus` after {path} is the program's own" in done.err
+    assert f"hint: `--gpus` after {path} belongs to the program" in done.err
     assert "hint: 2 virtual GPUs, since none were named" in done.err
 
 

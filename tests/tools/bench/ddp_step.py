@@ -1,0 +1,34 @@
+"""Train eight layers under DDP and print the median seconds of a step: half of tests/tools/bench/ranks.py.
+
+Usage: ddp_step.py WIDTH STEPS, under torchrun or `dpdemo exec --ranks`.
+"""
+
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+width, steps = map(int, sys.argv[1:])
+device = "cuda" if torch.cuda.is_available() else "cpu"
+dist.init_process_group("nccl" if device == "cuda" else "gloo")
+if device == "cuda":
+    torch.cuda.set_device(dist.get_rank())
+layers = [layer for _ in range(8) for layer in (nn.Linear(width, width), nn.ReLU())]
+model = DistributedDataParallel(nn.Sequential(*layers).to(device))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+generator = torch.Generator().manual_seed(dist.get_rank())
+rows = torch.randn(64, width, generator=generator).to(device)
+seconds = []
+for _ in range(steps):
+    begun = time.perf_counter()
+    optimizer.zero_grad()
+    model(rows).square().mean().backward()
+    optimizer.step()
+    seconds.append(time.perf_counter() - begun)
+if dist.get_rank() == 0:
+    print(statistics.median(seconds[2:]), flush=True)
+dist.destroy_process_group()
