@@ -72,7 +72,10 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     atexit.register(close)
     if ranks is not None:
         ranks.start(lambda: finish(*seen()))
-    (follow if "RANK" in os.environ else follow_later)(gpus)
+    if "RANK" in os.environ:
+        follow(gpus)
+    else:
+        stack.callback(follow_later(gpus))
     return run_program(program)
 
 

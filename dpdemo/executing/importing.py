@@ -1,6 +1,5 @@
 """Act on a module once the program imports it: importing it earlier would cost every start."""
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
@@ -13,21 +12,27 @@ class _Finder(MetaPathFinder):
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self.name, self.then = name, then
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002 - Python's
-        """Return where the module is."""
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        """Return where the module is; programs ask that without importing it, too."""
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                load(module)
-                self.then(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+            self._follow(spec.loader)
         return spec
+
+    def _follow(self, loader: Any) -> None:
+        load = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            sys.meta_path.remove(self)
+            del loader.exec_module
+            load(module)
+            self.then(module)
+
+        loader.exec_module = exec_module
 
 
 def when_imported(name: str, then: Callable[[Any], None]) -> None:

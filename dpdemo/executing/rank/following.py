@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from dpdemo.running.ranks import NOTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dpdemo.virtual import VirtualGpus
 
 
@@ -72,26 +74,32 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     multiprocessing.util.Finalize(None, end, exitpriority=0)  # a forked process calls no atexit function
 
 
-def follow_later(gpus: VirtualGpus) -> None:
-    """Begin to follow this process, or one forked from it, when it joins a process group."""
+def follow_later(gpus: VirtualGpus) -> Callable[[], object]:
+    """Begin to follow this process, or one forked from it, when it joins a process group; return an undo."""
     import torch.distributed as dist
 
     from dpdemo.executing.rank import errors
 
     if not dist.is_available():
-        return
+        return lambda: None
     errors.watch_processes()
     c10d: Any = dist.distributed_c10d
     join = c10d.init_process_group
 
     @functools.wraps(join)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        if c10d.init_process_group is init_process_group:
-            c10d.init_process_group = dist.init_process_group = join
+        if undo():
             follow(gpus, is_late=True)
         return c10d.init_process_group(*args, **kwargs)
 
+    def undo() -> bool:
+        if c10d.init_process_group is not init_process_group:
+            return False
+        c10d.init_process_group = dist.init_process_group = join
+        return True
+
     c10d.init_process_group = dist.init_process_group = init_process_group
+    return undo
 
 
 def _warn_of_groups(rank: int) -> None:
