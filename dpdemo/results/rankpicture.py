@@ -43,7 +43,7 @@ def draw(report: RanksData, canvas: Canvas) -> Iterator[Block]:
         yield canvas.text("No rank made a collective, so the ranks trained or computed apart.")
     for part in _parts(report):
         yield ()
-        yield canvas.text(part.heading, style="bold")
+        yield Uncut(canvas.text(part.heading, style="bold"))
         table = Table(
             part.columns, head=tuple(canvas.text(*word.split("\n"), style="dim") for word in part.head)
         )
