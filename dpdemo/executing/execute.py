@@ -13,7 +13,7 @@ from dpdemo.executing.children import reaching_children
 from dpdemo.executing.gathering import gathering
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import Program, run_program
-from dpdemo.executing.rank.following import follow, follow_later
+from dpdemo.executing.rank.following import follow_program
 from dpdemo.executing.startup.sitecustomize import VISIBLE
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
@@ -72,10 +72,7 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
     atexit.register(close)
     if ranks is not None:
         ranks.start(lambda: finish(*seen()))
-    if "RANK" in os.environ:
-        follow(gpus)
-    else:
-        stack.callback(follow_later(gpus))
+    stack.callback(follow_program(gpus))
     return run_program(program)
 
 

@@ -92,6 +92,8 @@ class Gathering:
                 if int(log.path.stem) != os.getpid():
                     os.kill(int(log.path.stem), signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()  # what the program printed so far
         os._exit(1)  # at once: its launcher, or a lost connection, would only tell that ranks are gone
 
     def close(self, program: Program) -> tuple[RanksResult, ...]:

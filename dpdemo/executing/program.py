@@ -24,7 +24,7 @@ from dpdemo.files import current_folder
 from dpdemo.models.frames import is_watchers
 
 INTERRUPTED = 130
-MOST_OF_A_LINE = 256
+_LINE_BYTES = 256
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
 
 
@@ -62,7 +62,7 @@ def _installed(name: str) -> str | None:
     if found is None or os.sep in name:
         return None
     with Path(found).open("rb") as file:
-        first_line = file.readline(MOST_OF_A_LINE)
+        first_line = file.readline(_LINE_BYTES)
     return found if first_line.startswith(b"#!") and b"python" in first_line else None
 
 

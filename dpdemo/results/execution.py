@@ -106,7 +106,7 @@ class ExecReport(Report):
     check: CheckReport | None = None
     """The result of a check of its calls, if one was requested."""
     ranks: tuple[RanksResult, ...] = ()
-    """What the ranks did that the program started, one for each world of them."""
+    """The ranks that the program started: a result for each of their worlds."""
 
     def data(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -1,4 +1,4 @@
-"""What the ranks of a program did: the rows, steps, samples, collectives and peaks of each."""
+"""The ranks of a program: rows, steps, samples, collectives and peaks of each."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _LAST_WORDS_S = 0.5
 _CLEAN_UP_S = 3.0
 """Time that ranks get to clean up and write their notes after Ctrl-C."""
 _LOST_S = 2.0
-"""How long to wait for a rank that raised to end, or for one that failed if another lost its connection."""
+"""Seconds that a rank which raised an error gets to end, and that a lost connection waits for its cause."""
 _whole_lines = threading.Lock()
 
 

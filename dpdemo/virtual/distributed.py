@@ -164,7 +164,7 @@ def patches() -> list[Patch]:
 
 
 def _makers(c10d: Any) -> list[Patch]:
-    """Let all of NCCL's names make ours; since 2.15 a table of makers has them, filled when first asked."""
+    """Create our backend under each of NCCL's names, which torch 2.15 looks up in a table."""
     others = [
         name
         for name in ("_create_nccl2_process_group", "_create_nccl_lazy_process_group")

@@ -48,7 +48,7 @@ def golden():
 
 @pytest.mark.parametrize("case", mostly_slow(TRIGGERS, 3), ids=str)
 def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
-    """What follows from a cause is no finding of its own."""
+    """A consequence of a cause is not reported beside it."""
     report = report_on(case)
     messages = [finding.message for finding in report.findings if finding.code == case.code]
     assert messages, f"only {report.codes}"

@@ -1,4 +1,4 @@
-"""What is to be done once a program imports a module."""
+"""Functions that run once a program imports a module."""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""Libraries that train on ranks run as they are, report every sample once, and are told of no mistake."""
+"""Training libraries run unmodified on ranks: each sample is reported once, and no mistake is named."""
 
 import json
 import subprocess

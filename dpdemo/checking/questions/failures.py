@@ -1,4 +1,4 @@
-"""What was raised under DataParallel, and its cause inside the replica."""
+"""The error that DataParallel raised, and its cause inside the replica."""
 
 import re
 from collections.abc import Iterator

@@ -74,8 +74,16 @@ def follow(gpus: VirtualGpus, *, is_launched: bool = False, is_late: bool = Fals
     multiprocessing.util.Finalize(None, end, exitpriority=0)  # a forked process calls no atexit function
 
 
-def follow_later(gpus: VirtualGpus) -> Callable[[], object]:
-    """Begin to follow this process, or one forked from it, when it joins a process group; return an undo."""
+def follow_program(gpus: VirtualGpus) -> Callable[[], object]:
+    """Follow this process if it is a rank, or once it, or one forked from it, joins a process group.
+
+    Returns:
+        A function that stops waiting for it.
+
+    """
+    if "RANK" in os.environ:
+        follow(gpus)
+        return lambda: None
     import torch.distributed as dist
 
     from dpdemo.executing.rank import errors
