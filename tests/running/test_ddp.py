@@ -9,19 +9,16 @@ import sys
 import threading
 from contextlib import redirect_stderr
 
-import hypothesis.strategies as st
 import pytest
 import torch
 import torch.distributed as dist
 from ddpruns import TROUBLE, dpdemo, environment
-from hypothesis import given, settings
 from processes import run
-from torch.utils.data.distributed import DistributedSampler
 
 import dpdemo as api
 from dpdemo.config.load import make_config
 from dpdemo.results.devices import Devices
-from dpdemo.running.ddp.records import RankRecord, compact, merge
+from dpdemo.running.ddp.records import RankRecord, merge
 from dpdemo.running.ddp.world import World, in_world, launched_world, speaks
 from dpdemo.watching.epoch import EpochRecorder
 from dpdemo.watching.trace import see
@@ -188,8 +185,8 @@ class TestRecords:
         for count in rows:
             seen = see((torch.ones(count, 5),), torch.ones(count, 2))
             recorder.add((seen,), seen)
-        drawn = compact(torch.tensor(drawn, dtype=torch.int64))
-        return RankRecord(rank, node, rank, "cpu", max(rows), recorder.groups(), drawn)
+        order = torch.tensor(drawn, dtype=torch.int64)
+        return RankRecord(rank, node, rank, "cpu", max(rows), recorder.groups(), order)
 
     def merged(self, *records, partial=False, data_size=10, **config):
         config = make_config({"strategy": "ddp", "data_size": data_size, **config})
@@ -222,18 +219,6 @@ class TestRecords:
         assert [(rank.rank, rank.node) for rank in report.batches[0].in_model] == [
             *((0, 0), (1, 0), (2, 1), (3, 1), (4, 2)),
         ]
-
-    @given(st.lists(st.integers(0, 50), max_size=60))
-    def test_compact_indices_come_back_as_they_were(self, numbers):
-        found = compact(torch.tensor(numbers, dtype=torch.int64))
-        flat = found.tolist() if isinstance(found, torch.Tensor) else [n for span in found for n in span]
-        assert flat == numbers
-
-    @given(st.integers(1, 2000), st.integers(1, 9), st.integers(0, 8))
-    @settings(deadline=None)
-    def test_an_unshuffled_sampler_is_a_range_or_two(self, data_size, num_ranks, rank):
-        sampler = DistributedSampler(range(data_size), num_ranks, rank % num_ranks, shuffle=False)
-        assert len(compact(torch.tensor(list(sampler)))) <= max(2, num_ranks)
 
 
 TORCHRUN = {

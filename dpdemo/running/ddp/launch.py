@@ -71,7 +71,7 @@ def _launch(
     if outcome.stopped_by is not None:
         raise _interrupted(folder, len(devices), outcome.stopped_by)
     if outcome.code:
-        raise _failed(folder, outcome, devices)
+        raise _failed(outcome, devices)
     report: SplitReport | None = take(folder / "result")
     if report is None:
         raise RunError("expected a result of rank 0, got none: did the model end its process?")
@@ -106,13 +106,14 @@ def _needs_launcher(config: Config) -> UsageError:
     )
 
 
-def _failed(folder: Path, outcome: Outcome, devices: Devices) -> DpdemoError:
+def _failed(outcome: Outcome, devices: Devices) -> DpdemoError:
     """Return the error of the rank that failed first, or how its process ended."""
     failed = [number for number, code in enumerate(outcome.codes) if code]
     first = failed[0] if outcome.first_failed is None else outcome.first_failed
-    error: DpdemoError | None = take(folder / f"failure-{first}")
+    error = outcome.logs[first].error
     if error is not None:
-        return error
+        kind = UsageError if error["is_usage"] else RunError
+        return kind(error["text"], key=error["key"], hint=error["hint"])
     place, code = RankPlace(first, 0, first, devices[first]), outcome.codes[first]
     if code >= 0:
         return RunError(

@@ -29,7 +29,7 @@ from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
 from dpdemo.results.distribution import RankPlace
 from dpdemo.results.split import SplitReport
-from dpdemo.running.ddp.records import RankRecord, compact, merge
+from dpdemo.running.ddp.records import RankRecord, merge
 from dpdemo.running.ddp.world import World
 from dpdemo.running.epoch import Progress, Watch, load, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RankInterrupted
@@ -95,7 +95,7 @@ def _run_epoch(config: Config, rank: Rank, progress: Progress | None) -> SplitRe
 
     def record(batches: tuple[BatchGroup, ...]) -> RankRecord:
         place = (world.rank, world.node, world.local_rank, str(rank.device))
-        return RankRecord(*place, rows, batches, compact(indices))
+        return RankRecord(*place, rows, batches, indices)
 
     watch = Watch(progress, _learner(built))
     try:
@@ -152,17 +152,14 @@ def _report(config: Config, rank: Rank, record: RankRecord) -> SplitReport:
     They meet in the store: torch.distributed's own `gather_object` needs NumPy, which need not be installed.
     """
     store, world = rank.store, rank.world
-    others = range(1, world.size)
     if world.rank == 0:
-        records = [record, *(_get(store, f"dpdemo/record-{other}") for other in others)]
-        made = merge(config, records)
-        _put(store, "dpdemo/report", made)
-        if others:  # they may read it from this very process
-            store.wait([f"dpdemo/read-{other}" for other in others])
-        return made
-    _put(store, f"dpdemo/record-{world.rank}", record)
-    report: SplitReport = _get(store, "dpdemo/report")
-    store.set(f"dpdemo/read-{world.rank}", "")
+        others = (_get(store, f"dpdemo/record-{other}") for other in range(1, world.size))
+        report = merge(config, [record, *others])
+        _put(store, "dpdemo/report", report)
+    else:
+        _put(store, f"dpdemo/record-{world.rank}", record)
+        report = _get(store, "dpdemo/report")
+    dist.barrier()  # the store may be in rank 0's process, which must outlive all reads
     return report
 
 

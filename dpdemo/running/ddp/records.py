@@ -14,11 +14,6 @@ from dpdemo.results.distribution import Distribution, Indices
 from dpdemo.results.split import SplitReport
 from dpdemo.results.tracing import trace_visits
 
-MANY_RANGES = 16
-"""With more strides than this a list of indices is stored as it is."""
-
-Drawn = tuple[range, ...] | torch.Tensor
-
 
 @dataclass(frozen=True)
 class RankRecord:
@@ -30,26 +25,7 @@ class RankRecord:
     device: str
     batch_size: int
     batches: tuple[BatchGroup, ...]
-    drawn: Drawn
-
-
-def compact(found: torch.Tensor) -> Drawn:
-    """Store a sampler's indices as ranges where they rise by strides, else as they are."""
-    steps = found.diff()
-    turns = (steps.diff() != 0).nonzero().flatten().tolist()
-    if len(turns) >= 2 * MANY_RANGES:
-        return found
-    return tuple(_strides(found, steps, turns))
-
-
-def _strides(found: torch.Tensor, steps: torch.Tensor, turns: list[int]) -> Iterator[range]:
-    start = 0
-    while start < len(found):
-        step = int(steps[start]) if start < len(steps) else 1
-        turn = next((turn for turn in turns if turn >= start), len(found))
-        stop = start + 1 if step < 1 else min(turn + 2, len(found))
-        yield range(int(found[start]), int(found[stop - 1]) + 1, max(step, 1))
-        start = stop
+    drawn: torch.Tensor
 
 
 def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = False) -> SplitReport:
@@ -77,10 +53,7 @@ def merge(config: Config, records: Sequence[RankRecord], *, partial: bool = Fals
 
 def _visits(record: RankRecord, sample: int, num_batches: int) -> Iterator[Visit]:
     """Find where a rank drew a sample: in which of its batches, and as which row."""
-    drawn = record.drawn
-    if not isinstance(drawn, torch.Tensor):
-        drawn = torch.tensor([index for span in drawn for index in span], dtype=torch.int64, device="cpu")
-    places = (drawn == sample).nonzero().flatten().tolist()
+    places = (record.drawn == sample).nonzero().flatten().tolist()
     start = 0
     for group in record.batches:
         stop = start + group.count * group.batch_size
@@ -120,23 +93,15 @@ def _rank(record: RankRecord, group: BatchGroup) -> Replica:
 def _distribution(
     config: Config, records: Sequence[RankRecord], num_batches: int, *, partial: bool
 ) -> Distribution:
-    times = torch.zeros(config.data_size, dtype=torch.int32, device="cpu")
-    drawn = 0
-    for record in records:
-        rows = sum(
-            group.batch_size * (min(group.last(), num_batches) - group.first + 1)
-            for group in record.batches
-            if group.first <= num_batches
-        )
-        drawn += rows
-        _count(times, record.drawn, rows)
+    drawn = torch.cat([record.drawn[: _num_rows(record, num_batches)] for record in records])
+    times = drawn.bincount(minlength=config.data_size)
     # what an interrupted epoch would still have drawn is not known
     missed = times.new_zeros(config.data_size) if partial else times == 0
     return Distribution(
         nodes=len({record.node for record in records}),
         batch_size=max(record.batch_size for record in records),
         global_batch_size=sum(record.batch_size for record in records),
-        drawn=drawn,
+        drawn=sum(_num_rows(record, num_batches) for record in records),
         num_repeated=int((times - 1).clamp_(min=0).sum()),
         num_dropped=int(missed.sum()),
         repeated=None if config.shuffle else _indices(times > 1),
@@ -145,16 +110,13 @@ def _distribution(
     )
 
 
-def _count(times: torch.Tensor, drawn: Drawn, rows: int) -> None:
-    """Count the first `rows` of the samples that a rank's sampler gave."""
-    if isinstance(drawn, torch.Tensor):
-        times.index_add_(0, drawn[:rows], torch.ones(min(rows, len(drawn)), dtype=times.dtype, device="cpu"))
-        return
-    for span in drawn:
-        taken = span[:rows]
-        if taken:
-            times[taken.start : taken[-1] + 1 : taken.step] += 1
-        rows -= len(taken)
+def _num_rows(record: RankRecord, num_batches: int) -> int:
+    """Count the rows of a rank's first batches."""
+    return sum(
+        group.batch_size * (min(group.last(), num_batches) - group.first + 1)
+        for group in record.batches
+        if group.first <= num_batches
+    )
 
 
 def _indices(which: torch.Tensor) -> Indices:

@@ -1,7 +1,7 @@
 """A rank that `run --strategy ddp` started: it does what a rank of torchrun does, and leaves the outcome.
 
-In the launcher's folder: `result` (rank 0), `failure-N` (rank N, if it failed first), `record-N` (rank N,
-interrupted), `progress` (rank 0).
+The launcher's folder has `result` and `progress` (rank 0) and `record-N` (rank N, interrupted). A failure
+is a line of the rank's notes, as of any program's rank.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dpdemo.errors import DpdemoError, PeerFailedError
+from dpdemo.errors import DpdemoError, PeerFailedError, UsageError
 from dpdemo.running.ddp.joining import join
 from dpdemo.running.ddp.world import launched_world
 from dpdemo.running.interrupts import RankInterrupted
@@ -82,18 +82,26 @@ def _run(folder: Path) -> None:
         raise
     except DpdemoError as error:
         with contextlib.suppress(OSError):  # a full disk
-            leave(folder / f"failure-{rank}", type(error)(error.message, key=error.key, hint=error.raw_hint))
-            _note(error)
+            note(error)
         raise
 
 
-def _note(error: DpdemoError) -> None:
-    """Write to the launcher's file whether this rank failed by itself."""
+def note(error: DpdemoError) -> None:
+    """Tell the launcher how this rank failed, and whether by itself."""
     from dpdemo.running.ddp.rank import PeerLostError
 
-    event = {"e": "error", "text": error.message, "at": "", "is_lost": isinstance(error, PeerLostError)}
+    event = {
+        "e": "error",
+        "t": time.time(),
+        "at": "",
+        "is_lost": isinstance(error, PeerLostError),
+        "is_usage": isinstance(error, UsageError),
+        "text": error.message,
+        "key": error.key,
+        "hint": error.raw_hint,
+    }
     with (Path(os.environ[NOTES]) / f"{os.getpid()}.jsonl").open("a") as file:
-        file.write(json.dumps({**event, "t": time.time()}) + "\n")
+        file.write(json.dumps(event) + "\n")
 
 
 def _interrupt_once(number: int, frame: FrameType | None) -> None:
