@@ -33,8 +33,6 @@ EXAMPLES = (
     "memory transformers:gpt2-xl --gpus 4 --gpu A100-80GB",
     "memory model.py:Net --gpus 4 --gpu-memory 24GiB --fit",
 )
-_DRAWN = {".svg", ".html", ".json"}
-"""The endings of files that show the step's memory over time."""
 Reserve = Annotated[
     str | None,
     o.option(
@@ -163,7 +161,7 @@ def command(
             inputs=given,
             input_sizes=InputSizes(seq_len, image_size),
             progress=say,
-            moments=any(path.suffix.lower() in _DRAWN for path in save or ()),
+            moments=any(path.suffix.lower() == ".json" for path in save or ()),
             numbers=numbers,
         )
     show(report, form, save, quiet=quiet)
@@ -200,7 +198,7 @@ def _num_gpus(config: Config) -> int:
 
 def _fail(report: "MemoryReport", form: str, *, quiet: bool) -> None:
     """Exit with 1, and write the reason to stderr if the form on stdout has no words."""
-    from dpdemo.results.memorywords import verdict
+    from dpdemo.results.memory import verdict
 
     hint = "" if report.fit is not None else "--fit finds the largest batch that fits"
     if form in {"json", "csv"}:

@@ -51,7 +51,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         inputs: the inputs of a batch size.
         input_sizes: how long texts and how large images are, for a model of a library.
         progress: called with a description of each piece of work.
-        moments: keep what each GPU holds over the step, for a picture of it.
+        moments: also report what each GPU holds over the step.
         numbers: compute with real numbers.
         overrides: config keys that win over `config`.
 

@@ -60,7 +60,7 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
             batch size (or its name, `pkg.mod:function`); of one tensor [batch_size, input_size] if left out.
         input_sizes: how long texts and how large images are, for a model of a library.
         progress: called with a description of each piece of work.
-        moments: keep what each GPU holds over the step, for a picture of it.
+        moments: also report what each GPU holds over the step.
         numbers: compute with real numbers, for models whose shapes depend on them; this takes their memory
             on this machine.
         overrides: config keys that win over `config`, such as `gpus=4` or `batch_size=256`.

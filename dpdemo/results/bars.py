@@ -1,4 +1,6 @@
-"""A bar for a device's share of the batch: a full one is the chunk that all the others wait for."""
+"""Bars: a device's share of the batch, where a full one is the chunk that all wait for; parts of a whole."""
+
+from collections.abc import Iterable
 
 from dpdemo.results.table import Canvas, Line
 
@@ -27,3 +29,18 @@ def bar(rows: int, largest: int, width: int, canvas: Canvas) -> Line:
     block = canvas.blocks(full) + _EIGHTHS[rest].strip()
     style = FULL if rows == largest else SHORT if rows else IDLE
     return (block, style), (canvas.shade(width - len(block)), "dim" if rows else IDLE)
+
+
+def lettered(parts: Iterable[tuple[str, str, float]], scale: float, width: int, canvas: Canvas) -> Line:
+    """Draw parts one after another, a piece for each cell: each part is a letter, a colour and an amount.
+
+    `scale` would fill `width`. A part begins with its letter, so that it can be told without its colour.
+    """
+    cells: Line = ()
+    total = 0.0
+    for letter, colour, amount in parts:
+        total += amount
+        room = round(total * width / scale) - len(cells)
+        if room > 0:
+            cells += ((letter, f"black on {colour}"), *[(canvas.blocks(1), colour)] * (room - 1))
+    return cells

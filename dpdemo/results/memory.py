@@ -1,17 +1,224 @@
-"""The result of `memory`, in every form."""
+"""The result of `memory`: what each GPU holds at its fullest moment, and whether it fits, in a sentence."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from dpdemo.results import memorytable as table
-from dpdemo.results.memorydata import MemoryData
+from dpdemo.config.fields import Config
+from dpdemo.config.weights import is_weighted
+from dpdemo.results.batches import Shapes, bracketed
+from dpdemo.results.devices import Devices
+from dpdemo.results.formats import Row
+from dpdemo.results.memorydata import KEYS, PARTS, Answer, Fit, GpuMemory, Phase, Training
+from dpdemo.results.memorytable import GpuLine, gpu_lines, is_followed, remedies, room, tables, used_parts
+from dpdemo.results.report import Report
+from dpdemo.results.splitwords import cutting
 from dpdemo.results.table import Block, Canvas
+from dpdemo.sizes import size
+from dpdemo.wording import counted, printable
+
+_ASSUMED = {
+    "none": "no optimizer", "sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW",
+    "adafactor": "Adafactor", "mean": "the mean as loss", "mse": "MSE loss",
+    "cross-entropy": "cross-entropy loss", "output.loss": "the loss that the model returns",
+    "before": "gradients freed before the forward pass", "after": "gradients freed after the forward pass",
+    "to-zero": "gradients set to zero and kept",
+}  # fmt: skip
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport(MemoryData):
-    """See `MemoryData` for its fields."""
+class MemoryReport(Report):
+    """The memory of each GPU for one step at a batch size.
+
+    `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
+    step is that of the largest batch that fits; where none does, of the smallest that the model can run.
+    """
+
+    SCHEMA: ClassVar[str] = "dpdemo.memory/1"
+    DERIVED: ClassVar[tuple[str, ...]] = ("model", "fits", "answer")
+    TITLE: ClassVar[str] = "dpdemo memory"
+    columns: ClassVar[tuple[str, ...]] = (
+        *("device", "rows", *(f"{key}_bytes" for key in KEYS)),
+        *("peak_bytes", "phase", "capacity_bytes", "spare_bytes", "fits"),
+        *("reserved_bytes", "needed_bytes", "answer"),
+    )
+    config: Config
+    training: Training
+    batch_size: int
+    num_parameters: int
+    inputs: Shapes
+    gpus: tuple[GpuMemory, ...]
+    fit: Fit | None = None
+    card: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """The model's name, or the user's `pkg.mod:factory`."""
+        return self.config.model
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step runs on every GPU, even if tightly."""
+        return all(gpu.fits for gpu in self.gpus)
+
+    @property
+    def answer(self) -> Answer:
+        """The answer of the tightest GPU."""
+        answers = [gpu.answer for gpu in self.gpus]
+        return max(answers, key=("fits", "tight", "does not fit").index)
+
+    @property
+    def fullest(self) -> GpuMemory:
+        """The GPU with the least room left; without capacities, the one that holds most."""
+        if any(gpu.spare_bytes is not None for gpu in self.gpus):
+            return min(self.gpus, key=lambda gpu: gpu.spare_bytes or 0)
+        return max(self.gpus, key=lambda gpu: gpu.peak_bytes)
+
+    def each_row(self) -> Iterator[Row]:
+        """Yield a row per GPU; its capacity and what is spare are None where no capacity was given."""
+        for gpu in self.gpus:
+            room = (gpu.capacity_bytes, gpu.spare_bytes, gpu.fits)
+            needs = (gpu.reserved_bytes, gpu.needed_bytes, gpu.answer)
+            yield gpu.device, gpu.rows, *gpu.parts, gpu.peak_bytes, gpu.phase, *room, *needs
+
+    def data(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        inputs = {name: list(shape) for name, shape in self.inputs}
+        return {**Report.data(self), "inputs": inputs, "fullest": self.fullest.device}
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
-        """Yield a row per part, a column per GPU, a bar per GPU, and the answer."""
-        return table.Picture(self, canvas).parts()
+        """Yield title and setting, the table, the bars, the answer, notes, and what would help."""
+        yield canvas.text(_title(self), style="bold")
+        yield canvas.text(_setting(self), style="dim")
+        yield from tables(self.gpus, canvas)
+        yield ()
+        yield canvas.text(verdict(self), style=_verdict_style(self))
+        for note in _notes(self):
+            yield canvas.text(note, style="dim")
+        if self.fit is not None and self.fit.remedies:
+            yield ()
+            yield canvas.text(f"What would help {self.fit.binding}", style="bold")
+            yield remedies(self.fit.remedies, canvas)
+
+
+def _title(report: MemoryReport) -> str:
+    kind = "an inference call" if report.training.inference else "a training step"
+    gpus = f"over {counted(len(report.gpus), 'GPU')}"
+    return f"Predicted: {kind} of {printable(report.config.model)}, batch size {report.batch_size}, {gpus}"
+
+
+def _setting(report: MemoryReport) -> str:
+    """List the assumptions: devices, parameters, type, optimizer, loss and inputs."""
+    config, training = report.config, report.training
+    weighted = "Weighted" if is_weighted(config) else ""
+    devices = Devices([gpu.device for gpu in report.gpus])
+    if isinstance(config.gpus, tuple):
+        devices = Devices.of("cuda", config.gpus)
+    parts = [f"{weighted}DataParallel on {devices}" + (f" ({report.card})" if report.card else "")]
+    if config.output_device is not None:
+        parts.append(f"outputs on cuda:{config.output_device}")
+    parts.append(f"{number_text(report.num_parameters)} parameters")
+    parts.append(f"{config.dtype}{' under autocast' if training.amp else ''}")
+    if not training.inference:
+        parts += [_ASSUMED[training.optimizer], _ASSUMED[training.zero_grad]]
+        parts.append(_ASSUMED.get(training.loss, f"loss {printable(training.loss)}"))
+    named_inputs = tuple(("" if name.isdecimal() else name, shape) for name, shape in report.inputs)
+    parts.append(f"input {', '.join(bracketed(named_inputs))}")
+    if config.dim:
+        parts.append(f"split along dimension {config.dim}")
+    return ", ".join(filter(None, [*parts, cutting(config)]))
+
+
+def number_text(number: int) -> str:
+    """Write a number as people say it: `1,234`, `124 million`, `1.24 billion`."""
+    for unit, word in ((10**9, "billion"), (10**6, "million")):
+        if number >= unit:
+            amount = number / unit
+            digits = 2 if amount < 9.995 else 1 if amount < 99.95 else 0
+            return f"{amount:,.{digits}f} {word}"
+    return f"{number:,}"
+
+
+def _at_phase(phase: Phase) -> str:
+    """Write `in forward`, `in the optimizer step`, `between steps`."""
+    if phase == "between steps":
+        return phase
+    return f"in {'the ' if phase in {'loss', 'optimizer step'} else ''}{phase}"
+
+
+def _notes(report: MemoryReport) -> Iterator[str]:
+    """Explain the table: why a part is missing, and assumptions."""
+    shown = set(used_parts(report.gpus))
+    held = [gpu.largest for gpu in report.gpus if gpu.largest]
+    absent = [
+        f"{PARTS[part]} (up to {size(max(sizes))})"
+        for part, sizes in enumerate(zip(*held, strict=True))
+        if any(sizes) and part not in shown
+    ]
+    if absent:
+        yield f"Not live at the peaks: {', '.join(absent)}."
+    if is_followed(report.gpus):
+        context = size(max(gpu.context_bytes for gpu in report.gpus))
+        yield f"nvidia-smi shows what PyTorch reserved and the CUDA context, taken for {context} (--reserve)."
+    yield from report.notes
+
+
+def verdict(report: MemoryReport) -> str:
+    """Answer in a sentence: whether it fits, where it is tightest, or which GPU lacks how much, and when."""
+    if report.fit is not None:
+        return _largest(report, report.fit)
+    lines = gpu_lines(report.gpus)
+    if not report.fits:
+        return f"It does not fit: {_lacking(lines)}."
+    line = next(line for line in lines if replace(line.gpu, device="") == replace(report.fullest, device=""))
+    when = _at_phase(line.gpu.phase)
+    if line.gpu.spare_bytes is None:
+        holds = "each hold" if line.count > 1 else "holds"
+        return f"{line.label} {holds} most: {size(line.gpu.peak_bytes)}, {when}."
+    if report.answer == "tight":
+        tight = next(each for each in lines if each.gpu.answer == "tight")
+        over = size(-(tight.gpu.spare_bytes or 0))
+        return (
+            f"It is tight: {tight.heading} would take {over} more than there is, unless PyTorch "
+            "gives unused memory back, which it tries before it fails."
+        )
+    return f"It fits: {size(line.gpu.spare_bytes)} left on {line.heading}, {when}."
+
+
+def _lacking(lines: list[GpuLine]) -> str:
+    short = sorted((line for line in lines if not line.gpu.fits), key=lambda line: line.gpu.spare_bytes or 0)
+    parts = []
+    for line in short[:_MOST_NAMED]:
+        lacks = f"lack {size(-(line.gpu.spare_bytes or 0))} each" if line.count > 1 else room(line.gpu)
+        parts.append(f"{line.label} {lacks} {_at_phase(line.gpu.phase)}")
+    if rest := sum(line.count for line in short[_MOST_NAMED:]):
+        parts.append(f"{rest} more GPU{'' if rest == 1 else 's'} less")
+    return "; ".join(parts)
+
+
+def _falls_short(report: MemoryReport) -> bool:
+    """Return whether the user asked for a larger batch than the largest that fits."""
+    config = report.config
+    return report.fit is not None and "batch_size" in config.given and report.fit.largest < config.batch_size
+
+
+def _largest(report: MemoryReport, fit: Fit) -> str:
+    binds = f"{fit.binding} lacks {size(fit.missing_bytes)} {_at_phase(fit.phase)}"
+    if not fit.largest:
+        return f"It does not fit, not even one sample: {binds}."
+    config = report.config
+    more = f"at {fit.largest + 1} {binds}"
+    if "batch_size" not in config.given:
+        return f"The largest batch that fits is {fit.largest}: {more}."
+    fits = "does not fit" if _falls_short(report) else "fits"
+    return f"Batch {config.batch_size} {fits}; the largest that does is {fit.largest}: {more}."
+
+
+def _verdict_style(report: MemoryReport) -> str:
+    if not report.fits:
+        return "bold red"
+    if _falls_short(report) or report.answer == "tight":
+        return "bold yellow"
+    return "bold" if report.fullest.capacity_bytes is None else "bold green"

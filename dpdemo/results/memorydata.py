@@ -1,16 +1,9 @@
-"""The result of `memory`: the bytes of each GPU at its fullest moment, and whether they fit.
+"""What a memory report is made of: a GPU at its fullest moment, a remedy, the largest batch; in bytes."""
 
-All sizes are in bytes.
-"""
-
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from dpdemo.config.fields import Config
-from dpdemo.results.batches import Shape
-from dpdemo.results.formats import Row, plain_fields
-from dpdemo.results.report import Report
+from dpdemo.results.formats import plain_fields
 
 PARTS = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
@@ -164,65 +157,3 @@ class Fit:
     missing_bytes: int
     num_predictions: int
     remedies: tuple[Remedy, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryData(Report):
-    """The memory of each GPU for one step at a batch size.
-
-    `inputs` has the shapes of the whole batch by argument: positional ones by their number. With `fit` the
-    step is that of the largest batch that fits; where none does, of the smallest that the model can run.
-    """
-
-    SCHEMA: ClassVar[str] = "dpdemo.memory/1"
-    DERIVED: ClassVar[tuple[str, ...]] = ("model", "fits", "answer")
-    TITLE: ClassVar[str] = "dpdemo memory"
-    columns: ClassVar[tuple[str, ...]] = (
-        *("device", "rows", *(f"{key}_bytes" for key in KEYS)),
-        *("peak_bytes", "phase", "capacity_bytes", "spare_bytes", "fits"),
-        *("reserved_bytes", "needed_bytes", "answer"),
-    )
-    config: Config
-    training: Training
-    batch_size: int
-    num_parameters: int
-    inputs: tuple[tuple[str, Shape], ...]
-    gpus: tuple[GpuMemory, ...]
-    fit: Fit | None = None
-    card: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def model(self) -> str:
-        """The model's name, or the user's `pkg.mod:factory`."""
-        return self.config.model
-
-    @property
-    def fits(self) -> bool:
-        """Whether the step runs on every GPU, even if tightly."""
-        return all(gpu.fits for gpu in self.gpus)
-
-    @property
-    def answer(self) -> Answer:
-        """The answer of the tightest GPU."""
-        answers = [gpu.answer for gpu in self.gpus]
-        return max(answers, key=("fits", "tight", "does not fit").index)
-
-    @property
-    def fullest(self) -> GpuMemory:
-        """The GPU with the least room left; without capacities, the one that holds most."""
-        if any(gpu.spare_bytes is not None for gpu in self.gpus):
-            return min(self.gpus, key=lambda gpu: gpu.spare_bytes or 0)
-        return max(self.gpus, key=lambda gpu: gpu.peak_bytes)
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row per GPU; its capacity and what is spare are None where no capacity was given."""
-        for gpu in self.gpus:
-            room = (gpu.capacity_bytes, gpu.spare_bytes, gpu.fits)
-            needs = (gpu.reserved_bytes, gpu.needed_bytes, gpu.answer)
-            yield gpu.device, gpu.rows, *gpu.parts, gpu.peak_bytes, gpu.phase, *room, *needs
-
-    def data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        inputs = {name: list(shape) for name, shape in self.inputs}
-        return {**Report.data(self), "inputs": inputs, "fullest": self.fullest.device}

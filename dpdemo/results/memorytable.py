@@ -1,139 +1,191 @@
-"""The picture of memory: a row per part, a column per GPU, a bar per GPU below, and the answer in a sentence.
+"""The table of memory: a row per part, a column per GPU, and a bar per GPU below.
 
-The letters before the rows are those of the bars, so the table is their legend. Columns that do not fit into
-the width go on below.
+The letters before the rows are those of the bars, so the table is their legend. GPUs that hold the same share
+a column, so that 64 GPUs are a few; columns that do not fit into the width continue below.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from dpdemo.results import memorywords as words
-from dpdemo.results.memorybars import bar, capacity_mark, letter
-from dpdemo.results.memorychart import over_time
-from dpdemo.results.memorydata import PARTS, Fit, MemoryData
-from dpdemo.results.memorylines import GpuLine, gpu_lines
-from dpdemo.results.table import (
-    GAP,
-    Block,
-    Canvas,
-    Column,
-    Line,
-    Table,
-    joined,
-    right,
-    styled,
-    text_width,
-)
+from dpdemo.results.bars import lettered
+from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy
+from dpdemo.results.table import GAP, Block, Canvas, Column, Line, Table, bands, right, styled, text_width
 from dpdemo.sizes import size
+from dpdemo.wording import percent
 
+SIGNS = (
+    *(("P", "bright_blue"), ("G", "cyan"), ("S", "magenta"), ("B", "bright_green"), ("I", "green")),
+    *(("A", "yellow"), ("R", "bright_cyan"), ("O", "red"), ("T", "white"), ("W", "bright_black")),
+    ("C", "bright_red"),
+)
+"""The letter and the colour of each of PARTS; the colour tells neighbours apart, and nothing else."""
+_ROOM = {"fits": "green", "tight": "bold yellow", "does not fit": "bold red"}
 _LABEL = len("P ") + max(map(len, PARTS))
+_MOST_SPANS = 3
+"""A label names up to this many spans of ordinals; the numbers of more are cut short and counted."""
 
 
-class Picture:
-    """The parts of a memory report's picture, for a canvas."""
+@dataclass(frozen=True, slots=True)
+class GpuLine:
+    """A GPU, or `count` of them with the same rows, parts, phase and capacity; `gpu` is the first of them."""
 
-    def __init__(self, report: MemoryData, canvas: Canvas) -> None:
-        self._report = report
-        self._canvas = canvas
-        self._width = canvas.width
-        self._lines = gpu_lines(report)
+    label: str
+    count: int
+    gpu: GpuMemory
 
-    def parts(self) -> Iterator[Block]:
-        """Yield title and setting, the table, the bars and the answer, ready to print."""
-        report = self._report
-        yield self._text(words.title(report), "bold")
-        yield self._text(words.setting(report), "dim")
-        for lines in self._bands():
-            yield ()
-            yield self._table(lines)
-        if self._canvas.draws_bars:
-            yield ()
-            yield self._bars()
+    @property
+    def heading(self) -> str:
+        """The head of its column."""
+        return f"{self.label} each" if self.count > 1 else self.label
+
+
+def gpu_lines(gpus: Sequence[GpuMemory]) -> list[GpuLine]:
+    """Group the GPUs that hold the same, in the order of the first of each group."""
+    alike: dict[GpuMemory, list[GpuMemory]] = {}
+    for gpu in gpus:
+        alike.setdefault(replace(gpu, device=""), []).append(gpu)
+    return [GpuLine(label([gpu.device for gpu in same]), len(same), same[0]) for same in alike.values()]
+
+
+def label(names: Sequence[str]) -> str:
+    """Name several devices: `cuda:1–3`, `cuda:0, 2–4`, or `cuda:0, 2, 4, ... (32 GPUs)`."""
+    kind = names[0].partition(":")[0]
+    ordinals = enumerate(sorted(int(name.partition(":")[2]) for name in names))
+    spans = []
+    for _, run in itertools.groupby(ordinals, key=lambda each: each[1] - each[0]):
+        members = [ordinal for _, ordinal in run]
+        spans.append(str(members[0]) if len(members) == 1 else f"{members[0]}–{members[-1]}")
+    shown = ", ".join(spans[:_MOST_SPANS])
+    return f"{kind}:{shown}" + (f", ... ({len(names)} GPUs)" if len(spans) > _MOST_SPANS else "")
+
+
+def used_parts(gpus: Sequence[GpuMemory]) -> list[int]:
+    """Return the positions in PARTS of parts that any GPU has at its fullest moment."""
+    return [part for part in range(len(PARTS)) if any(gpu.parts[part] for gpu in gpus)]
+
+
+def is_followed(gpus: Sequence[GpuMemory]) -> bool:
+    """Return whether it is known what PyTorch would reserve."""
+    return any(gpu.reserved_bytes for gpu in gpus)
+
+
+def room(gpu: GpuMemory) -> str:
+    """Write `3.2 GiB left` or `lacks 1.4 GiB`; nothing where no capacity is known."""
+    if gpu.spare_bytes is None:
+        return ""
+    if gpu.answer == "tight":
+        return f"tight by {size(-gpu.spare_bytes)}"
+    return f"{size(gpu.spare_bytes)} left" if gpu.fits else f"lacks {size(-gpu.spare_bytes)}"
+
+
+def tables(gpus: Sequence[GpuMemory], canvas: Canvas) -> Iterator[Block]:
+    """Yield a table for as many columns as fit, and then the bars."""
+    lines = gpu_lines(gpus)
+    rows = _rows(gpus, [line.gpu for line in lines])
+    widths = [
+        max(text_width(text) for text in (line.heading, *(cells[place] for _, cells in rows)))
+        for place, line in enumerate(lines)
+    ]
+    for places in bands(widths, canvas.width - _LABEL):
         yield ()
-        yield self._text(words.verdict(report), self._verdict_style())
-        for note in words.notes(report):
-            yield self._text(note, "dim")
-        yield from self._over_time()
-        if report.fit is not None and report.fit.remedies:
-            yield ()
-            yield self._text(words.remedies_heading(report.fit), "bold")
-            yield self._remedies(report.fit)
+        yield _table(lines[places], [(name, cells[places]) for name, cells in rows], canvas)
+    if canvas.draws_bars:
+        yield ()
+        yield _bars(lines, canvas)
 
-    def _over_time(self) -> Iterator[Block]:
-        for line in self._lines:
-            if line.gpu.moments and self._canvas.draws_bars:
-                yield ()
-                yield self._text(f"{words.heading(line)} over the step", "bold")
-                yield from over_time(line.gpu, self._canvas)
 
-    def _text(self, text: str, style: str = "") -> Line:
-        return self._canvas.text(text, style=style)
+def _rows(gpus: Sequence[GpuMemory], shown: Sequence[GpuMemory]) -> list[tuple[str, list[str]]]:
+    """List the facts to show: each with its name, and a cell for each GPU shown."""
+    found = [
+        ("rows", [str(gpu.rows) for gpu in shown]),
+        *(
+            (PARTS[part], [size(gpu.parts[part]) if gpu.parts[part] else "–" for gpu in shown])
+            for part in used_parts(gpus)
+        ),
+        ("peak", [size(gpu.peak_bytes) for gpu in shown]),
+        ("in phase", [gpu.phase if gpu.peak_bytes else "–" for gpu in shown]),
+    ]
+    if is_followed(gpus):
+        found.append(("reserved", [size(gpu.reserved_bytes) for gpu in shown]))
+        found.append(("nvidia-smi", [size(gpu.needed_bytes) for gpu in shown]))
+    if any(gpu.capacity_bytes is not None for gpu in gpus):
+        found.append(("capacity", [size(gpu.capacity_bytes or 0) for gpu in shown]))
+        found.append(("room", [room(gpu) for gpu in shown]))
+    return found
 
-    def _verdict_style(self) -> str:
-        if not self._report.fits:
-            return "bold red"
-        if words.falls_short(self._report) or self._report.answer == "tight":
-            return "bold yellow"
-        return "bold" if self._report.fullest.capacity_bytes is None else "bold green"
 
-    def _bands(self) -> Iterator[list[GpuLine]]:
-        """Yield the GPUs of one table, as many as fit; at least one."""
-        band: list[GpuLine] = []
-        left = self._width - _LABEL
-        for line in self._lines:
-            width = GAP + max(map(text_width, (words.heading(line), *words.column(self._report, line))))
-            if band and width > left:
-                yield band
-                band, left = [], self._width - _LABEL
-            band.append(line)
-            left -= width
-        yield band
+def _table(lines: list[GpuLine], rows: list[tuple[str, list[str]]], canvas: Canvas) -> Table:
+    head = ((), *(canvas.text(line.heading, style="dim") for line in lines))
+    peak = next(number for number, (name, _) in enumerate(rows) if name == "peak")
+    table = Table((_LABEL, *right(len(lines))), head=head, has_rule=True, rules=frozenset({peak}))
+    for name, cells in rows:
+        style = "bold" if name == "peak" else ""
+        styles = [_ROOM[line.gpu.answer] if name == "room" else style for line in lines]
+        texts = (canvas.text(cell, style=each) for cell, each in zip(cells, styles, strict=True))
+        table.add((_sign(name, canvas) if canvas.draws_bars else ()) + styled(name, style), *texts)
+    return table
 
-    def _table(self, lines: list[GpuLine]) -> Table:
-        names = words.row_names(self._report)
-        head = ((), *(self._canvas.text(words.heading(line), style="dim") for line in lines))
-        rules = frozenset({names.index("peak")})
-        table = Table((_LABEL, *right(len(lines))), head=head, has_rule=True, rules=rules)
-        columns = [words.column(self._report, line) for line in lines]
-        for name, *cells in zip(names, *columns, strict=True):
-            styles = self._styles(name, lines)
-            texts = (self._text(cell, style) for cell, style in zip(cells, styles, strict=True))
-            table.add(self._label(name), *texts)
-        return table
 
-    def _label(self, name: str) -> Line:
-        """Write a row's name behind its sign in the bars."""
-        if not self._canvas.draws_bars:
-            return styled(name, "bold" if name == "peak" else "")
-        sign = styled(" ")
-        if name == "capacity":
-            sign = capacity_mark(self._canvas)
-        elif name in PARTS:
-            sign = letter(PARTS.index(name))
-        return sign + styled(f" {name}", "bold" if name == "peak" else "")
+def _sign(name: str, canvas: Canvas) -> Line:
+    """Return the sign of a row in the bars, and a blank."""
+    if name in PARTS:
+        letter, colour = SIGNS[PARTS.index(name)]
+        return *styled(letter, f"black on {colour}"), *styled(" ")
+    return _mark(canvas) + styled(" ") if name == "capacity" else styled("  ")
 
-    def _styles(self, name: str, lines: list[GpuLine]) -> list[str]:
-        if name == "room":
-            colours = {"fits": "green", "tight": "bold yellow", "does not fit": "bold red"}
-            return [colours[line.gpu.answer] for line in lines]
-        return ["bold" if name == "peak" else ""] * len(lines)
 
-    def _bars(self) -> Table:
-        labels = [self._canvas.fit(line.label) for line in self._lines]
-        ends = [words.share(line.gpu) or size(line.gpu.peak_bytes) for line in self._lines]
-        width = self._canvas.bar_width(self._width - max(map(len, labels)) - max(map(len, ends)) - 2 * GAP)
-        bars: list[Column] = [width] if width else []
-        rows = Table(("fold", *bars, "right"))
-        scale = max(max(line.gpu.peak_bytes, line.gpu.capacity_bytes or 0) for line in self._lines)
-        for name, line, end in zip(labels, self._lines, ends, strict=True):
-            style = "" if line.gpu.fits else "bold red"
-            drawn = [bar(line.gpu, max(scale, 1), width, self._canvas)] if bars else []
-            rows.add(styled(name), *drawn, styled(end, style))
-        return rows
+def _mark(canvas: Canvas) -> Line:
+    """Draw the mark at which a GPU's capacity ends."""
+    return styled("|" if canvas.is_ascii else "┃", "bold red")
 
-    def _remedies(self, found: Fit) -> Table:
-        rows = Table(("fold", "fold", "fold"))
-        for remedy in found.remedies:
-            gain = self._text(words.gain(remedy), "bold green")
-            then, how = self._text(words.fullest_then(remedy)), self._text(remedy.how, "dim")
-            rows.add(styled(f"  {remedy.name}"), gain, joined([how, then]))
-        return rows
+
+def _bars(lines: list[GpuLine], canvas: Canvas) -> Table:
+    labels = [canvas.fit(line.label) for line in lines]
+    ends = [share(line.gpu) or size(line.gpu.peak_bytes) for line in lines]
+    width = canvas.bar_width(canvas.width - max(map(len, labels)) - max(map(len, ends)) - 2 * GAP)
+    columns: list[Column] = [width] if width else []
+    rows = Table(("fold", *columns, "right"))
+    scale = max(1, *(max(line.gpu.peak_bytes, line.gpu.capacity_bytes or 0) for line in lines))
+    for name, line, end in zip(labels, lines, ends, strict=True):
+        drawn = [bar(line.gpu, scale, width, canvas)] if width else []
+        rows.add(styled(name), *drawn, styled(end, "" if line.gpu.fits else "bold red"))
+    return rows
+
+
+def bar(gpu: GpuMemory, scale: int, width: int, canvas: Canvas) -> Line:
+    """Draw a GPU's parts in `width` cells, of which `scale` bytes would take all: `P██G██A███████░░░┃`.
+
+    Shade is free memory; anything behind the mark does not fit, and shows there however little it is.
+    """
+    parts = [(*sign, num_bytes) for sign, num_bytes in zip(SIGNS, gpu.parts, strict=True)]
+    if gpu.capacity_bytes is None:
+        return lettered(parts, scale, width, canvas)
+    cells = width - 1  # the mark takes one
+    drawn = lettered(parts, scale, cells, canvas)
+    end = round(gpu.capacity_bytes * cells / scale)
+    if gpu.peak_bytes <= gpu.capacity_bytes:
+        drawn += ((canvas.shade(1), "dim"),) * (end - len(drawn))
+    else:
+        drawn = drawn or ((SIGNS[gpu.parts.index(max(gpu.parts))][0], "bold red"),)
+        end = min(end, len(drawn) - 1)
+    return (*drawn[:end], *_mark(canvas), *drawn[end:])
+
+
+def share(gpu: GpuMemory) -> str:
+    """Write the share of its capacity that a GPU needs: 100 % only if it is just that."""
+    if gpu.capacity_bytes is None:
+        return ""
+    needed = gpu.needed_bytes / gpu.capacity_bytes
+    if needed <= 1:
+        return percent(needed)
+    return f"{100 * needed:.0f} %" if needed >= 1.005 else "> 100 %"
+
+
+def remedies(found: Sequence[Remedy], canvas: Canvas) -> Table:
+    """Return a line for each change that would help."""
+    rows = Table(("fold", "fold", "fold"))
+    for remedy in found:
+        gain = canvas.text(f"gains {size(remedy.gain_bytes)}", style="bold green")
+        rows.add(styled(f"  {remedy.name}"), gain, canvas.text(remedy.how, style="dim"))
+    return rows

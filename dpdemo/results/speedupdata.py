@@ -1,14 +1,12 @@
-"""The result of `speedup`: the copies, launches and time of a step over several GPUs, and the gain.
+"""What a speed-up report is made of: the link, the work of a step, and each way to use more GPUs.
 
 Bytes are exact, times are estimates with both ends; all times are in milliseconds.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from dpdemo.results.formats import Row, plain_fields
-from dpdemo.results.report import Report
+from dpdemo.results.formats import plain_fields
 from dpdemo.wording import ms_span
 
 Strategy = Literal["DataParallel", "DDP"]
@@ -178,60 +176,3 @@ class Way:
     lock_ms: Estimate | None = None
     replicate_ms: Estimate | None = None
     timeline: Timeline = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupData(Report):
-    """Whether more GPUs pay: a way for each strategy and number of GPUs.
-
-    `method_error` is the largest error of the method on the project's published steps: every interval of a
-    speed-up is wider by it.
-    """
-
-    SCHEMA: ClassVar[str] = "dpdemo.speedup/1"
-    DERIVED: ClassVar[tuple[str, ...]] = ("summary",)
-    TITLE: ClassVar[str] = "dpdemo speedup"
-    columns: ClassVar[tuple[str, ...]] = (
-        *("gpus", "strategy", "scaling", "moved_bytes", "copies_ms_low", "copies_ms_high"),
-        *("break_even_ms_low", "break_even_ms_high", "step_ms", "speedup_low", "speedup", "speedup_high"),
-        *("efficiency", "verdict"),
-    )
-    workload: Workload
-    link: Link
-    anchors: tuple[Anchor, ...]
-    method_error: float
-    ways: tuple[Way, ...]
-
-    def way(self, num_gpus: int, strategy: Strategy) -> Way:
-        """Return the way of this strategy over so many GPUs."""
-        return next(way for way in self.ways if (way.num_gpus, way.strategy) == (num_gpus, strategy))
-
-    @property
-    def summary(self) -> str:
-        """A line that says from which step of one GPU on the fewest GPUs pay, for both strategies."""
-        number = min((way.num_gpus for way in self.ways if way.num_gpus > 1), default=1)
-        if number == 1:
-            return "One GPU alone has nothing to gain or lose"
-        said = [
-            f"{way.weak.break_even_ms.span} ({way.strategy})"
-            for way in self.ways
-            if way.num_gpus == number and way.weak.break_even_ms is not None
-        ]
-        longer = f"pay if one GPU's step takes longer than {', '.join(said)}"
-        return f"{number} GPUs over {self.link.name} {longer}"
-
-    def each_row(self) -> Iterator[Row]:
-        """Yield a row for each way and scaling; all after the break-even is None without a measured step."""
-        for way in self.ways:
-            yield way.num_gpus, way.strategy, "weak", *_row(way.weak)
-            yield way.num_gpus, way.strategy, "strong", *_row(way.strong)
-
-
-def _row(scaling: Scaling) -> Iterator[Any]:
-    copies, even, gained = scaling.copies_ms, scaling.break_even_ms, scaling.speedup
-    yield from (scaling.moved_bytes, copies.low, copies.high)
-    yield from (None, None) if even is None else (even.low, even.high)
-    yield None if scaling.step_ms is None else scaling.step_ms.point
-    yield from (None, None, None) if gained is None else (gained.low, gained.point, gained.high)
-    yield None if scaling.efficiency is None else scaling.efficiency.point
-    yield scaling.verdict

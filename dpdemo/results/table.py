@@ -88,6 +88,16 @@ def right(number: int) -> list[Column]:
     return ["right" for _ in range(number)]
 
 
+def bands(widths: Sequence[int], room: int, step: int = 1) -> Iterator[slice]:
+    """Yield the columns of each table, as many as fit with a gap before each; at least `step` of them."""
+    start = 0
+    for stop in range(step, len(widths) + 1, step):
+        if stop - start > step and sum(widths[start:stop]) + GAP * (stop - start) > room:
+            yield slice(start, stop - step)
+            start = stop - step
+    yield slice(start, len(widths))
+
+
 def styled(text: str, style: str = "") -> Line:
     """Make a line of one piece."""
     return ((text, style),)

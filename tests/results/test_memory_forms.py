@@ -16,10 +16,9 @@ from rich.console import Console
 from samples import write
 
 from dpdemo.config.fields import Config
-from dpdemo.results.memorybars import LETTERS, STYLES, bar
+from dpdemo.results.memory import number_text, verdict
 from dpdemo.results.memorydata import KEYS, PARTS, Training
-from dpdemo.results.memorylines import gpu_lines, label
-from dpdemo.results.memorywords import number_text, share, verdict
+from dpdemo.results.memorytable import SIGNS, bar, gpu_lines, label, share
 from dpdemo.results.table import Canvas, plain
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,6 +37,7 @@ def flat(text):
     return " ".join(text.split())
 
 
+LETTERS = [letter for letter, _ in SIGNS]
 PICTURES = {
     "overfull-80": (report(), 80),
     "fits-60": (report(first(activations=8 * GIB), other(1)), 60),
@@ -158,8 +158,8 @@ def test_the_letters_of_a_bar_stand_in_the_order_of_the_parts_and_only_for_what_
 
 
 def test_every_part_has_a_letter_and_a_colour_of_its_own_beside_its_neighbours():
-    assert len(set(LETTERS)) == len(LETTERS) == len(PARTS) == len(STYLES) == len(KEYS)
-    assert all(one != other for one, other in itertools.pairwise(STYLES))
+    assert len({letter for letter, _ in SIGNS}) == len(SIGNS) == len(PARTS) == len(KEYS)
+    assert all(one[1] != other[1] for one, other in itertools.pairwise(SIGNS))
 
 
 def test_without_colour_the_same_letters_remain():
@@ -176,7 +176,7 @@ def test_without_colour_the_same_letters_remain():
 
 
 def test_gpus_that_hold_the_same_share_a_column_and_sixty_four_take_few_lines():
-    assert [(line.label, line.count) for line in gpu_lines(SIXTY_FOUR)] == [
+    assert [(line.label, line.count) for line in gpu_lines(SIXTY_FOUR.gpus)] == [
         ("cuda:0", 1),
         ("cuda:1–62", 62),
         ("cuda:63", 1),
@@ -206,13 +206,13 @@ def test_gpus_that_differ_in_anything_have_columns_of_their_own(change):
         "parts": {"parts": (1, *two.parts[1:])},
     }
     found = report(one, replace(two, **others.get(change, {})), batch_size=255 if change == "rows" else 256)
-    assert len(gpu_lines(found)) == 2
-    assert len(gpu_lines(report(one, two))) == 1
+    assert len(gpu_lines(found.gpus)) == 2
+    assert len(gpu_lines(report(one, two).gpus)) == 1
 
 
 def test_a_gpu_that_only_gathers_has_no_rows():
     found = replace(report(), gpus=(replace(other(0), rows=256), first()))
-    assert [line.gpu.rows for line in gpu_lines(found)] == [256, 0]
+    assert [line.gpu.rows for line in gpu_lines(found.gpus)] == [256, 0]
 
 
 def test_an_idle_gpu_is_full_in_no_phase():
@@ -298,7 +298,7 @@ def test_parameters_are_counted_as_people_count(number, said):
 
 @pytest.mark.parametrize(
     ("held", "said"),
-    [(0, "0 %"), (1, "< 1 %"), (500, "50 %"), (999, "< 100 %"), (1000, "100 %"), (1001, "> 100 %")],
+    [(0, "0 %"), (1, "0.1 %"), (500, "50 %"), (999, "99.9 %"), (1000, "100 %"), (1001, "> 100 %")],
 )
 def test_only_a_gpu_that_is_just_full_is_said_to_be(held, said):
     assert share(gpu(0, "forward", 1000, activations=held)) == said
