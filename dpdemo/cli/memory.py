@@ -18,7 +18,7 @@ from dpdemo.cli.settings import (
 )
 from dpdemo.cli.startup import users_code
 from dpdemo.config.fields import Config
-from dpdemo.config.gpus import card_named, check_number
+from dpdemo.config.gpus import card_named
 from dpdemo.config.targets import is_target
 from dpdemo.errors import CheckFailedError, UsageError, about
 from dpdemo.results.memorydata import LOSSES, Optimizer, Training, ZeroGrad
@@ -191,9 +191,7 @@ def _num_gpus(config: Config) -> int:
             key="gpus",
             hint="say how many: real GPUs are not looked at",
         )
-    highest = gpus - 1 if isinstance(gpus, int) else max(gpus)
-    check_number(max(highest, config.output_device or 0) + 1)
-    return gpus if isinstance(gpus, int) else len(set(gpus))
+    return len(set(config.ordinals or ()))
 
 
 def _fail(report: "MemoryReport", form: str, *, quiet: bool) -> None:

@@ -176,6 +176,11 @@ class Config:
         return {name: getattr(self, name) for name in KEYS}
 
     @property
+    def ordinals(self) -> Sequence[int] | None:
+        """The GPUs in replica order; None for `all`, and where none are named: only a machine can tell."""
+        return range(self.gpus) if isinstance(self.gpus, int) else self.gpus if self.gpus != "all" else None
+
+    @property
     def is_builtin(self) -> bool:
         """Whether the model is one of dpdemo's own."""
         return self.model in MODELS

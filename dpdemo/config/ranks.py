@@ -33,15 +33,9 @@ def as_wait(timeout: float) -> timedelta:
 
 def ranks_per_node(config: Config) -> int | None:
     """Count the ranks of one node: one for each GPU, else `processes`, else one; None for `gpus: all`."""
-    match config.gpus:
-        case None:
-            return config.processes or 1
-        case "all":
-            return config.processes
-        case int(count):
-            return count
-        case ordinals:
-            return len(ordinals)
+    if config.ordinals is not None:
+        return len(config.ordinals)
+    return config.processes or (None if config.gpus == "all" else 1)
 
 
 def world_size(config: Config) -> int | None:

@@ -11,7 +11,7 @@ from dpdemo.config.weights import split_of
 from dpdemo.errors import RunError, UsageError
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import Given
-from dpdemo.memory.predict import Progress, batches_of, num_chosen, opened_stepper, report_of
+from dpdemo.memory.predict import Progress, batches_of, opened_stepper, report_of
 from dpdemo.memory.remedies import find_remedies
 from dpdemo.memory.search import LIMIT, largest_that_fits, past_steps
 from dpdemo.memory.steps import Measured, Stepper
@@ -116,7 +116,7 @@ class _Search:
         try:
             return self._stepper.measure(batch_size)
         except RunError as error:
-            num_gpus = num_chosen(self._config)
+            num_gpus = len(self._config.ordinals or ())
             split = split_of(self._config, batch_size, num_gpus)
             if split.smallest > 1:
                 raise

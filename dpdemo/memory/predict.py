@@ -152,24 +152,15 @@ def _virtual_gpus(count: int, *, has_numbers: bool) -> Iterator[VirtualGpus]:
 
 def _capacities(config: Config, hardware: Hardware, count: int) -> list[int | None]:
     """Return the capacity of each virtual GPU; the given sizes are those of the chosen GPUs."""
-    ordinals = list(dict.fromkeys(_ordinals(config)))
+    ordinals = list(dict.fromkeys(config.ordinals or ()))
     sizes = hardware.capacities(len(ordinals))
     by_ordinal = dict(zip(ordinals, sizes, strict=True))
     return [by_ordinal.get(index, sizes[0]) for index in range(count)]
 
 
-def _ordinals(config: Config) -> tuple[int, ...]:
-    return tuple(range(config.gpus)) if isinstance(config.gpus, int) else tuple(config.gpus or ())  # type: ignore[arg-type]
-
-
-def num_chosen(config: Config) -> int:
-    """Count the GPUs that the batch is split over."""
-    return len(_ordinals(config))
-
-
 def report_of(config: Config, stepper: Stepper, measured: Measured) -> MemoryReport:
     """Report a step for the chosen GPUs; one that is named twice is one GPU."""
-    ordinals = _ordinals(config)
+    ordinals = config.ordinals or ()
     rows = dict.fromkeys(ordinals, 0)
     found = split_of(config, measured.batch_size, len(ordinals)).rows()
     for ordinal, chunk in zip(ordinals, found, strict=True):

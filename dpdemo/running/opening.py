@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpdemo.config.fields import Config
-from dpdemo.config.gpus import check_number
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import memory_told
 from dpdemo.results.devices import Devices
@@ -54,22 +53,12 @@ def num_virtual(config: Config) -> int:
     """Count the virtual GPUs that a config needs: enough for the highest ordinal in it, or DEFAULT_VIRTUAL.
 
     Raises:
-        UsageError: if it asks for all of an unknown number, or for more than PyTorch can number.
+        UsageError: if it asks for all of an unknown number.
 
     """
-    match config.gpus:
-        case None:
-            highest = DEFAULT_VIRTUAL - 1
-        case "all":
-            raise UsageError(
-                "expected a number of virtual GPUs, got `all`",
-                key="gpus",
-                hint="say how many: {gpus=3}",
-            )
-        case int(count):
-            highest = count - 1
-        case ordinals:
-            highest = max(ordinals)
-    count = max(highest, config.output_device or 0) + 1
-    check_number(count)
-    return count
+    if config.gpus == "all":
+        raise UsageError(
+            "expected a number of virtual GPUs, got `all`", key="gpus", hint="say how many: {gpus=3}"
+        )
+    ordinals = range(DEFAULT_VIRTUAL) if config.ordinals is None else config.ordinals
+    return max(*ordinals, config.output_device or 0) + 1

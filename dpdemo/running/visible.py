@@ -1,12 +1,9 @@
 """The GPUs that torch sees, the choice among them, and whether DataParallel finds them balanced."""
 
-from collections.abc import Sequence
-
 import torch
 
 from dpdemo.arithmetic.balance import THRESHOLD, VisibleDevice, find_imbalance
 from dpdemo.config.fields import Config
-from dpdemo.config.gpus import check_number
 from dpdemo.errors import UsageError
 from dpdemo.results.devices import Devices
 
@@ -24,19 +21,9 @@ def chosen_devices(config: Config) -> Devices:
 
     """
     visible = num_visible()
-    ordinals: Sequence[int]
-    match config.gpus:
-        case None:
-            ordinals = range(visible)
-        case "all":
-            ordinals = range(visible)
-            if not visible:
-                raise _not_visible("all GPUs", visible)
-        case int(count):
-            check_number(count)
-            ordinals = range(count)
-        case listed:
-            ordinals = listed
+    ordinals = range(visible) if config.ordinals is None else config.ordinals
+    if config.gpus == "all" and not visible:
+        raise _not_visible("all GPUs", visible)
     wanted = [*ordinals, *([] if config.output_device is None else [config.output_device])]
     missing = sorted({ordinal for ordinal in wanted if ordinal >= visible})
     if missing:

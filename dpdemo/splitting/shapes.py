@@ -17,26 +17,21 @@ def predicted_devices(config: Config) -> Devices:
         UsageError: if `gpus` is `all`, or left out although there is an `output_device`.
 
     """
-    match config.gpus:
-        case None if config.output_device is not None:
-            raise UsageError(
-                f"expected GPUs to gather on, got output_device {config.output_device} without `gpus`",
-                key="output_device",
-                hint="say how many GPUs to preview: {gpus=8}",
-            )
-        case None:
-            return Devices.cpu()
-        case int(count):
-            return Devices.of("cuda", range(count))
-        case "all":
-            raise UsageError(
-                "expected a count such as 8, or ordinals such as 0,1,2, got `all`, which depends on the "
-                "machine",
-                key="gpus",
-                hint="say how many GPUs to preview: {gpus=8}",
-            )
-        case ordinals:
-            return Devices.of("cuda", ordinals)
+    if config.ordinals is not None:
+        return Devices.of("cuda", config.ordinals)
+    how_many = "say how many GPUs to preview: {gpus=8}"
+    if config.gpus == "all":
+        expected = (
+            "expected a count such as 8, or ordinals such as 0,1,2, got `all`, which depends on the machine"
+        )
+        raise UsageError(expected, key="gpus", hint=how_many)
+    if config.output_device is not None:
+        raise UsageError(
+            f"expected GPUs to gather on, got output_device {config.output_device} without `gpus`",
+            key="output_device",
+            hint=how_many,
+        )
+    return Devices.cpu()
 
 
 def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:

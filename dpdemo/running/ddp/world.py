@@ -74,7 +74,7 @@ def in_world(config: Config, world: World, num_visible_gpus: int) -> Config:
     if config.nodes not in {1, world.num_nodes}:
         raise _other_number("nodes", config.nodes, world.num_nodes, "--nnodes")
     values = config.values() | {"nodes": world.num_nodes}
-    asked = config.processes if config.gpus is None else _num_gpus(config, num_visible_gpus)
+    asked = config.processes if config.gpus is None else len(config.ordinals or range(num_visible_gpus))
     if asked not in {None, world.ranks_per_node}:
         key = "processes" if config.gpus is None else "gpus"
         raise _other_number(key, asked, world.ranks_per_node, "--nproc-per-node")
@@ -85,16 +85,6 @@ def in_world(config: Config, world: World, num_visible_gpus: int) -> Config:
     elif config.gpus == "all":
         values["gpus"] = num_visible_gpus
     return make_config(values)
-
-
-def _num_gpus(config: Config, num_visible_gpus: int) -> int:
-    match config.gpus:
-        case int(count):
-            return count
-        case tuple(ordinals):
-            return len(ordinals)
-        case _:
-            return num_visible_gpus
 
 
 def _other_number(key: str, asked: int | None, started: int, flag: str) -> UsageError:
