@@ -1,10 +1,9 @@
 """A check's report for programs: SARIF, GitHub's workflow commands, and Markdown."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpdemo import __version__
-from dpdemo.results.checkdata import IN_THE_PROGRAM, CheckData, summary
 from dpdemo.results.findings import Change, Finding, RulePage
 from dpdemo.results.markdown import diff, escaped, markdown_table
 from dpdemo.wording import harmless, printable
@@ -14,16 +13,16 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def as_github(report: CheckData) -> Iterator[str]:
+def as_github(findings: Sequence[Finding], remarks: Sequence[str], summary: str) -> Iterator[str]:
     """Write a report as workflow commands, which GitHub shows as annotations of a pull request."""
-    for finding in report.findings:
+    for finding in findings:
         where = "" if finding.place is None else f"file={_property(finding.file or '')},line={finding.line},"
         text = f"{printable(finding.message)}\n{_repair(finding)}"
         title = _property(f"{finding.code} {finding.name}")
         yield f"::{_COMMANDS[finding.severity]} {where}title={title}::{_data(text)}\n"
-    for note in report.remarks:
+    for note in remarks:
         yield f"::notice title=dpdemo check::{_data(printable(note))}\n"
-    yield f"{printable(summary(report))}\n"
+    yield f"{printable(summary)}\n"
 
 
 def _repair(finding: Finding) -> str:
@@ -35,8 +34,7 @@ def _repair(finding: Finding) -> str:
 
 def _further(change: Change) -> str:
     """Write another change of the same repair, and where."""
-    where = f"at {change.place.short}" if change.place else IN_THE_PROGRAM
-    return f"and {harmless(where)}, instead of:{_code(change.before)}\nwrite:{_code(change.after)}"
+    return f"and {harmless(change.where)}, instead of:{_code(change.before)}\nwrite:{_code(change.after)}"
 
 
 def _code(text: str) -> str:
@@ -52,9 +50,9 @@ def _property(text: str) -> str:
     return _data(printable(text)).replace(":", "%3A").replace(",", "%2C")
 
 
-def as_sarif(report: CheckData) -> Iterator[str]:
+def as_sarif(findings: Sequence[Finding], remarks: Sequence[str], _: str) -> Iterator[str]:
     """Write a report as SARIF 2.1.0, for code scanning."""
-    pages = {finding.code: finding.rule for finding in report.findings}
+    pages = {finding.code: finding.rule for finding in findings}
     run = {
         "tool": {
             "driver": {
@@ -63,11 +61,11 @@ def as_sarif(report: CheckData) -> Iterator[str]:
                 "rules": [_sarif_rule(pages[code]) for code in sorted(pages)],
             }
         },
-        "results": [_sarif_result(finding) for finding in report.findings],
+        "results": [_sarif_result(finding) for finding in findings],
         "invocations": [
             {
                 "executionSuccessful": True,
-                "toolExecutionNotifications": [{"message": {"text": note}} for note in report.remarks],
+                "toolExecutionNotifications": [{"message": {"text": note}} for note in remarks],
             }
         ],
     }
@@ -103,23 +101,20 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
     return result
 
 
-def as_markdown(report: CheckData) -> Iterator[str]:
+def as_markdown(findings: Sequence[Finding], remarks: Sequence[str], summary: str) -> Iterator[str]:
     """Write a report as Markdown: a table of findings, and the fix of each rule once."""
-    yield f"**{escaped(summary(report))}**\n"
-    yield from (f"\nNote: {escaped(note)}\n" for note in report.remarks)
+    yield f"**{escaped(summary)}**\n"
+    yield from (f"\nNote: {escaped(note)}\n" for note in remarks)
     yield "\n"
-    if report.findings:
-        yield from markdown_table(
-            ("severity", "rule", "where", "what"), [_row(one) for one in report.findings]
-        )
-    told = {(one.rule, one.before, one.after, one.also): one for one in report.findings}
+    if findings:
+        yield from markdown_table(("severity", "rule", "where", "what"), [_row(one) for one in findings])
+    told = {(one.rule, one.before, one.after, one.also): one for one in findings}
     for (rule, *_), finding in told.items():
         example = " For example:" if finding.is_example else ""
         yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n"
         yield diff(finding.before, finding.after)
         for change in finding.also:
-            where = f"at {escaped(change.place.short)}" if change.place else IN_THE_PROGRAM
-            yield f"\nand {where}:\n\n{diff(change.before, change.after)}"
+            yield f"\nand {escaped(change.where)}:\n\n{diff(change.before, change.after)}"
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ class ExecReport(Report):
             "num_hidden_gpus": self.num_hidden,
             "is_cuda_visible_devices_late": self.is_set_late,
             "is_cuda_started": self.is_started,
-            "check": None if self.check is None else self.check.part(),
+            "check": None if self.check is None else self.check.data(),
             "ranks": [one.to_dict() for one in self.ranks],
             "virtual": True,
             "memory": [

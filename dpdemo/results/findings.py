@@ -8,10 +8,14 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from dpdemo.results.formats import plain_values
+
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
+IN_THE_PROGRAM = "where the model is called"
+"""The place of a change in no file that the check has read."""
 NOTHING_CALLED = "(no DataParallel call)"
 """The name of the model if a program never split a batch."""
 
@@ -115,7 +119,12 @@ class Change(_Placed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"before": self.before, "after": self.after, "file": self.file, "line": self.line}
+        return plain_values(self, "before", "after", "file", "line")
+
+    @property
+    def where(self) -> str:
+        """Its place in words."""
+        return f"at {self.place.short}" if self.place else IN_THE_PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +187,7 @@ class Finding(_Placed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "severity": self.severity,
-            "subject": self.subject,
-            "message": self.message,
-            "seen_in": list(self.seen_in),
-            "also": [change.to_dict() for change in self.also],
-            "file": self.file,
-            "line": self.line,
-            "code": self.code,
-            "name": self.name,
-            "family": self.family,
-            "before": self.before,
-            "after": self.after,
-            "is_example": self.is_example,
-            "references": self.references,
-        }
+        return plain_values(
+            *(self, "severity", "subject", "message", "seen_in", "also", "file", "line", "code", "name"),
+            *("family", "before", "after", "is_example", "references"),
+        )

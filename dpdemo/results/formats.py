@@ -25,7 +25,12 @@ def json_pieces(plain: dict[str, object]) -> Iterator[str]:
 def plain_fields(result: Any, *derived: str) -> dict[str, Any]:
     """Return the fields of a dataclass, and these properties, as plain data."""
     names = [field.name for field in fields(result)]
-    return {name: _plain(getattr(result, name)) for name in (*names, *derived)}
+    return plain_values(result, *names, *derived)
+
+
+def plain_values(result: object, *names: str) -> dict[str, Any]:
+    """Return attributes as plain data."""
+    return {name: _plain(getattr(result, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:
