@@ -1,10 +1,12 @@
 """Names of devices in replica order."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Self
 
 _MANY = 8
+_MOST_SPANS = 3
+"""A label names up to this many spans of ordinals; the numbers of more are cut short and counted."""
 
 
 class Devices(tuple[str, ...]):
@@ -63,3 +65,21 @@ def is_stretch(names: Sequence[str], steps: Sequence[int] = (-1, 0, 1)) -> bool:
     ordinals = [ordinal_of(name) for name in names]
     found = {after - before for before, after in pairwise(ordinals)}
     return not found or (len(found) == 1 and found <= set(steps))
+
+
+def spans(numbers: Iterable[int]) -> list[str]:
+    """Write numbers, neighbours as a span: `0–3`, `5`."""
+    found = []
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda each: each[1] - each[0]):
+        members = [number for _, number in run]
+        found.append(str(members[0]) if len(members) == 1 else f"{members[0]}–{members[-1]}")
+    return found
+
+
+def label(names: Sequence[str]) -> str:
+    """Name several devices in any order: `cuda:1–3`, `cuda:0, 2–4`, or `cuda:0, 2, 4, ... (32 GPUs)`."""
+    if len(names) == 1:
+        return names[0]
+    found = spans(map(ordinal_of, names))
+    more = f", ... ({len(names)} GPUs)" if len(found) > _MOST_SPANS else ""
+    return f"{names[0].partition(':')[0]}:{', '.join(found[:_MOST_SPANS])}{more}"

@@ -4,11 +4,11 @@ The letters before the rows are those of the bars, so the table is their legend.
 a column, so that 64 GPUs are a few; columns that do not fit into the width continue below.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpdemo.results.bars import lettered
+from dpdemo.results.devices import label
 from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy
 from dpdemo.results.table import GAP, Block, Canvas, Column, Line, Table, bands, right, styled, text_width
 from dpdemo.sizes import size
@@ -22,8 +22,6 @@ SIGNS = (
 """The letter and the colour of each of PARTS; the colour tells neighbours apart, and nothing else."""
 _ROOM = {"fits": "green", "tight": "bold yellow", "does not fit": "bold red"}
 _LABEL = len("P ") + max(map(len, PARTS))
-_MOST_SPANS = 3
-"""A label names up to this many spans of ordinals; the numbers of more are cut short and counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +44,6 @@ def gpu_lines(gpus: Sequence[GpuMemory]) -> list[GpuLine]:
     for gpu in gpus:
         alike.setdefault(replace(gpu, device=""), []).append(gpu)
     return [GpuLine(label([gpu.device for gpu in same]), len(same), same[0]) for same in alike.values()]
-
-
-def label(names: Sequence[str]) -> str:
-    """Name several devices: `cuda:1–3`, `cuda:0, 2–4`, or `cuda:0, 2, 4, ... (32 GPUs)`."""
-    kind = names[0].partition(":")[0]
-    ordinals = enumerate(sorted(int(name.partition(":")[2]) for name in names))
-    spans = []
-    for _, run in itertools.groupby(ordinals, key=lambda each: each[1] - each[0]):
-        members = [ordinal for _, ordinal in run]
-        spans.append(str(members[0]) if len(members) == 1 else f"{members[0]}–{members[-1]}")
-    shown = ", ".join(spans[:_MOST_SPANS])
-    return f"{kind}:{shown}" + (f", ... ({len(names)} GPUs)" if len(spans) > _MOST_SPANS else "")
 
 
 def used_parts(gpus: Sequence[GpuMemory]) -> list[int]:

@@ -1,17 +1,208 @@
-"""The report of `dpdemo exec --ranks`: its data with its picture."""
+"""The result of `exec --ranks`: modules, samples, collectives and peaks; equal ranks share a row."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from __future__ import annotations
 
-from dpdemo.results import rankpicture
-from dpdemo.results.rankdata import RanksData
-from dpdemo.results.table import Block, Canvas
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from dpdemo.results.devices import label, spans
+from dpdemo.results.report import Report
+from dpdemo.results.table import Column, Table, Uncut, styled
+from dpdemo.sizes import size
+from dpdemo.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dpdemo.results.formats import Row
+    from dpdemo.results.rankdata import Collective, Coverage, RankModel, RankResult
+    from dpdemo.results.rankmistakes import Mistake
+    from dpdemo.results.table import Block, Canvas
+
+Cells = TypeVar("Cells")
+_MOST_PARTS, _MOST_SHAPES = 8, 4
+"""Modules and loaders, and shapes of one, that are drawn; the JSON form has them all."""
 
 
 @dataclass(frozen=True)
-class RanksResult(RanksData):
-    """The run of a program as ranks of torch.distributed."""
+class RanksResult(Report):
+    """The run of a program as ranks of torch.distributed; `problem` tells why they were stopped."""
+
+    SCHEMA: ClassVar[str] = "dpdemo.ranks/1"
+    TITLE: ClassVar[str] = "dpdemo exec --ranks"
+    columns: ClassVar[tuple[str, ...]] = ("rank", "exit_code", "collective", "count", "bytes")
+    program: str
+    arguments: tuple[str, ...]
+    ranks: tuple[RankResult, ...]
+    problem: tuple[str, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    def each_row(self) -> Iterator[Row]:
+        """Yield a row for each rank and collective."""
+        for rank in self.ranks:
+            for each in rank.collectives:
+                yield rank.rank, rank.exit_code, each.name, each.count, each.num_bytes
+
+    def peaks(self) -> dict[str, int]:
+        """Return the peak of each GPU; those of two ranks on one GPU add up."""
+        found: dict[str, int] = {}
+        for rank in self.ranks:
+            for device, held in rank.peak_bytes.items():
+                found[device] = found.get(device, 0) + held
+        return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
-        """Yield the picture: modules, samples, collectives and peaks, ranks that did the same together."""
-        return rankpicture.draw(self, canvas)
+        """Yield modules, samples, collectives, peaks and mistakes; equal ranks share a row."""
+        for number, line in enumerate(self.problem):
+            yield Uncut(canvas.text(line, style="" if number else "bold red"))
+        if self.problem:
+            yield ()
+        yield canvas.text(_title(self), style="bold")
+        if not any(rank.collectives for rank in self.ranks):
+            yield canvas.text("No rank made a collective, so the ranks trained or computed apart.")
+        parts = [*_models(self), *_loaders(self)]
+        for part in [*parts[:_MOST_PARTS], *_sums(self)]:
+            yield ()
+            yield from part.blocks(canvas)
+        if len(parts) > _MOST_PARTS:
+            yield ()
+            left = len(parts) - _MOST_PARTS
+            yield canvas.text(f"{left} modules or loaders are not listed: --report FILE.json")
+        if self.mistakes:
+            yield ()
+        for mistake in self.mistakes:
+            yield styled("Mistake: ", "bold yellow") + canvas.text(f"{mistake.text} ({mistake.at})")
+            yield canvas.text(f"  {mistake.advice}")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the report: a heading, a table, and what follows from it."""
+
+    heading: str
+    columns: tuple[Column, ...]
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    below: str = ""
+
+    def blocks(self, canvas: Canvas) -> Iterator[Block]:
+        """Yield its lines; a terminal can open the `file:line` of its heading."""
+        yield Uncut(canvas.text(self.heading, style="bold"))
+        table = Table(
+            self.columns, head=tuple(canvas.text(*word.split("\n"), style="dim") for word in self.head)
+        )
+        for row in self.rows:
+            table.add(*(canvas.text(*cell.split("\n")) for cell in row))
+        yield table
+        if self.below:
+            yield canvas.text(self.below)
+
+
+def _title(report: RanksResult) -> str:
+    """Head the report: `Ran on 4 ranks: train.py`."""
+    failed = [rank.rank for rank in report.ranks if rank.exit_code]
+    ended = f"; {_ranks(failed)} failed" if failed and not report.problem else ""
+    return f"Ran on {counted(len(report.ranks), 'rank')}: {report.program}{ended}"
+
+
+def _sums(report: RanksResult) -> Iterator[_Part]:
+    collectives = _folded(report.ranks, lambda rank: tuple(map(_collective, rank.collectives)))
+    rows = [
+        (_ranks(ranks) if not number else "", *cells)
+        for ranks, found in collectives
+        for number, cells in enumerate(found)
+    ]
+    if rows:
+        head = ("ranks", "collective of each", "calls", "bytes")
+        yield _Part("Collectives", ("keep", "fold", "right", "right"), head, tuple(rows))
+    peaks = report.peaks()
+    if peaks:
+        alike = [
+            (peak, [device for device, held in peaks.items() if held == peak])
+            for peak in dict.fromkeys(peaks.values())
+        ]
+        held = tuple((f"{label(names)}{' each' * (len(names) > 1)}", size(peak)) for peak, names in alike)
+        yield _Part("Peak memory", ("fold", "right"), ("GPU", "bytes"), held)
+
+
+def _collective(one: Collective) -> tuple[str, str, str]:
+    return one.name, str(one.count), size(one.num_bytes) if one.num_bytes else ""
+
+
+def _models(report: RanksResult) -> Iterator[_Part]:
+    keys = dict.fromkeys(_key(model) for rank in report.ranks for model in rank.models)
+    for key in keys:
+        wrapper, name, at = key
+        of_ranks = {
+            rank.rank: [model for model in rank.models if _key(model) == key] for rank in report.ranks
+        }
+
+        def cells(rank: RankResult, of_ranks: dict[int, list[RankModel]] = of_ranks) -> tuple[str, ...]:
+            return _model(of_ranks[rank.rank])
+
+        most = max(map(len, of_ranks.values()))
+        yield _Part(
+            f"{wrapper}({name}) at {at}{f', made {most} times' if most > 1 else ''}",
+            ("keep", "right", "right", "right", "fold"),
+            ("ranks", "calls", "averaged\nbackwards", "steps", "In Model: input → output"),
+            tuple((_ranks(ranks), *found) for ranks, found in _folded(report.ranks, cells) if found),
+        )
+
+
+def _key(model: RankModel) -> tuple[str, str, str]:
+    return model.wrapper, model.name, model.at
+
+
+def _model(models: Sequence[RankModel]) -> tuple[str, ...]:
+    if not models:
+        return ()
+    shapes: dict[str, int] = {}
+    for model in models:
+        for shape, count in model.shapes.items():
+            shapes[shape] = shapes.get(shape, 0) + count
+    listed = [f"{count} × {shape}" if len(shapes) > 1 else shape for shape, count in shapes.items()]
+    more = [f"and {len(listed) - _MOST_SHAPES} others"] if len(listed) > _MOST_SHAPES else []
+    sums = (sum(getattr(model, key) for model in models) for key in ("forwards", "backwards", "steps"))
+    return *map(str, sums), "\n".join(listed[:_MOST_SHAPES] + more)
+
+
+def _loaders(report: RanksResult) -> Iterator[_Part]:
+    covered = {one.at: one for one in report.coverage}
+    for at in dict.fromkeys(one.at for rank in report.ranks for one in rank.samples):
+
+        def cells(rank: RankResult, at: str = at) -> tuple[str, ...]:
+            return next(((str(one.drawn), str(one.epochs)) for one in rank.samples if one.at == at), ())
+
+        found = _folded(report.ranks, cells)
+        yield _Part(
+            f"DataLoader at {at}",
+            ("keep", "right", "right"),
+            ("ranks", "samples drawn by each", "epochs"),
+            tuple((_ranks(ranks), *found) for ranks, found in found if found),
+            _coverage(covered[at]) if at in covered else "",
+        )
+
+
+def _coverage(one: Coverage) -> str:
+    twice = f"{counted(one.num_repeated, 'sample')} twice" if one.num_repeated else "none twice"
+    left = f"{one.num_left_out} left out" if one.num_left_out else "none left out"
+    return f"Epoch 1, all ranks: {one.drawn} drawn from {one.length} samples, {twice}, {left}"
+
+
+def _folded(
+    ranks: Iterable[RankResult], cells: Callable[[RankResult], tuple[Cells, ...]]
+) -> list[tuple[list[int], tuple[Cells, ...]]]:
+    """Group the ranks that have the same cells."""
+    groups: dict[tuple[Cells, ...], list[int]] = {}
+    for rank in ranks:
+        groups.setdefault(cells(rank), []).append(rank.rank)
+    return [(numbers, found) for found, numbers in groups.items()]
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return ", ".join(spans(numbers))

@@ -16,9 +16,10 @@ from rich.console import Console
 from samples import write
 
 from dpdemo.config.fields import Config
+from dpdemo.results.devices import label
 from dpdemo.results.memory import number_text, verdict
 from dpdemo.results.memorydata import KEYS, PARTS, Training
-from dpdemo.results.memorytable import SIGNS, bar, gpu_lines, label, share
+from dpdemo.results.memorytable import SIGNS, bar, gpu_lines, share
 from dpdemo.results.table import Canvas, plain
 
 GOLDEN = Path(__file__).parent / "golden"

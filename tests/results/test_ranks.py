@@ -173,4 +173,4 @@ def test_ranks_that_did_the_same_share_a_row():
     assert ["0–2", "all_reduce", "6", "2", "KiB"] in lines
     assert ["3", "all_reduce", "6", "2", "KiB"] in lines
     assert ["cuda:0", "2", "KiB"] in lines  # of two ranks
-    assert ["cuda:1,", "2", "each", "1", "KiB"] in lines
+    assert ["cuda:1–2", "each", "1", "KiB"] in lines
