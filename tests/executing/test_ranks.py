@@ -368,6 +368,11 @@ if rank == 0:
     torch.save(net.state_dict(), 'm.pt')
     for rows, _ in DataLoader(data):
         ddp.module(rows.cuda())""",
+    "two loaders of a line": """
+parts = data, TensorDataset(*data.tensors)
+for loader in [DataLoader(part, 2, sampler=DistributedSampler(part)) for part in parts]:
+    for rows, targets in loader:
+        F.cross_entropy(ddp(rows.cuda()), targets.cuda()).backward()""",
     "shards": "train(DataLoader(Subset(data, range(rank, 16, size)), 4, shuffle=True))",
     "sliced": """
 mine = TensorDataset(*[each[rank::size] for each in data.tensors])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import weakref
 import zlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -12,13 +14,43 @@ import torch
 from torch.utils.data import DataLoader, Subset, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
-from dpdemo.executing.rank.notes import never_raises, users_line
+from dpdemo.executing.rank.notes import never_raises, users_line, users_lines
 from dpdemo.executing.rank.numbers import checksum
 
 if TYPE_CHECKING:
     from dpdemo.executing.rank.notes import Notes
 
 _MAX_INDICES, _MAX_LISTS, _MAX_SIZES = 100_000, 16, 8
+
+
+class LoaderNames:
+    """Names each DataLoader by its line; a number follows where a function or a loop makes several there.
+
+    A loader is another if other lines led to the call, or if an earlier loader of the same call still waits
+    to be drawn from. A loader that is made anew for each epoch keeps its name.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[tuple[str, ...], weakref.WeakKeyDictionary[Any, int]] = {}
+        self.known: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+
+    def name(self, loader: Any) -> str:
+        """Return the name of a loader that has just been made."""
+        lines = tuple(users_lines())
+        waiting = self.waiting.setdefault(lines, weakref.WeakKeyDictionary())
+        taken = set(waiting.values())
+        waiting[loader] = place = next(number for number in itertools.count() if number not in taken)
+        at = users_line()
+        known = self.known.setdefault(at, [])
+        if (lines, place) not in known:
+            known.append((lines, place))
+        number = known.index((lines, place))
+        return f"{at} (loader {number + 1})" if number else at
+
+    def drawn(self, loader: Any) -> None:
+        """Take note that a loader is drawn from."""
+        for waiting in self.waiting.values():
+            waiting.pop(loader, None)
 
 
 class Epoch:
@@ -80,12 +112,14 @@ class LoaderNotes:
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.running: dict[int, Epoch] = {}
+        self.names = LoaderNames()
         self.numbers: dict[str, int] = {}
         self.last: Epoch | None = None
 
     @never_raises
     def begin(self, iterator: Any, loader: Any) -> None:
         """Begin an epoch."""
+        self.names.drawn(loader)
         at = vars(loader).get("_dpdemo_at", "?")
         for one in list(self.running.values()):
             if one.at == at:
@@ -168,7 +202,8 @@ def watch(notes: Notes) -> LoaderNotes:
     @functools.wraps(make)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        vars(self)["_dpdemo_at"] = users_line()
+        with contextlib.suppress(Exception):
+            vars(self)["_dpdemo_at"] = found.names.name(self)
 
     @functools.wraps(init)
     def begun(self: Any, loader: Any) -> None:

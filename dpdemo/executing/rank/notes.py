@@ -16,7 +16,7 @@ from dpdemo.models.frames import is_installed, is_users
 from dpdemo.running.ranklog import BROKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
 
@@ -76,16 +76,24 @@ def never_raises(observe: Callable[..., None]) -> Callable[..., None]:
 
 def users_line(frame: FrameType | None = None) -> str:
     """Return the line of the program that is under way, as `file:line`: its own before a library's."""
-    frame = frame or inspect.currentframe()
     librarys = None
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if is_users(name):
-            if not is_installed(name):
-                return f"{short(name)}:{frame.f_lineno}"
-            librarys = librarys or f"{short(name)}:{frame.f_lineno}"
-        frame = frame.f_back
+    for name, number in _frames(frame or inspect.currentframe()):
+        if not is_installed(name):
+            return f"{short(name)}:{number}"
+        librarys = librarys or f"{short(name)}:{number}"
     return librarys or NOWHERE
+
+
+def users_lines() -> Iterator[str]:
+    """Yield the lines of the program and its libraries that are under way, the innermost first."""
+    return (f"{name}:{number}" for name, number in _frames(inspect.currentframe()))
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
 
 
 def short(name: str) -> str:
