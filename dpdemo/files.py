@@ -1,58 +1,30 @@
-"""Files: read whole, of a bounded size and without waiting forever; written whole or not at all."""
+"""Files: read whole and of a bounded size; written whole or not at all."""
 
 import contextlib
 import difflib
 import errno
-import json
 import os
 import secrets
-import select
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from dpdemo.errors import RunError, UsageError
 
 MOST_BYTES = 1 << 28
 """No config, report, recording or traceback is longer; `/dev/zero` is."""
-WAITS_SECONDS = 10.0
-"""Time without data after which a pipe counts as dead, such as a FIFO that nobody writes to."""
-_PART = 1 << 20
 
 
 def read_bytes(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """Read a file, or what comes through a pipe.
-
-    Args:
-        path: a file, a pipe, or a device such as `/dev/stdin`.
-        most: how many bytes are read at most; one more says that there are more.
+    """Read a file, a pipe or a device: at most one byte more than `most`, which says that there are more.
 
     Raises:
-        OSError: if it cannot be read, or nothing comes of it.
+        OSError: if it cannot be read.
 
     """
-    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
-        data = bytearray()
-        for part in _parts(file, is_ready=stat.S_ISREG(os.fstat(file.fileno()).st_mode)):
-            data += part
-            if len(data) > most:
-                break
-    return bytes(data[: most + 1])
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _parts(file: IO[bytes], *, is_ready: bool) -> Iterator[bytes]:
-    while True:
-        if not is_ready and not select.select([file], [], [], WAITS_SECONDS)[0]:
-            raise TimeoutError(errno.ETIMEDOUT, f"nothing came of it in {WAITS_SECONDS:g} s")
-        part = file.read(_PART)
-        if part == b"":
-            return
-        yield part or b""  # None where another reader was faster
+    with open(path, "rb") as file:  # noqa: PTH123 - Path turns /dev/stdin's name around
+        return file.read(most + 1)
 
 
 def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
@@ -77,6 +49,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         ValueError: if it is not JSON, or is nested too deep to be read.
 
     """
+    import json
+
     try:
         return json.loads(read_text(path), parse_constant=_no_constant)
     except RecursionError:
@@ -169,86 +143,35 @@ def check_save_path(
         UsageError: for an unknown ending, a directory, a missing folder, a place that cannot be written.
 
     """
-    target = _Target(Path(path), tuple(suffixes), key)
-    place, mode = target.place, _mode(target)
-    if mode is not None and stat.S_ISDIR(mode):
-        better = place / f"report{suffixes[0]}"
-        raise target.refused(
-            f"a file, got the directory {str(place)!r}", f"name a file in it: {target.named(better)}"
-        )
-    if place.suffix.lower() not in suffixes:
-        raise _unknown_ending(target)
-    _check_folder(target)
-    if mode is not None:
-        _check_file(target, mode)
-        if any(_is_same(place, other) for other in read):
-            raise target.refused(
-                f"a file of its own, got {str(place)!r}, which is being read", "choose another name"
-            )
-
-
-def _is_same(place: Path, other: str | os.PathLike[str]) -> bool:
+    place = Path(path)
     try:
-        return place.samefile(other)
-    except OSError:
-        return False
-
-
-class _Target(NamedTuple):
-    place: Path
-    suffixes: tuple[str, ...]
-    key: str
-
-    def refused(self, but: str, hint: str) -> UsageError:
-        """Build the error that names what was expected and got."""
-        return UsageError(f"expected {but}", key=self.key, hint=hint)
-
-    def named(self, place: Path) -> str:
-        """Write another path as its user would."""
-        return f"{{{self.key}={place}}}"
-
-
-def _mode(target: _Target) -> int | None:
-    """Return the mode of an existing file; None if there is none."""
-    try:
-        return target.place.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        problem = _problem(place, suffixes, key, read)
     except (OSError, ValueError) as error:  # a name too long, a loop of links, a zero byte
         why = getattr(error, "strerror", None) or error
-        raise target.refused(
-            f"a file that can be written, got {str(target.place)!r} ({why})", "choose another place"
-        ) from None
+        problem = f"a file that can be written ({why})", "choose another place"
+    if problem is not None:
+        expected, hint = problem
+        raise UsageError(f"expected {expected}, got {str(place)!r}", key=key, hint=hint)
 
 
-def _unknown_ending(target: _Target) -> UsageError:
-    place, suffixes, _ = target
-    near = difflib.get_close_matches(place.suffix.lower(), suffixes, n=1) or suffixes
-    better = place.with_name(f"report{place.name}" if place.name in suffixes else place.stem + near[0])
-    known = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
-    return target.refused(f"a file ending in {known}, got {str(place)!r}", f"try {target.named(better)}")
-
-
-def _check_folder(target: _Target) -> None:
-    folder = target.place.parent
-    if not folder.is_dir():
-        raise target.refused(
-            f"a file in an existing folder, got the folder {str(folder)!r}",
-            f"make it first: mkdir -p {folder}",
-        )
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise target.refused(
-            f"a folder that can be written, got {str(folder)!r}", "choose a folder of your own"
-        )
-
-
-def _check_file(target: _Target, mode: int) -> None:
-    place = target.place
-    if not stat.S_ISREG(mode):
-        hint = "to write to a pipe or a device, use `--format` and redirect stdout"
-        raise target.refused(f"a regular file, got {str(place)!r}", hint)
-    if not os.access(place, os.W_OK):
-        raise target.refused(
-            f"a file that can be written, got {str(place)!r}, which is read-only",
-            f"allow it with chmod u+w {place}, or choose another name",
-        )
+def _problem(
+    place: Path, suffixes: Sequence[str], key: str, read: Sequence[str | os.PathLike[str]]
+) -> tuple[str, str] | None:
+    """Return what was expected of a place that cannot be saved to, and the next step."""
+    if place.suffix.lower() not in suffixes:
+        near = difflib.get_close_matches(place.suffix.lower(), suffixes, n=1) or suffixes
+        stem = "" if place.name in suffixes else place.stem
+        known = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        return f"a file ending in {known}", f"try {{{key}={place.parent / (stem or 'report')}{near[0]}}}"
+    if not place.parent.is_dir():
+        return "a file in an existing folder", f"make it first: mkdir -p {place.parent}"
+    with contextlib.suppress(FileNotFoundError):
+        place.stat()  # raises where no file can be
+    is_new = not place.exists()
+    if not (is_new or place.is_file()):
+        return "a regular file", "for a pipe or a device use `--format` and redirect stdout"
+    if any(place.samefile(other) for other in read if Path(other).exists()):
+        return "another file than the config that is read", "choose another name"
+    if not all(os.access(path, os.W_OK) for path in (place.parent, *([] if is_new else [place]))):
+        raise PermissionError(errno.EACCES, "read-only")
+    return None

@@ -1,37 +1,11 @@
-"""Files that are read: a silent pipe, a device without an end and JSON without a bottom are errors."""
+"""Files that are read: a device without an end and JSON without a bottom are errors."""
 
-import os
 import sys
-import threading
 
 import processes
 import pytest
 
 from dpdemo import files
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(files, "WAITS_SECONDS", 0.05)
-
-
-@pytest.fixture
-def fifo(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    return tmp_path / "fifo"
-
-
-def test_a_fifo_that_nobody_writes_to_is_not_waited_for(fifo):
-    with pytest.raises(TimeoutError, match=r"nothing came of it in 0\.05 s"):
-        files.read_bytes(fifo)
-
-
-def test_what_comes_through_a_pipe_is_read_to_its_end(fifo, monkeypatch):
-    monkeypatch.setattr(files, "WAITS_SECONDS", 10)
-    writer = threading.Thread(target=fifo.write_bytes, args=(b"x" * 300_000,))
-    writer.start()
-    assert files.read_bytes(fifo) == b"x" * 300_000
-    writer.join()
 
 
 def test_a_shells_own_pipe_is_read_too():

@@ -7,13 +7,12 @@ file of `dpdemo init` then know it.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from dpdemo.config import kinds
 from dpdemo.config.catalogue import MODELS
-from dpdemo.config.kinds import Kind
+from dpdemo.config.kinds import Kind, refused, unknown_key
 from dpdemo.config.numbers import INT64_MAX
-from dpdemo.config.refusals import refused, unknown_key
 
 __all__ = ["INT64_MAX", "KEYS", "Config", "Key"]
 
@@ -46,8 +45,7 @@ class Keys(TypedDict, total=False):
     trace_sample: int | None
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """A config key: its help, the kind of its values, its default and an example in YAML."""
 
     help: str
@@ -106,13 +104,9 @@ class Config:
     dtype: DType = key(
         "float32",
         "Type of the model's numbers.",
-        kinds.words(
-            "float32", "float64", "bfloat16", "float16",
-            fp32="float32", float="float32", fp64="float64", double="float64", fp16="float16", half="float16",
-            bf16="bfloat16",
-        ),
+        kinds.words("float32", "float64", "bfloat16", "float16"),
         "bfloat16",
-    )  # fmt: skip
+    )
     strategy: Literal["dp", "ddp"] = key(
         "dp",
         "DataParallel (dp), or DistributedDataParallel with a process for each rank (ddp).",
@@ -201,7 +195,7 @@ def _checked(name: str, value: Any) -> Any:
         return None
     frozen = tuple(value) if isinstance(value, list) else value
     if not known.kind.accepts(frozen):
-        raise refused(name, frozen, known.kind, known.default, known.example)
+        raise refused(name, frozen, known.kind, known.example)
     return frozen
 
 

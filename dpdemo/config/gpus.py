@@ -8,12 +8,15 @@ all    all visible GPUs
 """
 
 import re
+from typing import TYPE_CHECKING
 
-from dpdemo.arithmetic.cards import Card, find_card
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
 from dpdemo.wording import show
+
+if TYPE_CHECKING:
+    from dpdemo.arithmetic.cards import Card
 
 
 def parse_gpus(text: str) -> int | tuple[int, ...] | str:
@@ -31,7 +34,8 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
         parts.pop()
     spans = [re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part) for part in parts]  # isdigit lets ³ and ٣ through
     if not parts or not all(spans):
-        raise _refused("a count such as 3, ordinals such as 0,2 or 0-3, or `all`", text, _meant(text))
+        expected = "a count such as 3, ordinals such as 0,2 or 0-3, or `all`"
+        raise _refused(expected, text, "separate ordinals by single commas: 0,1,2")
     ends = [(_bounded(span[1]), _bounded(span[2] or span[1])) for span in spans if span]
     if is_list or (spans[0] and spans[0][2]):
         return _ordinals(ends, text)
@@ -39,17 +43,6 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
         hint = "for the GPU with ordinal 0 write `{gpus=[0]}`; leave `{gpus=}` out for the CPU"
         raise _refused("a count of 1 or more", text, hint)
     return ends[0][0]
-
-
-def _meant(text: str) -> str:
-    """Suggest a correction for a value that is not a list of GPUs."""
-    if named := re.findall(r"cuda:([0-9]+)", text):
-        return f"write the ordinals alone: `{{gpus=[{', '.join(named)}]}}`"
-    if text.endswith((".yaml", ".yml")):
-        return f"pass a config as `{{config={text}}}`"
-    if ".py" in text:
-        return f"pass a model as `{{model={text}}}`"
-    return "separate ordinals by single commas: 0,1,2"
 
 
 def _ordinals(ends: list[tuple[int, int]], text: str) -> tuple[int, ...]:
@@ -116,13 +109,15 @@ def check_number(count: int, got: str = "") -> None:
         )
 
 
-def card_named(text: str) -> Card:
+def card_named(text: str) -> "Card":
     """Find the card that `--gpu` names.
 
     Raises:
         UsageError: if no card has the name, or several do.
 
     """
+    from dpdemo.arithmetic.cards import find_card  # only a GPU with a name needs the table
+
     try:
         return find_card(text)
     except ValueError as error:

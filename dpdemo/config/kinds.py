@@ -1,16 +1,17 @@
-"""The kinds of values that config keys take: which values each accepts, and how an option's text is read."""
+"""The kinds of values that config keys take: which each accepts, how text is read, how others are refused."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Union
 
 from dpdemo.arithmetic.limits import MAX_GPUS, MAX_NODES
 from dpdemo.config.gpus import parse_gpus
 from dpdemo.config.numbers import INT64_MAX, any_number, parse_numbers
+from dpdemo.errors import UsageError
+from dpdemo.wording import show, show_key
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """One kind of values.
 
     Attributes:
@@ -19,8 +20,6 @@ class Kind:
         read: how the text of an option becomes a value; `accepts` judges the result.
         most: the largest number; 0 for a kind without numbers.
         item: the kind of the items of a list.
-        words: all values, if they are words.
-        other_words: what else people call them.
 
     """
 
@@ -28,9 +27,7 @@ class Kind:
     accepts: Callable[[Any], bool]
     read: Callable[[str], object] = str
     most: int = 0
-    item: "Kind | None" = None
-    words: tuple[str, ...] = ()
-    other_words: tuple[tuple[str, str], ...] = ()
+    item: Union["Kind", None] = None
 
 
 def whole(least: int, most: int = INT64_MAX, expected: str = "") -> Kind:
@@ -42,11 +39,11 @@ def whole(least: int, most: int = INT64_MAX, expected: str = "") -> Kind:
     return Kind(expected or f"a whole number of {least} or more", accepts, _number, most)
 
 
-def words(*known: str, **others: str) -> Kind:
-    """Return the kind of these words; `others` maps what people write instead to the word."""
+def words(*known: str) -> Kind:
+    """Return the kind of these words."""
     *first, last = known
     listed = f"one of {', '.join(known)}" if len(known) > 2 else f"{first[0]} or {last}"
-    return Kind(listed, known.__contains__, words=known, other_words=tuple(others.items()))
+    return Kind(listed, known.__contains__)
 
 
 def list_of(item: Kind, expected: str) -> Kind:
@@ -90,3 +87,24 @@ GPUS = Kind(
     most=MAX_GPUS,
     item=ORDINAL,
 )
+
+
+def refused(name: str, value: object, kind: Kind, example: str) -> UsageError:
+    """Build the error for a value that is not of its key's kind, with an example of one that is."""
+    expected, got = kind.expected, show(value)
+    if isinstance(value, tuple) and kind.item is not None:
+        place = next(number for number, item in enumerate(value) if not kind.item.accepts(item))
+        expected, got = kind.item.expected, f"{show(value[place])} as item {place + 1}"
+    elif type(value) is int and 0 < kind.most < value:
+        expected = f"a whole number of at most {kind.most}"
+    return UsageError(
+        f"expected {expected}, got {got}", key=name, hint=f"write for example `{{{name}={example}}}`"
+    )
+
+
+def unknown_key(name: str, known: Iterable[str], place: str = "") -> UsageError:
+    """Build the error for a key that the config does not have, with the nearest that it has."""
+    alike = name.lower().replace("-", "_")
+    near = ["gpus"] if alike == "device_ids" else difflib.get_close_matches(alike, list(known), n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"the keys are {', '.join(known)}"
+    return UsageError(f"expected a known key, got {show_key(name)}", hint=hint, place=place)

@@ -3,16 +3,20 @@
 Nothing here needs torch. The YAML reader itself is imported only when there is a file to read.
 """
 
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from dpdemo.config.checks import check_together
-from dpdemo.config.fields import KEYS, Config
-from dpdemo.config.keys import Keys, showing_keys
-from dpdemo.config.refusals import unknown_key
+from dpdemo.config.fields import KEYS, Config, Keys
+from dpdemo.config.kinds import unknown_key
 from dpdemo.errors import placed
+
+__all__ = ["Keys", "load_config", "make_config", "read_values", "resolve", "showing_keys"]
+
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def make_config(values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Config:
@@ -34,6 +38,21 @@ def make_config(values: Mapping[str, Any], where: Mapping[str, str] | None = Non
         config = Config(**values)
         check_together(config)
     return config
+
+
+def showing_keys(function: Function) -> Function:
+    """List every key with its default in the signature of a function with `**overrides`.
+
+    `help(dpdemo.simulate)` and the Tab key of a notebook then show `gpus` and `batch_size`.
+    """
+    signature = inspect.signature(function)
+    keys = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=KEYS[name].default, annotation=kind)
+        for name, kind in Keys.__annotations__.items()
+    ]
+    others = [*signature.parameters.values()][:-1]
+    vars(function)["__signature__"] = signature.replace(parameters=[*others, *keys])
+    return function
 
 
 @showing_keys

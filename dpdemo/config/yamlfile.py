@@ -94,18 +94,10 @@ def _kind(node: Any) -> str:
 def _read_text(path: Path) -> str:
     try:
         data = read_bytes(path, MAX_BYTES)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        got = "a directory" if isinstance(error, IsADirectoryError) else "none"
-        folder = path if got != "none" else path.parent
-        hint = _yaml_files_in(folder) or f"the folder {folder} holds no YAML file"
-        raise UsageError(f"expected a YAML file, got {got}", place=str(path), hint=hint) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"expected a readable file, got {reason!r}",
-            place=repr(str(path)),
-            hint="check the path, and who may read it",
-        ) from None
+        hint = "check the path, and who may read it"
+        raise UsageError(f"expected a YAML file, got {reason!r}", place=str(path), hint=hint) from None
     if len(data) > MAX_BYTES:
         raise UsageError(
             f"expected a config of at most {MAX_BYTES} bytes, got a larger file",
@@ -120,12 +112,3 @@ def _read_text(path: Path) -> str:
             place=f"{path}:{data.count(10, 0, error.start) + 1}",
             hint="save the file as UTF-8",
         ) from None
-
-
-def _yaml_files_in(folder: Path) -> str:
-    try:
-        found = sorted(other.name for other in folder.glob("*.y*ml"))
-    except OSError:
-        return ""
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return f"that folder holds {', '.join(found[:5])}{more}" if found else ""

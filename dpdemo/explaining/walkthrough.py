@@ -15,8 +15,7 @@ from torch import nn
 
 from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.config.fields import Config
-from dpdemo.config.keys import Keys, showing_keys
-from dpdemo.config.load import resolve
+from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.errors import RunError
 from dpdemo.explaining.steps import Listener, Meter
 from dpdemo.models.calling import users_model

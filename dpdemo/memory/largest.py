@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from dpdemo.config.fields import Config
-from dpdemo.config.keys import Keys, showing_keys
-from dpdemo.config.load import resolve
+from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.config.weights import split_of
 from dpdemo.errors import RunError, UsageError
 from dpdemo.memory.hardware import Hardware, Sizes

@@ -10,8 +10,7 @@ from typing import Unpack
 import torch
 
 from dpdemo.config.fields import Config
-from dpdemo.config.keys import Keys, showing_keys
-from dpdemo.config.load import resolve
+from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.config.weights import split_of
 from dpdemo.errors import UsageError, about
 from dpdemo.memory.hardware import Hardware, Sizes

@@ -10,8 +10,7 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from dpdemo.config.fields import Config
-from dpdemo.config.keys import Keys, showing_keys
-from dpdemo.config.load import resolve
+from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import UsageError
 from dpdemo.results.split import SplitReport

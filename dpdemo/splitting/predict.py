@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dpdemo.config.fields import Config
-from dpdemo.config.keys import Keys, showing_keys
-from dpdemo.config.load import resolve
+from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.config.weights import split_of
 from dpdemo.errors import UsageError
 from dpdemo.results.batches import BatchGroup

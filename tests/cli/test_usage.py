@@ -19,7 +19,7 @@ BAD_OPTIONS = [
     (["--set", "dim=7"], "expected a dimension from 0 to 1 for this model, got 7"),
     (["--quiet", "--verbose"], "got both - at option `--quiet` and option `--verbose`"),
     (["--drop-last", "--batch-size", "200"], "expected at least one full batch"),
-    (["--config", "no/such.yaml"], "expected a YAML file, got none - at no/such.yaml"),
+    (["--config", "no/such.yaml"], "expected a YAML file, got 'No such file or directory' - at no/such.yaml"),
     (["--save", "report.pdf"], "report.pdf"),
     (["2", "--gpus", "4"], "got both - at argument GPUS and option `--gpus`"),
     (["--timeout", "soon"], "Invalid value for '--timeout'"),
@@ -80,7 +80,7 @@ def test_a_file_that_is_no_config_is_reported(dpdemo, tmp_path, kind):
         path.write_bytes(b"model: caf\xe9" if kind == "latin-1" else b"model: !!python/object:os.system {}")
     said = {
         "latin-1": "expected UTF-8",
-        "directory": "got a directory",
+        "directory": "got 'Is a directory'",
         "tag": "got !!python/object:os.system",
     }[kind]
     done = dpdemo("simulate", "-c", path)

@@ -20,6 +20,7 @@ GPUS = "expected a list of ordinals such as [0, 1, 2], a count such as 3, or `al
 ITEM = "expected an ordinal from 0 to 127, got "
 TOP = "expected a whole number of at most 9223372036854775807, got "
 SIZE = "write for example `batch_size: 30`"
+DTYPE = "write for example `dtype: bfloat16`"
 GPUS_EXAMPLE = "write for example `gpus: [0, 1, 2]`"
 
 
@@ -47,25 +48,25 @@ def refuse(tmp_path, monkeypatch, text):
 @pytest.mark.parametrize(
     ("line", "message", "hint"),
     [
-        ('batch_size: "30"', WHOLE + "'30'", "write it without the quotes: `batch_size: 30`"),
+        ('batch_size: "30"', WHOLE + "'30'", SIZE),
         ("batch_size: many", WHOLE + "'many'", SIZE),
         ("batch_size: 3.5", WHOLE + "3.5", SIZE),
-        ("batch_size: 1e3", WHOLE + "1000.0", "write it without the point or exponent: `batch_size: 1000`"),
+        ("batch_size: 1e3", WHOLE + "1000.0", SIZE),
         ("batch_size: .nan", WHOLE + "nan", SIZE),
         ("batch_size: true", WHOLE + "true", SIZE),
-        ("batch_size:", WHOLE + "null", "leave `batch_size` out to get the default, 30"),
+        ("batch_size:", WHOLE + "null", SIZE),
         ("batch_size: 0", WHOLE + "0", SIZE),
         ("batch_size: [30]", WHOLE + "[30]", SIZE),
         ("batch_size: 2001-01-01", WHOLE + "datetime.date(2001, 1, 1) (date)", SIZE),
         ("output_size: 9223372036854775808", TOP + "9223372036854775808",
          "write for example `output_size: 2`"),
         ("output_size: 0x" + "f" * 5000, TOP + "2**19999 or more", "write for example `output_size: 2`"),
-        ("gpus: 0", GPUS + "0", "for GPU 0 write `gpus: [0]`; for the CPU leave `gpus` out"),
+        ("gpus: 0", GPUS + "0", GPUS_EXAMPLE),
         ("gpus: true", GPUS + "true", GPUS_EXAMPLE),
-        ("gpus: 0,1", GPUS + "'0,1'", "write it as a list: `gpus: [0, 1]`"),
-        ("gpus: '3'", GPUS + "'3'", "write it without the quotes: `gpus: 3`"),
+        ("gpus: 0,1", GPUS + "'0,1'", GPUS_EXAMPLE),
+        ("gpus: '3'", GPUS + "'3'", GPUS_EXAMPLE),
         ("gpus: []", "expected at least one GPU, got an empty list", "leave `gpus` out to run on the CPU"),
-        ("gpus: 129", "expected a whole number of at most 128, since PyTorch can number 128 GPUs, got 129",
+        ("gpus: 129", "expected a whole number of at most 128, got 129",
          GPUS_EXAMPLE),
         ("gpus: [0, a]", ITEM + "'a' as item 2", GPUS_EXAMPLE),
         ("gpus: [0, 1, -1]", ITEM + "-1 as item 3", GPUS_EXAMPLE),
@@ -74,11 +75,8 @@ def refuse(tmp_path, monkeypatch, text):
         ("model: 3", "expected text, got 3", "write for example `model: model.py:Net`"),
         ("shuffle: yes", "expected true or false, got 'yes'", "write for example `shuffle: true`"),
         ("drop_last: 1", "expected true or false, got 1", "write for example `drop_last: true`"),
-        ("dtype: float23", "expected one of float32, float64, bfloat16, float16, got 'float23'",
-         "did you mean `float32`?"),
-        ("dtype: half", "expected one of float32, float64, bfloat16, float16, got 'half'",
-         "did you mean `float16`?"),
-        ("strategy: fsdp", "expected dp or ddp, got 'fsdp'", "did you mean `dp`?"),
+        ("dtype: float23", "expected one of float32, float64, bfloat16, float16, got 'float23'", DTYPE),
+        ("strategy: fsdp", "expected dp or ddp, got 'fsdp'", "write for example `strategy: ddp`"),
         ("dim: -1", "expected a dimension from 0 to 63, got -1", "write for example `dim: 1`"),
         ("dim: 2", "expected a dimension from 0 to 1 for this model, got 2",
          "the batch is in dimension 0 unless the model says otherwise: leave `dim` out"),
@@ -174,7 +172,7 @@ def test_keywords_win_over_the_file_and_are_located_as_such(tmp_path):
     ("values", "option", "argument"),
     [
         ({"batch_size": 0}, "`--batch-size 30`", "`batch_size=30`"),
-        ({"gpus": 0}, "`--gpus 0,`", "`gpus=[0]`"),
+        ({"gpus": 0}, "`--gpus 0,1,2`", "`gpus=[0, 1, 2]`"),
         ({"drop_last": 1}, "`--drop-last`", "`drop_last=True`"),
         ({"shuffle": 1}, "`--set shuffle=true`", "`shuffle=True`"),
         ({"strategy": 1}, "`--strategy ddp`", "`strategy='ddp'`"),

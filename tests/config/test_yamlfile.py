@@ -1,4 +1,3 @@
-import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -86,56 +85,17 @@ def in_tmp(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_a_missing_file_names_those_beside_it(in_tmp):
-    for name in ("a.yaml", "b.yml", "c.txt"):
-        (in_tmp / name).write_text("")
-    with pytest.raises(UsageError, match=r"^expected a YAML file, got none - at x.yaml$") as caught:
-        load_config("x.yaml")
-    assert caught.value.hint == "that folder holds a.yaml, b.yml"
-
-
-@pytest.mark.usefixtures("in_tmp")
-def test_a_missing_file_in_an_empty_folder_says_so():
-    with pytest.raises(UsageError, match=r"^expected a YAML file, got none - at no/x.yaml$") as caught:
-        load_config("no/x.yaml")
-    assert caught.value.hint == "the folder no holds no YAML file"
-
-
-def test_many_files_beside_a_missing_one_are_cut_short(in_tmp):
-    for number in range(9):
-        (in_tmp / f"{number}.yaml").write_text("")
-    with pytest.raises(UsageError, match=r"got none") as caught:
-        load_config("x.yaml")
-    assert caught.value.hint == "that folder holds 0.yaml, 1.yaml, 2.yaml, 3.yaml, 4.yaml and 4 more"
-
-
-def test_a_directory_is_no_config(in_tmp):
-    (in_tmp / "sub").mkdir()
-    (in_tmp / "sub" / "a.yaml").write_text("")
-    with pytest.raises(UsageError, match=r"^expected a YAML file, got a directory - at sub$") as caught:
-        load_config("sub")
-    assert caught.value.hint == "that folder holds a.yaml"
-
-
 def test_a_file_that_cannot_be_opened_says_why(in_tmp):
-    """A loop of links fails for everyone, whoever runs the tests."""
+    (in_tmp / "sub").mkdir()
     (in_tmp / "loop.yaml").symlink_to("loop.yaml")
-    expected = r"^expected a readable file, got 'Too many levels of symbolic links' - at 'loop.yaml'$"
-    with pytest.raises(UsageError, match=expected) as caught:
-        load_config("loop.yaml")
-    assert caught.value.hint == "check the path, and who may read it"
-
-
-def test_a_file_without_permission_says_so(in_tmp):
-    (in_tmp / "c.yaml").write_text("batch_size: 3\n")
-    (in_tmp / "c.yaml").chmod(0)
-    with contextlib.suppress(PermissionError):
-        (in_tmp / "c.yaml").read_text()
-        pytest.skip("this user may read every file")
-    with pytest.raises(
-        UsageError, match=r"^expected a readable file, got 'Permission denied' - at 'c.yaml'$"
+    for name, why in (
+        ("no/x.yaml", "No such file or directory"),
+        ("sub", "Is a directory"),
+        ("loop.yaml", "Too many levels of symbolic links"),
     ):
-        load_config("c.yaml")
+        with pytest.raises(UsageError, match=f"^expected a YAML file, got '{why}' - at {name}$") as caught:
+            load_config(name)
+        assert caught.value.hint == "check the path, and who may read it"
 
 
 @pytest.mark.usefixtures("in_tmp")
@@ -144,16 +104,12 @@ def test_a_file_whose_reading_fails_says_why(monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("dpdemo.config.yamlfile.read_bytes", fail)
-    with pytest.raises(
-        UsageError, match=r"^expected a readable file, got 'Permission denied' - at 'c.yaml'$"
-    ):
+    with pytest.raises(UsageError, match=r"^expected a YAML file, got 'Permission denied' - at c.yaml$"):
         load_config("c.yaml")
 
 
 def test_a_path_with_a_nul_is_no_file():
-    with pytest.raises(
-        UsageError, match=r"^expected a readable file, got 'embedded null (byte|character)' - at 'a\\x00b'$"
-    ):
+    with pytest.raises(UsageError, match=r"^expected a YAML file, got 'embedded null (byte|character)'"):
         load_config("a\0b")
 
 

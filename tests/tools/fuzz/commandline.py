@@ -76,7 +76,7 @@ def options_of(name):
 FITTING = {
     "--gpus": ("2", "3", "0,1", "0,2", "1-3", "2,4,8", "1-4:2"),
     "--model": ("linear", "cnn", "rnn", "hybrid", "partial", "transformer", "own.py:Net", "own.py"),
-    "--config": ("good.yaml", "good.yaml", "odd.yaml", "fifo", "folder"),
+    "--config": ("good.yaml", "good.yaml", "odd.yaml", "folder"),
     "--input": ("8x5", "8x5:int64<10", "x=8x5:bool", "0x5", "8"),
     "--inputs": ("own:inputs", "own:fails", "38MB"),
     "--batch-size": ("8", "7", "1", "1-64:x2", "16-32:8"),
@@ -110,8 +110,7 @@ FITTING = {
     "--optimizer": ("adamw", "sgd"),
     "--save": ("r.json", "r.svg", "r.html", "r.md", "r.csv", "r.txt", "fifo", "folder"),
     "--report": ("r.json", "r.txt"),
-    "--memory": ("recording.json", "good.yaml", "fifo"),
-    "--baseline": ("known.json", "recording.json", "fifo", "folder"),
+    "--baseline": ("known.json", "recording.json", "folder"),
     "--traceback": ("own.py", "binary.bin", "folder"),
     "--explain": ("DP301",),
     "--select": ("DP3", "DP301,DP4"),
@@ -279,7 +278,6 @@ def prepared():
     import torch
 
     import dpdemo
-    from dpdemo import files
     from dpdemo.cli import app
 
     for module in pkgutil.walk_packages(dpdemo.__path__, "dpdemo."):
@@ -288,7 +286,6 @@ def prepared():
     torch.set_num_threads(1)  # a fork has no threads but its own
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["OMP_NUM_THREADS"] = "1"
-    files.WAITS_SECONDS = 0.05
     gc.freeze()
     return {name: options_of(name) for name in app.COMMANDS}
 
