@@ -1,13 +1,11 @@
 """Reading `--lengths`, the tokens of each sample: from a text, CSV or JSON lines file, or from stdin."""
 
-import contextlib
 import csv
 import json
 import operator
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -118,15 +116,16 @@ def read_lengths(text: str) -> Lengths:
     content = _content(path, source).rstrip()
     if not content:
         raise UsageError("expected a length for each sample, got an empty file", place=source)
-    lines = content.split("\n")
     if column is None:
-        return Lengths(_numbers(content, lines, source), source, range(1, len(lines) + 1))
-    if lines[0].lstrip().startswith("{"):
-        return Lengths(_of_json(lines, column, source), source, range(1, len(lines) + 1))
-    delimiter = "\t" if path.endswith(".tsv") else ","
-    if '"' not in content and "\r" not in content and (values := _csv_at_once(lines, column, delimiter)):
-        return Lengths(values, source, range(2, len(values) + 2))
-    return _csv_by_row(content, column, source, delimiter)
+        return _lengths(enumerate(content.split("\n"), 1), source)
+    if content.lstrip().startswith("{"):
+        values = list(_json(content.split("\n"), column, source))
+        return Lengths(values, source, range(1, len(values) + 1))
+    cells = _csv(content, column, source, "\t" if path.endswith(".tsv") else ",")
+    found = _lengths(cells, source, f", column `{printable(column)}`")
+    if not found.values:
+        raise UsageError("expected a length for each sample, got the head of a table alone", place=source)
+    return found
 
 
 def _taken_apart(text: str) -> tuple[str, str | None]:
@@ -162,20 +161,20 @@ def _content(path: str, source: str) -> str:
         ) from None
 
 
-def _numbers(content: str, lines: list[str], source: str) -> list[int]:
-    """Read a whole number from each line."""
-    if _NO_DIGIT.search(content) is None:  # int() also reads 1_000 and the digits of other scripts
-        with contextlib.suppress(ValueError):  # a blank line, or two numbers on one
-            found = list(map(int, lines))
-            if max(found) <= INT64_MAX:
-                return found
-    return [_one_number(line, f"{source}:{number}", is_alone=True) for number, line in enumerate(lines, 1)]
+def _lengths(cells: Iterable[tuple[int, str]], source: str, column: str = "") -> Lengths:
+    """Read a whole number from each cell; each comes with the number of its line."""
+    values: list[int] = []
+    lines: list[int] = []
+    for line, cell in cells:
+        is_plain = cell.isascii() and cell.isdigit() and len(cell) < 19
+        values.append(
+            int(cell) if is_plain else _one_number(cell, f"{source}:{line}{column}", is_alone=not column)
+        )
+        lines.append(line)
+    return Lengths(values, source, lines)
 
 
-_NO_DIGIT = re.compile(r"[^0-9 \t\r\n]")
-
-
-def _one_number(text: str, place: str, *, is_alone: bool = False) -> int:
+def _one_number(text: str, place: str, *, is_alone: bool) -> int:
     text = text.strip()
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= INT64_MAX:
         return int(text)
@@ -188,30 +187,9 @@ def _one_number(text: str, place: str, *, is_alone: bool = False) -> int:
     raise UsageError(f"expected a whole number of 0 or more, got {got}", place=place, hint=hint)
 
 
-def _of_json(lines: list[str], column: str, source: str) -> list[int]:
-    values: list[int] = []
-    for start in range(0, len(lines), _AT_ONCE):
-        part = lines[start : start + _AT_ONCE]
-        values += _json_at_once(part, column) or _json_by_line(part, column, source, start)
-    return values
-
-
-_AT_ONCE = 500  # fewer than the objects that make Python look for cycles
-
-
-def _json_at_once(lines: list[str], column: str) -> list[int] | None:
-    """Read lines that are objects with a whole number; None where one may be anything else."""
-    try:
-        values = [row[column] for row in json.loads(f"[{','.join(lines)}]")]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return None
-    is_plain = len(values) == len(lines) and set(map(type, values)) == {int}
-    return values if is_plain and min(values) >= 0 and max(values) <= INT64_MAX else None
-
-
-def _json_by_line(lines: list[str], column: str, source: str, start: int) -> Iterator[int]:
+def _json(lines: list[str], column: str, source: str) -> Iterator[int]:
     decode = json.JSONDecoder().raw_decode
-    for number, line in enumerate(lines, start + 1):
+    for number, line in enumerate(lines, 1):
         text = line.strip()
         try:
             row, end = decode(text)
@@ -233,44 +211,18 @@ def _json_by_line(lines: list[str], column: str, source: str, start: int) -> Ite
         yield value
 
 
-def _csv_at_once(lines: list[str], column: str, delimiter: str) -> list[int] | None:
-    """Read a table without quotes whose cells are whole numbers; None where one may be anything else."""
-    head = lines[0].split(delimiter)
-    if column not in head:
-        return None
-    index = head.index(column)
-    try:
-        cells = list(map(operator.itemgetter(index), csv.reader(lines[1:], delimiter=delimiter)))
-        if _NO_DIGIT.search("".join(cells)):
-            return None
-        values = list(map(int, cells))
-    except (csv.Error, IndexError, ValueError):
-        return None
-    return values if values and max(values) <= INT64_MAX else None
-
-
-def _csv_by_row(content: str, column: str, source: str, delimiter: str) -> Lengths:
+def _csv(content: str, column: str, source: str, delimiter: str) -> Iterator[tuple[int, str]]:
+    """Yield the cell of a column in each row of a table, with the number of its line."""
     reader = csv.reader(StringIO(content, newline=""), delimiter=delimiter)
-    values: list[int] = []
-    lines: list[int] = []
     try:
         head = next(reader)
         if column not in head:
             raise _no_column(column, head, f"{source}:1")
         index = head.index(column)
         for row in reader:
-            cell = row[index] if index < len(row) else ""
-            values.append(
-                int(cell)
-                if cell.isascii() and cell.isdigit() and len(cell) < 19
-                else _one_number(cell, f"{source}:{reader.line_num}, column `{printable(column)}`")
-            )
-            lines.append(reader.line_num)
+            yield reader.line_num, row[index] if index < len(row) else ""
     except csv.Error as error:
         raise UsageError(f"expected CSV, got {error}", place=f"{source}:{reader.line_num}") from None
-    if not values:
-        raise UsageError("expected a length for each sample, got the head of a table alone", place=source)
-    return Lengths(values, source, lines)
 
 
 def _no_column(column: str, known: list[str], place: str) -> UsageError:
