@@ -27,7 +27,8 @@ from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.executing.muffling import no_output
 from dpdemo.models.failure import users_code
-from dpdemo.models.inputs import Batches, rows_of
+from dpdemo.models.inputs import Batches
+from dpdemo.models.rows import rows_of
 from dpdemo.virtual import VirtualGpus, separate_ledger
 
 

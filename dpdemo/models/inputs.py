@@ -4,68 +4,22 @@
 the rows of the shapes or of the example, then the command's default.
 """
 
-import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils.rnn import PackedSequence
 
-from dpdemo.arithmetic.rows import is_for_each_gpu, likely_rows, sizes_along
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import user_frames, users_code
 from dpdemo.models.guessing import guess_input
-from dpdemo.models.inputspec import read_input
+from dpdemo.models.inputspec import WrittenInput, read_input
 from dpdemo.models.libraries import Inputs
-from dpdemo.watching.tree import rebuild, tensors_in, with_parts
+from dpdemo.models.rows import resize, rows_of
+from dpdemo.watching.tree import rebuild
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """One `--input`: a shape whose first number is the batch size, and perhaps a name and a type."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    below: int = 2
-
-    @classmethod
-    def parse(cls, text: str) -> "InputSpec":
-        """Read `32x128`, `mask=32x128:bool` or `ids=32x16:int64<1000`.
-
-        Raises:
-            UsageError: for anything else.
-
-        """
-        written = read_input(text)
-        return cls(written.name, written.shape, getattr(torch, written.dtype), written.below)
-
-    def make(
-        self, rows: int, whole: int, generator: torch.Generator | None = None, dim: int = 0
-    ) -> torch.Tensor:
-        """Make a tensor; one with `whole` numbers along `dim`, the batch size, gets `rows` of them.
-
-        Without a generator it has no numbers either; masks then hide nothing, and ids are valid.
-        """
-        shape = list(self.shape)
-        if len(shape) > dim and shape[dim] == whole:
-            shape[dim] = rows
-        if generator is None:
-            return self._without_numbers(shape)
-        if self.dtype.is_floating_point:
-            return torch.randn(shape, generator=generator, device="cpu").to(self.dtype)
-        return torch.randint(0, self.below, shape, generator=generator, device="cpu").to(self.dtype)
-
-    def _without_numbers(self, shape: list[int]) -> torch.Tensor:
-        if self.dtype.is_floating_point:
-            return torch.empty(shape, dtype=self.dtype, device="meta")
-        is_mask = self.dtype is torch.bool or "mask" in self.name
-        return (torch.ones if is_mask else torch.zeros)(shape, dtype=self.dtype, device="meta")
 
 
 class Batches:
@@ -104,14 +58,14 @@ class Batches:
 
         """
         if isinstance(given, list) and given and all(isinstance(text, str) for text in given):
-            return cls._of_specs([InputSpec.parse(text) for text in given], size, dim, numbers=numbers)
+            return cls._of_specs(list(map(read_input, given)), size, dim, numbers=numbers)
         if callable(given) and not isinstance(given, torch.nn.Module):
             make = drawing(given) if numbers else given
             return cls(partial(_call, make), size or default)
         return cls._of_example(given if numbers else rebuild(given, _without_numbers), size, dim)
 
     @classmethod
-    def _of_specs(cls, specs: list[InputSpec], size: int | None, dim: int, *, numbers: bool) -> "Batches":
+    def _of_specs(cls, specs: list[WrittenInput], size: int | None, dim: int, *, numbers: bool) -> "Batches":
         if len(specs[0].shape) <= dim:
             raise UsageError(
                 f"expected a shape with a dimension {dim}, got {'x'.join(map(str, specs[0].shape))}",
@@ -122,7 +76,7 @@ class Batches:
 
         def make(size: int) -> object:
             generator = torch.Generator().manual_seed(0) if numbers else None
-            made = [(spec.name, spec.make(size, whole, generator, dim)) for spec in specs]
+            made = [(spec.name, _tensor(spec, size, whole, generator, dim)) for spec in specs]
             args = tuple(tensor for name, tensor in made if not name)
             return args, {name: tensor for name, tensor in made if name}
 
@@ -141,6 +95,24 @@ class Batches:
             )
         make = lambda rows: (resize(args, whole, rows, dim), resize(kwargs, whole, rows, dim))  # noqa: E731
         return cls(make, whole if size is None else size)
+
+
+def _tensor(
+    spec: WrittenInput, rows: int, whole: int, generator: torch.Generator | None, dim: int
+) -> torch.Tensor:
+    """Make a tensor of a written shape; one with `whole` numbers along `dim`, the batch size, gets `rows`.
+
+    Without a generator it has no numbers; masks then hide nothing, and ids are valid.
+    """
+    shape, dtype = list(spec.shape), getattr(torch, spec.dtype)
+    if len(shape) > dim and shape[dim] == whole:
+        shape[dim] = rows
+    if generator is None:
+        is_filled = dtype.is_floating_point or dtype is torch.bool or "mask" in spec.name
+        return (torch.ones if is_filled else torch.zeros)(shape, dtype=dtype, device="meta")
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator, device="cpu").to(dtype)
+    return torch.randint(0, spec.below, shape, generator=generator, device="cpu").to(dtype)
 
 
 def batches_for(  # noqa: PLR0913, PLR0917 - all that decides on a batch
@@ -230,113 +202,6 @@ def as_arguments(value: object) -> Arguments:
 
 def _is_pair(value: tuple[object, ...]) -> bool:
     return isinstance(value[0], tuple) and type(value[1]) is dict
-
-
-def rows_of(args: Any, kwargs: Any, dim: int, num_gpus: int = 0) -> int:
-    """Guess the batch size of a call: that of its tensors, or else the length of an argument."""
-    pictures = [pictures_in(value) for value in (*args, *kwargs.values())]
-    if any(pictures):
-        return max(pictures)
-    tensors = [
-        (owner, leaf)
-        for owner, value in enumerate((*args, *kwargs.values()))
-        for leaf in tensors_in(value)
-        if _has(leaf, dim)
-    ]
-    of_batch = [pair for pair in tensors if not is_for_gpus(pair[1], dim, num_gpus)] or tensors
-    if tensors:
-        sizes = sizes_along([tuple(leaf.shape) for _, leaf in of_batch], dim)
-        return likely_rows(sizes, [owner for owner, _ in of_batch])
-    lengths = [_length(value) for value in (*args, *kwargs.values())]
-    return next((length for length in lengths if length), 0)
-
-
-def is_for_gpus(tensor: torch.Tensor, dim: int, num_gpus: int) -> bool:
-    """Return whether a tensor is one number for each GPU."""
-    return bool(num_gpus) and is_for_each_gpu(tensor.size(dim), num_gpus, repeated=is_repeated(tensor))
-
-
-def pictures_in(value: Any) -> int:
-    """Count the pictures of a list of them: tensors (channels, height, width), as detectors take."""
-    if not isinstance(value, list) or len(value) < 2:
-        return 0
-    shapes = [tuple(part.shape) for part in value if isinstance(part, torch.Tensor)]
-    channels = {shape[0] for shape in shapes if len(shape) == 3}
-    are_pictures = len(shapes) == len(value) and all(len(shape) == 3 for shape in shapes)
-    return len(value) if are_pictures and len(channels) == 1 and channels <= {1, 3, 4} else 0
-
-
-def _length(value: object) -> int:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
-        first = next(
-            (leaf for leaf in vars(value).values() if isinstance(leaf, torch.Tensor) and leaf.dim())
-            if hasattr(value, "__dict__")
-            else iter(()),
-            None,
-        )
-        return 0 if first is None else len(first)
-    if isinstance(value, Mapping):
-        return next(
-            (len(part) for part in value.values() if isinstance(part, torch.Tensor) and part.dim()), 0
-        )
-    return length_of(value) or 0
-
-
-def resize(value: object, whole: int, size: int, dim: int) -> object:  # noqa: PLR0911 - a line per case
-    """Cut or repeat to `size` rows whatever has `whole` of them."""
-    if size == whole:
-        return value
-    if isinstance(value, torch.Tensor):
-        if not _is_batch(value, whole, dim):
-            return value
-        return value.index_select(dim, torch.arange(size, device=value.device) % whole)
-    if isinstance(value, dict):
-        return with_parts(value, [resize(part, whole, size, dim) for part in value.values()])
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        if len(value) == whole and not any(_is_batch(part, whole, dim) for part in value):
-            return type(value)(value[row % whole] for row in range(size))
-        return type(value)(resize(part, whole, size, dim) for part in value)
-    if hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module) and not callable(value):
-        return _resize_inside(value, whole, size, dim)
-    if hasattr(value, "take") and hasattr(value, "shape") and value.shape[:1] == (whole,):
-        return value.take([row % whole for row in range(size)], axis=0)  # numpy
-    return value
-
-
-def _resize_inside(value: object, whole: int, size: int, dim: int) -> object:
-    twin = copy.copy(value)
-    try:
-        for name, part in vars(value).items():
-            setattr(twin, name, resize(part, whole, size, dim))
-    except (AttributeError, TypeError):  # frozen
-        return value
-    return twin
-
-
-def _is_batch(value: object, whole: int, dim: int) -> bool:
-    return isinstance(value, torch.Tensor) and _has(value, dim) and value.size(dim) == whole
-
-
-def _has(tensor: torch.Tensor, dim: int) -> bool:
-    return -tensor.dim() <= dim < tensor.dim()
-
-
-def is_repeated(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a column that holds one number over and over."""
-    if tensor.dim() == 0 or not 1 < tensor.size(0) == tensor.numel() <= 64 or tensor.layout != torch.strided:
-        return False
-    if tensor.device.type == "meta" or isinstance(tensor, UninitializedParameter):
-        return False
-    column = tensor.detach().reshape(-1).cpu()
-    return bool((column == column[0]).all())
-
-
-def length_of(value: Any) -> int | None:
-    """Ask a value for its length; None where it has none."""
-    try:
-        return len(value)
-    except Exception:  # noqa: BLE001 - a user's own __len__
-        return None
 
 
 def _call(function: Callable[[int], object], batch_size: int) -> object:

@@ -29,16 +29,12 @@ _MIX2 = _signed(0x94D049BB133111EB)
 _SPREAD = math.sqrt(12.0)  # a uniform number of width sqrt(12) has variance 1
 
 
-def hash_bits(positions: torch.Tensor, seed: int) -> torch.Tensor:
-    """Hash int64 positions to 64 random bits each; overwrites `positions`."""
-    return _mixed(positions.mul_(_GAMMA).add_(_offset(seed)))
-
-
 def _offset(seed: int) -> int:
     return _signed((seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % (1 << 64))
 
 
 def _mixed(bits: torch.Tensor) -> torch.Tensor:
+    """Finish the hash of products with gamma, in place."""
     shifted = torch.empty_like(bits)
 
     def xor_shifted(shift: int) -> torch.Tensor:
@@ -63,7 +59,7 @@ class NoiseDataset:
     def rows(self, numbers: torch.Tensor) -> torch.Tensor:
         """Make the samples with these int64 numbers: a tensor of [len(numbers), *sample]."""
         width = math.prod(self.sample)
-        # hash_bits of the positions number * width + column, their products with gamma taken one by one
+        # the products of the positions number * width + column with gamma, taken one by one
         columns = torch.arange(width, device="cpu").mul_(_GAMMA).add_(_offset(self.seed))
         bits = _mixed((numbers * _signed(width * _GAMMA % (1 << 64))).unsqueeze(1).add(columns))
         bits = bits.view(len(numbers), *self.sample)

@@ -19,7 +19,8 @@ from torch import nn
 from dpdemo.errors import RunError, UsageError
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
-from dpdemo.models.inputs import Arguments, as_arguments, rows_of, to_device
+from dpdemo.models.inputs import Arguments, as_arguments, to_device
+from dpdemo.models.rows import rows_of
 from dpdemo.models.user import make_model
 from dpdemo.results.weights import SampleWeight, WeightsReport
 from dpdemo.virtual import VirtualGpuError, virtual_gpus

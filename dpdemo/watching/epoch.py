@@ -17,15 +17,11 @@ class ReplicaObserver:
     """Notes what reached each replica of one DataParallel module, batch by batch.
 
     Replicas are observed where `parallel_apply` calls them. On one GPU or none DataParallel calls its module
-    itself; there the module's `forward` is replaced, which costs less than a hook. `look` turns a
-    call's arguments and result into a note.
+    itself; there the module's `forward` is replaced, which costs less than a hook.
     """
 
-    def __init__(
-        self, wrapper: nn.Module, split: nn.Module, look: Callable[[Any, Any], object] = see
-    ) -> None:
-        self._look = look
-        self._seen: tuple[object, ...] = ()
+    def __init__(self, wrapper: nn.Module, split: nn.Module) -> None:
+        self._seen: tuple[Seen, ...] = ()
         self._passed: tuple[tuple[object, ...], object] | None = None
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -47,16 +43,16 @@ class ReplicaObserver:
             self._is_inside = False
         if kwargs_tup is not None and any(kwargs_tup):
             inputs = [(*args, *kwargs.values()) for args, kwargs in zip(inputs, kwargs_tup, strict=True)]
-        self._seen = tuple([self._look(*call) for call in zip(inputs, outputs, strict=True)])
+        self._seen = tuple([see(*call) for call in zip(inputs, outputs, strict=True)])
         return outputs
 
     def _replace_forward(self, split: nn.Module) -> Callable[[], object]:
         """Put a watched `forward` into the module; the result puts back its own."""
-        attributes, forward, look = vars(split), split.forward, self._look
+        attributes, forward = vars(split), split.forward
 
         def watched(*args: object, **kwargs: object) -> object:
             output = forward(*args, **kwargs)
-            self._seen = (look((*args, *kwargs.values()) if kwargs else args, output),)
+            self._seen = (see((*args, *kwargs.values()) if kwargs else args, output),)
             self._passed = args, output
             return output
 
@@ -64,18 +60,18 @@ class ReplicaObserver:
         attributes["forward"] = watched
         return lambda: (attributes.pop("forward"), attributes.update(overridden))
 
-    def take(self) -> tuple[Any, ...]:
+    def take(self) -> tuple[Seen, ...]:
         """Return what the replicas of the last batch saw, in their order."""
         seen, self._seen = self._seen, ()
         return seen
 
-    def outside(self, given: tuple[object, ...], result: object) -> Any:
+    def outside(self, given: tuple[object, ...], result: object) -> Seen:
         """Record a call of the wrapper; without GPUs its module got the same objects, recorded already."""
         if self._passed is not None:
             args, output = self._passed
             if result is output and len(args) == len(given) == 1 and given[0] is args[0]:
                 return self._seen[0]
-        return self._look(given, result)
+        return see(given, result)
 
     def close(self) -> None:
         """Stop looking."""

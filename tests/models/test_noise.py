@@ -1,11 +1,13 @@
 """The stream of seeded samples."""
 
+import math
+
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
 
-from dpdemo.models.noise import BatchLoader, NoiseDataset, epoch_order, hash_bits
+from dpdemo.models.noise import BatchLoader, NoiseDataset, epoch_order
 
 
 def dataset(seed=0, sample=(5,), dtype=torch.float32, vocabulary=0):
@@ -23,8 +25,10 @@ def splitmix64_finalizer(position: int, seed: int) -> int:
 
 @given(positions=st.lists(st.integers(0, 2**62), min_size=1, max_size=8), seed=st.integers(0, 2**63 - 1))
 def test_the_hash_is_splitmix64s_whatever_the_position_and_the_seed(positions, seed):
-    got = hash_bits(torch.tensor(positions), seed)
-    assert [value % 2**64 for value in got.tolist()] == [splitmix64_finalizer(p, seed) for p in positions]
+    got = dataset(seed, (1,), torch.float64).rows(torch.tensor(positions)).squeeze(1)
+    bits = [splitmix64_finalizer(position, seed) for position in positions]
+    signed = [number - 2**64 if number >= 2**63 else number for number in bits]
+    assert got.tolist() == [(number >> 11) * (math.sqrt(12) / 2**53) for number in signed]
 
 
 def test_a_sample_is_the_same_in_whatever_order_it_is_drawn():

@@ -11,7 +11,7 @@ from torch import nn
 
 from dpdemo.checking.evidence import Leaf
 from dpdemo.checking.observing.holders import attributes, is_array
-from dpdemo.models.inputs import is_repeated, length_of
+from dpdemo.models.rows import is_repeated, length_of
 from dpdemo.watching.tree import entries, flatten
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)

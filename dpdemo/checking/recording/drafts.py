@@ -12,7 +12,7 @@ from dpdemo.checking.observing.leaves import describe_all, flatten_arguments, na
 from dpdemo.checking.recording.inside import Watch
 from dpdemo.checking.source import class_at, functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped
-from dpdemo.models.inputs import pictures_in
+from dpdemo.models.rows import pictures_in
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.tree import flatten
 

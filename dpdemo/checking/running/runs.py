@@ -21,7 +21,8 @@ from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.models.failure import users_code
-from dpdemo.models.inputs import Arguments, is_for_gpus, rows_of
+from dpdemo.models.inputs import Arguments
+from dpdemo.models.rows import is_for_gpus, rows_of
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.tree import rebuild
 
