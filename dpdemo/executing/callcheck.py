@@ -8,9 +8,8 @@ import contextlib
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -19,14 +18,11 @@ from torch import nn
 from dpdemo.checking.doctor import end_of_program
 from dpdemo.checking.engine import judge
 from dpdemo.checking.evidence import (
-    Cache,
     Call,
     Event,
     Evidence,
-    Kept,
     Leaf,
     Probe,
-    Reduction,
     Scan,
     Single,
     first_line,
@@ -41,113 +37,17 @@ from dpdemo.checking.recording.inside import here
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.registry import choose
 from dpdemo.checking.running.building import watching_loads
-from dpdemo.checking.source import calling_place
 from dpdemo.executing.rehearsal import Rehearsed, planned_call, rehearse
-from dpdemo.models.frames import is_installed
+from dpdemo.executing.subjects import MAX_ALIKE, Kind, Notes, Subject
 from dpdemo.results.check import CheckReport
 from dpdemo.results.findings import NOTHING_CALLED, Finding
-from dpdemo.watching.tree import flatten
 
 _OF_THE_WRAPPER = ("DP101", "DP102")
 """Rules about what a program does with the wrapper, beside its calls."""
-MAX_ALIKE = 2
-"""Kinds of calls that are rehearsed of one model, mode and batch size, such as sentences of many lengths."""
 MAX_REHEARSALS = 16
 """Kinds of calls that are rehearsed of one model: each costs some runs of it."""
 MAX_KINDS = 100
 """Kinds of calls of one model that are judged; each is kept until the end."""
-MAX_NOTES = 20
-"""Notes that are kept: their words may be new at each step."""
-
-
-class _Notes:
-    """Different notes, each once; further ones are only counted."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, int] = {}
-        self._num_more = 0
-
-    def add(self, text: str) -> None:
-        """Keep a note, and count how often it was made."""
-        if text in self._texts or len(self._texts) < MAX_NOTES:
-            self._texts[text] = self._texts.get(text, 0) + 1
-        else:
-            self._num_more += 1
-
-    def items(self) -> Iterator[tuple[str, int]]:
-        """Yield each note and how often it was made, and at the end how many more there were."""
-        yield from self._texts.items()
-        if self._num_more:
-            yield f"{self._num_more} more of this kind, in other words", 1
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """The identity of a call: batch size, mode, the thread's settings, and the arguments."""
-
-    setting: object
-    arguments: tuple[Leaf, ...]
-    has_gradients: bool = True
-
-
-@dataclass
-class _Subject:
-    """The record of one kind of wrapped model."""
-
-    scan: Scan
-    split_by: str = ""
-    """The function by which the program splits, where it makes no DataParallel object."""
-    rehearsed: dict[_Kind, Rehearsed] = field(default_factory=dict)
-    told: set[_Kind] = field(default_factory=set)
-    met_another: set[_Kind] = field(default_factory=set)
-    seen: set[_Kind] = field(default_factory=set)
-    probes: dict[tuple[_Kind, object], tuple[Probe, ...]] = field(default_factory=dict)
-    notes: _Notes = field(default_factory=_Notes)
-    unchecked: _Notes = field(default_factory=_Notes)
-    reductions: dict[_Kind, set[Reduction]] = field(default_factory=dict)
-    kept: dict[Kept, None] = field(default_factory=dict)
-    caches: dict[Cache, None] = field(default_factory=dict)
-
-    def take_rehearsal(self, kind: _Kind) -> Rehearsed:
-        """Hand out what the rehearsal of a kind saw, once: it is reported with one call."""
-        if not self.has_news(kind):
-            return Rehearsed()
-        self.told.add(kind)
-        return self.rehearsed[kind]
-
-    def has_news(self, kind: _Kind) -> bool:
-        """Return whether a rehearsal was not handed out yet; a kind's first call may have had none."""
-        return kind in self.rehearsed and kind not in self.told
-
-    def all_probes(self) -> Iterator[Probe]:
-        """List the observed calls, and the program's use of its losses if it ran backward."""
-        for (kind, _), probes in self.probes.items():
-            reductions = tuple(sorted(self.reductions.get(kind, ())))
-            is_known = bool(reductions) or not kind.has_gradients
-            yield from (replace(probe, is_programs=is_known, reductions=reductions) for probe in probes)
-
-    def all_notes(self) -> Iterator[str]:
-        """Note what could not be checked, and how often."""
-        yield from (text for text, _ in self.notes.items())
-        for why, number in self.unchecked.items():
-            calls = "1 call was" if number == 1 else f"{number} calls were"
-            yield f"{self.scan.model}: {calls} not compared with one GPU, because {why}"
-        if self.met_another - self.rehearsed.keys():
-            yield (
-                f"{self.scan.model} was called while another thread's call was compared, "
-                "and not compared itself"
-            )
-
-    def notes_of(self, report: CheckReport) -> Iterator[str]:
-        """Note what was not checked or not compared, and the reason if it is known."""
-        notes = (*self.all_notes(), *report.notes)
-        yield from notes
-        if self.probes and report.ok and not report.compared and not notes:
-            yield f"{self.scan.model}: no call had its results compared with those of one GPU"
-
-    def note(self, what: str) -> None:
-        """Note, once, what could not be looked at."""
-        self.notes.add(f"{self.scan.model} {what}")
 
 
 def is_rehearsing() -> bool:
@@ -160,10 +60,10 @@ class CallCheck:
 
     def __init__(self, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> None:
         self._rules = choose(select, ignore)
-        self._subjects: dict[object, _Subject] = {}
-        self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, _Subject] = weakref.WeakKeyDictionary()
+        self._subjects: dict[object, Subject] = {}
+        self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, Subject] = weakref.WeakKeyDictionary()
         self._loads: list[Event] = []
-        self._mishaps = _Notes()
+        self._mishaps = Notes()
         self._rehearsing = threading.Lock()
 
     @contextlib.contextmanager
@@ -186,9 +86,9 @@ class CallCheck:
                 self._keep(draft)
 
     def _after_gather(self, draft: Draft) -> None:
-        if isinstance(draft.kind, _Kind):
+        if isinstance(draft.kind, Kind):
             with self._unharmed():
-                _follow_losses(draft, draft.kind, self._subject(draft.wrapper), self._unharmed)
+                self._subject(draft.wrapper).follow_losses(draft, draft.kind, self._unharmed)
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -232,8 +132,8 @@ class CallCheck:
     def _keep(self, draft: Draft) -> None:
         subject = self._subject(draft.wrapper)
         kind = draft.kind
-        assert isinstance(kind, _Kind)  # noqa: S101 - `_before` has set it
-        _follow_losses(draft, kind, subject, self._unharmed)
+        assert isinstance(kind, Kind)  # noqa: S101 - `_before` has set it
+        subject.follow_losses(draft, kind, self._unharmed)
         subject.kept |= dict.fromkeys(changed(draft.reaches))
         subject.seen.add(kind)
         call = draft.freeze()
@@ -250,18 +150,18 @@ class CallCheck:
         if rehearsed.refused:
             subject.note(f"was not compared with one GPU{rehearsed.refused}")
 
-    def _subject(self, splitter: nn.DataParallel[Any] | Splitter) -> _Subject:
+    def _subject(self, splitter: nn.DataParallel[Any] | Splitter) -> Subject:
         module = wrapped_or_not(splitter)
         if module not in self._by_wrapper:
             found = _scan(splitter)
             key = (found.model, found.module_types, found.device_ids, getattr(splitter, "dim", 0))
             function = splitter.function if isinstance(splitter, Splitter) else ""
-            self._by_wrapper[module] = self._subjects.setdefault((*key, function), _Subject(found, function))
+            self._by_wrapper[module] = self._subjects.setdefault((*key, function), Subject(found, function))
         return self._by_wrapper[module]
 
     def report(self, ended_by: BaseException | None = None) -> CheckReport:
         """Judge what was collected so far, and the exception that has ended the program, if one has."""
-        subjects = list(self._subjects.values()) or [_Subject(Scan(NOTHING_CALLED))]
+        subjects = list(self._subjects.values()) or [Subject(Scan(NOTHING_CALLED))]
         reports = [self._judge(subject, index == 0) for index, subject in enumerate(subjects)]
         found = [finding for report in reports for finding in report.findings]
         last, foreign = self._end(ended_by, found)
@@ -297,7 +197,7 @@ class CallCheck:
         new = [one for one in last if one.code in told and (one.code in _OF_THE_WRAPPER or not known)]
         return new, "" if is_explained else first_line("".join(traceback.format_exception_only(error)))
 
-    def _judge(self, subject: _Subject, is_first: bool) -> CheckReport:
+    def _judge(self, subject: Subject, is_first: bool) -> CheckReport:
         probes = tuple(subject.all_probes())
         num_gpus = len(subject.scan.device_ids) or torch.cuda.device_count()
         loads = tuple(self._loads) if is_first else ()  # they belong to no model
@@ -345,36 +245,15 @@ def _mode(draft: Draft) -> Literal["train", "eval"]:
     return "train" if draft.wrapper.module.training else "eval"
 
 
-def _kind(draft: Draft) -> _Kind:
+def _kind(draft: Draft) -> Kind:
     """Return the key of a call; values of numbers are left out, since step counters change."""
     leaves = describe_all(flatten_arguments(draft.wrapper.module.forward, draft.args, draft.kwargs))
     setting = (planned_call(draft), torch.is_grad_enabled(), draft.callers_state)
-    return _Kind(setting, tuple(map(_without_number, leaves)), torch.is_grad_enabled())
+    return Kind(setting, tuple(map(_without_number, leaves)), torch.is_grad_enabled())
 
 
 def _without_number(leaf: Leaf) -> Leaf:
     return replace(leaf, text="") if leaf.type in ("int", "float", "complex") else leaf
-
-
-def _follow_losses(
-    draft: Draft, kind: _Kind, subject: _Subject, unharmed: Callable[[], AbstractContextManager[None]]
-) -> None:
-    """Note with what weights the program goes backward through its replicas' losses, such as mean()'s."""
-    first = next(iter(subject.rehearsed.get(kind, Rehearsed()).probes), None)
-    path = first.comparison.loss_path if first is not None else None
-    if path is None or draft.gathered is None:
-        return
-    losses = dict(flatten(draft.gathered[0])).get(path)
-    known = subject.reductions.setdefault(kind, set())
-    if isinstance(losses, torch.Tensor) and losses.requires_grad and len(known) < MAX_ALIKE:
-
-        def note(gradient: torch.Tensor) -> None:
-            with unharmed():
-                place = calling_place()
-                weights = tuple(gradient.detach().double().flatten().cpu().tolist())
-                known.add(Reduction(weights, is_librarys=place is not None and is_installed(place.file)))
-
-        losses.register_hook(note)  # type: ignore[no-untyped-call] # PyTorch's own
 
 
 def _outcome(call: Call) -> object:

@@ -11,6 +11,7 @@ from torch import nn
 
 from dpdemo.executing import callcheck
 from dpdemo.executing.callcheck import CallCheck
+from dpdemo.executing.subjects import MAX_NOTES
 from dpdemo.virtual import virtual_gpus
 
 STEPS = """
@@ -53,8 +54,8 @@ def test_notes_that_are_worded_anew_at_each_call_are_bounded(monkeypatch):
         check = CallCheck()
         monkeypatch.setattr(callcheck, "rehearse", failing)
         with check.watching():
-            for _ in range(callcheck.MAX_NOTES + 5):
+            for _ in range(MAX_NOTES + 5):
                 wrapper(x(8))
     notes = check.report().notes
-    assert sum("could not be looked at" in note for note in notes) == callcheck.MAX_NOTES
+    assert sum("could not be looked at" in note for note in notes) == MAX_NOTES
     assert notes[-1] == "5 more of this kind, in other words"

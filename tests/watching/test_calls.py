@@ -16,7 +16,7 @@ from torch.nn.parallel import data_parallel, parallel_apply, scatter
 
 from dpdemo.results.devices import Devices
 from dpdemo.virtual import virtual_gpus
-from dpdemo.watching import calls, seam
+from dpdemo.watching import records, seam
 from dpdemo.watching.calls import watching
 
 
@@ -79,7 +79,7 @@ def test_calls_split_alike_are_one_entry_wherever_they_stand():
 
 
 def test_different_splits_are_kept_up_to_a_limit_and_then_counted(monkeypatch):
-    monkeypatch.setattr(calls, "MAX_SPLITS", 3)
+    monkeypatch.setattr(records, "MAX_SPLITS", 3)
     with virtual_gpus(2), watching() as watch:
         model = linear()
         for size in (1, 2, 3, 4, 5, 1):
