@@ -16,6 +16,7 @@ from dpdemo.checking.recording import cuts, drafts, inside, replicas, steps
 from dpdemo.checking.running import building
 from dpdemo.executing import callcheck
 from dpdemo.executing.callcheck import CallCheck
+from dpdemo.executing.subjects import Subject
 from dpdemo.virtual import virtual_gpus
 
 
@@ -108,7 +109,8 @@ PARTS = [
     *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],
     *[(inside.Watch, "note"), (inside, "calling_place"), (inside, "_note_move"), (building, "Event")],
     *[(drafts, name) for name in ("describe_all", "flatten_arguments", "structure", "named", "pictures_in")],
-    *[(callcheck, name) for name in ("rehearse", "_kind", "_scan", "_probes", "_outcome", "_follow_losses")],
+    *[(callcheck, name) for name in ("rehearse", "_kind", "_scan", "_probes", "_outcome")],
+    (Subject, "follow_losses"),
     *[(callcheck, name) for name in ("planned_call", "wrapped_or_not", "describe_all")],
 ]
 
