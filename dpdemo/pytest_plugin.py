@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -121,15 +122,27 @@ def _marked(item: pytest.Item) -> tuple[int, dict[str, object]] | None:
     return number, dict(marker.kwargs)
 
 
+def _tell(problem: tuple[str, ...]) -> None:
+    """Write why the ranks of a test can never go on; it fails with them."""
+    print("", *problem, sep="\n", file=sys.stderr, flush=True)  # noqa: T201
+
+
 def _open(stack: contextlib.ExitStack, number: int, **options: Any) -> VirtualGpus:
     from dpdemo.executing.startup.sitecustomize import GPUS
+    from dpdemo.running.ranks import NOTES
 
     os.environ.pop(GPUS, None)  # a worker of xdist opens its GPUs here, not when torch is imported
+    if "PYTEST_XDIST_WORKER" in os.environ:  # it watches the ranks of its tests, not the session above it
+        os.environ.pop(NOTES, None)
     from dpdemo.executing.children import reaching_children
+    from dpdemo.executing.gathering import gathering
     from dpdemo.executing.hardware import Hardware
     from dpdemo.virtual import virtual_gpus
 
     if options.get("storage", "cpu") == "cpu":  # ranks that a test starts with mp.spawn see the GPUs too
         chosen = {name: value for name, value in options.items() if name != "storage"}
         stack.enter_context(reaching_children(Hardware(number, **chosen)))
+        ranks = stack.enter_context(gathering())
+        if ranks is not None:
+            ranks.start(_tell, ends_process=False)
     return stack.enter_context(virtual_gpus(number, **options))

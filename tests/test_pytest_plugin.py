@@ -273,3 +273,17 @@ SPAWN = """
 @pytest.mark.slow
 def test_ranks_that_a_test_spawns_have_the_gpus_too(session):
     session(test_it=SPAWN).assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
+def test_a_test_whose_ranks_wait_for_each_other_fails_and_says_where(session):
+    apart = SPAWN.replace("dist.all_reduce(ones)", "dist.recv(ones, 0) if rank else dist.all_reduce(ones)")
+    done = session(test_it=apart)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(
+        [
+            "The ranks wait for each other; NCCL would hang:",
+            "  rank 0: all_reduce #1 of * float32 at test_it.py:*",
+            "  rank 1: recv #1 from rank 0 of * float32 at test_it.py:*",
+        ]
+    )

@@ -71,7 +71,7 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
 
     atexit.register(close)
     if ranks is not None:
-        ranks.start(lambda: finish(*seen()))
+        ranks.start(lambda _: finish(*seen()))
     stack.callback(follow_program(gpus))
     return run_program(program)
 

@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,13 @@ from dpdemo.running.ranks import NOTES
 from dpdemo.running.rankwatch import failure, mismatch, stuck
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dpdemo.executing.program import Program
     from dpdemo.results.ranks import RanksResult
 
+OnStuck = Callable[[tuple[str, ...]], None]
+"""Called with the lines that say why the ranks of a world can never go on."""
 _POLL_S = 0.1
 _PATIENCE_S = 5.0
 """Time to wait for the last notes of ranks after the program has ended."""
@@ -47,7 +50,7 @@ class Gathering:
     def read(self) -> None:
         """Read what all processes have noted since the last time."""
         known = {path.with_suffix(".jsonl") for path in self.folder.iterdir()}
-        for path in sorted(known):
+        for path in sorted(known - set(self.ended_at)):
             log = self.logs.setdefault(path, RankLog(-1, path))
             if path not in self.ended_at and not _is_alive(int(path.stem)):
                 self.ended_at[path] = time.time()
@@ -61,12 +64,15 @@ class Gathering:
                 found.setdefault(log.world_id, []).append(log)
         yield from ((name, sorted(logs, key=lambda log: log.number)) for name, logs in found.items())
 
-    def start(self, on_stuck: Callable[[], None]) -> None:
-        """Begin to watch; call `on_stuck` before this process ends because its ranks can never go on."""
-        if self.is_reporter:
-            _thread.start_new_thread(self._watch, (on_stuck,))  # threading's own would see the GPUs
+    def start(self, on_stuck: OnStuck, *, ends_process: bool = True) -> None:
+        """Begin to watch, and end ranks that can never go on, once `on_stuck` was told why.
 
-    def _watch(self, on_stuck: Callable[[], None]) -> None:
+        With `ends_process` this process ends with them, before its launcher says that ranks are gone.
+        """
+        if self.is_reporter:  # threading's own would see the GPUs
+            _thread.start_new_thread(self._watch, (on_stuck, ends_process))
+
+    def _watch(self, on_stuck: OnStuck, ends_process: bool) -> None:
         process = os.getpid()
         while not self.is_over and os.getpid() == process:
             time.sleep(_POLL_S)
@@ -74,10 +80,10 @@ class Gathering:
                 self.read()
                 for name, logs in self.worlds():
                     if name not in self.problems and len(logs) == (logs[0].world or (0, 0))[1]:
-                        self._look(name, logs, on_stuck)
+                        self._look(name, logs, on_stuck, ends_process)
 
-    def _look(self, name: str, logs: Sequence[RankLog], on_stuck: Callable[[], None]) -> None:
-        """End the program if the ranks of a world can never go on, with the report that tells why."""
+    def _look(self, name: str, logs: Sequence[RankLog], on_stuck: OnStuck, ends_process: bool) -> None:
+        """End the ranks of a world that can never go on."""
         if any(log.is_broken or (log.path in self.ended_at and not _is_done(log)) for log in logs):
             return  # a rank failed: the program's launcher stops the others
         ended = {log.number for log in logs if log.path in self.ended_at}
@@ -86,15 +92,17 @@ class Gathering:
             return
         self.problems[name] = message
         with contextlib.suppress(Exception):
-            on_stuck()
+            on_stuck(message)
         for log in logs:
             with contextlib.suppress(OSError):
                 if int(log.path.stem) != os.getpid():
                     os.kill(int(log.path.stem), signal.SIGKILL)
+        if not ends_process:
+            return
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(Exception):
             sys.stdout.flush()  # what the program printed so far
-        os._exit(1)  # at once: its launcher, or a lost connection, would only tell that ranks are gone
+        os._exit(1)
 
     def close(self, program: Program) -> tuple[RanksResult, ...]:
         """Stop watching, and return what the ranks of each world did; another rank may be the reporter."""
