@@ -6,11 +6,10 @@ takes, so the last one is short and, for some sizes, fewer chunks come out than 
 splits have a rule of their own, in `weights.py`.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """A batch of `batch_size` rows over `num_devices`: the chunks as (device, rows), in device order.
 
     A device without a chunk is idle.

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Shape = tuple[int, ...]
 
@@ -20,8 +20,7 @@ BLOCK = 20
 """Width of the middle block of `partial`, the one that is split."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShapes:
+class ModelShapes(NamedTuple):
     """One sample's shapes, without the batch, as functions of (input_size, output_size).
 
     `wrapped` is the path of the submodule inside DataParallel, "" for the whole model; `inner_input` and

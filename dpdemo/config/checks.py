@@ -3,7 +3,6 @@
 import difflib
 from typing import NoReturn
 
-from dpdemo.arithmetic.sampler import samples_per_rank
 from dpdemo.arithmetic.weights import short_list
 from dpdemo.config.catalogue import MODELS
 from dpdemo.config.fields import KEYS, Config
@@ -122,6 +121,8 @@ def _check_batch(config: Config, num_ranks: int) -> None:
             f"expected a global batch_size that the {num_ranks} ranks divide, got {config.batch_size}",
             f"choose {sizes}, or give each rank its own: {{batch_size_is=per-rank}}",
         )
+    from dpdemo.arithmetic.sampler import samples_per_rank
+
     each = rows_per_rank(config, num_ranks)
     samples = samples_per_rank(config.data_size, num_ranks, sampler_drop_last=config.sampler_drop_last)
     if samples == 0:

@@ -1,12 +1,14 @@
 """Ranks and batches of a config under DDP: their number, and the rows of each."""
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from dpdemo.arithmetic.dealing import deal
-from dpdemo.arithmetic.sampler import Epoch, distribute
 from dpdemo.config.fields import Config
 from dpdemo.config.weights import is_weighted, split_of
 from dpdemo.errors import UsageError
+
+if TYPE_CHECKING:
+    from dpdemo.arithmetic.sampler import Epoch
 
 OF_DDP_ALONE = ("nodes", "processes", "batch_size_is", "sampler_drop_last")
 """Keys that only DistributedDataParallel reads."""
@@ -49,13 +51,16 @@ def rows_per_rank(config: Config, num_ranks: int) -> int:
     return config.batch_size // num_ranks if config.batch_size_is == "global" else config.batch_size
 
 
-def distribute_epoch(config: Config, num_ranks: int) -> Epoch:
+def distribute_epoch(config: Config, num_ranks: int) -> "Epoch":
     """Distribute the epoch of a DDP config over so many ranks.
 
     Raises:
         UsageError: for weights that are not known, or not one for each rank.
 
     """
+    from dpdemo.arithmetic.dealing import deal  # the start of a command without DDP pays for neither
+    from dpdemo.arithmetic.sampler import distribute
+
     if is_weighted(config):
         full = split_of(config, config.batch_size, num_ranks)
         drop_last, sampler_drop_last = config.drop_last, config.sampler_drop_last

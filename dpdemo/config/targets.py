@@ -10,8 +10,8 @@ Reading a target runs nothing and imports nothing; `models/user.py` loads what i
 
 import ast
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dpdemo.errors import UsageError
 from dpdemo.files import current_folder, read_bytes
@@ -21,8 +21,7 @@ FORMS = "`model.py:Net` or `pkg.mod:Net`"
 LIBRARIES = ("transformers", "torchvision", "timm")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A parsed TARGET: the `file`, `module` or `library`, and the `name` in it ("" if there is none).
 
     Without a colon the last parts of `module` may be names in it: only an import can tell.

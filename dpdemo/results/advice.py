@@ -1,9 +1,8 @@
 """Problems of a split (idle devices, uneven chunks, lone samples), and the nearest remedy."""
 
 import difflib
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from dpdemo.arithmetic.chunk import even_batch_sizes_near, split_batch
 from dpdemo.arithmetic.weights import exact_batch_sizes_near
@@ -17,8 +16,7 @@ Kind = Literal["idle", "uneven", "lone-sample"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One problem of one group of batches."""
 
     kind: Kind

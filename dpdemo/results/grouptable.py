@@ -1,7 +1,7 @@
 """The table of groups of batches: a bar for each device, its input and output, and the view from outside."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpdemo.results.bars import IDLE, SHORT, bar, bar_heading
 from dpdemo.results.batches import BatchGroup, Shapes, bracketed
@@ -10,8 +10,7 @@ from dpdemo.results.table import GAP, Block, Canvas, Column, Table, styled, text
 from dpdemo.wording import printable
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
+class _Cells(NamedTuple):
     """One line of a table as text: the tensors that go in and come out, none for an idle device."""
 
     label: str
@@ -33,8 +32,7 @@ class _Cells:
         return (*self.input, f"{self.arrow} {first}", *(indent + other for other in others))
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
     """Widths of the columns; a bar of 0 is left out."""
 
     label: int

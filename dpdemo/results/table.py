@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dpdemo.wording import fit, is_unicode, printable
 
@@ -49,8 +49,7 @@ class Table:
 Block = Line | Table | Uncut
 
 
-@dataclass(frozen=True, slots=True)
-class Canvas:
+class Canvas(NamedTuple):
     """The width of a picture in columns, and the encoding of the stream that gets it."""
 
     width: int

@@ -5,10 +5,13 @@ sample's row of the output is its row of the batch. Under DDP each rank keeps it
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from dpdemo.arithmetic.sampler import Visit
 from dpdemo.results.batches import BatchGroup, Stop, Trace
 from dpdemo.results.splitdata import SplitData
+
+if TYPE_CHECKING:
+    from dpdemo.arithmetic.sampler import Visit
 
 
 def trace_batches(report: SplitData, sample: int, position: int) -> Trace:
@@ -32,7 +35,7 @@ def _stop_in(group: BatchGroup, number: int, row: int) -> Stop:
     raise AssertionError(f"row {row} is in no chunk of {group}")
 
 
-def trace_visits(report: SplitData, sample: int, visits: Iterable[Visit]) -> Trace:
+def trace_visits(report: SplitData, sample: int, visits: Iterable["Visit"]) -> Trace:
     """Trace a sample of DDP by the times that ranks draw it, in the order of batches and ranks."""
     stops = []
     for visit in sorted(visits, key=lambda visit: (visit.batch, visit.rank, visit.row)):
