@@ -1,16 +1,15 @@
 """Problems of a split (idle devices, uneven chunks, lone samples), and the nearest remedy."""
 
 import difflib
-from fractions import Fraction
 from typing import Literal, NamedTuple, get_args
 
-from dpdemo.arithmetic.chunk import even_batch_sizes_near, split_batch
+from dpdemo.arithmetic.chunk import even_batch_sizes_near
 from dpdemo.arithmetic.weights import exact_batch_sizes_near
 from dpdemo.config.weights import is_weighted, weights_of
 from dpdemo.errors import UsageError
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.splitdata import SplitData
-from dpdemo.wording import counted, show
+from dpdemo.wording import show
 
 Kind = Literal["idle", "uneven", "lone-sample"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -81,21 +80,19 @@ def advice(report: SplitData) -> str:
         return _exact_advice(report)
     num_devices, data_size = len(report.devices), report.config.data_size
     near = even_batch_sizes_near(report.batches[0].batch_size, num_devices)
-    scores = {size: _score(size, report) for size in near if size <= data_size}
-    if not scores:
-        return _too_few(data_size, num_devices)
-    filled = (
-        f"fills all {num_devices} devices equally" if num_devices > 1 else "fills the device with two rows"
-    )
-    best = max(scores.values())
-    if best > _score(report.config.batch_size, report):
-        sizes = [size for size, score in scores.items() if score == best]
-        is_ragged = best < _PERFECT and not report.config.drop_last
-        rest = "; --drop-last leaves out the short last batch" if is_ragged else ""
-        return f"{' or '.join(f'--batch-size {size}' for size in sizes)} {filled}{rest}"
-    size = min(scores, key=lambda size: data_size % size)
-    left = counted(data_size % size, "sample")
-    return f"--batch-size {size} --drop-last {filled}, and leaves out {left}"
+    sizes = [size for size in near if size <= data_size]
+    if not sizes:
+        few = f"{data_size} samples give {num_devices} devices less than two rows each"
+        return f"{few}: {data_size // 2} would do" if data_size > 1 else ""
+    even = [size for size in sizes if report.config.drop_last or _is_even(data_size % size, num_devices)]
+    filled = f"all {num_devices} devices equally" if num_devices > 1 else "the device with two rows"
+    rest = "" if even else "; --drop-last leaves out the short last batch"
+    return f"{' or '.join(f'--batch-size {size}' for size in even or sizes)} fills {filled}{rest}"
+
+
+def _is_even(rest: int, num_devices: int) -> bool:
+    """Return whether the short last batch, if there is any, has no idle, short or lone chunk."""
+    return not rest or even_batch_sizes_near(rest, num_devices) == (rest,)
 
 
 def _exact_advice(report: SplitData) -> str:
@@ -106,26 +103,3 @@ def _exact_advice(report: SplitData) -> str:
     near = exact_batch_sizes_near(batch_size, weights)
     which = " or ".join(f"--batch-size {size}" for size in near if size <= report.config.data_size)
     return f"{which} gives each device exactly its weight" if which and batch_size not in near else ""
-
-
-_Score = tuple[Fraction, bool]
-_PERFECT: _Score = (Fraction(1), True)
-
-
-def _score(batch_size: int, report: SplitData) -> _Score:
-    """Rate a batch size: the balance of the whole epoch, and whether no chunk is a lone sample."""
-    full, rest = divmod(report.config.data_size, batch_size)
-    sizes = [(full, batch_size)] if full else []
-    sizes += [(1, rest)] if rest and not (full and report.config.drop_last) else []
-    splits = [(count, split_batch(size, len(report.devices)).sizes()) for count, size in sizes]
-    rows = sum(count * sum(chunks) for count, chunks in splits)
-    slots = sum(count * len(report.devices) * max(chunks) for count, chunks in splits)
-    return Fraction(rows, slots), all(min(chunks) > 1 for _, chunks in splits)
-
-
-def _too_few(data_size: int, num_devices: int) -> str:
-    if data_size < 2:
-        return ""
-    return (
-        f"{data_size} samples give {num_devices} devices less than two rows each: {data_size // 2} would do"
-    )

@@ -9,6 +9,7 @@ from dpdemo.errors import UsageError
 from dpdemo.results.advice import KINDS, advice, find, parse_kinds
 from dpdemo.splitting.predict import predict, simulate
 
+FOUR = "--batch-size 32 or --batch-size 36 fills all 4 devices equally"
 BOTH = "--batch-size 24 or --batch-size 32 fills all 8 devices equally"
 
 
@@ -70,13 +71,11 @@ def test_findings_are_what_the_chunks_show(config):
         ({"gpus": 8, "batch_size": 8, "data_size": 64}, "--batch-size 16 fills all 8 devices equally"),
         (
             {"gpus": 8, "data_size": 30, "batch_size": 30},
-            # 24 and a second batch of 6 are no more even than 30
-            "--batch-size 24 --drop-last fills all 8 devices equally, and leaves out 6 samples",
+            "--batch-size 24 fills all 8 devices equally; --drop-last leaves out the short last batch",
         ),
         (
-            # 32 would leave a second batch of lone samples
             {"gpus": 4, "batch_size": 33, "data_size": 66},
-            "--batch-size 36 fills all 4 devices equally; --drop-last leaves out the short last batch",
+            f"{FOUR}; --drop-last leaves out the short last batch",
         ),
         ({"gpus": 64, "data_size": 100}, "100 samples give 64 devices less than two rows each: 50 would do"),
         ({"batch_size": 1, "data_size": 4}, "--batch-size 2 fills the device with two rows"),

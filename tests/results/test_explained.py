@@ -1,6 +1,5 @@
 """The picture of an explanation, its sentences and its JSON."""
 
-import dataclasses
 import math
 
 import pytest
@@ -8,7 +7,6 @@ from jsonforms import read_json
 from samples import drawn
 
 from dpdemo.config.fields import Config
-from dpdemo.errors import UsageError
 from dpdemo.results.devices import Devices
 from dpdemo.results.explanation import Explanation, ModuleSize, Move, Part, PlainCall, Step, same_as_plain
 from dpdemo.results.lessons import with_lessons
@@ -61,13 +59,6 @@ def test_eight_gpus_share_lines(golden):
     golden("explained-idle.txt", drawn(explanation([2] * 5, devices=8)))
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width):
-    for line in drawn(explanation([4] * 7 + [2], out=3), width=width).splitlines():
-        assert len(line) <= width
-        assert line == line.rstrip()
-
-
 def test_a_console_without_fine_signs_gets_plain_ones():
     text = drawn(explanation([2] * 5, devices=8), encoding="ascii")
     assert "cuda:0 -> cuda:1-4  40 B each" in text
@@ -97,15 +88,6 @@ def test_the_rule_of_scatter_is_not_named_where_something_else_was_seen():
     said = found.steps[0].lesson
     assert "torch.chunk" not in said
     assert "The 30 rows were cut into 3 chunks: 15 + 10 + 5." in said
-
-
-def test_a_chunk_that_stays_and_chunks_that_all_move_are_told_apart():
-    found = explanation([5, 5])
-    assert "The input lies on cuda:0, so chunk 0 needs no copy." in found.steps[0].lesson
-    (given,) = found.steps[0].given
-    step = dataclasses.replace(found.steps[0], given=(dataclasses.replace(given, device="cpu"),))
-    moved = with_lessons(dataclasses.replace(found, steps=(step,)))
-    assert "The input lies on cpu, so every chunk is copied." in moved.steps[0].lesson
 
 
 def test_gather_names_its_device_and_adds_up_the_rows():
@@ -151,27 +133,6 @@ def test_the_json_holds_every_step_with_its_sums():
 def test_a_difference_that_is_no_number_is_null_in_json(difference):
     text = drawn(explanation([5, 5], difference=difference), form="json")
     assert read_json("explain", text)["plain"]["difference"] is None
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".json"])
-def test_a_text_file_holds_what_a_pipe_gets(suffix, tmp_path):
-    found = explanation([10, 10, 10])
-    found.save(tmp_path / f"e{suffix}")
-    form = "json" if suffix == ".json" else "table"
-    assert (tmp_path / f"e{suffix}").read_text(encoding="utf-8") == drawn(found, form=form)
-
-
-@pytest.mark.parametrize("suffix", [".svg", ".html"])
-def test_a_picture_can_be_saved(suffix, tmp_path):
-    explanation([10, 10, 10]).save(tmp_path / f"e{suffix}")
-    assert "torch.chunk" in (tmp_path / f"e{suffix}").read_text(encoding="utf-8")
-
-
-def test_an_ending_that_only_a_report_has_is_refused(tmp_path):
-    with pytest.raises(
-        UsageError, match=r"expected a file ending in \.svg, \.html, \.txt, \.json, \.csv or \.md, got "
-    ):
-        explanation([5, 5]).save(tmp_path / "e.sarif")
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_markdown_passes_on_warnings_and_the_tip():
     text = drawn(simulated(gpus=3, batch_size=7, data_size=28), "markdown")
 
     assert "- **Warning**: batches 1–4: a chunk holds a lone sample" in text
-    assert "- **Tip**: --batch-size 6 fills all 3 devices equally" in text
+    assert "- **Tip**: --batch-size 6 or --batch-size 9 fills all 3 devices equally" in text
 
 
 def test_markdown_escapes_what_a_user_named():
