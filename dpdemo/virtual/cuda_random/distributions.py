@@ -1,8 +1,8 @@
 """The operators that draw random numbers on CUDA, by name.
 
 Each takes the operator's arguments by their names in its schema, and what to draw with, and returns the
-result. What is not here (`ALIKE`) draws from a generator of the CPU that begins where the GPU's stands:
-numbers of the right distribution, which a card would not draw; afterwards the GPU's go on as on a card.
+result. Operators that are not here, or return NotImplemented, draw from a generator of the CPU that is seeded
+from the GPU's: numbers of the right distribution, other than a card's.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.cuda_random import curand, fills
-from dpdemo.virtual.cuda_random.launch import CPU, as_dtype, empty
+from dpdemo.virtual.cuda_random import fills
+from dpdemo.virtual.cuda_random.launch import empty
 from dpdemo.virtual.cuda_random.layouts import bernoulli_each, native_dropout, randperm
 
 if TYPE_CHECKING:
@@ -27,17 +27,12 @@ if TYPE_CHECKING:
     Distribution = Callable[[Given, Drawing], Any]
 
 _aten = torch.ops.aten
-_SAMPLES = 128  # threads of a block that samples with replacement
-_DISTRIBUTIONS_AT_A_TIME = 65535
-# How far each leaves a GPU's numbers behind (the kernels' `philox_cuda_state(…)`).
+# How far an operator that is not here moves a GPU's generator (the kernels' `philox_cuda_state(…)`)
 ALIKE = {"poisson": 20, "binomial": 42, "_standard_gamma": 10, "_sample_dirichlet": 10}
 _FILLS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "uniform": (fills.uniform, ("from", "to")),
     "normal": (fills.normal, ("mean", "std")),
-    "log_normal": (fills.log_normal, ("mean", "std")),
     "exponential": (fills.exponential, ("lambd",)),
-    "cauchy": (fills.cauchy, ("median", "sigma")),
-    "geometric": (fills.geometric, ("p",)),
     "random": (fills.random, ("from", "to")),
 }
 
@@ -118,80 +113,40 @@ def _check_deviations(std: Tensor) -> None:
         raise RuntimeError("normal expects all elements of std >= 0.0")
 
 
-def _bernoulli(given: Given, drawing: Drawing) -> Tensor:
-    """`torch.bernoulli`: with one probability `p`, or with the tensor's own."""
-    source = given["self"]
-    target = empty(source.shape, source.dtype)
-    if "p" in given:
-        fills.bernoulli(target, given["p"], drawing)
-    else:
-        _bernoulli_each(target, source, drawing)
-    return target
+def _bernoulli(given: Given, drawing: Drawing) -> Any:
+    """`torch.bernoulli`: with one probability `p`, or with the tensor's."""
+    target = empty(given["self"].shape, given["self"].dtype)
+    return _bernoulli_in_place({"p": given["self"], **given, "self": target}, drawing)
 
 
-def _bernoulli_in_place(given: Given, drawing: Drawing) -> Tensor:
-    target: Tensor = given["self"]
-    if isinstance(given["p"], torch.Tensor):
-        _bernoulli_each(target, given["p"], drawing)
-    else:
-        fills.bernoulli(target, given["p"], drawing)
-    return target
-
-
-def _bernoulli_each(target: Tensor, chances: Tensor, drawing: Drawing) -> None:
+def _bernoulli_in_place(given: Given, drawing: Drawing) -> Any:
+    target, chances = given["self"], given["p"]
+    if not isinstance(chances, torch.Tensor):
+        fills.bernoulli(target, chances, drawing)
+        return target
     if not bool(((chances >= 0) & (chances <= 1)).all()) or not chances.is_floating_point():
         _aten.bernoulli.default(chances, generator=torch._C.Generator())  # PyTorch says what is wrong
-    bernoulli_each(target, chances, drawing)
+    return target if bernoulli_each(target, chances, drawing) else NotImplemented
 
 
-def _multinomial(given: Given, drawing: Drawing) -> Tensor:
-    """Sample categories: by a race of exponential times, or with replacement by the sums of probabilities."""
+def _multinomial(given: Given, drawing: Drawing) -> Any:
+    """Sample categories without replacement, by a race of exponential times."""
     weights, count, again = given["self"], given["num_samples"], given.get("replacement", False)
-    _check_weights(weights, count, again=again)
     if again and count > 1:
-        rows = weights.reshape(-1, weights.size(-1))
-        return _with_replacement(rows, count, drawing).view(*weights.shape[:-1], count)
+        return NotImplemented
+    _check_weights(weights, count)
     times = _like(weights)
     fills.exponential(times, 1, drawing)
     race: Tensor = weights / times
-    if count == 1:
-        return race.argmax(dim=-1, keepdim=True)
-    return race.topk(count).indices
+    return race.argmax(dim=-1, keepdim=True) if count == 1 else race.topk(count).indices
 
 
-def _check_weights(weights: Tensor, count: int, *, again: bool) -> None:
+def _check_weights(weights: Tensor, count: int) -> None:
     """Let PyTorch refuse what it refuses, with a generator of its own: it looks before it draws."""
     usable = weights.numel() and weights.is_floating_point() and weights.dim() in (1, 2)
-    fits = count > 0 and (again or count <= weights.size(-1)) if usable else False
+    fits = usable and 0 < count <= weights.size(-1)
     if not fits or not bool(((weights >= 0) & (weights < math.inf)).all() & (weights.sum(-1) > 0).all()):
-        _aten.multinomial.default(weights, count, again, generator=torch._C.Generator())
-
-
-def _with_replacement(rows: Tensor, count: int, drawing: Drawing) -> Tensor:
-    """Look each uniform number up among a row's sums (`sampleMultinomialWithReplacement`)."""
-    num_rows, categories = rows.shape
-    threads = -(-count // _SAMPLES) * _SAMPLES
-    calls = -(-num_rows // _DISTRIBUTIONS_AT_A_TIME)
-    place = drawing.stream.take(calls * 4)
-    shares = rows / rows.sum(-1, keepdim=True)
-    sums = shares.cumsum(-1)
-    chosen = empty([num_rows, count], torch.int64)
-    for call in range(calls):
-        part = slice(call * _DISTRIBUTIONS_AT_A_TIME, (call + 1) * _DISTRIBUTIONS_AT_A_TIME)
-        here = sums[part]
-        bits = place.words(call, 0, len(here) * threads)
-        numbers = next(iter(curand.UNIFORM.numbers(bits))).view(len(here), threads)[:, :count]
-        found = torch.searchsorted(here, as_dtype(numbers, here.dtype).contiguous()).clamp_(
-            max=categories - 1
-        )
-        _aten.copy_.default(chosen[part], _last_possible(shares[part]).gather(1, found))
-    return chosen
-
-
-def _last_possible(shares: Tensor) -> Tensor:
-    """Return for each category the last one up to it that has a probability."""
-    places = torch.ops.aten.arange.default(shares.size(-1), device=CPU).expand_as(shares)
-    return torch.where(shares == 0, 0, places).cummax(-1).values
+        _aten.multinomial.default(weights, count, generator=torch._C.Generator())
 
 
 def _randperm(given: Given, drawing: Drawing) -> Tensor:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 BLOCK = 256
 CHUNK = 2**15  # threads at a time: what is computed on stays in the processor's cache
 _FEW = 16  # up to so many threads Python's own integers are faster than tensors
-_LARGEST_OFFSET = 2**31 - 1  # a kernel counts bytes in 32 bits; a larger tensor is cut in two
 CPU = torch.device("cpu")
 _aten = torch.ops.aten
 # Taken before they are replaced; what is made here is on the CPU, whatever the default device is.
@@ -73,13 +72,9 @@ class Drawing(NamedTuple):
     stream: Stream
     card: Card
 
-    def num_threads(self, numel: int) -> int:
-        """Return how many threads a kernel over `numel` elements starts."""
-        return min(-(-numel // BLOCK), self.card.num_blocks) * BLOCK
-
     def launch(self, numel: int, unroll: int) -> tuple[Place, int]:
         """Take a kernel's numbers, `unroll` per call; return where they begin, and its threads."""
-        threads = self.num_threads(numel)
+        threads = min(-(-numel // BLOCK), self.card.num_blocks) * BLOCK
         return self.stream.take(-(-numel // (threads * unroll)) * 4), threads
 
 
@@ -132,23 +127,12 @@ def by_stride(tensor: Tensor) -> list[int]:
 def _fill_flat(flat: Tensor, source: Source, finish: Finish, drawing: Drawing) -> None:
     numel = flat.numel()
     place, threads = drawing.launch(numel, source.unroll)
-    if (numel - 1) * flat.element_size() >= _LARGEST_OFFSET:  # what was taken above is lost, as on a card
-        for part in (flat[: numel // 2], flat[numel // 2 :]):
-            _fill_flat(part, source, finish, drawing)
-        return
-    for call, first, last in _calls(numel, threads, source.unroll):
-        made = source.numbers(place.words(call, first, last))
-        start = call * source.unroll * threads + first
-        for begin, numbers in zip(range(start, numel, threads), made, strict=False):
-            count = min(last - first, numel - begin)
-            _aten.copy_.default(flat.narrow(0, begin, count), finish(numbers.narrow(0, 0, count)))
-
-
-def _calls(numel: int, threads: int, unroll: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each call of a kernel's threads, a cache's worth of threads at a time."""
-    for call, start in enumerate(range(0, numel, threads * unroll)):
+    for call, start in enumerate(range(0, numel, threads * source.unroll)):
         for first, last in chunks(min(threads, numel - start)):
-            yield call, first, last
+            made = source.numbers(place.words(call, first, last))
+            for begin, numbers in zip(range(start + first, numel, threads), made, strict=False):
+                count = min(last - first, numel - begin)
+                _aten.copy_.default(flat.narrow(0, begin, count), finish(numbers.narrow(0, 0, count)))
 
 
 def chunks(threads: int) -> Iterator[tuple[int, int]]:

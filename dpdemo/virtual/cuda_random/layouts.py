@@ -59,22 +59,22 @@ def native_dropout(
     return as_dtype(kept, tensor.dtype), mask
 
 
-def bernoulli_each(target: Tensor, chances: Tensor, drawing: Drawing) -> None:
+def bernoulli_each(target: Tensor, chances: Tensor, drawing: Drawing) -> bool:
     """Fill `target` with ones of the probabilities `chances` (`bernoulli_tensor_cuda_kernel`).
 
-    Each thread compares its four uniform numbers with four neighbouring probabilities.
+    Each thread compares its four uniform numbers with four neighbouring probabilities. Return False, and draw
+    nothing, where neighbours in memory are not neighbours in the tensor.
     """
+    if not (target.is_contiguous() and chances.is_contiguous() and target.shape == chances.shape):
+        return False
     place = drawing.stream.take(_BERNOULLI_INCREMENT)
-    if not target.numel():
-        return
-    wanted = as_dtype(chances, computed_in(target.dtype)).expand_as(target)
-    order = _exchanged(target, wanted)
-    numbers = empty([-(-target.numel() // 4), 4], torch.float32)
-    for first, last in chunks(len(numbers)):
-        _aten.copy_.default(numbers[first:last], _neighbours(place, range(1), (first, last), 4))
-    wanted = wanted.permute(order)
-    drawn = numbers.view(-1)[: target.numel()].view(wanted.shape) <= wanted
-    _aten.copy_.default(target.permute(order), drawn)
+    wanted = as_dtype(chances, computed_in(target.dtype)).view(-1)
+    flat, numel = target.view(-1), target.numel()
+    for first, last in chunks(-(-numel // 4)):
+        numbers = torch.stack(tuple(curand.UNIFORM.numbers(place.words(0, first, last))), dim=1).view(-1)
+        part = slice(4 * first, min(4 * last, numel))
+        _aten.copy_.default(flat[part], numbers[: part.stop - part.start] <= wanted[part])
+    return True
 
 
 def _vector_size(tensor: Tensor) -> int:
@@ -119,24 +119,6 @@ def _first_word_of(chance: float) -> int:
         number = next(iter(curand.UNIFORM.numbers((word,) * 4)))
         low, high = (middle + 1, high) if number.item() < chance else (low, middle)
     return low
-
-
-def _neighbours(place: Place, calls: range, threads: tuple[int, int], vector: int) -> Tensor:
-    """Return `vector` uniform numbers for each thread, one thread after the other."""
-    lanes = [lane for call in calls for lane in curand.UNIFORM.numbers(place.words(call, *threads))]
-    return torch.stack(lanes[:vector], dim=1)
-
-
-def _exchanged(*tensors: Tensor) -> list[int]:
-    """Return the dimensions in the order of `rearrangeDims`: swapped where a tensor gains."""
-    order = list(range(tensors[0].dim()))
-    wide = [dim for dim in order if tensors[0].size(dim) != 1]
-    for at, place in enumerate(wide):
-        for other in wide[at + 1 :]:
-            steps = [(tensor.stride(order[place]), tensor.stride(order[other])) for tensor in tensors]
-            if any(one < two for one, two in steps) and all(one <= two for one, two in steps):
-                order[place], order[other] = order[other], order[place]
-    return order
 
 
 def randperm(n: int, dtype: torch.dtype, drawing: Drawing) -> Tensor:

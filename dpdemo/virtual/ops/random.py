@@ -79,9 +79,10 @@ def run_random(
     if session.draws_as_cpu:
         return _run_with(generator, operator, func, args, kwargs)
     stream = stream_of(generator)
-    if operator.draw is None:
+    drawn = NotImplemented if operator.draw is None else operator.draw(given, Drawing(stream, session.card))
+    if drawn is NotImplemented:
         return _run_with(_generator_alike(stream, operator), operator, func, args, kwargs)
-    return _stored(operator.draw(given, Drawing(stream, session.card)), given)
+    return _stored(drawn, given)
 
 
 def _check_generator(generator: torch.Generator, index: int | None) -> None:
