@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import warnings
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch.autograd import forward_ad
 
 from dpdemo.arithmetic.cards import VIRTUAL, Card, find_card
 from dpdemo.arithmetic.limits import MAX_GPUS
@@ -124,7 +122,6 @@ def _card(named: str | Card | None) -> Card:
 
 def _enter(session: state.Session) -> None:
     """Put the GPUs in place, for this thread and those that it starts."""
-    _load_decompositions()
     with contextlib.ExitStack() as stack:
         stack.callback(stop_casting)
         stack.enter_context(own_variable(session))
@@ -133,13 +130,6 @@ def _enter(session: state.Session) -> None:
         stack.enter_context(optimizers_watched())
         stack.enter_context(VirtualGpuMode(session))
         session.entered = stack.pop_all()
-
-
-def _load_decompositions() -> None:
-    """Let PyTorch script what forward mode needs while no function is replaced."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated
-        forward_ad._maybe_load_decompositions()  # type: ignore[no-untyped-call]
 
 
 def _leave(session: state.Session | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -196,3 +198,33 @@ def test_a_resized_storage_is_counted() -> None:
         assert gpus.live_bytes(0) == 0
         tensor.untyped_storage().resize_(4096)
         assert gpus.live_bytes(0) == 4096
+
+
+FORWARD_MODE = """
+import torch
+from torch import nn
+from dpdemo import check
+from dpdemo.virtual import virtual_gpus
+
+class Curved(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x):
+        loss = lambda row: nn.functional.nll_loss(self.fc(row)[None].log_softmax(-1), row.new_zeros(1).long())
+        return torch.func.vmap(torch.func.hessian(loss))(x)
+
+if {checks}:
+    assert check(Curved, torch.randn(6, 3), gpus=2).ok
+else:
+    with virtual_gpus(2):
+        assert nn.DataParallel(Curved().cuda())(torch.randn(6, 3).cuda()).shape == (6, 3, 3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checks", [False, True])
+def test_forward_mode_first_used_on_the_gpus(checks: bool) -> None:
+    """PyTorch scripts some derivatives at the first use: here while its functions are replaced."""
+    subprocess.run([sys.executable, "-c", FORWARD_MODE.format(checks=checks)], check=True)
