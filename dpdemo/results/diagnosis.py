@@ -51,25 +51,17 @@ class Diagnosis(Report):
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield a line for each question, its mark first."""
-        return _draw(self, canvas)
-
-
-def _title(report: Diagnosis) -> str:
-    """Head the report."""
-    batch = "" if report.batch_size is None else f", batch size {report.batch_size}"
-    return f"Doctor: {report.target} over {counted(report.num_gpus, 'GPU')}{batch}"
-
-
-def _draw(report: Diagnosis, canvas: Canvas) -> Iterator[Block]:
-    yield canvas.text(_title(report), style="bold")
-    for text in report.assumed:
-        yield canvas.text(f"Assumed: {text}")
-    yield ()
-    rows = Table(("keep", "fold"))
-    for answer in report.answers:
-        word, colour = _MARKS[answer.mark]
-        lines = [canvas.text(answer.question, style="bold"), canvas.text(answer.text)]
-        if answer.more:
-            lines.append(canvas.text(f"$ {answer.more}", style="dim"))
-        rows.add(styled(word, f"bold {colour}"), joined(lines))
-    yield rows
+        batch = "" if self.batch_size is None else f", batch size {self.batch_size}"
+        title = f"Doctor: {self.target} over {counted(self.num_gpus, 'GPU')}{batch}"
+        yield canvas.text(title, style="bold")
+        for text in self.assumed:
+            yield canvas.text(f"Assumed: {text}")
+        yield ()
+        rows = Table(("keep", "fold"))
+        for answer in self.answers:
+            word, colour = _MARKS[answer.mark]
+            lines = [canvas.text(answer.question, style="bold"), canvas.text(answer.text)]
+            if answer.more:
+                lines.append(canvas.text(f"$ {answer.more}", style="dim"))
+            rows.add(styled(word, f"bold {colour}"), joined(lines))
+        yield rows

@@ -44,29 +44,21 @@ _SVG = """\
 </svg>
 """.replace("FONTS", _FONTS)
 
-_HTML = """\
+_FRAGMENT = """\
+<pre style="font-family: FONTS; line-height: 1.25; white-space: pre; overflow-x: auto">{code}</pre>
+""".replace("FONTS", _FONTS)
+_PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <title>TITLE</title>
 <meta name="color-scheme" content="light dark">
-<style>
-:root {{ color-scheme: light dark; }}
-{stylesheet}
-body {{ color: CanvasText; background-color: Canvas; }}
-pre {{ font-family: FONTS; line-height: 1.25; }}
-</style>
 </head>
-<body>
-<pre><code style="font-family:inherit">{code}</code></pre>
-</body>
+<body style="color: CanvasText; background-color: Canvas">
+BODY</body>
 </html>
-""".replace("FONTS", _FONTS)
-
-_PIECE = """\
-<pre style="font-family: FONTS; line-height: 1.25; white-space: pre; overflow-x: auto">{code}</pre>
-""".replace("FONTS", _FONTS.replace('"', "&quot;"))
+"""
 _MIDDLE = TerminalTheme(
     (255, 255, 255),
     (0, 0, 0),
@@ -90,13 +82,12 @@ def as_svg(title: str, lines: Lines) -> str:
 
 def as_html(title: str, lines: Lines) -> str:
     """Draw a report as a page of HTML."""
-    page = _HTML.replace("TITLE", html.escape(printable(title)).replace("{", "{{").replace("}", "}}"))
-    return _recorded(lines).export_html(theme=_MIDDLE, code_format=page)
+    return _PAGE.replace("TITLE", html.escape(printable(title))).replace("BODY", as_fragment(lines))
 
 
 def as_fragment(lines: Lines) -> str:
     """Draw a report as a piece of HTML for any page, light or dark."""
-    return _recorded(lines).export_html(theme=_MIDDLE, code_format=_PIECE, inline_styles=True)
+    return _recorded(lines).export_html(theme=_MIDDLE, code_format=_FRAGMENT, inline_styles=True)
 
 
 WRITERS = {".svg": as_svg, ".html": as_html}

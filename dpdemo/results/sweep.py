@@ -5,7 +5,7 @@ and can be read without colour. The colours are cividis, for readers with and wi
 Anderton and Renslow 2018); the two marks have hues that it lacks (Okabe and Ito 2008).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -104,7 +104,31 @@ class SweepReport(Report):
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the heat map, its legend and the counts."""
-        return _draw(self, canvas)
+        sizes, gpus = self.batch_sizes, [line.gpus for line in self.lines]
+        cells = f"{self.totals.cells:,} cell{'s' * (self.totals.cells != 1)}"
+        yield canvas.text(_TITLES[self.measure], style="bold")
+        yield canvas.text(f"batch sizes {_span(sizes)} over {_span(gpus)} GPUs, {cells}", "")
+        width = canvas.width if canvas.draws_bars else _MARKDOWN_WIDTH
+        right = 2 + max(map(len, ["even", *map(_even, self.lines)]))
+        columns = cut(len(sizes), max(_LEAST_COLUMNS, width - len("GPUs ") - right))
+        merged = columns[0].stop - columns[0].start
+        heading = "" if merged == 1 else f"a sign is the mean of {merged} batch sizes"
+        yield Uncut(canvas.text(f"GPUs {heading:<{len(columns)}}{'even':>{right}}"))
+        for line in self.lines:
+            drawn = canvas.text(f"{line.gpus:>4} ")
+            for column in columns:
+                block = _block(line, column)
+                drawn += styled(block.sign(self.measure), _style(block.colour(self.measure)))
+            yield Uncut(drawn + styled(f"{_even(line):>{right}}"))
+        yield Uncut(canvas.text(f"     {_ticks(sizes, columns)}"))
+        yield canvas.text("", _LEGENDS[self.measure])
+        totals = self.totals
+        counts = [(totals.ideal, _IDEAL[self.measure]), (totals.lone, "a sample alone on its GPU")]
+        if self.measure != "idle":
+            counts.insert(1, (totals.idle, "a GPU idle"))
+        yield canvas.text(*(f"{number:,} of {cells}: {text}" for number, text in counts))
+        even = f"the batch size nearest {self.near} that the GPUs share equally, two or more rows each"
+        yield canvas.text("", f"even: {even}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +166,6 @@ def cut(count: int, room: int) -> list[slice]:
     return [slice(start, min(start + width, count)) for start in range(0, count, width)]
 
 
-def _draw(report: SweepReport, canvas: Canvas) -> Iterator[Block]:
-    yield canvas.text(_TITLES[report.measure], style="bold")
-    yield canvas.text(_grid(report), "")
-    width = canvas.width if canvas.draws_bars else _MARKDOWN_WIDTH
-    right = 2 + max(map(len, ["even", *map(_even, report.lines)]))
-    columns = cut(len(report.batch_sizes), max(_LEAST_COLUMNS, width - len("GPUs ") - right))
-    yield Uncut(canvas.text(f"GPUs {_merged(columns[0]):<{len(columns)}}{'even':>{right}}"))
-    for line in report.lines:
-        drawn = canvas.text(f"{line.gpus:>4} ")
-        for column in columns:
-            block = _block(line, column)
-            drawn += styled(block.sign(report.measure), _style(block.colour(report.measure)))
-        yield Uncut(drawn + styled(f"{_even(line):>{right}}"))
-    yield Uncut(canvas.text(f"     {_ticks(report.batch_sizes, columns)}"))
-    yield canvas.text("", _LEGENDS[report.measure])
-    yield canvas.text(*_counts(report), "", _advice(report))
-
-
 def _block(line: GpuLine, column: slice) -> _Square:
     values = line.values[column]
     return _Square(
@@ -181,39 +187,8 @@ def _even(line: GpuLine) -> str:
     return "none" if line.nearest_even is None else str(line.nearest_even)
 
 
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}–{last}"
-
-
-def _grid(report: SweepReport) -> str:
-    sizes = _span(report.batch_sizes[0], report.batch_sizes[-1])
-    gpus = _span(report.lines[0].gpus, report.lines[-1].gpus)
-    return f"batch sizes {sizes} over {gpus} GPUs, {_cells(report.totals.cells)}"
-
-
-def _cells(number: int) -> str:
-    return f"{number:,} cell{'s' * (number != 1)}"
-
-
-def _counts(report: SweepReport) -> Iterable[str]:
-    totals = report.totals
-    counts = [(totals.ideal, _IDEAL[report.measure]), (totals.lone, "a sample alone on its GPU")]
-    if report.measure != "idle":
-        counts.insert(1, (totals.idle, "a GPU idle"))
-    return [f"{number:,} of {_cells(totals.cells)}: {text}" for number, text in counts]
-
-
-def _advice(report: SweepReport) -> str:
-    return (
-        f"even: the batch size nearest {report.near} that the GPUs share equally, two or more rows each. "
-        "How many GPUs pay off depends on the model: dpdemo speedup."
-    )
-
-
-def _merged(column: slice) -> str:
-    """Write how many batch sizes a sign is the mean of; nothing where it is one."""
-    width = column.stop - column.start
-    return "" if width == 1 else f"a sign is the mean of {width} batch sizes"
+def _span(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
 
 
 def _ticks(sizes: Sequence[int], columns: Sequence[slice]) -> str:

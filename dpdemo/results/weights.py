@@ -48,7 +48,8 @@ class WeightsReport(Report):
     @property
     def is_even(self) -> bool:
         """Whether each sample counts as much as on one GPU."""
-        return all(one.weight is None or abs(one.weight - 1) < _EQUAL for one in self.samples)
+        weights = [sample.weight for sample in self.samples if sample.weight is not None]
+        return all(abs(weight - 1) < _EQUAL for weight in weights)
 
     @property
     def repair(self) -> str:
@@ -60,39 +61,24 @@ class WeightsReport(Report):
         )
 
     @property
-    def heaviest(self) -> SampleWeight:
-        """The sample that counts most."""
-        return max(self.samples, key=lambda one: one.weight if one.weight is not None else 0.0)
-
-    @property
     def verdict(self) -> str:
         """Name the sample that counts most."""
-        one = self.heaviest
+        most = max(self.samples, key=lambda sample: sample.weight or 0.0)
         what = "token" if any(sample.tokens for sample in self.samples) else "sample"
-        if self.is_even or one.weight is None:
+        if self.is_even or most.weight is None:
             return f"each {what} counts as much as on one GPU"
-        return f"a {what} on {one.device} counts {one.weight:.2f} times as much as on one GPU"
+        return f"a {what} on {most.device} counts {most.weight:.2f} times as much as on one GPU"
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the title and a line for each sample."""
-        return _draw(self, canvas)
-
-
-def _draw(report: WeightsReport, canvas: Canvas) -> Iterator[Block]:
-    yield canvas.text(_title(report), style="bold")
-    rows = Table((8, 8, 10, "fold"), head=tuple(styled(name, "dim") for name in _HEAD), gap=1)
-    for sample in report.samples:
-        rows.add(*map(styled, _row(sample)))
-    yield rows
-    if report.repair:
-        yield canvas.text(report.repair, style="green")
-
-
-def _title(report: WeightsReport) -> str:
-    chunks = "+".join(map(str, report.chunks))
-    return f"{report.model}, batch {report.batch_size} as {chunks}: {report.verdict}"
-
-
-def _row(sample: SampleWeight) -> tuple[str, str, str, str]:
-    weight = "none" if sample.weight is None else f"{sample.weight:.4f}"
-    return str(sample.index), sample.device, weight, str(len(sample.tokens) or 1)
+        chunks = "+".join(map(str, self.chunks))
+        title = f"{self.model}, batch {self.batch_size} as {chunks}: {self.verdict}"
+        yield canvas.text(title, style="bold")
+        rows = Table((8, 8, 10, "fold"), head=tuple(styled(name, "dim") for name in _HEAD), gap=1)
+        for sample in self.samples:
+            weight = "none" if sample.weight is None else f"{sample.weight:.4f}"
+            cells = (str(sample.index), sample.device, weight, str(len(sample.tokens) or 1))
+            rows.add(*map(styled, cells))
+        yield rows
+        if self.repair:
+            yield canvas.text(self.repair, style="green")
