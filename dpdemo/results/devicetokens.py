@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from dpdemo.arithmetic.tokens import Batch, Summary, Weight
+from dpdemo.results.report import rounded
+from dpdemo.results.table import Fact
 from dpdemo.wording import counted, percent
 
 Cost = Literal["linear", "quadratic"]
 """What a row takes: its length, or the square of it, as attention does."""
-DIGITS = 6
-_MOST_LINES = 32
 EVEN = 0.005
 """Weights that differ by less than this from 1 are shown as equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One device in a batch or in the epoch; `most` is the cost of the device with the most."""
 
     label: str
@@ -35,13 +33,8 @@ class Line:
         return self.cost / self.most if self.most else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The lines of one batch or of the epoch, under a heading; `num_left_out` more are not listed."""
-
-    heading: str
-    lines: tuple[Line, ...]
-    num_left_out: int = 0
+Lines = list[Line]
+"""A line for each device, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,38 +54,40 @@ class DeviceTokens:
         return {
             "tokens": summary.tokens,
             "padded_tokens": summary.padded,
-            "balance": round(summary.balance, DIGITS),
-            "padded_balance": round(summary.padded_balance, DIGITS),
-            "devices": [self._plain(device, line) for device, line in self.all_lines()],
+            "balance": rounded(summary.balance),
+            "padded_balance": rounded(summary.padded_balance),
+            "devices": self._plain(self.all_lines()),
             "worst": None if worst is None else self.plain_batch(worst),
             "lightest": self._plain_weight(summary.lightest),
             "heaviest": self._plain_weight(summary.heaviest),
         }
 
-    def _plain(self, device: int, line: Line) -> dict[str, Any]:
-        place = {"rank": device} if self.is_ranks else {}
-        return {
-            **place,
-            "device": self.devices[device],
-            "rows": line.rows,
-            "tokens": line.tokens,
-            "padded_tokens": line.padded,
-            "share": round(line.share, DIGITS),
-        }
+    def _plain(self, lines: Lines) -> list[dict[str, Any]]:
+        return [
+            {
+                **({"rank": device} if self.is_ranks else {}),
+                "device": self.devices[device],
+                "rows": line.rows,
+                "tokens": line.tokens,
+                "padded_tokens": line.padded,
+                "share": rounded(line.share),
+            }
+            for device, line in enumerate(lines)
+        ]
 
     def plain_batch(self, batch: Batch) -> dict[str, Any]:
         """Return the JSON form of one batch."""
         return {
             self.noun: batch.number,
-            "balance": round(batch.balance(len(self.devices)), DIGITS),
-            "devices": [self._plain(device, line) for device, line in self.batch_lines(batch)],
+            "balance": rounded(batch.balance(len(self.devices))),
+            "devices": self._plain(self.batch_lines(batch)),
         }
 
     def _plain_weight(self, weight: Weight | None) -> dict[str, Any] | None:
         if weight is None:
             return None
         return {
-            "weight": round(weight.weight, DIGITS),
+            "weight": rounded(weight.weight),
             self.noun: weight.batch,
             "device": self.devices[weight.device],
             "tokens": weight.tokens,
@@ -105,31 +100,25 @@ class DeviceTokens:
         rows = counted(sum(batch.sharing.rows), "row")
         return f"{rows}, {counted_tokens(sum(batch.tokens))}, balance {balance}"
 
-    @staticmethod
-    def make_table(heading: str, lines: Iterator[tuple[int, Line]]) -> Table:
-        """Put lines under a heading, as many as a reader takes in."""
-        found = [line for _, line in lines]
-        return Table(heading, tuple(found[:_MOST_LINES]), max(0, len(found) - _MOST_LINES))
+    def batch_lines(self, batch: Batch) -> Lines:
+        """Return a line for each device in one batch."""
+        sharing, most = batch.sharing, max(batch.cost)
+        columns = zip(sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True)
+        held = dict(zip(sharing.devices, columns, strict=True))
+        return [
+            Line(self.label(device), *held.get(device, (0, 0, 0, 0)), most)
+            for device in range(len(self.devices))
+        ]
 
-    def batch_lines(self, batch: Batch) -> Iterator[tuple[int, Line]]:
-        """Yield each device with its line of one batch."""
-        most = max(batch.cost)
-        replicas = zip(
-            batch.sharing.devices, batch.sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True
-        )
-        held = {device: found for device, *found in replicas}
-        for device in range(len(self.devices)):
-            rows, tokens, padded, cost = held.get(device, (0, 0, 0, 0))
-            yield device, Line(self.label(device), rows, tokens, padded, cost, most)
-
-    def all_lines(self) -> Iterator[tuple[int, Line]]:
-        """Yield each device with its line of all batches."""
+    def all_lines(self) -> Lines:
+        """Return a line for each device in all batches."""
         totals = self.summary.devices
+        held = {at: (sums.rows, sums.tokens, sums.padded, sums.cost) for at, sums in totals.items()}
         most = max((total.cost for total in totals.values()), default=0)
-        for device in range(len(self.devices)):
-            total = totals.get(device)
-            held = (0, 0, 0, 0) if total is None else (total.rows, total.tokens, total.padded, total.cost)
-            yield device, Line(self.label(device), *held, most)
+        return [
+            Line(self.label(device), *held.get(device, (0, 0, 0, 0)), most)
+            for device in range(len(self.devices))
+        ]
 
     def label(self, device: int) -> str:
         """Name a device, or a rank and its device."""
@@ -142,14 +131,16 @@ class DeviceTokens:
     def _is_shared(self) -> bool:
         return len(set(self.devices)) < len(self.devices)
 
-    def facts(self) -> list[tuple[str, str, str]]:
+    def facts(self) -> list[Fact]:
         """Sum up: name, number and meaning."""
         summary = self.summary
         padding = summary.padded - summary.tokens
         share = f" ({percent(padding / summary.padded)} of what is computed)" if padding else ""
-        found = [("Tokens", written(summary.tokens), f"and {written(padding)} of padding{share}")]
+        found = [("Tokens", f"{summary.tokens:,}", f"and {padding:,} of padding{share}")]
         if len(self.devices) > 1 and summary.worst is not None:
-            found.append(("Balance", percent(summary.balance), f": {self._balance()}"))
+            padded = percent(summary.padded_balance)
+            balance = f": share of {self._one()} time in use, by {self._unit()}; {padded} by padded tokens"
+            found.append(("Balance", percent(summary.balance), balance))
         if summary.heaviest is not None and (len(self.devices) > 1 or self.accumulate > 1):
             found += self._weighing(summary.heaviest)
         return found
@@ -160,49 +151,35 @@ class DeviceTokens:
     def _one(self) -> str:
         return "rank" if self.is_ranks else "GPU"
 
-    def _balance(self) -> str:
-        padded = percent(self.summary.padded_balance)
-        return f"share of {self._one()} time in use, by {self._unit()}; {padded} by padded tokens"
-
     def worst_of(self, batch: Batch) -> str:
         """Describe how far apart the devices of a batch are."""
-        lines = [line for _, line in self.batch_lines(batch)]
+        lines = self.batch_lines(batch)
         most, least = max(lines, key=lambda line: line.cost), min(lines, key=lambda line: line.cost)
         return (
             f"balance {percent(batch.balance(len(self.devices)))}, {counted_tokens(most.tokens)} on "
-            f"{most.label}, {written(least.tokens)} on {least.label}"
+            f"{most.label}, {least.tokens:,} on {least.label}"
         )
 
-    def _weighing(self, heaviest: Weight) -> list[tuple[str, str, str]]:
+    def _weighing(self, heaviest: Weight) -> list[Fact]:
         lightest = self.summary.lightest or heaviest
         if heaviest.weight - lightest.weight < EVEN:
             return [("Token weight", "", "every token counts the same, or nearly so")]
-        means = f"if each {self._one()} averages its own loss" + (
-            " in each batch" if self.accumulate > 1 else ""
-        )
+        each = " in each batch" if self.accumulate > 1 else ""
         extremes = f"{lightest.weight:.2f} to {heaviest.weight:.2f}"
         where = f"least on {self._where(lightest)}, most on {self._where(heaviest)}"
-        return [
-            ("Token weight", extremes, f"times its fair share {means}: {where}"),
-            ("Right divisor", "", self._divisor(heaviest)),
-        ]
+        means = f"times its fair share if each {self._one()} averages its own loss{each}: {where}"
+        return [("Token weight", extremes, means), ("Right divisor", "", self._divisor(heaviest))]
 
     def _where(self, weight: Weight) -> str:
         return f"{self.label(weight.device)} in {self.noun} {weight.batch}"
 
     def _divisor(self, weight: Weight) -> str:
         first = weight.last - weight.num_batches + 1
-        batches = (
-            f"{self.noun} {weight.last}" if weight.num_batches == 1 else f"batches {first}–{weight.last}"
-        )
-        all_of = "all ranks" if self.is_ranks else "all GPUs"
-        of = all_of if self.accumulate == 1 else f"{all_of} in the {self.accumulate} batches of a step"
-        advice = f"add up the loss and divide it by the tokens of {of}: {written(weight.of)} in {batches}"
-        return (
-            f"{advice}; then times {len(self.devices)}, since DDP averages gradients"
-            if self.is_ranks
-            else advice
-        )
+        batches = f"{self.noun} {weight.last}" if first == weight.last else f"batches {first}–{weight.last}"
+        step = "" if self.accumulate == 1 else f" in the {self.accumulate} batches of a step"
+        times = f"; then times {len(self.devices)}, since DDP averages gradients" if self.is_ranks else ""
+        tokens = f"the tokens of all {self._one()}s{step}: {weight.of:,} in {batches}"
+        return f"add up the loss and divide it by {tokens}{times}"
 
     def short(self) -> str:
         """Say the balance and the worst batch in one line."""
@@ -216,11 +193,6 @@ class DeviceTokens:
         if number is None:
             return []
         return [f"{self.noun} {number}: a {self._one()} has rows and no token; a mean over none is NaN"]
-
-
-def written(number: int) -> str:
-    """Write `1,234,567`."""
-    return f"{number:,}"
 
 
 def counted_tokens(number: int) -> str:

@@ -10,6 +10,7 @@ from dpdemo.results.batches import Replica
 from dpdemo.results.devices import ordinal_of
 from dpdemo.results.distribution import Distribution, Indices, RankPlace
 from dpdemo.results.splitdata import SplitData
+from dpdemo.results.table import Fact
 from dpdemo.wording import counted
 
 MANY = 16
@@ -78,7 +79,7 @@ def num_batches(report: SplitData, distribution: Distribution) -> int:
     return distribute_epoch(report.config, distribution.world_size).num_batches
 
 
-def facts(report: SplitData, distribution: Distribution) -> list[tuple[str, str, str]]:
+def facts(report: SplitData, distribution: Distribution) -> list[Fact]:
     """Sum up the epoch: name, number and what it means."""
     return [
         ("Batches", str(report.totals.batches), "per rank: as many optimizer steps"),

@@ -10,7 +10,7 @@ from dpdemo.results.grouplines import Groups
 from dpdemo.results.grouptable import GroupTable
 from dpdemo.results.report import Report
 from dpdemo.results.splitdata import SplitData
-from dpdemo.results.table import Block, Canvas, Table, styled
+from dpdemo.results.table import Block, Canvas, facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,7 @@ class SplitReport(SplitData):
                 yield canvas.text(words.heading(self, group), style="bold")
                 yield from table.blocks(group)
         yield ()
-        yield self._summary(canvas)
-
-    def _summary(self, canvas: Canvas) -> Table:
-        table = Table(("keep", "fold"))
-        for name, number, meaning in words.facts(self):
-            joint = " " if number and not meaning.startswith(":") else ""
-            said = canvas.text(number, style="bold") + styled(joint) + canvas.text(meaning)
-            table.add(styled(name), said)
-        for note in words.notes(self):
-            table.add(styled("Note", "bold"), canvas.text(note))
-        for warning in words.warnings(self):
-            table.add(styled("Warning", "bold yellow"), canvas.text(warning))
-        if tip := words.tip(self):
-            table.add(styled("Tip", "bold green"), canvas.text(tip))
-        return table
+        yield facts(canvas, words.facts(self), words.remarks(self))
 
     def _transcript(self) -> Iterator[str]:
         """Yield the lines that PyTorch's DataParallel tutorial prints, in device order."""

@@ -10,6 +10,7 @@ from dpdemo.results.advice import advice, find
 from dpdemo.results.batches import BatchGroup, Stop
 from dpdemo.results.devices import Devices, is_stretch
 from dpdemo.results.splitdata import SplitData
+from dpdemo.results.table import Fact
 from dpdemo.wording import counted, percent, printable
 
 if TYPE_CHECKING:
@@ -106,12 +107,12 @@ def heading(report: SplitData, group: BatchGroup) -> str:
     return f"Batch {span(group)}: {samples}" + (", the short last one" if is_short_last else "")
 
 
-def facts(report: SplitData) -> list[tuple[str, str, str]]:
+def facts(report: SplitData) -> list[Fact]:
     """Sum up the epoch: name, number and what it means to a learner."""
     return (_totals(report) if report.tokens is None else _tokens(report, report.tokens)) + _stops(report)
 
 
-def _tokens(report: SplitData, tokens: "Tokens") -> list[tuple[str, str, str]]:
+def _tokens(report: SplitData, tokens: "Tokens") -> list[Fact]:
     """Sum up the tokens, which decide how long a step takes, in place of the balance of the rows."""
     rows = [fact for fact in _totals(report) if fact[0] not in {"Balance", "Sample weight"}]
     if tokens.pack is not None:
@@ -119,7 +120,7 @@ def _tokens(report: SplitData, tokens: "Tokens") -> list[tuple[str, str, str]]:
     return rows + tokens.facts()
 
 
-def _totals(report: SplitData) -> list[tuple[str, str, str]]:
+def _totals(report: SplitData) -> list[Fact]:
     if report.distribution is not None:
         return ranks.facts(report, report.distribution)
     totals = report.totals
@@ -130,7 +131,7 @@ def _totals(report: SplitData) -> list[tuple[str, str, str]]:
     return found
 
 
-def _stops(report: SplitData) -> list[tuple[str, str, str]]:
+def _stops(report: SplitData) -> list[Fact]:
     """Trace the sample, a line for each time that it goes through the model."""
     if report.trace is None:
         return []
@@ -170,30 +171,19 @@ def _weighing(report: SplitData) -> str:
     )
 
 
-def notes(report: SplitData) -> list[str]:
-    """Name the command that shows the output shapes of a user's own model."""
+def remarks(report: SplitData) -> list[tuple[str, str]]:
+    """List a note, warnings and a tip for a prediction, while there is still time to choose."""
+    if report.command != "simulate":
+        return []
+    distribution, tokens = report.distribution, report.tokens
     unknown = any(not replica.output for group in report.batches for replica in group.in_model)
-    if report.command != "simulate" or not unknown or report.distribution is not None:
-        return []
-    how = f"dpdemo run --virtual --gpus {max(len(report.devices), 1)} --model {printable(report.model)}"
-    return [f"? is what a model of your own returns; this shows it: {how}"]
-
-
-def warnings(report: SplitData) -> list[str]:
-    """Warn of lone samples in a prediction, while there is still time to choose."""
-    if report.command != "simulate":
-        return []
-    of_ranks = [] if report.distribution is None else ranks.warnings(report, report.distribution)
-    of_ranks += [] if report.tokens is None else report.tokens.warnings()
-    return of_ranks + [str(finding) for finding in find(report) if finding.kind == "lone-sample"]
-
-
-def tip(report: SplitData) -> str:
-    """Suggest in one line an even split, if there is one."""
-    if report.command != "simulate":
-        return ""
-    if report.tokens is not None and (better := report.tokens.tip()):
-        return better
-    if report.distribution is not None:
-        return ranks.tip(report, report.distribution)
-    return advice(report)
+    found = []
+    if unknown and distribution is None:
+        how = f"dpdemo run --virtual --gpus {max(len(report.devices), 1)} --model {printable(report.model)}"
+        found.append(("Note", f"? is what a model of your own returns; this shows it: {how}"))
+    warnings = [] if distribution is None else ranks.warnings(report, distribution)
+    warnings += [] if tokens is None else tokens.warnings()
+    warnings += [str(finding) for finding in find(report) if finding.kind == "lone-sample"]
+    tip = "" if tokens is None else tokens.tip()
+    tip = tip or (advice(report) if distribution is None else ranks.tip(report, distribution))
+    return found + [("Warning", warning) for warning in warnings] + ([("Tip", tip)] if tip else [])

@@ -87,6 +87,22 @@ def right(number: int) -> list[Column]:
     return ["right" for _ in range(number)]
 
 
+Fact = tuple[str, str, str]
+"""A name, a number, and what the number means, which may begin with a colon; either may be empty."""
+_REMARKS = {"Note": "bold", "Warning": "bold yellow", "Tip": "bold green"}
+
+
+def facts(canvas: Canvas, found: Iterable[Fact], remarks: Iterable[tuple[str, str]] = ()) -> Table:
+    """Make the table of a summary: facts, then notes, warnings and a tip, each behind its name."""
+    table = Table(("keep", "fold"))
+    for name, number, meaning in found:
+        joint = " " if number and not meaning.startswith(":") else ""
+        table.add(styled(name), canvas.text(number, style="bold") + styled(joint) + canvas.text(meaning))
+    for kind, text in remarks:
+        table.add(styled(kind, _REMARKS[kind]), canvas.text(text))
+    return table
+
+
 def bands(widths: Sequence[int], room: int, step: int = 1) -> Iterator[slice]:
     """Yield the columns of each table, as many as fit with a gap before each; at least `step` of them."""
     start = 0

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dpdemo.arithmetic.tokens import Batch, PadTo, Sharing, each_batch
-from dpdemo.results.devicetokens import DIGITS, EVEN, DeviceTokens, Table, counted_tokens, written
+from dpdemo.results.devicetokens import EVEN, DeviceTokens, Lines, counted_tokens
+from dpdemo.results.report import rounded
+from dpdemo.results.table import Fact
 from dpdemo.wording import counted, percent
 
 Order = Literal["data", "shuffled", "grouped", "sorted"]
@@ -54,8 +56,8 @@ class Tokens(DeviceTokens):
             "pad_to": self.pad_to,
             "cost": self.cost,
             "accumulate": self.accumulate,
-            "balance_before": None if self.before is None else round(self.before, DIGITS),
-            "balance_grouped": None if self.grouped is None else round(self.grouped, DIGITS),
+            "balance_before": None if self.before is None else rounded(self.before),
+            "balance_grouped": None if self.grouped is None else rounded(self.grouped),
             **self.sums(),
         }
         if verbose:
@@ -67,10 +69,7 @@ class Tokens(DeviceTokens):
         most = max(batch.cost)
         replicas = zip(batch.tokens, batch.padded, batch.cost, strict=True)
         return [
-            *(
-                (tokens, padded, round(cost / most, DIGITS) if most else 1.0)
-                for tokens, padded, cost in replicas
-            ),
+            *((tokens, padded, rounded(cost / most) if most else 1.0) for tokens, padded, cost in replicas),
             *([(0, 0, 0.0)] * num_idle),
             (sum(batch.tokens), sum(batch.padded), None),
         ]
@@ -82,42 +81,34 @@ class Tokens(DeviceTokens):
         if self.pack is not None:
             rows = sum(sharing.count * sum(sharing.rows) for sharing in self.sharings)
             parts.append(
-                f"{counted(self.num_samples, 'sample')} packed into {written(rows)} rows of up to "
+                f"{counted(self.num_samples, 'sample')} packed into {rows:,} rows of up to "
                 f"{counted_tokens(self.pack)}"
             )
         parts.append(f"each row padded to {self._padding()}")
         return ", ".join(parts)
 
     def _padding(self) -> str:
-        match self.pad_to:
-            case "chunk":
-                return "the longest of its rank's batch" if self.is_ranks else "the longest of its chunk"
-            case "batch":
-                return "the longest of all ranks' batches" if self.is_ranks else "the longest of its batch"
-            case length:
-                return counted_tokens(length)
+        if self.pad_to == "chunk":
+            return "the longest of its rank's batch" if self.is_ranks else "the longest of its chunk"
+        if self.pad_to == "batch":
+            return "the longest of all ranks' batches" if self.is_ranks else "the longest of its batch"
+        return counted_tokens(self.pad_to)
 
-    def tables(self, *, verbose: bool) -> Iterator[Table]:
+    def tables(self, *, verbose: bool) -> Iterator[tuple[str, Lines]]:
         """Yield the worst batch and the epoch; with `verbose`, every batch before them."""
         worst = self.summary.worst
         if verbose:
             for batch in self.each_batch():
-                yield self.make_table(f"Batch {batch.number}: {self.held(batch)}", self.batch_lines(batch))
+                yield f"Batch {batch.number}: {self.held(batch)}", self.batch_lines(batch)
         if worst is not None:
             number = sum(sharing.count for sharing in self.sharings)
-            which = (
-                "The one batch"
-                if number == 1
-                else f"Worst of {written(number)} batches: batch {worst.number}"
-            )
-            yield self.make_table(f"{which}, {self.held(worst)}", self.batch_lines(worst))
+            which = "The one batch" if number == 1 else f"Worst of {number:,} batches: batch {worst.number}"
+            yield f"{which}, {self.held(worst)}", self.batch_lines(worst)
         if self.summary.devices:
-            yield self.make_table(f"The whole epoch: {self._drawn()}", self.all_lines())
+            rows = sum(total.rows for total in self.summary.devices.values())
+            yield f"The whole epoch: {rows:,} rows", self.all_lines()
 
-    def _drawn(self) -> str:
-        return f"{written(sum(total.rows for total in self.summary.devices.values()))} rows"
-
-    def facts(self) -> list[tuple[str, str, str]]:
+    def facts(self) -> list[Fact]:
         """Sum up: name, number and meaning."""
         found = super().facts()
         if self.before is not None:
@@ -150,12 +141,12 @@ class SeenTokens(DeviceTokens):
         """Return the JSON form."""
         return {"told_by": self.told_by, "calls": self.num_calls, **self.sums()}
 
-    def table(self) -> Table:
-        """Return the lines of all calls."""
-        calls = counted(self.num_calls, "call")
-        return self.make_table(f"Tokens of {calls}, told by {self.told_by}", self.all_lines())
+    @property
+    def heading(self) -> str:
+        """The head of the table of all calls."""
+        return f"Tokens of {counted(self.num_calls, 'call')}, told by {self.told_by}"
 
-    def facts(self) -> list[tuple[str, str, str]]:
+    def facts(self) -> list[Fact]:
         """Sum up: name, number and meaning."""
         worst = self.summary.worst
         found = super().facts()

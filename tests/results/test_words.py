@@ -117,17 +117,18 @@ def test_a_run_stopped_before_its_first_batch_still_has_its_sums():
 def test_only_a_prediction_warns_and_advises():
     report = simulated(gpus=3, batch_size=7, data_size=28)
 
-    assert words.warnings(report) == [
-        "batches 1–4: a chunk holds a lone sample; BatchNorm in training can fail there"
-    ]
-    assert words.tip(report).startswith("--batch-size 6 or --batch-size 9 fills all 3 devices equally")
-    assert words.warnings(observed(report)) == []
-    assert words.tip(observed(report)) == ""
+    warning, tip = words.remarks(report)
+    lone = "batches 1–4: a chunk holds a lone sample; BatchNorm in training can fail there"
+    assert warning == ("Warning", lone)
+    assert tip[0] == "Tip"
+    assert tip[1].startswith("--batch-size 6 or --batch-size 9 fills all 3 devices equally")
+    assert words.remarks(observed(report)) == []
 
 
-def test_what_a_prediction_cannot_know_is_said_with_how_to_learn_it():
-    (note,) = words.notes(simulated(gpus=2, model="a.b:Net"))
+def test_an_unknown_output_has_a_note_that_names_the_command():
+    ((kind, note),) = words.remarks(simulated(gpus=2, model="a.b:Net", data_size=60))
 
+    assert kind == "Note"
     assert note.endswith("dpdemo run --virtual --gpus 2 --model a.b:Net")
-    assert words.notes(simulated(gpus=2)) == []
-    assert words.notes(observed(simulated(gpus=2, model="a.b:Net"))) == []
+    assert words.remarks(simulated(gpus=2)) == []
+    assert words.remarks(observed(simulated(gpus=2, model="a.b:Net"))) == []
