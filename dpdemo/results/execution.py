@@ -1,20 +1,19 @@
 """The result of `dpdemo exec`: a program's DataParallel calls, its copies, and the peak of each GPU."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpdemo.results.batches import BatchGroup, crossed
 from dpdemo.results.check import CheckReport
-from dpdemo.results.devices import Devices
+from dpdemo.results.devices import Devices, label
 from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.grouplines import Groups
 from dpdemo.results.grouptable import GroupTable
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
-from dpdemo.results.tokentable import seen_tokens
+from dpdemo.results.tokens import seen_tokens
 from dpdemo.sizes import size
 from dpdemo.wording import counted, printable
 
@@ -253,19 +252,14 @@ def _sums(report: ExecReport, canvas: Canvas) -> Table:
     rows = Table(("keep", "keep", "right", "fold"))
     routes = [route for route in _routes(report) if route[2]]
     for index, (route, moved, copies) in enumerate(routes):
-        label = styled("" if index else "Moved", "bold")
-        rows.add(label, canvas.text(route), styled(size(moved)), styled(f"in {counted(copies, 'copy')}"))
-    held = list(peaks(report)) if any(report.peak_bytes) else []
-    for index, (devices, peak, capacity) in enumerate(held):
-        label = styled("" if index else "Peak", "bold")
-        rows.add(label, canvas.text(str(devices)), styled(size(peak)), styled(limit(devices, capacity)))
+        first = styled("" if index else "Moved", "bold")
+        rows.add(first, canvas.text(route), styled(size(moved)), styled(f"in {counted(copies, 'copy')}"))
+    held = peaks(report) if any(report.peak_bytes) else []
+    for index, (names, peak, capacity) in enumerate(held):
+        limits = [*(["each"] if len(names) > 1 else []), *(["of " + size(capacity)] if capacity else [])]
+        first = styled("" if index else "Peak", "bold")
+        rows.add(first, canvas.text(label(names)), styled(size(peak)), styled(", ".join(limits)))
     return rows
-
-
-def limit(devices: Devices, capacity: int | None) -> str:
-    """Describe a peak: of each device, and of which capacity."""
-    each = ["each"] if len(devices) > 1 else []
-    return ", ".join(each + ([] if capacity is None else [f"of {size(capacity)}"]))
 
 
 def _routes(report: ExecReport) -> Iterator[tuple[str, int, int]]:
@@ -275,10 +269,9 @@ def _routes(report: ExecReport) -> Iterator[tuple[str, int, int]]:
     yield "device → host", moved.device_to_host_bytes, moved.num_device_to_host
 
 
-def peaks(report: ExecReport) -> Iterator[tuple[Devices, int, int | None]]:
-    """Yield each GPU's peak and capacity, neighbours with the same ones together."""
-    start = 0
-    for (peak, capacity), equal in itertools.groupby(report.peaks):
-        stop = start + len(list(equal))
-        yield Devices(report.devices[start:stop]), peak, capacity
-        start = stop
+def peaks(report: ExecReport) -> list[tuple[list[str], int, int | None]]:
+    """List the peaks and capacities, each with the GPUs that have it."""
+    alike: dict[tuple[int, int | None], list[str]] = {}
+    for device, held in zip(report.devices, report.peaks, strict=True):
+        alike.setdefault(held, []).append(device)
+    return [(names, *held) for held, names in alike.items()]

@@ -18,7 +18,7 @@ from dpdemo.results.devices import Devices
 from dpdemo.results.formats import Row, plain_fields
 from dpdemo.results.report import Report
 from dpdemo.results.splitwords import over
-from dpdemo.results.table import Block, Canvas, Table, styled
+from dpdemo.results.table import Block, Canvas, Table, facts, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted, printable
 
@@ -155,30 +155,23 @@ class Explanation(Report):
         return next((step for step in self.steps if step.name == name), None)
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
-        """Yield a table for each step, its copies, and a sentence to learn from."""
-        return draw(self, canvas)
+        """Yield a table for each step, its copies, a sentence to learn from, and the result."""
+        yield canvas.text(_title(self), style="bold")
+        yield canvas.text(_setting(self), style="dim")
+        for number, step in enumerate(self.steps, 1):
+            yield ()
+            yield canvas.text(f"{number} {step.call}", style="bold")
+            yield from _tensors(step, canvas)
+            yield Table((0, "fold"), [((), canvas.text(step.lesson))])
+        yield ()
+        yield facts(canvas, [("Result", "", same_as_plain(self))])
 
 
 FEW = 4
 """Up to this many parts each have a line; of more, equal neighbours share one."""
 
 
-def draw(explanation: Explanation, canvas: Canvas) -> Iterator[Block]:
-    """Yield the title, the steps and the result."""
-    yield canvas.text(title(explanation), style="bold")
-    yield canvas.text(_setting(explanation), style="dim")
-    for number, step in enumerate(explanation.steps, 1):
-        yield ()
-        yield canvas.text(f"{number} {step.call}", style="bold")
-        yield _tensors(step, canvas)
-        if step.moved:
-            yield _copies(step, canvas)
-        yield Table((0, "fold"), [((), canvas.text(step.lesson))])
-    yield ()
-    yield _result(explanation, canvas)
-
-
-def title(explanation: Explanation) -> str:
+def _title(explanation: Explanation) -> str:
     """Head the report: `Explained: linear, one batch of 30 over 3 virtual GPUs`."""
     batch = f"{printable(explanation.config.model)}, one batch of {explanation.batch_size}"
     return f"Explained: {batch} {over(explanation.devices, virtual=explanation.virtual)}"
@@ -187,33 +180,21 @@ def title(explanation: Explanation) -> str:
 def _setting(explanation: Explanation) -> str:
     wrapper = "WeightedDataParallel" if is_weighted(explanation.config) else "DataParallel"
     what = f"{explanation.wrapped} in {wrapper}" if explanation.wrapped else wrapper
-    if explanation.devices.kind == "cpu":
-        return what
-    source = (
-        "copies counted by the ledger"
-        if explanation.bytes_from == "ledger"
-        else "copies read off the tensors"
-    )
-    return f"{what} on {explanation.devices}, {source}"
+    return what if explanation.devices.kind == "cpu" else f"{what} on {explanation.devices}"
 
 
-def _tensors(step: Step, canvas: Canvas) -> Table:
-    rows = Table((_LABEL, "keep", "fold", "keep", "keep"))
+def _tensors(step: Step, canvas: Canvas) -> Iterator[Table]:
+    """Yield the tensors that went in and came out, and then the copies."""
+    label = len("  copied")
+    tensors, copies = Table((label, "keep", "fold", "keep", "keep")), Table((label, "fold"))
     for view, parts in (("in", step.given), ("out", step.made)):
         for index, cells in enumerate(_lines(parts)):
-            label = styled(f"  {view}" if not index else "", "dim")
-            rows.add(label, *map(canvas.text, cells))
-    return rows
-
-
-_LABEL = len("  copied")
-
-
-def _copies(step: Step, canvas: Canvas) -> Table:
-    rows = Table((_LABEL, "fold"))
+            tensors.add(styled("" if index else f"  {view}", "dim"), *map(canvas.text, cells))
+    yield tensors
     for index, (way, amount) in enumerate(_moves(step.moved)):
-        rows.add(styled("" if index else "  copied", "dim"), canvas.text(f"{way}  {amount}"))
-    return rows
+        copies.add(styled("" if index else "  copied", "dim"), canvas.text(f"{way}  {amount}"))
+    if copies.rows:
+        yield copies
 
 
 def _lines(parts: Sequence[Part]) -> Iterator[tuple[str, str, str, str]]:
@@ -255,12 +236,6 @@ def _moves(moves: Sequence[Move]) -> Iterator[tuple[str, str]]:
 def _named(names: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(names))
     return distinct[0] if len(distinct) == 1 else str(Devices(distinct))
-
-
-def _result(explanation: Explanation, canvas: Canvas) -> Table:
-    rows = Table(("keep", "fold"))
-    rows.add(styled("Result", "bold"), canvas.text(same_as_plain(explanation)))
-    return rows
 
 
 def same_as_plain(explanation: Explanation) -> str:

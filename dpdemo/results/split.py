@@ -41,7 +41,7 @@ class SplitReport(SplitData):
         if self.partial:
             yield canvas.text(words.interruption(self), style="bold yellow")
         if self.tokens is not None:
-            from dpdemo.results.tokentable import token_tables
+            from dpdemo.results.tokens import token_tables
 
             yield from token_tables(self.tokens, canvas, verbose=self.verbose)
         else:

@@ -97,9 +97,9 @@ def test_the_heading_counts_the_calls(which, num_calls, said):
     assert heading(use(num_calls=num_calls), SPLITS[which]) == said
 
 
-def test_neighbours_with_the_same_peak_share_a_line():
-    found = [(str(devices), *held) for devices, *held in peaks(report(peak_bytes=(1, 2, 2)))]
-    assert found == [("cuda:0", 1, None), ("cuda:1–2", 2, None)]
+def test_gpus_with_the_same_peak_share_a_line():
+    found = peaks(report(peak_bytes=(1, 2, 2)))
+    assert found == [(["cuda:0"], 1, None), (["cuda:1", "cuda:2"], 2, None)]
 
 
 def test_a_peak_stands_beside_the_capacity_where_there_was_one():
