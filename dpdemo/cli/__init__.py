@@ -5,7 +5,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from dpdemo.cli.startup import no_collections
+from dpdemo.collecting import no_collections
 from dpdemo.errors import DpdemoError, PeerFailedError
 
 

@@ -1,7 +1,6 @@
 """Preparations before torch is imported and before a user's code runs."""
 
 import contextlib
-import gc
 import importlib
 import os
 import signal
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpdemo.cli.progress import Show, status_line
+from dpdemo.collecting import no_collections
 from dpdemo.files import current_folder
 
 
@@ -67,21 +67,3 @@ def _interrupts_end_the_program() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def no_collections() -> Iterator[None]:
-    """Keep the garbage collector from looking through what is being imported.
-
-    Importing torch makes a million objects and no garbage; looking through them is a tenth of its time, and
-    no less of the time of a command without torch. What was imported stays for good, so it is frozen
-    afterwards: later collections need not look at it either.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()

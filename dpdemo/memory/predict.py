@@ -9,6 +9,7 @@ from typing import Unpack
 
 import torch
 
+from dpdemo.collecting import no_collections
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.config.weights import split_of
@@ -101,18 +102,19 @@ def opened_stepper(  # noqa: PLR0913 - all that a step depends on
     count = num_virtual(config)
     sizes = _capacities(config, hardware, count)
     say("building the model")
-    with (
-        not_compiling(),
-        caches_emptied(),
-        torch.random.fork_rng(devices=[]),
-        _virtual_gpus(count, has_numbers=batches.has_numbers) as gpus,
-    ):
-        gpus.recorder.keeps_events = moments  # asking for the recorder makes it follow what is built below
-        built = build(config, place(config, chosen_devices(config)), batches.load_model)
-        if not config.is_builtin and config.dtype != "float32":
-            built.model.to(DTYPES[config.dtype])
-        with _known_objects_kept():
-            yield Stepper(gpus, built, batches, training, sizes, hardware, keeps_moments=moments)
+    with ExitStack() as block:
+        with no_collections():
+            for context in (not_compiling(), caches_emptied(), torch.random.fork_rng(devices=[])):
+                block.enter_context(context)
+            gpus = block.enter_context(_virtual_gpus(count, has_numbers=batches.has_numbers))
+            block.callback(gc.unfreeze)  # before the caches are looked for
+            gpus.recorder.keeps_events = (
+                moments  # asking for it makes it follow what is built
+            )
+            built = build(config, place(config, chosen_devices(config)), batches.load_model)
+            if not config.is_builtin and config.dtype != "float32":
+                built.model.to(DTYPES[config.dtype])
+        yield Stepper(gpus, built, batches, training, sizes, hardware, keeps_moments=moments)
 
 
 def batches_of(
@@ -127,16 +129,6 @@ def batches_of(
     with about("inputs"):
         given = find_object(inputs) if isinstance(inputs, str) else inputs
     return BatchMaker(config, given, sizes, has_numbers=numbers)
-
-
-@contextmanager
-def _known_objects_kept() -> Iterator[None]:
-    """Exclude the objects that exist now, PyTorch's above all, from the garbage collection of each step."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextmanager

@@ -108,8 +108,9 @@ def _tensor(
     if len(shape) > dim and shape[dim] == whole:
         shape[dim] = rows
     if generator is None:
-        is_filled = dtype.is_floating_point or dtype is torch.bool or "mask" in spec.name
-        return (torch.ones if is_filled else torch.zeros)(shape, dtype=dtype, device="meta")
+        is_mask = dtype is torch.bool or "mask" in spec.name
+        make = torch.empty if dtype.is_floating_point else torch.ones if is_mask else torch.zeros
+        return make(shape, dtype=dtype, device="meta")
     if dtype.is_floating_point:
         return torch.randn(shape, generator=generator, device="cpu").to(dtype)
     return torch.randint(0, spec.below, shape, generator=generator, device="cpu").to(dtype)

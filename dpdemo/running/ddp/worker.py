@@ -5,7 +5,6 @@ is a line of the rank's notes, as of any program's rank.
 """
 
 import contextlib
-import gc
 import json
 import os
 import pickle
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from dpdemo.collecting import no_collections
 from dpdemo.errors import DpdemoError, PeerFailedError, UsageError
 from dpdemo.running.ddp.joining import join
 from dpdemo.running.ddp.world import launched_world
@@ -49,21 +49,14 @@ def main() -> None:
     _end_with(parent)
     signal.signal(signal.SIGTERM, _interrupt_once)
     try:
-        _import_torch()
+        with no_collections():
+            import torch  # noqa: F401
         _run(folder)
     except KeyboardInterrupt:
         exit_at_once(130)
     except DpdemoError as error:
         exit_at_once(error.exit_code)
     exit_at_once(0)
-
-
-def _import_torch() -> None:
-    gc.disable()  # it makes a million objects and no garbage
-    import torch  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
 
 
 def _run(folder: Path) -> None:
