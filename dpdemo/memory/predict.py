@@ -108,9 +108,7 @@ def opened_stepper(  # noqa: PLR0913 - all that a step depends on
                 block.enter_context(context)
             gpus = block.enter_context(_virtual_gpus(count, has_numbers=batches.has_numbers))
             block.callback(gc.unfreeze)  # before the caches are looked for
-            gpus.recorder.keeps_events = (
-                moments  # asking for it makes it follow what is built
-            )
+            gpus.recorder.keeps_events = moments  # asking for it makes it follow what is built
             built = build(config, place(config, chosen_devices(config)), batches.load_model)
             if not config.is_builtin and config.dtype != "float32":
                 built.model.to(DTYPES[config.dtype])
