@@ -170,7 +170,7 @@ def _problem(
     is_new = not place.exists()
     if not (is_new or place.is_file()):
         return "a regular file", "for a pipe or a device use `--format` and redirect stdout"
-    if any(place.samefile(other) for other in read if Path(other).exists()):
+    if not is_new and any(place.samefile(other) for other in read if Path(other).exists()):
         return "another file than the config that is read", "choose another name"
     if not all(os.access(path, os.W_OK) for path in (place.parent, *([] if is_new else [place]))):
         raise PermissionError(errno.EACCES, "read-only")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dpdemo.errors import UsageError
 
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(?:([KMGT])(iB|B)?|(B))?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(B|[KMGT](?:iB|B)?)?", re.IGNORECASE | re.ASCII)
 
 
 def parse_size(size: str | int, bare: str = "GiB") -> int:
@@ -28,7 +28,7 @@ def parse_size(size: str | int, bare: str = "GiB") -> int:
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     read = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    num_bytes = int(float(read[1]) * _unit_bytes(_unit(read, bare))) if read else 0
+    num_bytes = int(float(read[1]) * _unit_bytes(read[2] or bare)) if read else 0
     if num_bytes < 1:
         raise UsageError(
             f"expected a size such as 24GiB or 512MiB, got {size!r}",
@@ -37,22 +37,11 @@ def parse_size(size: str | int, bare: str = "GiB") -> int:
     return num_bytes
 
 
-def exact_size(size: str) -> str:
-    """Write a size with its unit: `24` and `24G` are `24GiB`."""
-    read = _SIZE.fullmatch(size)
-    return size if read is None else f"{read[1]}{_unit(read, 'GiB')}"
-
-
-def _unit(read: re.Match[str], bare: str) -> str:
-    letter, ending, alone = read.group(2, 3, 4)
-    if letter is None:
-        return "B" if alone else bare
-    return f"{letter.upper()}{'B' if ending and len(ending) == 1 else 'iB'}"
-
-
 def _unit_bytes(unit: str) -> int:
-    power = " KMGT".index(unit[0]) if unit != "B" else 0
-    return int((1024 if "i" in unit else 1000) ** power)
+    if unit.upper() == "B":
+        return 1
+    base = 1000 if len(unit) == 2 else 1024
+    return int(base ** (1 + "KMGT".index(unit[0].upper())))
 
 
 def capacities(memory: str | int | Sequence[str | int] | None, num_gpus: int) -> list[int | None]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.sizes import capacities, exact_size, parse_size
+from dpdemo.sizes import capacities, parse_size
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,6 @@ def test_any_other_text_is_refused_by_name_and_never_misread(text: str) -> None:
 def test_what_is_no_size_is_refused(size: Any) -> None:
     with pytest.raises(ValueError, match=r"^expected a size such as 24GiB or 512MiB, got "):
         parse_size(size)
-
-
-@pytest.mark.parametrize(
-    ("size", "exact"),
-    [
-        ("24GB", "24GB"),
-        ("24", "24GiB"),
-        ("24g", "24GiB"),
-        ("1.5 tb", "1.5TB"),
-        ("24GiB", "24GiB"),
-        ("x", "x"),
-    ],
-)
-def test_a_size_is_said_in_the_one_way_that_leaves_no_doubt(size: str, exact: str) -> None:
-    assert exact_size(size) == exact
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,11 @@ import inspect
 import os
 import sys
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dpdemo.config.targets import looks_like_script
-from dpdemo.errors import UsageError
 
 SPLIT, RUN, BEFORE, START = "See the split", "Run it", "Before you pay for GPUs", "To start"
 COMMANDS = {
@@ -28,14 +26,6 @@ COMMANDS = {
     "init": (START, "Write a commented config and a model to start from: dpdemo.yaml and model.py."),
 }  # fmt: skip
 """The panel of each command and the first sentence of its help; `dpdemo.cli.NAME.command` is the command."""
-GONE = {
-    "compare": "`dpdemo simulate --strategy ddp` beside `dpdemo simulate`",
-    "record": "`dpdemo run --virtual`, which shows what DataParallel did",
-    "replay": "`dpdemo run --virtual` beside `dpdemo run`",
-    "devices": "`dpdemo run`, which warns of GPUs that are not balanced",
-    "schema": "`--format json`, and the page docs/reference.md for an example of each report",
-}
-"""Removed commands, and what to use instead."""
 _HELP = {
     "help_option_names": ["-h", "--help"],
     "token_normalize_func": lambda option: option.replace("_", "-"),  # --batch_size, as the key is called
@@ -46,20 +36,14 @@ def words_of(typed: Sequence[str]) -> list[str]:
     """Return the command line with `doctor` in front of a bare TARGET, and `help simulate` as an option.
 
     Arguments after a script belong to the script.
-
-    Raises:
-        UsageError: for a removed command.
-
     """
     words = list(typed)
     if words[:1] in (["help"], ["version"]):
         words = [*words[1:2], f"--{words[0]}"]
-    first = next((word for word in words if word in {*COMMANDS, *GONE} or _is_target(word)), "")
-    if first in GONE:
-        raise UsageError(f"the command `{first}` is gone: use {GONE[first]}")
+    first = next((word for word in words if word in COMMANDS or _is_target(word)), "")
     if _is_target(first):
         words = ["doctor", *words]
-    script = next((place for place, word in enumerate(words) if _is_script(word)), 0)
+    script = next((place for place, word in enumerate(words) if looks_like_script(word)), 0)
     if words[:1] == ["doctor"] and script and "--" not in words:
         words.insert(script, "--")
     return words
@@ -69,15 +53,12 @@ def _is_target(word: str) -> bool:
     return ".py" in word or ":" in word
 
 
-def _is_script(word: str) -> bool:
-    """Return whether a word names a script or a missing file."""
-    return looks_like_script(word) or (word.endswith(".py") and not Path(word).is_file())
-
-
 def build(words: Collection[str]) -> typer.Typer:
-    """Build the program with the commands that are among the words; of the others only the summary."""
-    completing = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}"
-    words = {*words, *completing.split()}
+    """Build the program with the commands that are among the words; of the others only the summary.
+
+    For the Tab key, whose words are the shell's, all are built.
+    """
+    words = COMMANDS if "_DPDEMO_COMPLETE" in os.environ else words
     app = typer.Typer(
         rich_markup_mode="rich" if sys.stdout.isatty() else None,  # Rich is a third of the time of a help
         pretty_exceptions_enable=False,

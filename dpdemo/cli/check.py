@@ -1,15 +1,16 @@
 """`dpdemo check`: a pre-flight for DataParallel, on a machine without GPUs."""
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dpdemo.cli import options as o
-from dpdemo.cli.checkpages import explain_traceback, show_rules
 from dpdemo.cli.completion import rules
 from dpdemo.cli.edge import Edge, as_ours, print_error, print_hint
 from dpdemo.cli.output import save as save_report
@@ -18,7 +19,7 @@ from dpdemo.cli.startup import users_code
 from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.numbers import parse_numbers
 from dpdemo.errors import DpdemoError, UsageError, about, placed
-from dpdemo.files import current_folder
+from dpdemo.files import current_folder, read_text
 
 if TYPE_CHECKING:
     from dpdemo.checking import CheckReport
@@ -87,10 +88,10 @@ def command(
     cannot begin, and with 3 if it fails itself.
     """
     if explain or list_rules:
-        show_rules(explain)
+        _show_rules(explain)
         return
     if traceback_of:
-        explain_traceback(traceback_of, form)
+        _explain_traceback(traceback_of, form)
         return
     ctx.obj.names["model"] = "target"
 
@@ -120,6 +121,29 @@ def command(
         print_hint(f"`dpdemo check --explain {report.findings[0].code}` tells more")
     if fail_on != "never" and report.fails(fail_on):
         raise typer.Exit(1)
+
+
+def _show_rules(code: str) -> None:
+    """Print the page of a rule, or the list of all if the code is empty."""
+    from dpdemo.checking import registry
+    from dpdemo.results.console import write_blocks
+    from dpdemo.results.rulepages import rule_list, rule_page
+
+    if code:
+        write_blocks(partial(rule_page, registry.find_rule(code)))
+    else:
+        write_blocks(partial(rule_list, registry.rules()))
+
+
+def _explain_traceback(path: str, form: str) -> None:
+    """Read an error that DataParallel raised, and explain it."""
+    from dpdemo.checking.doctor import diagnose
+
+    try:
+        text = sys.stdin.read() if path == "-" else read_text(path, errors="replace")
+    except OSError as error:
+        raise UsageError(f"expected a file with a traceback, got {error}", key="traceback") from error
+    diagnose(text).write(form)
 
 
 def _check(

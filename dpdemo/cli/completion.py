@@ -3,7 +3,6 @@
 `dpdemo --install-completion` teaches it to the shell. Typer itself offers choices such as the formats.
 """
 
-import ast
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,13 +10,14 @@ Offers = list[tuple[str, str]]
 
 
 def models(incomplete: str) -> Offers:
-    """Offer the built-in models, files of Python, and behind `model.py:` what such a file defines."""
-    file, colon, _ = incomplete.partition(":")
-    if colon:
-        return [(f"{file}:{name}", "") for name in _defined(Path(file))]
+    """Offer the built-in models and files of Python."""
     from dpdemo.config.catalogue import MODELS
 
-    return [*((name, shapes.summary) for name, shapes in MODELS.items()), *_files(incomplete)]
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    start = incomplete[: incomplete.rfind("/") + 1]
+    files = sorted(folder.glob("*.py")) if folder.is_dir() else []
+    known = [(name, shapes.summary) for name, shapes in MODELS.items()]
+    return [*known, *((f"{start}{path.name}", "") for path in files)]
 
 
 def keys() -> Offers:
@@ -25,22 +25,6 @@ def keys() -> Offers:
     from dpdemo.config.fields import KEYS
 
     return [(f"{name}=", known.help) for name, known in KEYS.items()]
-
-
-def _files(incomplete: str) -> Offers:
-    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
-    start = incomplete[: len(incomplete) - len(incomplete.rpartition("/")[2])]
-    found = sorted(folder.glob("*.py")) if folder.is_dir() else []
-    return [(f"{start}{path.name}", "") for path in found]
-
-
-def _defined(file: Path) -> list[str]:
-    """List the classes and functions at the top of a file, which is read and not run."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
 
 
 def rules(incomplete: str) -> Offers:
@@ -69,15 +53,15 @@ def cards() -> Offers:
     return [(card.name, f"{card.memory_gib:.4g} GiB") for card in CARDS]
 
 
-def links() -> Offers:
+def links() -> list[str]:
     """Offer the links of `speedup`."""
     from dpdemo.timing.links import LINKS
 
-    return [(name, "") for name in LINKS]
+    return list(LINKS)
 
 
-def losses() -> Offers:
+def losses() -> list[str]:
     """Offer the losses that dpdemo knows by name."""
     from dpdemo.results.memorydata import LOSSES
 
-    return [(name, "") for name in LOSSES]
+    return list(LOSSES)

@@ -101,7 +101,7 @@ def _run_script(
     name: str, arguments: list[str], num_gpus: int, memory: list[int] | None, card: str | None
 ) -> None:
     """Run a script as `exec --check` does, and exit as it does."""
-    from dpdemo.cli.execoutput import shower
+    from dpdemo.cli.execoutput import finisher
     from dpdemo.diagnosing.answers import of_program
     from dpdemo.executing.program import find_program
 
@@ -112,4 +112,5 @@ def _run_script(
         from dpdemo.executing.execute import execute
         from dpdemo.executing.hardware import Hardware
 
-    raise SystemExit(execute(found, Hardware(num_gpus, memory, card=card), shower(of_program), CallCheck()))
+    finish = finisher(answer=of_program)
+    raise SystemExit(execute(found, Hardware(num_gpus, memory, card=card), finish, CallCheck()))

@@ -9,7 +9,7 @@ import typer
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
-from dpdemo.cli.execoutput import finisher, rank_finisher
+from dpdemo.cli.execoutput import finisher
 from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
 from dpdemo.config.gpus import parse_num_virtual
@@ -77,8 +77,7 @@ def command(
         exclusive(check=check, ranks=ranks)  # DataParallel's calls are checked in one process
         from dpdemo.executing.ranks import run_ranks
 
-        finish_ranks = rank_finisher(quiet=quiet, path=report)
-        raise SystemExit(run_ranks(found, hardware, ranks, finish_ranks))
+        raise SystemExit(run_ranks(found, hardware, ranks, finisher(quiet=quiet, path=report)))
     if gpus is None and not quiet:
         _hint(words)
     chosen = _chosen(select, ignore, check=check)

@@ -1,6 +1,5 @@
 """`dpdemo memory`: what each GPU must hold, before anyone pays for it."""
 
-import difflib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,19 +10,14 @@ from dpdemo.cli.output import show
 from dpdemo.cli.settings import (
     batch_of_inputs,
     exclusive,
-    hint_at_size,
     inputs_of,
     read_gpu_memory,
     read_settings,
 )
 from dpdemo.cli.startup import users_code
 from dpdemo.config.fields import Config
-from dpdemo.config.gpus import card_named
-from dpdemo.config.targets import is_target
-from dpdemo.errors import CheckFailedError, UsageError, about
-from dpdemo.results.memorydata import LOSSES, Optimizer, Training, ZeroGrad
-from dpdemo.sizes import parse_size
-from dpdemo.wording import show as shown
+from dpdemo.errors import CheckFailedError, UsageError
+from dpdemo.results.memorydata import Optimizer, Training, ZeroGrad
 
 if TYPE_CHECKING:
     from dpdemo.results.memory import MemoryReport
@@ -124,37 +118,20 @@ def command(
     """
     for key, value in (("optimizer", optimizer), ("loss", loss), ("zero_grad", zero_grad)):
         exclusive(inference=inference, **{key: value})
-    _check_loss(loss)
     settings = read_settings(ctx)
     sizes = read_gpu_memory(gpu_memory, _num_gpus(settings))
-    if gpu is not None:
-        card_named(gpu)
-    if reserve is not None and reserve != "0":
-        with about("reserve"):
-            parse_size(reserve)
-    if fit and sizes is None and gpu is None:
-        raise UsageError(
-            "expected the memory of each GPU, got nothing",
-            key="gpu_memory",
-            hint="--fit finds the largest batch for GPUs of a size: --gpu-memory 24GiB, or --gpu A100-80GB",
-        )
+    training = Training(
+        optimizer or "adamw", loss or "auto", amp=amp, inference=inference, zero_grad=zero_grad or "before"
+    )
     given = inputs_of(input, inputs)
     checked = batch_of_inputs(settings, input)
-    if not quiet:
-        hint_at_size(gpu_memory)
     with users_code("dpdemo.memory", quiet=quiet, doing="predicting") as say:
         from dpdemo.memory import largest_batch, predict_memory
         from dpdemo.models.libraries import InputSizes
 
         report = (largest_batch if fit else predict_memory)(
             checked,
-            training=Training(
-                optimizer or "adamw",
-                loss or "auto",
-                amp=amp,
-                inference=inference,
-                zero_grad=zero_grad or "before",
-            ),
+            training=training,
             gpu_memory=sizes,
             gpu=gpu,
             reserve=reserve,
@@ -167,17 +144,6 @@ def command(
     show(report, form, save, quiet=quiet)
     if not report.fits:  # with --fit: not even one sample
         _fail(report, form, quiet=quiet)
-
-
-def _check_loss(loss: str | None) -> None:
-    if loss is None or loss in LOSSES or (":" in loss and is_target(loss)):
-        return
-    near = difflib.get_close_matches(loss, LOSSES, n=1)
-    raise UsageError(
-        f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {shown(loss)}",
-        key="loss",
-        hint=f"did you mean `{near[0]}`?" if near else "a function gets the output and returns the loss",
-    )
 
 
 def _num_gpus(config: Config) -> int:

@@ -3,12 +3,9 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpdemo.wording import printable
-
-if TYPE_CHECKING:
-    pass
 
 Show = Callable[[str], None]
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import typer
 
-from dpdemo.cli.edge import OPTIONS_OF_CONFIG, Edge, print_hint
+from dpdemo.cli.edge import OPTIONS_OF_CONFIG, Edge
 from dpdemo.config.fields import KEYS, Config
 from dpdemo.config.load import make_config, read_values
 from dpdemo.config.targets import is_target
 from dpdemo.config.weights import is_weighted, weights_key
 from dpdemo.errors import UsageError, about
-from dpdemo.sizes import capacities, exact_size, parse_size, size
+from dpdemo.sizes import capacities
 from dpdemo.wording import show
 
 
@@ -102,17 +102,6 @@ def read_gpu_memory(text: str | None, num_gpus: int) -> list[int] | None:
     with about("gpu_memory"):
         found = capacities(sizes[0] if len(sizes) == 1 else sizes, num_gpus)
     return [each for each in found if each is not None]
-
-
-def hint_at_size(text: str | None) -> None:
-    """Print how `--gpu-memory` was read if it has no unit, or a unit of 1000: cards have GiB."""
-    for part in dict.fromkeys(part.strip() for part in (text or "").split(",") if part):
-        exact = exact_size(part)
-        if not exact.endswith("iB"):
-            read = size(parse_size(part))
-            print_hint(f"--gpu-memory: `{part}` is {read}; the memory of cards is sold in GiB")
-        elif exact != part:
-            print_hint(f"--gpu-memory: `{part}` is read as {exact}")
 
 
 def inputs_of(shapes: list[str] | None, function: str | None) -> list[str] | str | None:

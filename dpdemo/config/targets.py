@@ -91,9 +91,12 @@ def _is_dotted(name: str) -> bool:
 
 
 def looks_like_script(text: str) -> bool:
-    """Return whether a file is a program to be run: no name follows it, and importing it does something."""
+    """Return whether a file is a program to be run: no name follows it, and importing it does something.
+
+    A missing file is a program too, whose error then names it.
+    """
     target = _parsed(text)
-    if target is None or not target.file or target.name or not Path(target.file).is_file():
+    if target is None or not target.file or target.name:
         return False
     try:
         tree = ast.parse(read_bytes(target.file))

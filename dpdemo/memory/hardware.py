@@ -27,20 +27,21 @@ class Hardware:
         card: the name of a card of `arithmetic/cards.py`, such as "A100-80GB".
         reserve: memory kept free beside PyTorch's, for the CUDA context and other libraries.
 
+    Raises:
+        UsageError: if no card has the name, or the reserve cannot be read.
+
     """
 
     gpu_memory: Sizes = None
     card: str | None = None
     reserve: str | int | None = None
 
+    def __post_init__(self) -> None:
+        _ = self.found, self.reserve_bytes
+
     @property
     def found(self) -> Card | None:
-        """The card.
-
-        Raises:
-            UsageError: if no card has the name.
-
-        """
+        """The card."""
         return None if self.card is None else card_named(self.card)
 
     @property
@@ -63,12 +64,7 @@ class Hardware:
 
     @property
     def reserve_bytes(self) -> int:
-        """The memory that is kept free.
-
-        Raises:
-            UsageError: if the reserve cannot be read.
-
-        """
+        """The memory that is kept free."""
         if self.reserve in {"0", 0}:
             return 0
         with about("reserve"):

@@ -63,7 +63,11 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
 
     """
     if gpu_memory is None and gpu is None:
-        raise UsageError("expected the memory of a GPU such as 24GiB, got none", key="gpu_memory")
+        raise UsageError(
+            "expected the memory of each GPU, got none",
+            key="gpu_memory",
+            hint="name it or the card: {gpu_memory=24GiB}, or {gpu=A100-80GB}",
+        )
     checked = resolve(config, overrides)
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)

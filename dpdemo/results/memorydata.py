@@ -1,9 +1,13 @@
 """What a memory report is made of: a GPU at its fullest moment, a remedy, the largest batch; in bytes."""
 
+import difflib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dpdemo.config.targets import is_target
+from dpdemo.errors import UsageError
 from dpdemo.results.formats import plain_fields
+from dpdemo.wording import show
 
 PARTS = (
     *("parameters", "gradients", "optimizer state", "buffers", "inputs", "activations"),
@@ -33,6 +37,10 @@ class Training:
     loss if it has one, else the mean, and a report says which it was. `amp` says whether the forward pass
     runs under `torch.autocast`. `zero_grad` says when gradients are freed: "before" the forward pass, "after"
     it, or never, since they are set "to-zero" instead.
+
+    Raises:
+        UsageError: if the loss has none of these forms.
+
     """
 
     optimizer: Optimizer = "adamw"
@@ -40,6 +48,16 @@ class Training:
     amp: bool = False
     inference: bool = False
     zero_grad: ZeroGrad = "before"
+
+    def __post_init__(self) -> None:
+        if self.inference or self.loss in {"auto", *LOSSES} or (":" in self.loss and is_target(self.loss)):
+            return
+        near = difflib.get_close_matches(self.loss, LOSSES, n=1)
+        raise UsageError(
+            f"expected {', '.join(LOSSES)} or `pkg.mod:function`, got {show(self.loss)}",
+            key="loss",
+            hint=f"did you mean `{near[0]}`?" if near else "a function gets the output and returns the loss",
+        )
 
 
 @dataclass(frozen=True, slots=True)

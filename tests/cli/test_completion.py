@@ -18,14 +18,10 @@ def test_the_tab_key_offers_words_behind_commas(offer, typed, offered):
     assert offered in dict(offer(typed))
 
 
-def test_the_tab_key_offers_files_and_the_classes_in_one_without_running_it(tmp_path):
+def test_the_tab_key_offers_files_of_python(tmp_path):
     path = tmp_path / "own model.py"
-    path.write_text("raise SystemExit\nclass Net: ...\ndef factory(): ...\nhidden = 1\n")
-    (tmp_path / "broken.py").write_text("class")
+    path.touch()
     assert [word for word, _ in completion.models(f"{tmp_path}/o") if "own" in word] == [str(path)]
-    assert [word for word, _ in completion.models(f"{path}:")] == [f"{path}:Net", f"{path}:factory"]
-    assert completion.models(f"{tmp_path}/broken.py:") == []
-    assert completion.models(f"{tmp_path}/none.py:") == []
 
 
 @pytest.mark.parametrize(
