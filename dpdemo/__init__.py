@@ -7,28 +7,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpdemo.checking.engine import check
-    from dpdemo.checking.testing import assert_no_pitfalls
-    from dpdemo.config.fields import Config
-    from dpdemo.config.load import load_config
-    from dpdemo.errors import DpdemoError, RunError, UsageError
-    from dpdemo.explaining.walkthrough import explain
-    from dpdemo.memory import largest_batch, predict_memory
-    from dpdemo.results.check import CheckReport
-    from dpdemo.results.explanation import Explanation
-    from dpdemo.results.memory import MemoryReport
-    from dpdemo.results.memorydata import Training
-    from dpdemo.results.split import SplitReport
-    from dpdemo.results.sweep import SweepReport
-    from dpdemo.results.weights import WeightsReport
-    from dpdemo.running import run
-    from dpdemo.running.interrupts import RunInterrupted
-    from dpdemo.splitting.losses import LossParts, loss_parts, mean_over_ranks
-    from dpdemo.splitting.predict import simulate
-    from dpdemo.splitting.samples import sample_weights
-    from dpdemo.splitting.weighted import WeightedDataParallel
-    from dpdemo.sweeping.sweep import sweep
-    from dpdemo.virtual import virtual_gpus
+    from dpdemo.checking.engine import check as check
+    from dpdemo.checking.testing import assert_no_pitfalls as assert_no_pitfalls
+    from dpdemo.config.fields import Config as Config
+    from dpdemo.config.load import load_config as load_config
+    from dpdemo.errors import DpdemoError as DpdemoError
+    from dpdemo.errors import RunError as RunError
+    from dpdemo.errors import UsageError as UsageError
+    from dpdemo.explaining.walkthrough import explain as explain
+    from dpdemo.memory import largest_batch as largest_batch
+    from dpdemo.memory import predict_memory as predict_memory
+    from dpdemo.results.check import CheckReport as CheckReport
+    from dpdemo.results.explanation import Explanation as Explanation
+    from dpdemo.results.memory import MemoryReport as MemoryReport
+    from dpdemo.results.memorydata import Training as Training
+    from dpdemo.results.split import SplitReport as SplitReport
+    from dpdemo.results.sweep import SweepReport as SweepReport
+    from dpdemo.results.weights import WeightsReport as WeightsReport
+    from dpdemo.running import run as run
+    from dpdemo.running.interrupts import RunInterrupted as RunInterrupted
+    from dpdemo.splitting.losses import LossParts as LossParts
+    from dpdemo.splitting.losses import loss_parts as loss_parts
+    from dpdemo.splitting.losses import mean_over_ranks as mean_over_ranks
+    from dpdemo.splitting.predict import simulate as simulate
+    from dpdemo.splitting.samples import sample_weights as sample_weights
+    from dpdemo.splitting.weighted import WeightedDataParallel as WeightedDataParallel
+    from dpdemo.sweeping.sweep import sweep as sweep
+    from dpdemo.virtual import virtual_gpus as virtual_gpus
 
 __version__ = "0.1.0"
 
@@ -62,35 +67,7 @@ _HOMES = {
     "virtual_gpus": "dpdemo.virtual",
 }
 
-__all__ = [
-    "CheckReport",
-    "Config",
-    "DpdemoError",
-    "Explanation",
-    "LossParts",
-    "MemoryReport",
-    "RunError",
-    "RunInterrupted",
-    "SplitReport",
-    "SweepReport",
-    "Training",
-    "UsageError",
-    "WeightedDataParallel",
-    "WeightsReport",
-    "assert_no_pitfalls",
-    "check",
-    "explain",
-    "largest_batch",
-    "load_config",
-    "loss_parts",
-    "mean_over_ranks",
-    "predict_memory",
-    "run",
-    "sample_weights",
-    "simulate",
-    "sweep",
-    "virtual_gpus",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

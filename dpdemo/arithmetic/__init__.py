@@ -1,1 +1,1 @@
-"""PyTorch's rules as numbers: how a batch is cut, sampled and balanced, and how close is close enough."""
+"""PyTorch's rules as numbers: how a batch is cut and sampled, and how close is close enough."""

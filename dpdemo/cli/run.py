@@ -74,16 +74,6 @@ def command(
     show(replace(report, verbose=verbose), form, save, quiet=quiet)
     if not quiet:
         _hint(report, is_named=checked.gpus is not None)
-        if not virtual and checked.strategy == "dp":
-            _warn_of_balance(report)
-
-
-def _warn_of_balance(report: SplitReport) -> None:
-    from dpdemo.running.visible import warn_of_balance
-
-    warning = warn_of_balance(report.devices)
-    if warning is not None:
-        print_hint(warning)
 
 
 def _hint(report: SplitReport, *, is_named: bool) -> None:

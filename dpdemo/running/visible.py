@@ -1,8 +1,7 @@
-"""The GPUs that torch sees, the choice among them, and whether DataParallel finds them balanced."""
+"""The GPUs that torch sees, and the choice among them."""
 
 import torch
 
-from dpdemo.arithmetic.balance import THRESHOLD, VisibleDevice, find_imbalance
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
 from dpdemo.results.devices import Devices
@@ -43,23 +42,3 @@ def _not_visible(wanted: str, visible: int) -> UsageError:
         hint="`dpdemo simulate --gpus 8` previews up to 128 GPUs, "
         "and `dpdemo run --virtual` runs DataParallel on virtual ones",
     )
-
-
-def warn_of_balance(devices: Devices) -> str | None:
-    """Explain DataParallel's warning of imbalance, where it warns about these GPUs."""
-    if devices.kind != "cuda":
-        return None
-    found = find_imbalance([_describe(ordinal) for ordinal in devices.ordinals])
-    if found is None:
-        return None
-    others = [str(ordinal) for ordinal in devices.ordinals if f"cuda:{ordinal}" != found.smaller.name]
-    return (
-        f"{found.smaller.name} has {found.ratio:.0%} of the {found.what} of {found.larger.name}, "
-        f"and DataParallel warns under {THRESHOLD:.0%}; --gpus {','.join(others)}{',' * (len(others) == 1)} "
-        "leaves it out"
-    )
-
-
-def _describe(ordinal: int) -> VisibleDevice:
-    properties = torch.cuda.get_device_properties(ordinal)
-    return VisibleDevice(f"cuda:{ordinal}", properties.total_memory, properties.multi_processor_count)
