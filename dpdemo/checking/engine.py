@@ -1,6 +1,5 @@
 """`check`: run the probes once, let every rule look at the evidence, and sort out what they say."""
 
-import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
 from dpdemo.models.inputs import Batches, batches_for
 from dpdemo.results.check import CheckReport
-from dpdemo.virtual import VirtualGpuError, is_active, virtual_gpus
+from dpdemo.virtual import virtual_gpus
 
 _BATCH_SIZE = 32
 
@@ -102,34 +101,12 @@ def check_found(
 
     """
     chosen = choose(request.select, request.ignore)
-    with opened_gpus(request.gpus) as handle, randomness.preserved(), warnings.catch_warnings():
+    with virtual_gpus(request.gpus) as handle, randomness.preserved(), warnings.catch_warnings():
         # an RNN asks for cuDNN on any CUDA device, virtual ones too
         warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
         request.say("building the model")
         evidence, sizes = _gather_evidence(*find(), handle, request)
     return judge(evidence, chosen, sizes)
-
-
-@contextlib.contextmanager
-def opened_gpus(number: int) -> Iterator[object]:
-    """Open the GPUs of a check, for the length of a `with` block.
-
-    Raises:
-        UsageError: if a block is open already, or the process uses real GPUs.
-
-    """
-    if is_active():
-        raise UsageError(
-            "expected no open block of virtual GPUs, got one",
-            key="check",
-            hint="call it outside `virtual_gpus`",
-        )
-    with contextlib.ExitStack() as block:
-        try:
-            handle = block.enter_context(virtual_gpus(number))
-        except VirtualGpuError as error:
-            raise UsageError(str(error)) from error
-        yield handle
 
 
 def _gather_evidence(

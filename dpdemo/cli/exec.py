@@ -12,7 +12,7 @@ from dpdemo.cli.edge import print_hint
 from dpdemo.cli.execoutput import finisher
 from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
 from dpdemo.cli.startup import hide_real_gpus, loading_torch
-from dpdemo.config.gpus import parse_num_virtual
+from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.errors import UsageError
 from dpdemo.executing.hardware import Hardware
 from dpdemo.executing.program import find_program
@@ -70,6 +70,8 @@ def command(
     """
     report = report and report.absolute()  # the program may change the folder
     num_gpus = (ranks or DEFAULT_GPUS) if gpus is None else parse_num_virtual(gpus)
+    if gpu is not None:
+        card_named(gpu)
     hardware = Hardware(num_gpus, read_gpu_memory(gpu_memory, num_gpus), random, gpu)
     words, module = _without_interpreter(program, is_module=module)
     found = find_program(words[0], words[1:], is_module=module)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
-from dpdemo.checking.engine import check_found, opened_gpus
+from dpdemo.checking.engine import check_found
 from dpdemo.checking.request import Request
 from dpdemo.config.fields import Config
 from dpdemo.config.load import make_config
@@ -20,6 +20,7 @@ from dpdemo.timing import predict_speedup
 from dpdemo.timing.anchors import check_anchors, read_anchor
 from dpdemo.timing.links import find_link
 from dpdemo.timing.observe import observe_workload
+from dpdemo.virtual import virtual_gpus
 
 DEFAULT_GPUS = 4
 DEFAULT_BATCH_SIZE = 32
@@ -131,7 +132,7 @@ def _with_inputs(case: Case) -> tuple[Case, tuple[str, ...]]:
     """Complete the batch and the inputs; also return what was inferred."""
     if case.inputs:
         return replace(case, batch_size=read_input(case.inputs[0]).shape[0]), ()
-    with opened_gpus(case.num_gpus):  # a file may ask for GPUs as it is read
+    with virtual_gpus(case.num_gpus):  # a file may ask for GPUs as it is read
         model = find_model(case.target)
         batches = batches_of_target(model, case.target, case.batch_size, DEFAULT_BATCH_SIZE)
     case, guessed = replace(case, batch_size=batches.size), batches.worked_out

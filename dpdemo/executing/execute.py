@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from dpdemo.errors import UsageError
 from dpdemo.executing.callcheck import CallCheck, is_rehearsing
 from dpdemo.executing.children import reaching_children
 from dpdemo.executing.gathering import gathering
@@ -18,7 +17,7 @@ from dpdemo.executing.startup.sitecustomize import VISIBLE
 from dpdemo.results.check import CheckReport
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic
-from dpdemo.virtual import VirtualGpuError, VirtualGpus
+from dpdemo.virtual import VirtualGpus
 from dpdemo.watching.calls import Watch, watching
 
 Finish = Callable[[ExecReport, CheckReport | None], None]
@@ -37,19 +36,11 @@ def execute(program: Program, hardware: Hardware, finish: Finish, check: CallChe
         UsageError: the GPUs cannot be made.
 
     """
-    stack = ExitStack()
-    try:
-        with ExitStack() as opening:
-            opening.enter_context(reaching_children(hardware))
-            ranks = opening.enter_context(gathering())
-            gpus = opening.enter_context(hardware.opened())
-            stack = opening.pop_all()
-    except VirtualGpuError as error:
-        raise UsageError(
-            f"expected to open {hardware.num_gpus} virtual GPUs, got an error: {error}"
-        ) from None
-    except ValueError as error:  # only the card's name is not checked before
-        raise UsageError(str(error).replace("`card`", "option `--gpu`")) from None
+    with ExitStack() as opening:
+        opening.enter_context(reaching_children(hardware))
+        ranks = opening.enter_context(gathering())
+        gpus = opening.enter_context(hardware.opened())
+        stack = opening.pop_all()
     watch = stack.enter_context(watching(is_aside=is_rehearsing))
     if check is not None:
         stack.enter_context(check.watching())

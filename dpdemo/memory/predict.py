@@ -13,7 +13,7 @@ from dpdemo.collecting import no_collections
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.config.weights import split_of
-from dpdemo.errors import UsageError, about
+from dpdemo.errors import about
 from dpdemo.memory.hardware import Hardware, Sizes
 from dpdemo.memory.inputs import BatchMaker, Given
 from dpdemo.memory.leftovers import caches_emptied
@@ -27,7 +27,7 @@ from dpdemo.results.memorydata import Training
 from dpdemo.running.dp import place
 from dpdemo.running.opening import num_virtual
 from dpdemo.running.visible import chosen_devices
-from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
+from dpdemo.virtual import virtual_gpus
 
 Progress = Callable[[str], None]
 
@@ -106,7 +106,8 @@ def opened_stepper(  # noqa: PLR0913 - all that a step depends on
         with no_collections():
             for context in (not_compiling(), caches_emptied(), torch.random.fork_rng(devices=[])):
                 block.enter_context(context)
-            gpus = block.enter_context(_virtual_gpus(count, has_numbers=batches.has_numbers))
+            opening = virtual_gpus(count, storage="cpu" if batches.has_numbers else "meta")
+            gpus = block.enter_context(opening)
             block.callback(gc.unfreeze)  # before the caches are looked for
             gpus.recorder.keeps_events = moments  # asking for it makes it follow what is built
             built = build(config, place(config, chosen_devices(config)), batches.load_model)
@@ -127,16 +128,6 @@ def batches_of(
     with about("inputs"):
         given = find_object(inputs) if isinstance(inputs, str) else inputs
     return BatchMaker(config, given, sizes, has_numbers=numbers)
-
-
-@contextmanager
-def _virtual_gpus(count: int, *, has_numbers: bool) -> Iterator[VirtualGpus]:
-    with ExitStack() as block:
-        try:
-            gpus = block.enter_context(virtual_gpus(count, storage="cpu" if has_numbers else "meta"))
-        except VirtualGpuError as error:
-            raise UsageError(f"expected to open {count} virtual GPUs, got an error: {error}") from None
-        yield gpus
 
 
 def _capacities(config: Config, hardware: Hardware, count: int) -> list[int | None]:

@@ -23,7 +23,7 @@ from dpdemo.models.inputs import Arguments, as_arguments, to_device
 from dpdemo.models.rows import rows_of
 from dpdemo.models.user import make_model
 from dpdemo.results.weights import SampleWeight, WeightsReport
-from dpdemo.virtual import VirtualGpuError, virtual_gpus
+from dpdemo.virtual import virtual_gpus
 from dpdemo.watching.tree import flatten, rebuild
 
 Reduction = Callable[[torch.Tensor], torch.Tensor]
@@ -59,15 +59,12 @@ def sample_weights(
 
     """
     given = ((inputs, *labels), {}) if labels else as_arguments(inputs)
-    try:
-        with virtual_gpus(gpus), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            name = getattr(model, "__qualname__", type(model).__name__)
-            made, _ = make_model(model, name)
-            core = made.module if isinstance(made, nn.DataParallel) else made
-            return _weigh(core, rebuild(given, _in_double), gpus, dim, reduction)
-    except VirtualGpuError as error:
-        raise UsageError(str(error)) from error
+    with virtual_gpus(gpus), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        name = getattr(model, "__qualname__", type(model).__name__)
+        made, _ = make_model(model, name)
+        core = made.module if isinstance(made, nn.DataParallel) else made
+        return _weigh(core, rebuild(given, _in_double), gpus, dim, reduction)
 
 
 def _in_double(leaf: object) -> object:

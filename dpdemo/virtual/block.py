@@ -14,7 +14,7 @@ from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.sizes import capacities
 from dpdemo.virtual import patches, state
 from dpdemo.virtual.applying import applied
-from dpdemo.virtual.errors import VirtualGpuError
+from dpdemo.virtual.errors import OpeningError
 from dpdemo.virtual.gpus import VirtualGpus
 from dpdemo.virtual.kinds import optimizers_watched
 from dpdemo.virtual.ledger import Ledger
@@ -78,7 +78,7 @@ def virtual_gpus(
     Raises:
         ValueError: `num_gpus` is not a number from 1 to 128, `memory` is not a size per GPU, or no such card
             is known.
-        VirtualGpuError: a block is open already, or the process has used a real GPU.
+        OpeningError: a block is open already, or the process has used a real GPU.
 
     """
     _expect(num_gpus, storage, random)
@@ -192,12 +192,12 @@ def _open(
     """Claim the process's one block."""
     with _opening:
         if state.session is not None:
-            raise VirtualGpuError(
+            raise OpeningError(
                 f"a block of {state.session.num_gpus} virtual GPUs is open already; "
                 "leave it before opening another"
             )
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            raise VirtualGpuError(
+            raise OpeningError(
                 "this process uses real GPUs already, and virtual ones would take their names; open the "
                 "block before the first use of a GPU, or set CUDA_VISIBLE_DEVICES to an empty string "
                 "before torch is imported"

@@ -1,6 +1,7 @@
-"""The errors a virtual GPU raises: CUDA's own types and words, and two of ours where PyTorch has none.
+"""The errors a virtual GPU raises: CUDA's own types and words, and three of ours where PyTorch has none.
 
 VirtualGpuError          the emulation itself cannot do what was asked (a RuntimeError)
+├── OpeningError         no block can be opened now: another is open, or real GPUs are in use (a UsageError)
 └── UnsupportedOpError   an operator that virtual GPUs do not run; the message names it
 
 Everything else is raised as PyTorch raises it on a real GPU, so that an ``except`` clause written for CUDA
@@ -11,9 +12,15 @@ from __future__ import annotations
 
 import torch
 
+from dpdemo.errors import UsageError
+
 
 class VirtualGpuError(RuntimeError):
     """Raised when virtual GPUs cannot be set up, or cannot do what was asked of them."""
+
+
+class OpeningError(UsageError, VirtualGpuError):
+    """Raised when no block of virtual GPUs can be opened now."""
 
 
 class UnsupportedOpError(VirtualGpuError, NotImplementedError):

@@ -187,7 +187,7 @@ class TestOnVirtualGPUs:
     def test_a_second_block_of_virtual_gpus_is_an_error(self):
         with (
             dpdemo.virtual_gpus(2),
-            pytest.raises(dpdemo.UsageError, match="expected to open 3 virtual GPUs"),
+            pytest.raises(dpdemo.UsageError, match="2 virtual GPUs is open already"),
         ):
             dpdemo.run(gpus=3, virtual=True)
 
