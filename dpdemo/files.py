@@ -8,7 +8,7 @@ import secrets
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from dpdemo.errors import RunError, UsageError
 
@@ -39,26 +39,6 @@ def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
     return data.decode("utf-8", errors)
-
-
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a file as JSON, which knows no NaN and no infinity.
-
-    Raises:
-        OSError: as `read_text` does.
-        ValueError: if it is not JSON, or is nested too deep to be read.
-
-    """
-    import json
-
-    try:
-        return json.loads(read_text(path), parse_constant=_no_constant)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def current_folder() -> Path:

@@ -5,7 +5,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -36,15 +35,6 @@ _MODULES = ("dpdemo.checking.engine", "dpdemo.models.targets")
 Autocast = Annotated[
     Literal["float16", "bfloat16"] | None, o.option("--autocast", o.MODEL, "Autocast around the call.")
 ]
-Baseline = Annotated[
-    Path | None,
-    o.option(
-        "--baseline",
-        o.CHECKS,
-        "Report new findings only: FILE lists the known ones, and is written if it does not exist.",
-        "FILE",
-    ),
-]
 FailOn = Annotated[
     Literal["error", "warning", "info", "never"],
     o.option("--fail-on", o.CHECKS, "Exit with 1 from a finding of this severity on."),
@@ -73,7 +63,6 @@ def command(
     select: o.Select = "",
     ignore: o.Ignore = "",
     fail_on: FailOn = "error",
-    baseline: Baseline = None,
     explain: Explain = "",
     list_rules: ListRules = False,
     traceback_of: Traceback = "",
@@ -113,8 +102,6 @@ def command(
         )
     with failing_apart(ctx.obj):
         report = _check(target, given, options, quiet=quiet)
-        if baseline is not None:
-            report = _without_known(report, baseline, quiet=quiet)
         save_report(report, save, quiet=quiet)
     report.write(form)
     if report.findings and form == "text" and not quiet:
@@ -212,13 +199,3 @@ def _defaults(gpus: str | None, select: str, ignore: str) -> dict[str, object]:
     with placed({key: file for key, text in (("select", select), ("ignore", ignore)) if not text}):
         choose(chosen["select"], chosen["ignore"])  # a wrong code is reported first
     return {"gpus": parse_num_virtual(gpus) if gpus else defaults.gpus or 4, **chosen}
-
-
-def _without_known(report: "CheckReport", baseline: Path, *, quiet: bool) -> "CheckReport":
-    from dpdemo.cli.baseline import without_known
-
-    is_new = not baseline.exists()
-    left = without_known(report, baseline)
-    if is_new and not quiet:
-        print_hint(f"{left.known} findings are written to {baseline}: from now on only new ones are reported")
-    return left

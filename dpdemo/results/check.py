@@ -21,9 +21,9 @@ _MOST_SEEN = 3
 class CheckReport(Report):
     """The result of one check.
 
-    `silenced` counts the findings that comments hide, `known` those that a baseline does; `notes` say what
-    could not be looked at, and why. `compared` says whether any batch had its results compared with those of
-    one GPU. `ended_by` is the exception that ended a program, where no rule knows it.
+    `silenced` counts the findings that comments hide; `notes` say what could not be looked at, and why.
+    `compared` says whether any batch had its results compared with those of one GPU. `ended_by` is the
+    exception that ended a program, where no rule knows it.
     """
 
     SCHEMA: ClassVar[str] = "dpdemo.check/1"
@@ -38,7 +38,6 @@ class CheckReport(Report):
     batch_sizes: tuple[int, ...] = ()
     silenced: int = 0
     notes: tuple[str, ...] = ()
-    known: int = 0
     assumed: tuple[str, ...] = ()
     compared: bool = True
     ended_by: str = ""
@@ -126,9 +125,8 @@ class CheckReport(Report):
         numbers = [(self.count(severity), noun) for severity, noun in _NOUNS.items()]
         found = ", ".join(counted(number, noun) for number, noun in numbers if number) or self.nothing_found
         silenced = f"; {self.silenced} silenced by comments" if self.silenced else ""
-        known = f"; {self.known} known by the baseline" if self.known else ""
         where = f" on {counted(self.num_gpus, 'virtual GPU')}" if self.num_gpus else ""
-        return f"{self.model}{where}{batches}: {found}{silenced}{known}"
+        return f"{self.model}{where}{batches}: {found}{silenced}"
 
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the findings, the notes, and the summary."""

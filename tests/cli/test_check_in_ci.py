@@ -1,4 +1,4 @@
-"""`dpdemo check` in a pipeline: a hook, an action, a baseline, and a gate."""
+"""`dpdemo check` in a pipeline: a hook, an action, and a gate."""
 
 import json
 import os
@@ -46,30 +46,6 @@ def folder(tmp_path):
 
 
 CHECK = ("check", "net.py:Net", "--input", "8x4")
-
-
-@pytest.mark.slow
-def test_a_baseline_is_made_once_and_then_tells_new_findings_only(folder):
-    first = dpdemo(folder, *CHECK, "--baseline", "known.json")
-    assert first.returncode == 0, first.stderr
-    assert "1 known by the baseline" in first.stdout
-    assert "written to known.json" in first.stderr
-    assert json.loads((folder / "known.json").read_text())["findings"] == [
-        {"code": "DP301", "file": "net.py", "subject": "steps"}
-    ]
-    more = "self.calls = len(x) + self.steps"
-    (folder / "net.py").write_text("# a line more\n" + MODEL.format(comment="", more=more))
-    second = dpdemo(folder, *CHECK, "--baseline", "known.json")
-    assert second.returncode == 1
-    assert "`calls`" in second.stdout
-    assert "`steps`" not in second.stdout
-
-
-def test_a_file_that_is_no_baseline_is_bad_usage(folder):
-    (folder / "known.json").write_text("[]")
-    done = dpdemo(folder, *CHECK, "--baseline", "known.json")
-    assert done.returncode == 2
-    assert "expected a baseline of dpdemo check" in done.stderr
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("error", 1), ("never", 0)])

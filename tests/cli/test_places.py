@@ -7,7 +7,6 @@ import pytest
 READERS = [
     ("simulate", "--config"),
     ("check", "--traceback"),
-    ("check", "linear.py:Net", "--input", "8x5", "--baseline"),
 ]
 WRITERS = [
     ("simulate", "--gpus", "2", "--save"),

@@ -110,7 +110,6 @@ FITTING = {
     "--optimizer": ("adamw", "sgd"),
     "--save": ("r.json", "r.svg", "r.html", "r.md", "r.csv", "r.txt", "fifo", "folder"),
     "--report": ("r.json", "r.txt"),
-    "--baseline": ("known.json", "recording.json", "folder"),
     "--traceback": ("own.py", "binary.bin", "folder"),
     "--explain": ("DP301",),
     "--select": ("DP3", "DP301,DP4"),
