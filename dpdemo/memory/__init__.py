@@ -3,7 +3,7 @@
 The genuine DataParallel makes a step on virtual GPUs whose tensors have shapes and no numbers;
 their ledger is the result.
 
-    inputs.py     the batch; losses.py: the loss; hardware.py: the GPUs
+    inputs.py     the batch; hardware.py: the GPUs
     steps.py      a training step
     predict.py    `predict_memory`: one step at one batch size
     search.py     the search for the largest number that fits

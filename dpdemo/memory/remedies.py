@@ -14,8 +14,8 @@ from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.weights import split_by_chunks
 from dpdemo.config.weights import written
 from dpdemo.errors import RunError
-from dpdemo.memory.losses import Loss, make_loss
 from dpdemo.memory.steps import Measured, Stepper
+from dpdemo.models.losses import Loss, make_loss
 from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy, RemedyName
 from dpdemo.splitting.scatter import scatter_by
 from dpdemo.splitting.weighted import WeightedDataParallel

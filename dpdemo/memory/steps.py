@@ -17,9 +17,9 @@ from torch import nn
 from dpdemo.errors import DpdemoError, RunError, UsageError
 from dpdemo.memory.hardware import Hardware
 from dpdemo.memory.inputs import BatchMaker, shapes_of
-from dpdemo.memory.losses import Loss, make_loss, resolve_loss
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
+from dpdemo.models.losses import Loss, make_loss, resolve_loss
 from dpdemo.models.modules import BuiltModel
 from dpdemo.results.batches import Shape
 from dpdemo.results.memorydata import PARTS, GpuMemory, Moment, Phase, Training

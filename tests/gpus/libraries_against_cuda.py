@@ -23,7 +23,7 @@ import torch
 
 from dpdemo.config.load import resolve
 from dpdemo.memory import predict_memory
-from dpdemo.memory.losses import make_loss
+from dpdemo.models.losses import make_loss
 from dpdemo.memory.predict import batches_of
 from dpdemo.results.memorydata import Training
 

@@ -24,6 +24,7 @@ from dpdemo.config.ranks import distribute_epoch
 from dpdemo.config.weights import is_weighted
 from dpdemo.errors import DpdemoError, PeerFailedError, RunError, UsageError
 from dpdemo.models.failure import take_apart, users_code
+from dpdemo.models.losses import make_loss
 from dpdemo.models.modules import BuiltModel, Placement, build
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
@@ -33,7 +34,6 @@ from dpdemo.running.ddp.records import RankRecord, merge
 from dpdemo.running.ddp.world import World
 from dpdemo.running.epoch import Progress, Watch, load, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RankInterrupted
-from dpdemo.watching.tree import named_tensors
 
 _CLAIM = "dpdemo/failed"
 _PART_BYTES = 4 << 20
@@ -137,11 +137,11 @@ def placement(device: torch.device) -> Placement:
 
 def _learner(built: BuiltModel) -> Any:
     """Make a backward of each output, so that DDP's all-reduce really happens."""
+    loss = make_loss("mean")
 
     def learn(output: Any) -> None:
         built.model.zero_grad(set_to_none=True)
-        losses = [tensor.float().mean() for _, tensor in named_tensors(output) if tensor.requires_grad]
-        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+        loss(output).backward()  # type: ignore[no-untyped-call]
 
     return learn
 

@@ -5,7 +5,7 @@ import torch
 
 from dpdemo import RunError
 from dpdemo.arithmetic.tolerance import tolerance_of
-from dpdemo.memory.losses import _LOSSES, make_loss, resolve_loss
+from dpdemo.models.losses import _LOSSES, make_loss, resolve_loss
 from dpdemo.results.memorydata import LOSSES, PARTS
 from dpdemo.virtual.blocks import KIND_NAMES
 

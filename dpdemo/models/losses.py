@@ -1,4 +1,4 @@
-"""The loss of a step, whose memory counts on the GPU that gathers the outputs."""
+"""The loss of a training step: the model's own, or what is made of its output."""
 
 import functools
 import operator
