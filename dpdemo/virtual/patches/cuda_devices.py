@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -185,30 +185,8 @@ def _accelerator_capability(index: int) -> dict[str, Any]:
 
 
 @stands_in(torch._C, "_CudaDeviceProperties", why="only a build for CUDA has it")
-@dataclass(frozen=True, repr=False, kw_only=True)
-class DeviceProperties:
+class DeviceProperties(SimpleNamespace):
     """A GPU's properties, those of its card (dpdemo/arithmetic/cards.py)."""
-
-    name: str
-    major: int
-    minor: int
-    total_memory: int
-    multi_processor_count: int
-    max_threads_per_multi_processor: int
-    shared_memory_per_multiprocessor: int
-    shared_memory_per_block_optin: int
-    uuid: str
-    pci_bus_id: int
-    pci_device_id: int = 0
-    pci_domain_id: int = 0
-    is_integrated: int = 0
-    is_multi_gpu_board: int = 0
-    max_threads_per_block: int = 1024
-    warp_size: int = 32
-    regs_per_multiprocessor: int = 65536
-    shared_memory_per_block: int = 49152
-    L2_cache_size: int
-    gcnArchName: str  # noqa: N815 - PyTorch's own
 
     def __getattr__(self, name: str) -> Any:
         """Refuse the properties that describe speed."""
@@ -217,35 +195,37 @@ class DeviceProperties:
         raise AttributeError(f"'_CudaDeviceProperties' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return (
-            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
-            f"total_memory={self.total_memory // _MIB}MB, "
-            f"multi_processor_count={self.multi_processor_count}, "
-            f"uuid={self.uuid}, pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
-            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size // _MIB}MB)"
-        )
+        shown = dict.fromkeys(("name", "major", "minor", "total_memory", "multi_processor_count", "uuid"))
+        shown |= dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id", "L2_cache_size"))
+        text = {name: getattr(self, name) for name in shown} | {"name": f"'{self.name}'"}
+        text |= {name: f"{text[name] // _MIB}MB" for name in ("total_memory", "L2_cache_size")}
+        return f"_CudaDeviceProperties({', '.join(f'{name}={value}' for name, value in text.items())})"
 
 
 @stands_in(torch.cuda, "_get_device_properties", why=_BOUND)
 def _properties(index: int) -> DeviceProperties:
     session = the_session()
     card: Card = session.card
-    major, minor = card.capability
-    shared = _SHARED_KIB.get(card.capability, _SHARED_KIB_SINCE_HOPPER)
+    shared = 1024 * _SHARED_KIB.get(card.capability, _SHARED_KIB_SINCE_HOPPER)
     physical = session.visible[session.check_ordinal(index)]
     return DeviceProperties(
         name=card.reported_name,
-        major=major,
-        minor=minor,
+        gcnArchName=card.reported_name,
+        major=card.capability[0],
+        minor=card.capability[1],
         total_memory=session.total_bytes(index),
         multi_processor_count=card.num_multiprocessors,
         max_threads_per_multi_processor=card.threads_per_multiprocessor,
-        shared_memory_per_multiprocessor=shared * 1024,
-        shared_memory_per_block_optin=(shared - 1) * 1024,  # the system reserves 1 KiB of it
+        max_threads_per_block=1024,
+        warp_size=32,
+        regs_per_multiprocessor=65536,
+        L2_cache_size=card.cache_bytes,
+        shared_memory_per_block=49152,
+        shared_memory_per_multiprocessor=shared,
+        shared_memory_per_block_optin=shared - 1024,  # the system reserves 1 KiB of it
         uuid=_uuid(physical),
         pci_bus_id=physical,
-        L2_cache_size=card.cache_bytes,
-        gcnArchName=card.reported_name,
+        **dict.fromkeys(("pci_device_id", "pci_domain_id", "is_integrated", "is_multi_gpu_board"), 0),
     )
 
 

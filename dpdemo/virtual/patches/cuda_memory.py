@@ -14,7 +14,6 @@ import torch
 
 from dpdemo.virtual.accounts import Pool, live_allocations
 from dpdemo.virtual.applying import stands_in
-from dpdemo.virtual.labels import stamp
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.recorder import Recorder
 from dpdemo.virtual.snapshot import Snapshot, snapshot_of
@@ -22,8 +21,6 @@ from dpdemo.virtual.state import Session, the_session
 
 if TYPE_CHECKING:
     Counts = dict[str, int]
-
-_raw: dict[int, torch.Tensor] = {}  # the blocks of `caching_allocator_alloc`, by address
 
 
 @cuda_runtime("_accelerator_getMemoryInfo")
@@ -125,19 +122,6 @@ def _bytes(pool: Pool) -> Counts:
     return {"current": held, "peak": pool.most_bytes, "allocated": allocated, "freed": freed}
 
 
-@cuda_runtime("_cuda_hostMemoryStats")
-def _host_memory_stats() -> dict[str, Any]:
-    """Return the statistics of pinned memory: none, since pinned tensors are ordinary ones here."""
-    none = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
-    times = dict.fromkeys(("total", "max", "min", "count", "avg"), 0)
-    kinds = ("allocations", "allocated_bytes", "active_requests", "active_bytes")
-    return {
-        **{kind: dict(none) for kind in kinds},
-        **dict.fromkeys(("num_host_alloc", "num_host_free"), 0),
-        **{name: dict(times) for name in ("host_alloc_time", "host_free_time")},
-    }
-
-
 @cuda_runtime("_cuda_memorySnapshot")
 def _memory_snapshot(pool: object = None) -> Snapshot:  # noqa: ARG001
     accounts = the_session().ledger.open_accounts()
@@ -176,19 +160,3 @@ def _is_history_kept() -> bool:
     accounts = the_session().ledger.accounts
     recorder = None if accounts is None else accounts.recorder
     return recorder is not None and recorder.is_programs
-
-
-@cuda_runtime("_cuda_cudaCachingAllocator_raw_alloc")
-def _allocate_raw(size: int, stream: int) -> int:  # noqa: ARG001
-    session = the_session()
-    with torch._C._DisableTorchDispatch():
-        block = torch.ops.aten.empty.memory_format([size], dtype=torch.uint8, device=torch.device("cpu"))
-    stamp(block, session, session.current.index)
-    address: int = block.data_ptr()
-    _raw[address] = block
-    return address
-
-
-@cuda_runtime("_cuda_cudaCachingAllocator_raw_delete")
-def _free_raw(address: int) -> None:
-    _raw.pop(address, None)

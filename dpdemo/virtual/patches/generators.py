@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.applying import stands_in
+from dpdemo.virtual.applying import replace
 from dpdemo.virtual.cuda_random.launch import Stream
+from dpdemo.virtual.patches.names import name_for
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 if TYPE_CHECKING:
@@ -41,16 +42,6 @@ class _GpuGenerator(_Generator):  # type: ignore[misc]
         clone = _on(type(self), self.home)
         clone.set_state(self.get_state())
         return clone
-
-    def graphsafe_get_state(self) -> _GpuGenerator:
-        """Return a generator that shares its place with this one."""
-        return _on(type(self), self.home, self.stream)
-
-    def graphsafe_set_state(self, state: _GpuGenerator) -> Self:
-        """Share the place of `state` from now on."""
-        self.stream = state.stream
-        _homes[self._cdata] = (self.home, self.stream)
-        return self
 
     def __del__(self) -> None:
         _homes.pop(self._cdata, None)
@@ -125,10 +116,10 @@ def on_gpu(device: torch.device, *, draws_as_cpu: bool) -> _GpuGenerator:
     return _on(_GpuGenerator if draws_as_cpu else _CudaGenerator, device)
 
 
-def _on(kind: type[_GpuGenerator], device: torch.device, stream: Stream | None = None) -> _GpuGenerator:
+def _on(kind: type[_GpuGenerator], device: torch.device) -> _GpuGenerator:
     generator = kind()
     generator.home = device
-    generator.stream = stream or Stream(_Generator.initial_seed(generator))
+    generator.stream = Stream(_Generator.initial_seed(generator))
     _homes[generator._cdata] = (device, generator.stream)
     return generator
 
@@ -150,18 +141,12 @@ def _rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:
     return generator
 
 
-class _GeneratorType(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _Generator)
-
-    def __call__(cls, device: Any = "cpu") -> torch.Generator:
-        wanted = torch.device(as_device("cpu" if device is None else device))  # type: ignore[call-overload]
-        index = gpu_index(wanted)
-        if index is None:
-            return _Generator(wanted)  # type: ignore[no-any-return]
-        return on_gpu(torch.device("cuda", index), draws_as_cpu=the_session().draws_as_cpu)
+def _make(device: Any = "cpu") -> torch.Generator:
+    wanted = torch.device(as_device("cpu" if device is None else device))  # type: ignore[call-overload]
+    index = gpu_index(wanted)
+    if index is None:
+        return _Generator(wanted)  # type: ignore[no-any-return]
+    return on_gpu(torch.device("cuda", index), draws_as_cpu=the_session().draws_as_cpu)
 
 
-@stands_in(torch, "Generator", why="C++ has generators for the CPU only")
-class GeneratorName(metaclass=_GeneratorType):
-    """The name `torch.Generator`: it makes generators, and `isinstance` knows them."""
+replace(torch, "C++ has generators for the CPU only", Generator=name_for(_Generator, _make))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.cuda.sparse
 
 from dpdemo.virtual.applying import replace, stands_in
 from dpdemo.virtual.labels import gpu_of
+from dpdemo.virtual.patches.names import Name, name_for
 from dpdemo.virtual.state import the_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _set_default_tensor_type: Any = torch.set_default_tensor_type
 _new_tensor: Any = torch.Tensor.__new__
@@ -48,49 +44,22 @@ class _LegacyType(type):
         return torch.empty(*(args or (0,)), dtype=cls.dtype, device="cuda")
 
 
-class _SparseType(_LegacyType):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return super().__instancecheck__(instance) and instance.is_sparse  # type: ignore[attr-defined]
+class _HostType(Name):
+    """`torch.FloatTensor` and its like: C++ would take tensors on a GPU for theirs."""
 
-    def __call__(cls, *args: Any) -> torch.Tensor:
-        """Make a sparse tensor from indices and values, or an empty one of a given size."""
-        if args and isinstance(args[0], torch.Tensor):
-            return torch.sparse_coo_tensor(*args, dtype=cls.dtype, device="cuda")
-        empty = torch.ops.aten.sparse_coo_tensor.size
-        made: torch.Tensor = empty(args or (0,), dtype=cls.dtype, device=torch.device("cuda"))
-        return made
+    def __instancecheck__(cls, instance: Any) -> bool:  # noqa: N805 - a metaclass
+        return super().__instancecheck__(instance) and gpu_of(instance) is None
 
 
-class _HostType(type):
-    """`torch.FloatTensor` and its like, which take tensors on a GPU for theirs: C++ has them on the CPU."""
-
-    original: Any
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.original) and gpu_of(instance) is None
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Make a tensor as PyTorch does."""
-        made: torch.Tensor = cls.original(*args, **kwargs)
-        return made
-
-    def __getattr__(cls, name: str) -> Any:
-        return getattr(cls.original, name)
-
-
-def _types(
-    kind: type, module: Any, names: Iterable[str], attribute: str, values: dict[str, Any]
-) -> dict[str, Any]:
-    own = {"__module__": module.__name__}
-    return {name: kind(name, (), {**own, attribute: values[name]}) for name in names}
-
-
-_OLD = "old names, not available in CPU builds"
-replace(torch.cuda, _OLD, **_types(_LegacyType, torch.cuda, DTYPES, "dtype", DTYPES))
-_sparse = filter(partial(hasattr, torch.cuda.sparse), DTYPES)
-replace(torch.cuda.sparse, _OLD, **_types(_SparseType, torch.cuda.sparse, _sparse, "dtype", DTYPES))
 replace(
-    torch, "C++ takes tensors on a GPU for these", **_types(_HostType, torch, DTYPES, "original", _OF_PYTORCH)
+    torch.cuda,
+    "old names, not available in CPU builds",
+    **{name: _LegacyType(name, (), {"__module__": "torch.cuda", "dtype": DTYPES[name]}) for name in DTYPES},
+)
+replace(
+    torch,
+    "C++ takes tensors on a GPU for these",
+    **{name: name_for(kind, kind, _HostType) for name, kind in _OF_PYTORCH.items()},
 )
 
 

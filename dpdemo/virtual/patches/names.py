@@ -1,43 +1,64 @@
-"""`torch.device(0)` on a build without CUDA: a bare number means that GPU.
+"""Names of PyTorch's that stand for a C++ class: another class, which makes instances and knows them.
 
-C++ knows no accelerator in such a build and refuses the number; PyTorch's own `Scatter` relies on it. So the
-name `torch.device` is another class there, which makes devices and knows them, and which pickle takes for the
-real one.
+`torch.device(0)` on a build without CUDA is the first: C++ knows no accelerator there and refuses the number,
+on which PyTorch's `Scatter` relies.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dpdemo.virtual.applying import Patch, group, of_session
 from dpdemo.virtual.state import Session, as_device
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _device: Any = torch.device
 
 
-class _DeviceType(type):
+class Name(type):
+    """A class in place of `original`: `make` makes its instances, and pickle takes it for the original."""
+
+    original: Any
+    make: Callable[..., Any]
+
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _device)
+        return isinstance(instance, cls.original)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, _device)
+        return issubclass(subclass, cls.original)
 
     def __eq__(cls, other: object) -> bool:
-        return other is cls or other is _device
+        return other is cls or other is cls.original
 
     def __hash__(cls) -> int:
-        return hash(_device)
+        return hash(cls.original)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> torch.device:
-        if len(args) == 1 and not kwargs:
-            args = (as_device(args[0]),)
-        made: torch.device = _device(*args, **kwargs)
-        return made
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make an instance."""
+        return cls.make(*args, **kwargs)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.original, name)
 
 
-_DeviceName = _DeviceType("device", (), {"__module__": "torch", "__doc__": _device.__doc__})
+def name_for(original: Any, make: Callable[..., Any], kind: type[Name] = Name) -> Name:
+    """Return a class that stands for `original`, whose instances `make` makes."""
+    body = {"__module__": original.__module__, "__doc__": original.__doc__}
+    return kind(original.__name__, (), {**body, "original": original, "make": staticmethod(make)})
+
+
+def _make_device(*args: Any, **kwargs: Any) -> torch.device:
+    if len(args) == 1 and not kwargs:
+        args = (as_device(args[0]),)
+    made: torch.device = _device(*args, **kwargs)
+    return made
+
+
+_DEVICE = name_for(_device, _make_device)
 
 
 @of_session
@@ -47,4 +68,4 @@ def _device_name(_: Session) -> list[Patch]:
     except RuntimeError:
         understands_numbers = False
     why = "C++ refuses a bare number as device in a CPU build"
-    return [] if understands_numbers else group(torch, why, device=_DeviceName)
+    return [] if understands_numbers else group(torch, why, device=_DEVICE)

@@ -62,22 +62,6 @@ def _supported_activities() -> set[Any]:
     return {*_supported(), torch.profiler.ProfilerActivity.CUDA}
 
 
-@stands_in(_profiler, "emit_nvtx", why="C++ wants to have been built with CUDA")
-class _EmitNvtx(_profiler.emit_nvtx):  # type: ignore[misc]
-    entered: bool
-
-    def __enter__(self) -> Any:
-        if not self.enabled:
-            return None
-        if self.entered:
-            raise RuntimeError("NVTX annotation context manager is not reentrant")
-        self.entered = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop marking."""
-
-
 @wraps(_library, "impl", "_destroy", why="an operator that got code for CUDA takes another way from then on")
 def _forgetting_choices(original: Any) -> Any:
     @functools.wraps(original)
