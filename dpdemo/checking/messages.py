@@ -32,9 +32,8 @@ class Known(NamedTuple):
 
 OF_DATA_PARALLEL = (
     Message(
-        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) "
-        "but found "
-        "one of them on device: cpu",
+        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but "
+        "found one of them on device: cpu",
         "DP103",
     ),
     Message("AttributeError: 'DataParallel' object has no attribute 'fc'", "DP101"),
@@ -44,10 +43,7 @@ OF_DATA_PARALLEL = (
         "DP102",
     ),
     Message("AssertionError: Invalid device id", "DP104"),
-    Message(
-        "ValueError: Attempted to use an uninitialized parameter",
-        "DP108",
-    ),
+    Message("ValueError: Attempted to use an uninitialized parameter", "DP108"),
     Message("TypeError: Net.forward() missing 1 required positional argument: 'mask'", "DP203"),
     Message("AssertionError: The number of modules 4 is not equal to the number of kwargs_tup 1", "DP203"),
     Message("RuntimeError: chunk expects at least a 1-dimensional tensor", "DP206"),
@@ -59,26 +55,20 @@ OF_DATA_PARALLEL = (
         "DP215",
     ),
     Message(
-        "RuntimeError: Expected all tensors to be on the same device, but found at least two "
-        "devices, cuda:0 and "
-        "cuda:1!",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+        "cuda:0 and cuda:1!",
         "DP391",
     ),
     Message("StopIteration: Caught StopIteration in replica 0 on device 0.", "DP308"),
     Message(
-        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This "
-        "view is the "
-        "output of a function that returns multiple views.",
+        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This view is "
+        "the output of a function that returns multiple views.",
         "DP313",
     ),
+    Message("RuntimeError: you can only change requires_grad flags of leaf variables.", "DP313"),
     Message(
-        "RuntimeError: you can only change requires_grad flags of leaf variables.",
-        "DP313",
-    ),
-    Message(
-        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the "
-        "deepcopy protocol at "
-        "the moment.",
+        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+        "protocol at the moment.",
         "DP312",
     ),
     Message(
@@ -88,42 +78,36 @@ OF_DATA_PARALLEL = (
     Message("RuntimeError: grad can be implicitly created only for scalar outputs", "DP401"),
     Message("RuntimeError: a Tensor with 4 elements cannot be converted to Scalar", "DP401"),
     Message("AssertionError: Gather function not implemented for CPU tensors", "DP407"),
-    Message(
-        "RuntimeError: Input tensor at index 1 has invalid shape [8, 20], but expected [8, 24]",
-        "DP406",
-    ),
+    Message("RuntimeError: Input tensor at index 1 has invalid shape [8, 20], but expected [8, 24]", "DP406"),
     Message("RuntimeError: Gather got an input of invalid size: got [8, 20], but expected [8, 24]", "DP406"),
 )
 """Errors of DataParallel and the rules that know them."""
 
 OF_OTHERS = (
     Known(
-        "RuntimeError: Expected to have finished reduction in the prior iteration before starting a "
-        "new one. This "
-        "error indicates that your module has parameters that were not used in producing loss.",
+        "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new "
+        "one. This error indicates that your module has parameters that were not used in producing loss.",
         r"Expected to have finished reduction in the prior iteration",
-        "DistributedDataParallel waits for a gradient of every parameter, and some got none in the "
-        "last step.",
-        "use every parameter in the loss, freeze what is not trained, or pass `find_unused_parameters=True`; "
-        "`TORCH_DISTRIBUTED_DEBUG=DETAIL` names the parameters.",
+        "DistributedDataParallel waits for a gradient of every parameter, and some got none in the last "
+        "step.",
+        "use every parameter in the loss, freeze what is not trained, or pass "
+        "`find_unused_parameters=True`; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names the parameters.",
     ),
     Known(
         "RuntimeError: Expected to mark a variable ready only once.",
         r"Expected to mark a variable ready only once",
-        "a parameter got its gradient twice in one backward pass: it is used by two reentrant "
-        "checkpoints, or the "
-        "model was called twice before backward.",
+        "a parameter got its gradient twice in one backward pass: it is used by two reentrant checkpoints, "
+        "or the model was called twice before backward.",
         "use `checkpoint(..., use_reentrant=False)`, or `static_graph=True` where each step is alike.",
     ),
     Known(
-        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, "
-        "OpType=ALLREDUCE, ...) ran for "
-        "600000 milliseconds before timing out.",
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, ...) "
+        "ran for 600000 milliseconds before timing out.",
         r"Watchdog caught collective operation timeout|Watchdog.*timeout",
-        "a rank waited ten minutes in a collective that another rank did not begin: the ranks took different "
-        "branches, or had different numbers of batches.",
-        "`dpdemo exec --ranks 2 train.py` stops at the first such collective, and names the line of "
-        "each rank.",
+        "a rank waited ten minutes in a collective that another rank did not begin: the ranks took "
+        "different branches, or had different numbers of batches.",
+        "`dpdemo exec --ranks 2 train.py` stops at the first such collective, and names the line of each "
+        "rank.",
     ),
     Known(
         "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 4 params, while rank 1 has "
@@ -142,14 +126,13 @@ OF_OTHERS = (
     Known(
         "RuntimeError: Distributed package doesn't have NCCL built in",
         r"doesn't have NCCL built in",
-        "this build of torch has no CUDA (a CPU build, macOS or Windows), and the program asks for "
-        "backend `nccl`.",
+        "this build of torch has no CUDA (a CPU build, macOS or Windows), and the program asks for backend "
+        "`nccl`.",
         "`dpdemo exec --ranks 2 train.py` runs it as it is; or choose the backend `gloo`.",
     ),
     Known(
-        "torch.distributed.DistBackendError: NCCL error: invalid usage. Duplicate GPU detected : "
-        "rank 1 and rank 0 "
-        "both on CUDA device 17000",
+        "torch.distributed.DistBackendError: NCCL error: invalid usage. Duplicate GPU detected : rank 1 and "
+        "rank 0 both on CUDA device 17000",
         r"Duplicate GPU detected",
         "two ranks use one GPU, mostly because each took `cuda:0`.",
         '`torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before anything is put on a GPU.',
@@ -175,15 +158,15 @@ OF_OTHERS = (
         "call it once a process; a launcher such as accelerate or Lightning calls it for you.",
     ),
     Known(
-        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
-        "expected, but not set",
+        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable "
+        "RANK expected, but not set",
         r"environment variable \w+ expected, but not set",
         "the program is one of several ranks, and was started by `python` alone.",
         "start it by `torchrun --nproc-per-node 2 train.py`, or `dpdemo exec --ranks 2 train.py`.",
     ),
     Known(
-        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 "
-        "clients joined.",
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients "
+        "joined.",
         r"waiting for clients",
         "fewer processes came than the world size says.",
         "start as many ranks as `WORLD_SIZE`, each with the same `MASTER_ADDR` and `MASTER_PORT`.",
@@ -209,9 +192,8 @@ OF_OTHERS = (
         "the rank's own traceback stands above; SIGKILL mostly means that the host's memory ran out.",
     ),
     Known(
-        "RuntimeError: DistributedDataParallel is not needed when a module doesn't have any "
-        "parameters that require "
-        "a gradient.",
+        "RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameters that "
+        "require a gradient.",
         r"DistributedDataParallel is not needed when a module",
         "the module has no parameter to train, or all are frozen.",
         "do not wrap it; wrap what is trained.",
@@ -226,11 +208,10 @@ OF_OTHERS = (
         "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
         "operation",
         r"needed for gradient computation has been modified by an inplace",
-        "a tensor that backward needs was changed after it was used. DistributedDataParallel does "
-        "that to buffers "
-        "(BatchNorm's) where the model is called twice before backward.",
-        "`DistributedDataParallel(model, broadcast_buffers=False)`, one call with both batches joined, or no "
-        "in-place operation.",
+        "a tensor that backward needs was changed after it was used. DistributedDataParallel does that to "
+        "buffers (BatchNorm's) where the model is called twice before backward.",
+        "`DistributedDataParallel(model, broadcast_buffers=False)`, one call with both batches joined, or "
+        "no in-place operation.",
     ),
     Known(
         "ValueError: SyncBatchNorm expected input tensor to be on GPU",
@@ -240,19 +221,16 @@ OF_OTHERS = (
     ),
     Known(
         "RuntimeError: aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all "
-        "torch.Tensor to "
-        "DTensor before calling distributed operators!",
+        "torch.Tensor to DTensor before calling distributed operators!",
         r"got mixed torch\.Tensor and DTensor",
-        "an operator got a sharded parameter and a plain tensor: the model was called past its "
-        "wrapper, or a tensor "
-        "of the program's own was not distributed.",
+        "an operator got a sharded parameter and a plain tensor: the model was called past its wrapper, or "
+        "a tensor of the program's own was not distributed.",
         "call the wrapped module itself; distribute the tensor by `distribute_tensor` or "
         "`DTensor.from_local`.",
     ),
     Known(
-        "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
-        "multiprocessing, you must use "
-        "the 'spawn' start method",
+        "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
+        "you must use the 'spawn' start method",
         r"Cannot re-initialize CUDA in forked subprocess",
         "the parent process used a GPU before it forked.",
         '`torch.multiprocessing.set_start_method("spawn")`, or touch no GPU before the processes start.',
@@ -261,9 +239,8 @@ OF_OTHERS = (
         "RuntimeError: CUDA error: invalid device ordinal",
         r"invalid device ordinal",
         "the program names a GPU that is not visible.",
-        "compare `torch.cuda.device_count()` and `CUDA_VISIBLE_DEVICES`, which renumbers GPUs from "
-        "0; `dpdemo exec "
-        "--gpus 4 train.py` shows four.",
+        "compare `torch.cuda.device_count()` and `CUDA_VISIBLE_DEVICES`, which renumbers GPUs from 0; "
+        "`dpdemo exec --gpus 4 train.py` shows four.",
     ),
     Known(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
@@ -275,8 +252,8 @@ OF_OTHERS = (
         "RuntimeError: Torch not compiled with CUDA enabled",
         r"Torch not compiled with CUDA enabled",
         "this build of torch is for the CPU.",
-        "`dpdemo exec --gpus 2 train.py` runs the program on virtual GPUs; for real ones install a "
-        "build for CUDA.",
+        "`dpdemo exec --gpus 2 train.py` runs the program on virtual GPUs; for real ones install a build "
+        "for CUDA.",
     ),
 )
 """Errors of torch.distributed and of CUDA; a test looks for the words of most of them in PyTorch."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from dpdemo.checking.evidence import Evidence
-from dpdemo.checking.repairs import Found, Repair, repair_of
+from dpdemo.checking.repairs import Found, repair_of
 from dpdemo.errors import UsageError
 from dpdemo.results.findings import SECTIONS, Finding, RulePage, Severity
 
@@ -33,8 +33,7 @@ class Rule(RulePage):
 
     def finding(self, found: Found, split_by: str = "") -> Finding:
         """Add the rule and the repair to what was found."""
-        page = Repair(self.section("Before"), self.section("After"))
-        repair = repair_of(found, page, split_by)
+        repair = repair_of(found, split_by)
         return Finding(
             self,
             found.severity or self.severity,

@@ -5,7 +5,6 @@ statement of a form that the advice knows, it is rewritten; no other line of the
 is an example in these names. Which findings there are never depends on any of this.
 """
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,13 +58,12 @@ class Repair(NamedTuple):
     is_example: bool = True
 
 
-def repair_of(found: Found, page: Repair | None = None, function: str = "") -> Repair:
+def repair_of(found: Found, function: str = "") -> Repair:
     """Write the repair of a finding.
 
     Args:
-        found: the finding.
-        page: the example of its rule's page, for a finding without an advice.
-        function: by which function the program splits, where it makes no DataParallel object.
+        found: the finding; without an advice its repair is the example of its rule's page.
+        function: the function by which the program splits, where it makes no DataParallel object.
 
     """
     advice = found.advice
@@ -74,14 +72,13 @@ def repair_of(found: Found, page: Repair | None = None, function: str = "") -> R
         after = call_of(advice.call, function, **advice.names) + note
         return Repair(call_of(advice.call, function), after, is_example=bool(note))
     if not advice.name:
-        before, after = (spelled(one, function, calls=True) for one in (page or Repair())[:2])
-        return Repair(before, after) if (before, after) != (page or Repair())[:2] else Repair()
+        return Repair()
     template, names = TEMPLATES[advice.name], _names_for(found, function)
     line = found.place.code if found.place is not None else ""
     filled = template.fill(line, names) if template.fill is not None and line else ""
     if filled:
-        return Repair(line, spelled(filled, function), is_example=False)
-    before, after = (spelled(one.format(**names), function) for one in (template.before, template.after))
+        return Repair(line, _unwrapped(filled, function), is_example=False)
+    before, after = (_unwrapped(code.format(**names), function) for code in (template.before, template.after))
     return Repair(before or line, after)
 
 
@@ -129,42 +126,6 @@ def split_call(given: Sequence[str], named: Mapping[str, str], function: str) ->
     return f"parallel_apply(replicas, scatter({inputs}, device_ids){', ...' if named else ''})"
 
 
-_NESTED = r"\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)"
-"""Parentheses with what is in them, four deep."""
-_WRAPPING = re.compile(rf"(?P<name>\b\w+ = )?(?<![A-Za-z])(?:nn\.)?DataParallel(?P<inside>{_NESTED})")
-_CALL = re.compile(rf"(?<![\w.])(?:dp|model)(?P<inside>{_NESTED})")
-
-
-def spelled(text: str, function: str, *, calls: bool = False) -> str:
-    """Write code for a program that makes no DataParallel object: with the function that it calls.
-
-    With `calls` a call of the model is one that splits, as on the pages of rules.
-    """
-    if not function:
-        return text
-
-    def split(found: re.Match[str]) -> str:
-        given, options = _arguments(found["inside"])
-        model = _WRAPPING.sub(lambda inner: inner["inside"][1:-1], given[0] if given else "model")
-        if function == "data_parallel":
-            named = "".join(f", {name}={code}" for name, code in options.items())
-            return f"{'result = ' * bool(found['name'])}data_parallel({model}, x{named})"
-        if "dim" in options:
-            return f"scatter(x, device_ids, dim={options['dim']})"
-        return f"{'replicas = ' * bool(found['name'])}replicate({model}, device_ids)"
-
-    text = _WRAPPING.sub(split, text)
-    if calls:
-        text = _CALL.sub(lambda found: split_call(*_arguments(found["inside"]), function), text)
-    return re.sub(r"\bdp\b", "model", re.sub(r"\b(model|dp)\.module\b", "model", text))
-
-
-def _arguments(inside: str) -> tuple[list[str], dict[str, str]]:
-    """Read the arguments of a call, positional and named, each as it is written."""
-    try:
-        call = ast.parse(f"f{inside}", mode="eval").body
-    except SyntaxError:
-        return [inside[1:-1]], {}
-    assert isinstance(call, ast.Call)  # noqa: S101 - it was written so
-    named = {one.arg or "**kwargs": ast.unparse(one.value) for one in call.keywords}
-    return [ast.unparse(one) for one in call.args], named
+def _unwrapped(code: str, function: str) -> str:
+    """Write code for a program that makes no DataParallel object: its model has no `module`."""
+    return re.sub(r"\b(model|dp)\.module\b", "model", code) if function else code

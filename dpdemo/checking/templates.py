@@ -12,12 +12,12 @@ _Fill = Callable[[str, Names], str]
 class Template(NamedTuple):
     """One advice."""
 
-    fill: _Fill | None
-    """Writes the user's line anew; "" where the line is of another form."""
     after: str
     """The worked example, with names in braces."""
     before: str = ""
-    """What the example stands instead of; "" for the user's own line."""
+    """The code that the example replaces; "" for the user's own line."""
+    fill: _Fill | None = None
+    """Rewrites the user's line; "" where the line is of another form."""
 
 
 def _statement(line: str) -> ast.stmt | None:
@@ -174,203 +174,183 @@ def _by_module(line: str, names: Names) -> str:
 
 TEMPLATES: dict[str, Template] = {
     "buffer": Template(
-        _as_buffer, "self.{name}.to({x}.device)   # where it is used; or register it as a buffer"
+        "self.{name}.to({x}.device)   # where it is used; or register it as a buffer", fill=_as_buffer
     ),
-    "modules": Template(_as_modules, 'getattr(self, "name")   # on self, keep the name of what is used'),
+    "modules": Template('getattr(self, "name")   # on self, keep the name of what is used', fill=_as_modules),
     "registered": Template(
-        None, "self.part = part   # in __init__: a registered module, of which each replica has a copy"
+        "self.part = part   # in __init__: a registered module, of which each replica has a copy"
     ),
-    "looked up": Template(None, 'getattr(self.part, "weight")   # in forward, where it is used'),
+    "looked up": Template('getattr(self.part, "weight")   # in forward, where it is used'),
     "function": Template(
-        None, "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."
+        "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."
     ),
-    "device": Template(_on_inputs_device, "device={x}.device   # of a tensor that came with the chunk"),
-    "context": Template(None, "ctx.save_for_backward({x})   # and in backward: ({x},) = ctx.saved_tensors"),
+    "device": Template("device={x}.device   # of a tensor that came with the chunk", fill=_on_inputs_device),
+    "context": Template("ctx.save_for_backward({x})   # and in backward: ({x},) = ctx.saved_tensors"),
     "outside": Template(
-        _after_the_call,
         "return y, value   # in forward; and after the call, on what was gathered:\n"
         "model.module.{path} = value",
+        fill=_after_the_call,
     ),
     "of all rows": Template(
-        _after_the_call,
         "y = {call}   # forward returns the rows that it is made of\n"
         "model.module.{path} = ...   # after the call, of all of them",
+        fill=_after_the_call,
     ),
     "number": Template(
-        _after_the_call,
         "y = {call}\nmodel.module.{path} = ...   # after the call; forward may take it as an argument",
+        fill=_after_the_call,
     ),
     "in place": Template(
-        _after_the_call, "with torch.no_grad():   # after the call, on what was gathered\n    {there} ..."
+        "with torch.no_grad():   # after the call, on what was gathered\n    {there} ...",
+        fill=_after_the_call,
     ),
     "update": Template(
-        None, "model.module.update()   # these lines, in a method that is called after the call or the step"
+        "model.module.update()   # these lines, in a method that is called after the call or the step"
     ),
-    "mode": Template(None, "{module}.eval()   # outside of forward"),
-    "own": Template(None, "{name} = {empty}   # in forward, one for each call; return what must stay"),
-    "key": Template(
-        None, "{name}[(key, {x}.device)]   # a key that names the GPU, where it is read and written"
-    ),
-    "by device": Template(None, "self.{name}[(key, {x}.device)]   # an entry of each GPU's own"),
-    "sum": Template(None, "loss = {call}{result}.sum()", "loss = {call}{result}.mean()"),
+    "mode": Template("{module}.eval()   # outside of forward"),
+    "own": Template("{name} = {empty}   # in forward, one for each call; return what must stay"),
+    "key": Template("{name}[(key, {x}.device)]   # a key that names the GPU, where it is read and written"),
+    "by device": Template("self.{name}[(key, {x}.device)]   # an entry of each GPU's own"),
+    "sum": Template("loss = {call}{result}.sum()", "loss = {call}{result}.mean()"),
     "sum and count": Template(
-        None,
         "return total.reshape(1), count.reshape(1)   # in forward: the sum of the losses, and of how many\n"
         "total, count = {call}   # outside\n"
         "loss = total.sum() / count.sum()",
         "loss = {call}{result}.mean()",
     ),
     "loss outside": Template(
-        None,
         "features = {call}   # forward returns what the loss is computed from\nloss = criterion(features)",
         "loss = {call}{result}.mean()",
     ),
     "trainer": Template(
-        None, "TrainingArguments(folder, average_tokens_across_devices=False)", "TrainingArguments(folder)"
+        "TrainingArguments(folder, average_tokens_across_devices=False)", "TrainingArguments(folder)"
     ),
     "trainer's loss": Template(
-        None,
         "Trainer(model, args, compute_loss_func=total_loss)   # which divides the sum of the losses\n"
         "# of all labels by num_items_in_batch.sum()",
         "Trainer(model, args)",
     ),
     "full batches": Template(
-        None, "DataLoader(data, batch_size={full}{drop})", "DataLoader(data, batch_size={size})"
+        "DataLoader(data, batch_size={full}{drop})", "DataLoader(data, batch_size={size})"
     ),
-    "reduce": Template(None, "{call}{result}.{way}{note}", "{call}{result}"),
-    "dim": Template(None, "nn.DataParallel(model{better})", "nn.DataParallel(model{dim})"),
+    "reduce": Template("{call}{result}.{way}{note}", "{call}{result}"),
+    "dim": Template("nn.DataParallel(model{better})", "nn.DataParallel(model{dim})"),
     "turned": Template(
-        _returned(lambda code, names: f"{_bracketed(code)}{names['turn']}", "   # and back outside"),
         "return out{turn}   # in forward, and the same again outside",
+        fill=_returned(lambda code, names: f"{_bracketed(code)}{names['turn']}", "   # and back outside"),
     ),
     "on its gpu": Template(
-        _returned(_on_its_gpu),
-        "{call}{result}.cpu()   # after the call, not in forward",
+        "{call}{result}.cpu()   # after the call, not in forward", fill=_returned(_on_its_gpu)
     ),
     "full": Template(
-        _returned(
+        "torch.full((len({x}),), {value}, device={x}.device)   # one for each sample",
+        fill=_returned(
             lambda code, names: f"torch.full((len({names['x']}),), {code}, device={names['x']}.device)"
         ),
-        "torch.full((len({x}),), {value}, device={x}.device)   # one for each sample",
     ),
     "plain dict": Template(
-        _returned(lambda code, names: f"dict({code})" if names["is_mapping"] else ""),
         "return {{{fields}}}   # a plain dict of tensors",
+        fill=_returned(lambda code, names: f"dict({code})" if names["is_mapping"] else ""),
     ),
-    "without": Template(None, "return y   # without {what}, which is known outside"),
+    "without": Template("return y   # without {what}, which is known outside"),
     "in all": Template(
-        _returned(_without_none),
         "return y, aux   # in every replica the same parts: zeros where there is nothing",
+        fill=_returned(_without_none),
     ),
     "padded": Template(
-        None, "y = F.pad(y, (0, longest - y.size(-1)))   # to a length that does not depend on the chunk"
+        "y = F.pad(y, (0, longest - y.size(-1)))   # to a length that does not depend on the chunk"
     ),
     "rows and counts": Template(
-        None,
         "return torch.cat(rows), torch.tensor([len(one) for one in rows], device={x}.device)\n"
         "rows, counts = {call}\n"
-        "rows = rows.split(counts.tolist())   # outside",
+        "rows = rows.split(counts.tolist())   # outside"
     ),
     "features": Template(
-        None,
-        "return h   # in forward: what has a row for each sample\nh = {call}; ...   # outside, on all rows",
+        "return h   # in forward: what has a row for each sample\nh = {call}; ...   # outside, on all rows"
     ),
-    "before the call": Template(None, "{code}   # before the call"),
+    "before the call": Template("{code}   # before the call"),
     "constant": Template(
-        None, 'self.register_buffer("{name}", {name})   # in __init__; forward reads self.{name}', "{call}"
+        'self.register_buffer("{name}", {name})   # in __init__; forward reads self.{name}', "{call}"
     ),
-    "total_length": Template(None, "pad_packed_sequence(packed, batch_first=True, total_length={x}.size(1))"),
-    "lengths": Template(_with_lengths_on_cpu, "pack_padded_sequence({x}, lengths.cpu())"),
+    "total_length": Template("pad_packed_sequence(packed, batch_first=True, total_length={x}.size(1))"),
+    "lengths": Template("pack_padded_sequence({x}, lengths.cpu())", fill=_with_lengths_on_cpu),
     "state": Template(
-        None,
-        "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)   # made in forward, of its chunk",
+        "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)   # made in forward, of its chunk"
     ),
     "told of each other": Template(
-        None,
         "patch_replication_callback(dp)   # of the same package; or its DataParallelWithCallback",
         "dp = nn.DataParallel(model)",
     ),
-    "group norm": Template(_group_norm, "nn.GroupNorm({groups}, {channels})", "nn.{type}({channels})"),
-    "to its device": Template(None, "....to({x}.device)   # each tensor that is no input, where it is used"),
+    "group norm": Template("nn.GroupNorm({groups}, {channels})", "nn.{type}({channels})", fill=_group_norm),
+    "to its device": Template("....to({x}.device)   # each tensor that is no input, where it is used"),
     "batch first": Template(
-        _swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
         "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
+        fill=_swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
     ),
     "made here": Template(
-        _swapped(
+        "torch.ones(3, device={x}.device)   # each tensor that is made in forward",
+        fill=_swapped(
             r"(torch\.(?:zeros|ones|full|empty|arange|randn|rand|tensor|eye)\([^()]*)\)",
             r"\1, device={x}.device)",
         ),
-        "torch.ones(3, device={x}.device)   # each tensor that is made in forward",
     ),
     "any rows": Template(
-        None,
-        "{x}.size(0)   # the rows of this chunk, where the line counts on those of the batch",
+        "{x}.size(0)   # the rows of this chunk, where the line counts on those of the batch"
     ),
-    "on self": Template(
-        None,
-        "self.weight_{name}   # an attribute of the module; set it in __init__",
-    ),
+    "on self": Template("self.weight_{name}   # an attribute of the module; set it in __init__"),
     "of a parameter": Template(
-        _swapped(r"next\((?:iter\()?self\.parameters\(\)\)?\)", "{parameter}"),
         "{x}.device   # or {parameter}.device; penalties over all parameters belong outside forward",
+        fill=_swapped(r"next\((?:iter\()?self\.parameters\(\)\)?\)", "{parameter}"),
     ),
     "clone": Template(
-        lambda line, names: f"{names['name']} = {names['name']}.clone()\n{line}" if _statement(line) else "",
         "{name} = {name}.clone()   # before it is changed in place",
+        fill=lambda line, names: (
+            f"{names['name']} = {names['name']}.clone()\n{line}" if _statement(line) else ""
+        ),
     ),
     "autocast": Template(
-        lambda line, names: f"@torch.autocast({names['kind']})\n{line}" if line.startswith("def ") else "",
         "@torch.autocast({kind})   # above def forward",
         "with torch.autocast({kind}): y = {call}",
+        fill=lambda line, names: (
+            f"@torch.autocast({names['kind']})\n{line}" if line.startswith("def ") else ""
+        ),
     ),
-    "no_grad": Template(None, "with torch.no_grad(): y = {call}", "with torch.inference_mode(): y = {call}"),
-    "itself": Template(None, "dp.module   # the model itself, where more than a call is wanted of it"),
+    "no_grad": Template("with torch.no_grad(): y = {call}", "with torch.inference_mode(): y = {call}"),
+    "itself": Template("dp.module   # the model itself, where more than a call is wanted of it"),
     "layout": Template(
-        None,
         "x = x.contiguous()   # leave the weights as they are; or DistributedDataParallel, which keeps them",
         "model.to(memory_format=torch.channels_last)",
     ),
-    "module": Template(
-        _by_module,
-        "dp.module.{name}",
-    ),
-    "load": Template(None, "{code}"),
-    "move": Template(None, 'nn.DataParallel(model.to("{device}"))', "nn.DataParallel(model)   # {what}"),
+    "module": Template("dp.module.{name}", fill=_by_module),
+    "load": Template("{code}"),
+    "move": Template('nn.DataParallel(model.to("{device}"))', "nn.DataParallel(model)   # {what}"),
     "spread": Template(
-        None,
-        "model(x)   # spread by hand, it needs no DataParallel; or DistributedDataParallel, a "
-        "process for each copy",
+        "model(x)   # spread by hand, it needs no DataParallel; or DistributedDataParallel, a process for "
+        "each copy",
         "nn.DataParallel(model)   # {what}",
     ),
-    "ids": Template(
-        None, "nn.DataParallel(model, device_ids={once})", "nn.DataParallel(model, device_ids={ids})"
-    ),
-    "call it": Template(None, 'y = {name}(x)   # the wrapper itself; forward may take mode="predict", say'),
+    "ids": Template("nn.DataParallel(model, device_ids={once})", "nn.DataParallel(model, device_ids={ids})"),
+    "call it": Template('y = {name}(x)   # the wrapper itself; forward may take mode="predict", say'),
     "unwrap": Template(
-        None, "{part} = {part}.module   # before nn.DataParallel(model)", "{part}   # a DataParallel"
+        "{part} = {part}.module   # before nn.DataParallel(model)", "{part}   # a DataParallel"
     ),
-    "uncompile": Template(None, "{plain}   # before nn.DataParallel(model)", "{part}   # compiled"),
+    "uncompile": Template("{plain}   # before nn.DataParallel(model)", "{part}   # compiled"),
     "unscript": Template(
-        None, "nn.DataParallel(model)   # as it was before torch.jit", "{part}   # a ScriptModule"
+        "nn.DataParallel(model)   # as it was before torch.jit", "{part}   # a ScriptModule"
     ),
     "first call": Template(
-        None,
-        "{call}   # one plain call first\nmodel = nn.DataParallel(model)",
-        "model = nn.DataParallel(model)",
+        "{call}   # one plain call first\nmodel = nn.DataParallel(model)", "model = nn.DataParallel(model)"
     ),
-    "optional": Template(None, "def __new__(cls, *args, **kwargs): ...", "def __new__(cls, config): ..."),
+    "optional": Template("def __new__(cls, *args, **kwargs): ...", "def __new__(cls, config): ..."),
     "pad": Template(
-        None,
         "# {what} cannot be cut by rows: pad it to (samples, longest, ...), with a mask for each sample,\n"
         "# or give each GPU samples of its own: DistributedDataParallel",
         "{call}",
     ),
-    "calibrate": Template(None, "{plain}   # while it observes: the module itself, on one GPU", "{call}"),
+    "calibrate": Template("{plain}   # while it observes: the module itself, on one GPU", "{call}"),
     "renormalise": Template(
-        None,
         "{name} = nn.Embedding(...)   # without max_norm; and after optimizer.step():\n"
-        "{there}.weight.data.renorm_(2, 0, max_norm)",
+        "{there}.weight.data.renorm_(2, 0, max_norm)"
     ),
-    "class": Template(None, "{name} = {name}.as_subclass({type})   # at the beginning of forward"),
+    "class": Template("{name} = {name}.as_subclass({type})   # at the beginning of forward"),
 }

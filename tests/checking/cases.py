@@ -1,7 +1,8 @@
 """For each rule a model that has the pitfall, and its fixed twin: the tables that the tests go through.
 
 A case is a function that returns (model, inputs), as a factory of `dpdemo check` does; it runs inside the
-block of virtual GPUs. Its name says what is wrong, or right. Each family of rules has a file.
+block of virtual GPUs. A class of models is a case, too: its inputs are `x()`, or what `given` makes. Its
+name says what is wrong, or right. Each family of rules has a file.
 """
 
 import cases_gather

@@ -22,17 +22,17 @@ def means_are_taken_of_each_sample():
     return returning(lambda y, _: y.square().mean(1)), x()
 
 
-@trigger("DP402", "`[1]` is of type int")
+@trigger("DP402", "`[1]` is of type int", raises=True)
 def a_number_is_returned():
     return returning(lambda y, _: (y, 3)), x()
 
 
-@trigger("DP402", "`['size']` is of type Size")
+@trigger("DP402", "`['size']` is of type Size", raises=True)
 def a_size_is_returned():
     return returning(lambda y, x: {"y": y, "size": x.shape}), x()
 
 
-@trigger("DP402", "of type Batch")
+@trigger("DP402", "of type Batch", raises=True)
 def a_dataclass_is_returned():
     return returning(lambda y, _: Batch(y)), x()
 
@@ -62,7 +62,7 @@ def an_auxiliary_result_is_dropped():
     return returning(lambda y, x: (y, None if x.device.index == 0 else y)), x()
 
 
-@trigger("DP405", "`[1]` is None in replica 2")
+@trigger("DP405", "`[1]` is None in replica 2", raises=True)
 def an_auxiliary_result_is_missing():
     return returning(lambda y, x: (y, None if x.device.index == 2 else y)), x()
 
@@ -77,15 +77,12 @@ def all_replicas_return_all_keys():
     return returning(lambda y, _: {"y": y, "aux": y}), x()
 
 
-@trigger("DP406", "size 2, 2, 3 and 3 on dimension 1")
-def results_are_padded_to_the_longest_of_a_chunk():
-    class Model(Net):
-        def forward(self, x):
-            longest = 2 + int((x[:, 0] > 0).any())
-            wide = torch.arange(longest, device=x.device) < 2 + (x[:, :1] > 0)
-            return torch.where(wide, self.fc(x)[:, :longest], 0)
-
-    return Model(), x()
+@trigger("DP406", "size 2, 2, 3 and 3 on dimension 1", raises=True)
+class ResultsArePaddedToTheLongestOfAChunk(Net):
+    def forward(self, x):
+        longest = 2 + int((x[:, 0] > 0).any())
+        wide = torch.arange(longest, device=x.device) < 2 + (x[:, :1] > 0)
+        return torch.where(wide, self.fc(x)[:, :longest], 0)
 
 
 @twin("DP406")
@@ -93,7 +90,7 @@ def results_are_padded_alike():
     return returning(lambda y, _: y[:, :2]), x()
 
 
-@trigger("DP407", "is on the CPU")
+@trigger("DP407", "is on the CPU", raises=True)
 def a_result_is_moved_to_the_cpu():
     return returning(lambda y, _: y.cpu()), x()
 
@@ -103,12 +100,12 @@ def a_result_stays_on_its_gpu():
     return returning(lambda y, _: y.relu()), x()
 
 
-@trigger("DP408", "is a list of 8, one for each sample; from 2+2+2+2 it comes back with 2")
+@trigger("DP408", "is a list of 8, one for each sample; from 2+2+2+2 it comes back with 2", raises=True)
 def boxes_of_images_are_merged():
     return returning(lambda y, _: [{"boxes": y[i : i + 1]} for i in range(len(y))]), x()
 
 
-@trigger("DP408", "from 2+2+2+1 it cannot be joined")
+@trigger("DP408", "from 2+2+2+1 it cannot be joined", raises=True)
 def boxes_of_images_cannot_be_joined():
     return returning(lambda y, _: [y[i : i + 1] for i in range(len(y))]), x(7)
 
@@ -118,17 +115,14 @@ def levels_of_a_pyramid_are_joined():
     return returning(lambda y, _: [y, y[:, :2], y[:, :1]]), x()
 
 
-@trigger("DP409", "`[1]` of shape (1, 8, 5) has the batch on dimension 1", also=["DP590"])
-def the_last_state_is_joined_along_its_layers():
-    class Model(Recurrent):
-        def forward(self, x):
-            y, (h, _) = self.rnn(x)
-            return y, h
-
-    return Model(), steps()
+@trigger("DP409", "`[1]` of shape (1, 8, 5) has the batch on dimension 1", also=["DP590"], given=steps)
+class TheLastStateIsJoinedAlongItsLayers(Recurrent):
+    def forward(self, x):
+        y, (h, _) = self.rnn(x)
+        return y, h
 
 
-@trigger("DP409", "shape (8,)", "joined along dimension 1")
+@trigger("DP409", "shape (8,)", "joined along dimension 1", raises=True)
 def columns_are_summed_to_one_dimension():
     class Model(Net):
         def forward(self, x):
@@ -137,17 +131,14 @@ def columns_are_summed_to_one_dimension():
     return nn.DataParallel(Model(), dim=1), torch.ones(4, 8)
 
 
-@twin("DP409")
-def the_last_state_is_returned_batch_first():
-    class Model(Recurrent):
-        def forward(self, x):
-            y, (h, _) = self.rnn(x)
-            return y, h.transpose(0, 1)
-
-    return Model(), steps()
+@twin("DP409", given=steps)
+class TheLastStateIsReturnedBatchFirst(Recurrent):
+    def forward(self, x):
+        y, (h, _) = self.rnn(x)
+        return y, h.transpose(0, 1)
 
 
-@trigger("DP590", "the results cannot be gathered")
+@trigger("DP590", "the results cannot be gathered", raises=True)
 def sparse_results_cannot_be_joined():
     return returning(lambda y, _: y.to_sparse()), x()
 
@@ -181,7 +172,7 @@ def a_cache_is_joined_rightly_beside_a_loss():
     return returning(lambda y, _: {"loss": y.mean(), "past": Cache([(y, y * 2)])}), x()
 
 
-@trigger("DP402", "of type Kept")
+@trigger("DP402", "of type Kept", raises=True)
 def an_object_that_cannot_be_made_anew():
     return returning(lambda y, _: (y, Kept(y))), x()
 
@@ -194,65 +185,47 @@ class Kept:
 # ---- results that are written out in forward, whose own line is repaired ----
 
 
-@trigger("DP407", "`['classes']` is on the CPU")
-def classes_are_brought_to_the_cpu():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            return {"y": y, "classes": y.argmax(1).cpu()}
-
-    return Model(), x()
+@trigger("DP407", "`['classes']` is on the CPU", raises=True)
+class ClassesAreBroughtToTheCpu(Net):
+    def forward(self, x):
+        y = self.fc(x)
+        return {"y": y, "classes": y.argmax(1).cpu()}
 
 
-@trigger("DP409", "`['state']` of shape (1, 8, 5)")
-def a_state_is_returned_layers_first():
-    class Model(Recurrent):
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            out, (state, _) = self.rnn(x)
-            return {"out": out[:, -1], "state": state}
-
-    return Model(), steps()
+@trigger("DP409", "`['state']` of shape (1, 8, 5)", given=steps)
+class AStateIsReturnedLayersFirst(Recurrent):
+    def forward(self, x):
+        self.rnn.flatten_parameters()
+        out, (state, _) = self.rnn(x)
+        return {"out": out[:, -1], "state": state}
 
 
 @trigger("DP410", "`[1]` of shape (3, 4) has no batch dimension")
-def a_table_of_weights_is_returned_in_a_tuple():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x), self.fc.weight * 1
-
-    return Model(), x()
+class ATableOfWeightsIsReturnedInATuple(Net):
+    def forward(self, x):
+        return self.fc(x), self.fc.weight * 1
 
 
-@twin("DP410", also=["DP213"], data_size=3)
-def nothing_is_selected_in_any_chunk():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            return y[y > 1e6]
-
-    return Model(), x(3)
+@twin("DP410", also=["DP213"], data_size=3, given=lambda: x(3))
+class NothingIsSelectedInAnyChunk(Net):
+    def forward(self, x):
+        y = self.fc(x)
+        return y[y > 1e6]
 
 
-@twin("DP409")
-def rows_are_flattened_batch_first():
-    class Model(Recurrent):
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            return self.rnn(x)[0].reshape(-1, 5)
-
-    return Model(), steps()
+@twin("DP409", given=steps)
+class RowsAreFlattenedBatchFirst(Recurrent):
+    def forward(self, x):
+        self.rnn.flatten_parameters()
+        return self.rnn(x)[0].reshape(-1, 5)
 
 
-@twin("DP409")
-def both_states_are_returned_batch_first():
-    class Model(Recurrent):
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            y, state = self.rnn(x)
-            return y, tuple(part.transpose(0, 1) for part in state)
-
-    return Model(), steps()
+@twin("DP409", given=steps)
+class BothStatesAreReturnedBatchFirst(Recurrent):
+    def forward(self, x):
+        self.rnn.flatten_parameters()
+        y, state = self.rnn(x)
+        return y, tuple(part.transpose(0, 1) for part in state)
 
 
 class Detector(nn.Module):
@@ -262,14 +235,11 @@ class Detector(nn.Module):
 
 
 @twin("DP408")
-def boxes_of_images_are_joined_and_counted():
-    class Model(Detector):
-        def forward(self, x):
-            boxes = self.fc(x).view(-1, 3, 4)
-            keep = boxes[:, :, 0] > 0
-            return boxes[keep], keep.sum(1)
-
-    return Model(), x()
+class BoxesOfImagesAreJoinedAndCounted(Detector):
+    def forward(self, x):
+        boxes = self.fc(x).view(-1, 3, 4)
+        keep = boxes[:, :, 0] > 0
+        return boxes[keep], keep.sum(1)
 
 
 class Result(NamedTuple):
@@ -277,15 +247,17 @@ class Result(NamedTuple):
     extra: object
 
 
-@trigger("DP406", "on dimension 1")
-def words_are_cut_off_behind_the_longest():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words = nn.Embedding(9, 3)
+@trigger(
+    "DP406",
+    "on dimension 1",
+    given=(torch.arange(6)[None] < torch.tensor([6, 5, 4, 4, 3, 2, 2, 1])[:, None]).long,
+    raises=True,
+)
+class WordsAreCutOffBehindTheLongest(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(9, 3)
 
-        def forward(self, ids):
-            longest = int((ids > 0).sum(1).max())
-            return self.words(ids[:, :longest])
-
-    return Model(), (torch.arange(6)[None] < torch.tensor([6, 5, 4, 4, 3, 2, 2, 1])[:, None]).long()
+    def forward(self, ids):
+        longest = int((ids > 0).sum(1).max())
+        return self.words(ids[:, :longest])

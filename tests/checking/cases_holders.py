@@ -46,14 +46,11 @@ class Level:
     anchors: list
 
 
-@trigger("DP302", "`levels` is a tensor of shape (3,) on cuda:0, as `anchors` of a Level")
-def tensors_are_held_in_lists_of_objects():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.levels = [Level(stride, [torch.ones(3, device="cuda:0")] * 2) for stride in (1, 2)]
+@trigger("DP302", "`levels` is a tensor of shape (3,) on cuda:0, as `anchors` of a Level", raises=True)
+class TensorsAreHeldInListsOfObjects(Net):
+    def __init__(self):
+        super().__init__()
+        self.levels = [Level(stride, [torch.ones(3, device="cuda:0")] * 2) for stride in (1, 2)]
 
-        def forward(self, x):
-            return self.fc(x) + sum(one / level.stride for level in self.levels for one in level.anchors)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) + sum(one / level.stride for level in self.levels for one in level.anchors)

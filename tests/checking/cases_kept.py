@@ -11,48 +11,39 @@ from torch.distributions import MultivariateNormal, Normal
 from torch.nn import functional
 
 
-@trigger("DP302", "`noise` is a tensor of shape ()", "as `loc` of a Normal")
-def a_distribution_is_taken_to_the_gpu_by_hand():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.noise = Normal(0, 1)
-            self.noise.loc = self.noise.loc.cuda()
-            self.noise.scale = self.noise.scale.cuda()
+@trigger("DP302", "`noise` is a tensor of shape ()", "as `loc` of a Normal", raises=True)
+class ADistributionIsTakenToTheGpuByHand(Net):
+    def __init__(self):
+        super().__init__()
+        self.noise = Normal(0, 1)
+        self.noise.loc = self.noise.loc.cuda()
+        self.noise.scale = self.noise.scale.cuda()
 
-        def forward(self, x):
-            return self.fc(x) * self.noise.cdf(x[:, :1])
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) * self.noise.cdf(x[:, :1])
 
 
-@trigger("DP302", "`prior` is a tensor of shape (3, 3)", "of a MultivariateNormal")
-def a_distribution_is_made_on_the_gpu_in_a_method():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.build()
+@trigger("DP302", "`prior` is a tensor of shape (3, 3)", "of a MultivariateNormal", raises=True)
+class ADistributionIsMadeOnTheGpuInAMethod(Net):
+    def __init__(self):
+        super().__init__()
+        self.build()
 
-        def build(self):
-            self.prior = MultivariateNormal(torch.zeros(3).cuda(), torch.eye(3).cuda())
+    def build(self):
+        self.prior = MultivariateNormal(torch.zeros(3).cuda(), torch.eye(3).cuda())
 
-        def forward(self, x):
-            return self.prior.log_prob(self.fc(x))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.prior.log_prob(self.fc(x))
 
 
 @twin("DP302")
-def a_distribution_is_made_of_buffers_at_each_call():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("loc", torch.zeros(3))
+class ADistributionIsMadeOfBuffersAtEachCall(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("loc", torch.zeros(3))
 
-        def forward(self, x):
-            return Normal(self.loc, 1.0).log_prob(self.fc(x))
-
-    return Model(), x()
+    def forward(self, x):
+        return Normal(self.loc, 1.0).log_prob(self.fc(x))
 
 
 class Maps:
@@ -72,31 +63,25 @@ class Maps:
 
 
 @trigger("DP309", "`maps` is written by all replicas at once", "maps=a list of 2")
-def an_object_that_is_called_collects_what_forward_reads():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.maps = Maps()
+class AnObjectThatIsCalledCollectsWhatForwardReads(Net):
+    def __init__(self):
+        super().__init__()
+        self.maps = Maps()
 
-        def forward(self, x):
-            self.maps.reset()
-            self.maps(self.fc(x))
-            self.maps(self.fc(x * 2))
-            return self.maps.mean()
-
-    return Model(), x()
+    def forward(self, x):
+        self.maps.reset()
+        self.maps(self.fc(x))
+        self.maps(self.fc(x * 2))
+        return self.maps.mean()
 
 
 @twin("DP309")
-def an_object_that_is_called_is_made_at_each_call():
-    class Model(Net):
-        def forward(self, x):
-            maps = Maps()
-            maps(self.fc(x))
-            maps(self.fc(x * 2))
-            return maps.mean()
-
-    return Model(), x()
+class AnObjectThatIsCalledIsMadeAtEachCall(Net):
+    def forward(self, x):
+        maps = Maps()
+        maps(self.fc(x))
+        maps(self.fc(x * 2))
+        return maps.mean()
 
 
 class Scale:
@@ -108,16 +93,13 @@ class Scale:
 
 
 @twin("DP309")
-def an_object_that_is_called_keeps_nothing():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scale = Scale()
+class AnObjectThatIsCalledKeepsNothing(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = Scale()
 
-        def forward(self, x):
-            return self.scale(self.fc(x))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.scale(self.fc(x))
 
 
 class Masks:
@@ -142,17 +124,14 @@ class Masked(Net):
 
 
 @trigger("DP309", "are one object", "a Masks (known=a dict of 1)")
-def parts_share_an_object_with_a_cache_by_length():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            masks = Masks()
-            self.parts = nn.ModuleList([Masked(masks), Masked(masks)])
+class PartsShareAnObjectWithACacheByLength(nn.Module):
+    def __init__(self):
+        super().__init__()
+        masks = Masks()
+        self.parts = nn.ModuleList([Masked(masks), Masked(masks)])
 
-        def forward(self, x):
-            return self.parts[0](x) + self.parts[1](x)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.parts[0](x) + self.parts[1](x)
 
 
 class Book(nn.Module):
@@ -194,16 +173,13 @@ class Quantized(Net):
 
 
 @trigger("DP305", "`quantized.book.codes`", "what chunk 0 alone gives")
-def a_table_of_a_part_is_updated_by_a_method_of_the_part_around_it():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.quantized = Quantized()
+class ATableOfAPartIsUpdatedByAMethodOfThePartAroundIt(Net):
+    def __init__(self):
+        super().__init__()
+        self.quantized = Quantized()
 
-        def forward(self, x):
-            return self.quantized(x * 0.5) + self.fc(x)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.quantized(x * 0.5) + self.fc(x)
 
 
 class Centred(nn.Module):
@@ -229,16 +205,13 @@ class Following(Centred):
 
 
 @trigger("DP305", "the buffer `scaled.mean`")
-def a_part_follows_the_mean_of_the_inputs_and_takes_it_off_them():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scaled = Following()
+class APartFollowsTheMeanOfTheInputsAndTakesItOffThem(Net):
+    def __init__(self):
+        super().__init__()
+        self.scaled = Following()
 
-        def forward(self, rows):
-            return self.fc(self.scaled(rows))
-
-    return Model(), x()
+    def forward(self, rows):
+        return self.fc(self.scaled(rows))
 
 
 class WithSides(Net):
@@ -256,23 +229,17 @@ class WithSides(Net):
 
 
 @trigger("DP301", "`sides` is set in forward and lost")
-def a_base_class_reads_a_list_that_forward_leaves():
-    class Model(WithSides):
-        def forward(self, x):
-            self.keep([self.fc(x), self.fc(x * 2)])
-            return self.sides[0] + self.sides[1]
-
-    return Model(), x()
+class ABaseClassReadsAListThatForwardLeaves(WithSides):
+    def forward(self, x):
+        self.keep([self.fc(x), self.fc(x * 2)])
+        return self.sides[0] + self.sides[1]
 
 
-@trigger("DP207", "a list of 8 dict")
-def forward_takes_more_arguments_than_it_is_given():
-    class Model(Net):
-        def forward(self, x, metas, *more):
-            scales = torch.tensor([one["scale"] for one in metas], device=x.device)
-            return self.fc(x, *more) * scales[:, None]
-
-    return Model(), (x(), [{"scale": float(row)} for row in range(8)])
+@trigger("DP207", "a list of 8 dict", given=lambda: (x(), [{"scale": float(row)} for row in range(8)]))
+class ForwardTakesMoreArgumentsThanItIsGiven(Net):
+    def forward(self, x, metas, *more):
+        scales = torch.tensor([one["scale"] for one in metas], device=x.device)
+        return self.fc(x, *more) * scales[:, None]
 
 
 class Pairs:
@@ -284,23 +251,20 @@ class Pairs:
         return functional.cross_entropy(scores, target, reduction="none")
 
 
-@trigger("DP502", "depends on the others of its batch")
-def a_layer_is_handed_to_a_method_before_pairs_are_compared():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(4, 3)
-            self.pairs = Pairs()
+@trigger("DP502", "depends on the others of its batch", given=lambda: (x(), x() + 1))
+class ALayerIsHandedToAMethodBeforePairsAreCompared(Net):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.pairs = Pairs()
 
-        def embed(self, layer, x):
-            return functional.normalize(layer(x), dim=-1)
+    def embed(self, layer, x):
+        return functional.normalize(layer(x), dim=-1)
 
-        def forward(self, x, other):
-            one = self.embed(self.fc, x)
-            two = self.embed(self.head, other)
-            return {"loss": self.pairs(one, two)}
-
-    return Model(), (x(), x() + 1)
+    def forward(self, x, other):
+        one = self.embed(self.fc, x)
+        two = self.embed(self.head, other)
+        return {"loss": self.pairs(one, two)}
 
 
 def block(norm):
@@ -308,31 +272,25 @@ def block(norm):
 
 
 @trigger("DP306", "`net.1`: statistics are taken over chunks", also=("DP316",))
-def the_class_of_a_batch_norm_is_handed_over():
-    class Model(nn.Module):
-        def __init__(self, norm=nn.BatchNorm1d):
-            super().__init__()
-            self.net = block(norm)
+class TheClassOfABatchNormIsHandedOver(nn.Module):
+    def __init__(self, norm=nn.BatchNorm1d):
+        super().__init__()
+        self.net = block(norm)
 
-        def forward(self, x):
-            return self.net(x)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.net(x)
 
 
 @trigger("DP309", "`counts` is written by all replicas at once: an array of shape (3,)")
-def forward_counts_in_an_array_of_numpy():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.counts = np.zeros(3)
+class ForwardCountsInAnArrayOfNumpy(Net):
+    def __init__(self):
+        super().__init__()
+        self.counts = np.zeros(3)
 
-        def forward(self, x):
-            y = self.fc(x)
-            self.counts += np.bincount(y.argmax(1).cpu().numpy(), minlength=3)
-            return y
-
-    return Model(), x()
+    def forward(self, x):
+        y = self.fc(x)
+        self.counts += np.bincount(y.argmax(1).cpu().numpy(), minlength=3)
+        return y
 
 
 def scaled(y):
@@ -379,35 +337,29 @@ class Running(nn.Module):
 
 
 @trigger("DP305", "the buffers `running.count` and `running.mean`")
-def the_model_tells_a_part_of_its_batch():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.running = Running()
+class TheModelTellsAPartOfItsBatch(Net):
+    def __init__(self):
+        super().__init__()
+        self.running = Running()
 
-        def centred(self, rows):
-            out = self.running(rows)
-            if self.training:
-                self.running.update(rows)
-            return out
+    def centred(self, rows):
+        out = self.running(rows)
+        if self.training:
+            self.running.update(rows)
+        return out
 
-        def forward(self, x):
-            return self.fc(self.centred(x))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(self.centred(x))
 
 
 @trigger("DP308", "`Linear.parameters()` is empty in replicas: IndexError")
-def a_method_lists_parameters_for_another_one():
-    class Model(Net):
-        def weights(self):
-            return list(self.fc.parameters())
+class AMethodListsParametersForAnotherOne(Net):
+    def weights(self):
+        return list(self.fc.parameters())
 
-        def forward(self, x):
-            weights = self.weights()
-            return functional.linear(x, weights[0], weights[1])
-
-    return Model(), x()
+    def forward(self, x):
+        weights = self.weights()
+        return functional.linear(x, weights[0], weights[1])
 
 
 @trigger("DP501", "loss.mean() gives them right here, and not where chunks are uneven")
@@ -438,22 +390,19 @@ class Tap:
 
 
 @trigger("DP309", "`taken` is written by all replicas at once", also=("DP310",))
-def an_object_is_a_hook_and_fills_what_a_method_empties():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.taken = OrderedDict()
-            self.fc.register_forward_hook(Tap(self.taken, "fc"))
+class AnObjectIsAHookAndFillsWhatAMethodEmpties(Net):
+    def __init__(self):
+        super().__init__()
+        self.taken = OrderedDict()
+        self.fc.register_forward_hook(Tap(self.taken, "fc"))
 
-        def collect(self, x):
-            self.taken.clear()
-            self.fc(x)
-            return self.taken["fc"]
+    def collect(self, x):
+        self.taken.clear()
+        self.fc(x)
+        return self.taken["fc"]
 
-        def forward(self, x):
-            return self.collect(x).tanh()
-
-    return Model(), x()
+    def forward(self, x):
+        return self.collect(x).tanh()
 
 
 class Overlap(nn.Module):

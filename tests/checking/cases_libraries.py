@@ -4,7 +4,7 @@ import collections
 import dataclasses
 
 import torch
-from casetable import Net, trigger, twin, x
+from casetable import Net, trigger, twin
 from torch import nn
 from torch.nn import functional
 
@@ -21,14 +21,11 @@ class SampleOutput(BaseOutput):
     middle: torch.Tensor
 
 
-@trigger("DP402", "is or holds a SampleOutput, which gather cannot build anew")
-def a_dict_that_is_a_dataclass_is_returned():
-    class Model(Net):
-        def forward(self, x):
-            middle = self.fc(x)
-            return SampleOutput(sample=middle.relu(), middle=middle)
-
-    return Model(), x()
+@trigger("DP402", "is or holds a SampleOutput, which gather cannot build anew", raises=True)
+class ADictThatIsADataclassIsReturned(Net):
+    def forward(self, x):
+        middle = self.fc(x)
+        return SampleOutput(sample=middle.relu(), middle=middle)
 
 
 @trigger("DP501", "gradients of loss.mean() are")
@@ -80,22 +77,19 @@ class Processed(nn.Module):
 
 
 @trigger("DP309", "`store` is written by all replicas at once")
-def processors_append_to_the_list_of_a_store():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.store = Store()
-            self.layers = nn.ModuleList([Processed(), Processed()])
-            for layer in self.layers:
-                layer.processor = Processor(self.store)
+class ProcessorsAppendToTheListOfAStore(Net):
+    def __init__(self):
+        super().__init__()
+        self.store = Store()
+        self.layers = nn.ModuleList([Processed(), Processed()])
+        for layer in self.layers:
+            layer.processor = Processor(self.store)
 
-        def forward(self, x):
-            y = self.fc(x)
-            for layer in self.layers:
-                y = layer(y)
-            return y
-
-    return Model(), x()
+    def forward(self, x):
+        y = self.fc(x)
+        for layer in self.layers:
+            y = layer(y)
+        return y
 
 
 class Heads(nn.Module):
@@ -115,19 +109,16 @@ class Heads(nn.Module):
         return [head(y) for head in self.every()]
 
 
-@trigger("DP313", "forward changes the parameter `heads.head0.weight` in place")
-def a_method_of_a_part_normalises_weights():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.heads = Heads()
+@trigger("DP313", "forward changes the parameter `heads.head0.weight` in place", raises=True)
+class AMethodOfAPartNormalisesWeights(Net):
+    def __init__(self):
+        super().__init__()
+        self.heads = Heads()
 
-        def forward(self, x):
-            if self.training:
-                self.heads.normalise()
-            return self.heads(self.fc(x))
-
-    return Model(), x()
+    def forward(self, x):
+        if self.training:
+            self.heads.normalise()
+        return self.heads(self.fc(x))
 
 
 def trimmed(ids, mask):
@@ -135,7 +126,7 @@ def trimmed(ids, mask):
     return ids[:, :longest], mask[:, :longest]
 
 
-@trigger("DP406", "on dimension 1")
+@trigger("DP406", "on dimension 1", raises=True)
 def a_helper_trims_the_padding():
     class Model(nn.Module):
         def __init__(self):
@@ -157,17 +148,14 @@ def scaled_input(module, args):
 
 
 @twin("DP310", also=["DP310"])
-def a_hook_calls_a_part_of_its_module():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scale = nn.Linear(4, 4)
-            self.register_forward_pre_hook(scaled_input)
+class AHookCallsAPartOfItsModule(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(4, 4)
+        self.register_forward_pre_hook(scaled_input)
 
-        def forward(self, x):
-            return self.fc(x)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x)
 
 
 class OfEachGpu:
@@ -179,15 +167,12 @@ class OfEachGpu:
 
 
 @twin("DP310", also=["DP310"])
-def a_hook_hands_what_it_gets_to_a_store_by_gpu():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            store = self.store = OfEachGpu()
-            self.fc.register_forward_hook(lambda module, args, output: store.put("y", output))
+class AHookHandsWhatItGetsToAStoreByGpu(Net):
+    def __init__(self):
+        super().__init__()
+        store = self.store = OfEachGpu()
+        self.fc.register_forward_hook(lambda module, args, output: store.put("y", output))
 
-        def forward(self, x):
-            self.fc(x)
-            return self.store.parts.pop(x.device)["y"]
-
-    return Model(), x()
+    def forward(self, x):
+        self.fc(x)
+        return self.store.parts.pop(x.device)["y"]

@@ -9,144 +9,110 @@ from casetable import Linear, Net, trigger, twin, x
 from torch import nn
 
 
-@trigger("DP302", "`scale` is a tensor of shape (3,) on cuda:0")
-def a_plain_tensor_stays_on_gpu_0():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scale = torch.ones(3, device="cuda:0")
+@trigger("DP302", "`scale` is a tensor of shape (3,) on cuda:0", raises=True)
+class APlainTensorStaysOnGpu0(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.ones(3, device="cuda:0")
 
-        def forward(self, x):
-            return self.fc(x) * self.scale
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) * self.scale
 
 
 @twin("DP302")
-def a_plain_tensor_is_a_buffer():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("scale", torch.ones(3), persistent=False)
+class APlainTensorIsABuffer(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(3), persistent=False)
 
-        def forward(self, x):
-            return self.fc(x) * self.scale
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) * self.scale
 
 
 @twin("DP302")
-def a_plain_tensor_is_moved_where_it_is_used():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scale = torch.ones(3)
+class APlainTensorIsMovedWhereItIsUsed(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.ones(3)
 
-        def forward(self, x):
-            return self.fc(x) * self.scale.to(x.device)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) * self.scale.to(x.device)
 
 
-@trigger("DP303", "zeros to cuda:0")
-def a_tensor_is_made_on_a_fixed_gpu():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) + torch.zeros(3, device="cuda:0")
-
-    return Model(), x()
+@trigger("DP303", "zeros to cuda:0", raises=True)
+class ATensorIsMadeOnAFixedGpu(Net):
+    def forward(self, x):
+        return self.fc(x) + torch.zeros(3, device="cuda:0")
 
 
-@trigger("DP303", "to to cuda:0")
-def an_input_is_moved_to_the_device_of_self():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.device = torch.device("cuda:0")
+@trigger("DP303", "to to cuda:0", raises=True)
+class AnInputIsMovedToTheDeviceOfSelf(Net):
+    def __init__(self):
+        super().__init__()
+        self.device = torch.device("cuda:0")
 
-        def forward(self, x):
-            return self.fc(x.to(self.device))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x.to(self.device))
 
 
 @trigger("DP303", "cuda to cuda:0")
-def a_result_takes_a_detour_over_gpu_0():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x).cuda(0).to(x.device)
-
-    return Model(), x()
+class AResultTakesADetourOverGpu0(Net):
+    def forward(self, x):
+        return self.fc(x).cuda(0).to(x.device)
 
 
 @twin("DP303")
-def a_tensor_is_made_where_the_input_is():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) + torch.zeros(3, device=x.device) + torch.zeros(3, device="cuda")
-
-    return Model(), x()
+class ATensorIsMadeWhereTheInputIs(Net):
+    def forward(self, x):
+        return self.fc(x) + torch.zeros(3, device=x.device) + torch.zeros(3, device="cuda")
 
 
 @twin("DP304")
-def layers_in_a_module_list():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(3, 3)])
-            self.name = "_impl"
+class LayersInAModuleList(Net):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 3)])
+        self.name = "_impl"
 
-        def _impl(self, x):
-            return self.layers[0](self.fc(x))
+    def _impl(self, x):
+        return self.layers[0](self.fc(x))
 
-        def forward(self, x):
-            return getattr(self, self.name)(x)
-
-    return Model(), x()
+    def forward(self, x):
+        return getattr(self, self.name)(x)
 
 
-@trigger("DP308", "`Model.parameters()` is empty", "StopIteration")
-def the_first_parameter_is_asked_for_its_device():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x.to(next(self.parameters()).device))
-
-    return Model(), x()
+@trigger("DP308", "parameters()` is empty", "StopIteration", raises=True)
+class TheFirstParameterIsAskedForItsDevice(Net):
+    def forward(self, x):
+        return self.fc(x.to(next(self.parameters()).device))
 
 
-@trigger("DP308", "`Model.parameters()` is empty", "StopIteration")
-def a_replica_without_parameters_is_not_the_fault_of_a_square_argument():
-    class Model(Net):
-        def forward(self, x, targets):
-            first = next(self.parameters())
-            return self.fc(x.to(first.dtype)) + targets.sum(1, keepdim=True)
-
-    return Model(), (x(), torch.ones(8, 8))
+@trigger(
+    "DP308", "parameters()` is empty", "StopIteration", given=lambda: (x(), torch.ones(8, 8)), raises=True
+)
+class AReplicaWithoutParametersIsNotTheFaultOfASquareArgument(Net):
+    def forward(self, x, targets):
+        first = next(self.parameters())
+        return self.fc(x.to(first.dtype)) + targets.sum(1, keepdim=True)
 
 
 @twin("DP308")
-def weights_are_asked_by_name():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scales = nn.ParameterList([torch.ones(3), torch.ones(3)])
+class WeightsAreAskedByName(Net):
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ParameterList([torch.ones(3), torch.ones(3)])
 
-        def forward(self, x):
-            return self.fc(x.to(self.fc.weight.device)) * sum(self.scales) + self.fc.weight.square().sum()
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x.to(self.fc.weight.device)) * sum(self.scales) + self.fc.weight.square().sum()
 
 
 @twin("DP308")
-def parameters_are_asked_for_with_a_way_out():
+class ParametersAreAskedForWithAWayOut(Net):
     """As in the transformers library."""
 
-    class Model(Net):
-        def forward(self, x):
-            first = next(self.parameters(), None)
-            return self.fc(x if first is None else x.to(first.dtype))
-
-    return Model(), x()
+    def forward(self, x):
+        first = next(self.parameters(), None)
+        return self.fc(x if first is None else x.to(first.dtype))
 
 
 @trigger("DP310", "the hook `keep` on `fc` runs 4 times")
@@ -206,70 +172,52 @@ def a_hook_hands_its_output_to_a_function():
     return model, x()
 
 
-@trigger("DP312", "cannot be deep-copied")
-def a_layer_is_copied_in_forward():
-    class Model(Net):
-        def forward(self, x):
-            return copy.deepcopy(self.fc)(x)
-
-    return Model(), x()
+@trigger("DP312", "cannot be deep-copied", raises=True)
+class ALayerIsCopiedInForward(Net):
+    def forward(self, x):
+        return copy.deepcopy(self.fc)(x)
 
 
 @twin("DP312")
-def a_layer_is_called_with_other_weights():
-    class Model(Net):
-        def forward(self, x):
-            weights = {"weight": self.fc.weight * 2, "bias": self.fc.bias}
-            return torch.func.functional_call(self.fc, weights, (x,))
-
-    return Model(), x()
+class ALayerIsCalledWithOtherWeights(Net):
+    def forward(self, x):
+        weights = {"weight": self.fc.weight * 2, "bias": self.fc.bias}
+        return torch.func.functional_call(self.fc, weights, (x,))
 
 
-@trigger("DP314", "`fc.weight` (attribute tag)", "plain tensor")
-def a_parameter_has_an_attribute():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.fc.weight.tag = 2.0
+@trigger("DP314", "`fc.weight` (attribute tag)", "plain tensor", raises=True)
+class AParameterHasAnAttribute(Net):
+    def __init__(self):
+        super().__init__()
+        self.fc.weight.tag = 2.0
 
-        def forward(self, x):
-            return self.fc(x) * self.fc.weight.tag
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) * self.fc.weight.tag
 
 
 @twin("DP314")
-def a_module_has_the_attribute():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.tag = 2.0
-            self.fc.weight.unused = True
+class AModuleHasTheAttribute(Net):
+    def __init__(self):
+        super().__init__()
+        self.tag = 2.0
+        self.fc.weight.unused = True
 
-        def forward(self, x):
-            return self.fc(x) * self.tag
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) * self.tag
 
 
-@trigger("DP390", "replica 0 raises AssertionError: a whole batch")
-def forward_insists_on_a_whole_batch():
-    class Model(Net):
-        def forward(self, x):
-            assert len(x) != 2, "a whole batch"
-            return self.fc(x)
-
-    return Model(), x()
+@trigger("DP390", "replica 0 raises AssertionError: a whole batch", raises=True)
+class ForwardInsistsOnAWholeBatch(Net):
+    def forward(self, x):
+        assert len(x) != 2, "a whole batch"
+        return self.fc(x)
 
 
 @twin("DP390")
-def forward_takes_any_batch():
-    class Model(Net):
-        def forward(self, x):
-            assert len(x), "a batch"
-            return self.fc(x)
-
-    return Model(), x()
+class ForwardTakesAnyBatch(Net):
+    def forward(self, x):
+        assert len(x), "a batch"
+        return self.fc(x)
 
 
 SCALE = []
@@ -368,17 +316,14 @@ def a_hook_closes_over_a_module_and_works():
 
 
 @twin("DP304")
-def functions_in_a_dict_close_over_the_model():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.acts = {"relu": torch.relu, "scaled": lambda y: y * 2}
-            self.steps = [functools.partial(torch.clamp, min=0)]
+class FunctionsInADictCloseOverTheModel(Net):
+    def __init__(self):
+        super().__init__()
+        self.acts = {"relu": torch.relu, "scaled": lambda y: y * 2}
+        self.steps = [functools.partial(torch.clamp, min=0)]
 
-        def forward(self, x):
-            return self.steps[0](self.acts["scaled"](self.fc(x)))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.steps[0](self.acts["scaled"](self.fc(x)))
 
 
 class Capturing(Net):
@@ -406,16 +351,13 @@ def hooks_are_put_in_at_the_first_call():
 
 
 @trigger("DP317", "forward puts a hook into a Linear", "runs in the others too")
-def a_hook_is_there_for_one_call():
-    class Model(Net):
-        def forward(self, x):
-            kept = []
-            handle = self.fc.register_forward_hook(lambda module, given, result: kept.append(result.tanh()))
-            result = self.fc(x)
-            handle.remove()
-            return result + kept[0]
-
-    return Model(), x()
+class AHookIsThereForOneCall(Net):
+    def forward(self, x):
+        kept = []
+        handle = self.fc.register_forward_hook(lambda module, given, result: kept.append(result.tanh()))
+        result = self.fc(x)
+        handle.remove()
+        return result + kept[0]
 
 
 @twin("DP317", also=["DP317"])
@@ -441,30 +383,24 @@ def hooks_are_put_in_before_wrapping():
 
 
 @trigger("DP390", "cannot be multiplied", data_size=64)
-def a_batch_size_is_kept_on_self():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.rows = 8
+class ABatchSizeIsKeptOnSelf(Net):
+    def __init__(self):
+        super().__init__()
+        self.rows = 8
 
-        def forward(self, x):
-            flat = x.reshape(self.rows, -1)
-            return self.fc(flat)
-
-    return Model(), x()
+    def forward(self, x):
+        flat = x.reshape(self.rows, -1)
+        return self.fc(flat)
 
 
 @twin("DP103")
-def a_part_was_moved_and_no_wrapper_is_there_yet():
-    class Model(Linear):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.ModuleList([nn.Linear(3, 2).to("cuda:0")])
+class APartWasMovedAndNoWrapperIsThereYet(Linear):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.ModuleList([nn.Linear(3, 2).to("cuda:0")])
 
-        def forward(self, x):
-            return self.head[0](super().forward(x))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.head[0](super().forward(x))
 
 
 class Scaler:
@@ -485,17 +421,14 @@ class Tap:
 
 
 @trigger("DP309", "`tap` is written by all replicas at once", also=["DP310"])
-def a_hook_fills_the_dict_of_an_object():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.tap = Tap(self.fc)
+class AHookFillsTheDictOfAnObject(Net):
+    def __init__(self):
+        super().__init__()
+        self.tap = Tap(self.fc)
 
-        def forward(self, x):
-            y = self.fc(x)
-            return y + self.tap.out["y"]
-
-    return Model(), x()
+    def forward(self, x):
+        y = self.fc(x)
+        return y + self.tap.out["y"]
 
 
 class Equalized:
@@ -512,17 +445,14 @@ class Equalized:
 
 
 @twin("DP310", also=["DP310"])
-def a_hook_puts_a_scaled_weight_on_its_module():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            weight = self.fc.weight
-            del self.fc._parameters["weight"]
-            self.fc.register_parameter("weight_orig", weight)
-            self.fc.weight = weight.detach()
-            self.fc.register_forward_pre_hook(Equalized(0.5))
+class AHookPutsAScaledWeightOnItsModule(Net):
+    def __init__(self):
+        super().__init__()
+        weight = self.fc.weight
+        del self.fc._parameters["weight"]
+        self.fc.register_parameter("weight_orig", weight)
+        self.fc.weight = weight.detach()
+        self.fc.register_forward_pre_hook(Equalized(0.5))
 
-        def forward(self, x):
-            return self.fc(x)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x)

@@ -26,23 +26,17 @@ def losses_are_returned_for_each_sample():
 
 
 @trigger("DP502", "depends on the others of its batch")
-def samples_are_centred_over_the_batch():
-    class Model(Net):
-        def forward(self, x):
-            h = self.fc(x)
-            return h - h.mean(0)
-
-    return Model(), x()
+class SamplesAreCentredOverTheBatch(Net):
+    def forward(self, x):
+        h = self.fc(x)
+        return h - h.mean(0)
 
 
 @twin("DP502")
-def samples_are_centred_by_themselves():
-    class Model(Net):
-        def forward(self, x):
-            h = self.fc(x)
-            return h - h.mean(1, keepdim=True)
-
-    return Model(), x()
+class SamplesAreCentredByThemselves(Net):
+    def forward(self, x):
+        h = self.fc(x)
+        return h - h.mean(1, keepdim=True)
 
 
 @trigger("DP410", "the result of shape", "has no batch dimension")
@@ -51,21 +45,15 @@ def a_mean_over_the_batch_is_one_for_each_gpu():
 
 
 @trigger("DP410", "the result of shape", "has no batch dimension")
-def a_sum_over_the_batch_behind_dropout_is_one_for_each_gpu():
-    class Model(Net):
-        def forward(self, x):
-            return nn.functional.dropout(self.fc(x), 0.1, self.training).sum(0)
-
-    return Model(), x()
+class ASumOverTheBatchBehindDropoutIsOneForEachGpu(Net):
+    def forward(self, x):
+        return nn.functional.dropout(self.fc(x), 0.1, self.training).sum(0)
 
 
 @trigger("DP590", "differs from one GPU's")
-def the_number_of_the_gpu_scales_the_result():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) * (1 + x.device.index)
-
-    return Model(), x()
+class TheNumberOfTheGpuScalesTheResult(Net):
+    def forward(self, x):
+        return self.fc(x) * (1 + x.device.index)
 
 
 @trigger("DP590", "the result `[2]` has another shape than on one GPU")
@@ -102,15 +90,12 @@ def tokens(rows=8, unequal=True):
     return torch.randn(rows, 6, 4, generator=torch.Generator().manual_seed(1)), labels
 
 
-@twin("DP501")
-def sums_and_counts_are_returned():
-    class Model(PerToken):
-        def forward(self, x, labels):
-            logits = self.fc(x)
-            losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-            return losses.view_as(labels).sum(1), (labels != -100).sum(1)
-
-    return Model(), tokens()
+@twin("DP501", given=tokens)
+class SumsAndCountsAreReturned(PerToken):
+    def forward(self, x, labels):
+        logits = self.fc(x)
+        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        return losses.view_as(labels).sum(1), (labels != -100).sum(1)
 
 
 class Towers(nn.Module):
@@ -120,22 +105,16 @@ class Towers(nn.Module):
         self.text = nn.Linear(4, 3)
 
 
-@trigger("DP502", "compares each sample with every other")
-def all_pairs_are_compared_in_forward():
-    class Model(Towers):
-        def forward(self, a, b):
-            return self.image(a) @ self.text(b).T
-
-    return Model(), (x(), x().flip(0))
+@trigger("DP502", "compares each sample with every other", given=lambda: (x(), x().flip(0)))
+class AllPairsAreComparedInForward(Towers):
+    def forward(self, a, b):
+        return self.image(a) @ self.text(b).T
 
 
-@twin("DP502")
-def pairs_are_compared_outside():
-    class Model(Towers):
-        def forward(self, a, b):
-            return self.image(a), self.text(b)
-
-    return Model(), (x(), x().flip(0))
+@twin("DP502", given=lambda: (x(), x().flip(0)))
+class PairsAreComparedOutside(Towers):
+    def forward(self, a, b):
+        return self.image(a), self.text(b)
 
 
 @twin("DP502")
@@ -145,16 +124,13 @@ def groups_of_one_number_are_normalised_to_rounding():
 
 
 @twin("DP590")
-def complex_parameters_are_compared():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Parameter(torch.randn(4, 3, dtype=torch.complex64))
+class ComplexParametersAreCompared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 3, dtype=torch.complex64))
 
-        def forward(self, x):
-            return torch.view_as_real(x.to(torch.complex64) @ self.w)
-
-    return Model(), x()
+    def forward(self, x):
+        return torch.view_as_real(x.to(torch.complex64) @ self.w)
 
 
 @twin("DP410")
@@ -162,12 +138,9 @@ def a_weight_is_read_outside():
     return Linear(), x()
 
 
-@twin("DP501")
-def a_sum_and_a_count_of_one_number_each_are_returned():
-    class Model(PerToken):
-        def forward(self, x, labels):
-            logits = self.fc(x).flatten(0, 1)
-            total = functional.cross_entropy(logits, labels.flatten(), reduction="sum")
-            return total[None], (labels != -100).sum()[None]
-
-    return Model(), tokens()
+@twin("DP501", given=tokens)
+class ASumAndACountOfOneNumberEachAreReturned(PerToken):
+    def forward(self, x, labels):
+        logits = self.fc(x).flatten(0, 1)
+        total = functional.cross_entropy(logits, labels.flatten(), reduction="sum")
+        return total[None], (labels != -100).sum()[None]

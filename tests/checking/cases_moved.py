@@ -7,31 +7,25 @@ from torch.nn import functional
 
 
 @trigger("DP301", "`step` goes from 0 to 1")
-def a_temperature_falls_with_a_counter_that_is_raised_first():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.step = 0
+class ATemperatureFallsWithACounterThatIsRaisedFirst(Net):
+    def __init__(self):
+        super().__init__()
+        self.step = 0
 
-        def forward(self, x):
-            self.step += 1
-            temperature = max(0.1, 0.9**self.step)
-            return self.fc(x) / temperature
-
-    return Model(), x()
+    def forward(self, x):
+        self.step += 1
+        temperature = max(0.1, 0.9**self.step)
+        return self.fc(x) / temperature
 
 
 @twin("DP301")
-def a_counter_is_raised_outside():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.step = 0
+class ACounterIsRaisedOutside(Net):
+    def __init__(self):
+        super().__init__()
+        self.step = 0
 
-        def forward(self, x):
-            return self.fc(x) / max(0.1, 0.9**self.step)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) / max(0.1, 0.9**self.step)
 
 
 class Warming(nn.Module):
@@ -62,29 +56,23 @@ class Ticking(Net):
 
 
 @trigger("DP301", "`seen` goes from 0 to 8")
-def a_base_class_counts_samples_and_calls():
-    class Model(Ticking):
-        def forward(self, x):
-            self.tick(x)
-            return self.fc(x)
-
-    return Model(), x()
+class ABaseClassCountsSamplesAndCalls(Ticking):
+    def forward(self, x):
+        self.tick(x)
+        return self.fc(x)
 
 
 @twin("DP301")
-def a_hidden_state_is_handed_over():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell, self.out = nn.GRUCell(4, 3), nn.Linear(3, 2)
+class AHiddenStateIsHandedOver(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(4, 3), nn.Linear(3, 2)
 
-        def forward(self, x, h=None):
-            if h is None:
-                h = torch.zeros(x.size(0), 3, device=x.device)
-            h = self.cell(x, h).detach()
-            return self.out(h), h
-
-    return Model(), x()
+    def forward(self, x, h=None):
+        if h is None:
+            h = torch.zeros(x.size(0), 3, device=x.device)
+        h = self.cell(x, h).detach()
+        return self.out(h), h
 
 
 class Codebook(nn.Module):
@@ -105,32 +93,26 @@ class Codebook(nn.Module):
 
 
 @trigger("DP305", "`book.codes` and `book.sizes`", "chunk 0 alone")
-def a_codebook_deep_in_a_model_follows_its_data():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder, self.book, self.decoder = nn.Linear(4, 4), Codebook(), nn.Linear(4, 3)
+class ACodebookDeepInAModelFollowsItsData(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.book, self.decoder = nn.Linear(4, 4), Codebook(), nn.Linear(4, 3)
 
-        def forward(self, x):
-            return self.decoder(self.book(self.encoder(x)))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.decoder(self.book(self.encoder(x)))
 
 
 @twin("DP305", also=["DP309"])
-def what_a_codebook_follows_is_kept_by_gpu():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("codes", torch.randn(5, 3))
-            self.kept = {}
+class WhatACodebookFollowsIsKeptByGpu(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.randn(5, 3))
+        self.kept = {}
 
-        def forward(self, x):
-            z = self.fc(x)
-            self.kept[z.get_device()] = z
-            return self.codes[torch.cdist(z, self.codes).argmin(1)]
-
-    return Model(), x()
+    def forward(self, x):
+        z = self.fc(x)
+        self.kept[z.get_device()] = z
+        return self.codes[torch.cdist(z, self.codes).argmin(1)]
 
 
 class Leaving(nn.Module):
@@ -146,93 +128,72 @@ class Leaving(nn.Module):
 
 
 @trigger("DP309", "`acts`", also=["DP310"])
-def a_closure_keeps_activations_in_a_dict_of_the_model():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.acts = {}
-            self.fc.register_forward_hook(self.keeping("fc"))
+class AClosureKeepsActivationsInADictOfTheModel(Net):
+    def __init__(self):
+        super().__init__()
+        self.acts = {}
+        self.fc.register_forward_hook(self.keeping("fc"))
 
-        def keeping(self, name):
-            def keep(module, given, output):
-                self.acts[name] = output.detach()
+    def keeping(self, name):
+        def keep(module, given, output):
+            self.acts[name] = output.detach()
 
-            return keep
+        return keep
 
-        def forward(self, x):
-            return self.fc(x).relu()
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x).relu()
 
 
-@trigger("DP211", "`bag`", "a list of 4 under DataParallel")
-def features_are_put_in_a_bag():
-    class Model(Net):
-        def forward(self, x, bag):
-            y = self.fc(x)
-            bag.append(y.detach())
-            return y.relu()
-
-    return Model(), (x(), [])
+@trigger("DP211", "`bag`", "a list of 4 under DataParallel", given=lambda: (x(), []))
+class FeaturesArePutInABag(Net):
+    def forward(self, x, bag):
+        y = self.fc(x)
+        bag.append(y.detach())
+        return y.relu()
 
 
-@trigger("DP211", "`info` is written by all replicas")
-def two_entries_are_written_to_a_dict():
-    class Model(Net):
-        def forward(self, x, info):
-            y = self.fc(x)
-            info["size"] = len(x)
-            info["mean"] = y.mean().item()
-            return y
-
-    return Model(), (x(), {})
+@trigger("DP211", "`info` is written by all replicas", given=lambda: (x(), {}))
+class TwoEntriesAreWrittenToADict(Net):
+    def forward(self, x, info):
+        y = self.fc(x)
+        info["size"] = len(x)
+        info["mean"] = y.mean().item()
+        return y
 
 
 @twin("DP590")
-def a_class_has_a_number_that_is_only_read():
-    class Model(Net):
-        total = 3
+class AClassHasANumberThatIsOnlyRead(Net):
+    total = 3
 
-        def forward(self, x):
-            return self.fc(x) + 0.1 * self.total
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) + 0.1 * self.total
 
 
 @trigger("DP403", "is the text")
-def names_are_looked_up_in_a_loop():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            names = []
-            for index in y.argmax(-1).tolist():
-                names.append("abc"[index])  # noqa: PERF401 - as people write it
-            return y, names
-
-    return Model(), x()
+class NamesAreLookedUpInALoop(Net):
+    def forward(self, x):
+        y = self.fc(x)
+        names = []
+        for index in y.argmax(-1).tolist():
+            names.append("abc"[index])  # noqa: PERF401 - as people write it
+        return y, names
 
 
 @trigger("DP308", "`Linear.state_dict()` is empty in replicas")
-def a_target_is_loaded_with_an_average():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.target = nn.Linear(4, 3).requires_grad_(False)
+class ATargetIsLoadedWithAnAverage(Net):
+    def __init__(self):
+        super().__init__()
+        self.target = nn.Linear(4, 3).requires_grad_(False)
 
-        def forward(self, x):
-            if self.training:
-                mine, its = self.fc.state_dict(), self.target.state_dict()
-                self.target.load_state_dict({name: 0.9 * its[name] + 0.1 * mine[name] for name in its})
-            return self.fc(x) + self.target(x)
-
-    return Model(), x()
+    def forward(self, x):
+        if self.training:
+            mine, its = self.fc.state_dict(), self.target.state_dict()
+            self.target.load_state_dict({name: 0.9 * its[name] + 0.1 * mine[name] for name in its})
+        return self.fc(x) + self.target(x)
 
 
 @twin("DP301", also=["DP301"])
-def rows_on_the_model_are_scratch_space():
-    class Model(Net):
-        def forward(self, x):
-            self.scratch = self.fc(x)
-            return self.scratch.relu()
-
-    return Model(), x()
+class RowsOnTheModelAreScratchSpace(Net):
+    def forward(self, x):
+        self.scratch = self.fc(x)
+        return self.scratch.relu()

@@ -18,23 +18,17 @@ def masks(rows=8):
     return found
 
 
-@twin("DP501")
-def a_dice_loss_of_each_sample():
-    class Model(Net):
-        def forward(self, x, mask):
-            share = self.fc(x).sigmoid()
-            return 1 - (2 * (share * mask).sum(1) + 1) / (share.sum(1) + mask.sum(1) + 1)
-
-    return Model(), (x(), masks())
+@twin("DP501", given=lambda: (x(), masks()))
+class ADiceLossOfEachSample(Net):
+    def forward(self, x, mask):
+        share = self.fc(x).sigmoid()
+        return 1 - (2 * (share * mask).sum(1) + 1) / (share.sum(1) + mask.sum(1) + 1)
 
 
-@twin("DP502")
-def features_of_images_and_texts():
-    class Model(Net):
-        def forward(self, image, text):
-            return functional.normalize(self.fc(image), dim=-1), self.fc(text)
-
-    return Model(), (x(), x().flip(1))
+@twin("DP502", given=lambda: (x(), x().flip(1)))
+class FeaturesOfImagesAndTexts(Net):
+    def forward(self, image, text):
+        return functional.normalize(self.fc(image), dim=-1), self.fc(text)
 
 
 class Meter:
@@ -46,58 +40,43 @@ class Meter:
 
 
 @twin("DP313")
-def a_loss_on_self_is_for_forward_alone():
-    class Model(Net):
-        def forward(self, x):
-            self.last_loss = self.fc(x).square().mean()
-            return self.fc(x) + 0 * self.last_loss.detach()
-
-    return Model(), x()
+class ALossOnSelfIsForForwardAlone(Net):
+    def forward(self, x):
+        self.last_loss = self.fc(x).square().mean()
+        return self.fc(x) + 0 * self.last_loss.detach()
 
 
 @trigger("DP313", "`fc.weight`", "is thrown away")
-def the_data_of_a_weight_is_assigned():
-    class Model(Net):
-        def forward(self, x):
-            self.fc.weight.data = functional.normalize(self.fc.weight.data, dim=1)
-            return self.fc(x)
-
-    return Model(), x()
+class TheDataOfAWeightIsAssigned(Net):
+    def forward(self, x):
+        self.fc.weight.data = functional.normalize(self.fc.weight.data, dim=1)
+        return self.fc(x)
 
 
 @trigger("DP311", "goes backward")
-def a_saliency_is_read_from_an_input():
-    class Model(Net):
-        def forward(self, x):
-            x = x.detach().requires_grad_(True)
-            self.fc(x).max(1).values.sum().backward()
-            return x.grad
-
-    return Model(), x()
+class ASaliencyIsReadFromAnInput(Net):
+    def forward(self, x):
+        x = x.detach().requires_grad_(True)
+        self.fc(x).max(1).values.sum().backward()
+        return x.grad
 
 
-@trigger("DP311", "goes backward", also=["DP502"])
-def fast_weights_are_read_from_gradients():
-    class Model(Net):
-        def forward(self, x, y):
-            loss = functional.cross_entropy(self.fc(x), y)
-            self.fc.zero_grad()
-            loss.backward()
-            weight = self.fc.weight - 0.1 * self.fc.weight.grad
-            bias = self.fc.bias - 0.1 * self.fc.bias.grad
-            return functional.linear(x, weight, bias)
-
-    return Model(), (x(), LABELS)
+@trigger("DP311", "goes backward", also=["DP502"], given=lambda: (x(), LABELS), raises=True)
+class FastWeightsAreReadFromGradients(Net):
+    def forward(self, x, y):
+        loss = functional.cross_entropy(self.fc(x), y)
+        self.fc.zero_grad()
+        loss.backward()
+        weight = self.fc.weight - 0.1 * self.fc.weight.grad
+        bias = self.fc.bias - 0.1 * self.fc.bias.grad
+        return functional.linear(x, weight, bias)
 
 
-@trigger("DP312", "cannot be deep-copied")
-def a_weight_is_copied_in_forward():
-    class Model(Net):
-        def forward(self, x):
-            old = copy.deepcopy(self.fc.weight)
-            return functional.linear(x, old) + self.fc(x)
-
-    return Model(), x()
+@trigger("DP312", "cannot be deep-copied", raises=True)
+class AWeightIsCopiedInForward(Net):
+    def forward(self, x):
+        old = copy.deepcopy(self.fc.weight)
+        return functional.linear(x, old) + self.fc(x)
 
 
 class Result:
@@ -107,58 +86,51 @@ class Result:
 
 
 @twin("DP302")
-def a_tied_weight_is_used_by_its_name():
-    class Model(Linear):
-        def forward(self, x):
-            return functional.linear(self.fc(x), self.fc.weight.t())
-
-    return Model(), x()
+class ATiedWeightIsUsedByItsName(Linear):
+    def forward(self, x):
+        return functional.linear(self.fc(x), self.fc.weight.t())
 
 
-@trigger("DP212", "the state is made for the whole batch")
-def a_method_makes_the_state():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rows = 8
-            self.rnn = nn.GRU(4, 5, batch_first=True)
+@trigger("DP212", "the state is made for the whole batch", given=lambda: torch.randn(8, 6, 4), raises=True)
+class AMethodMakesTheState(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = 8
+        self.rnn = nn.GRU(4, 5, batch_first=True)
 
-        def first_state(self, device):
-            return torch.zeros(1, self.rows, 5, device=device)
+    def first_state(self, device):
+        return torch.zeros(1, self.rows, 5, device=device)
 
-        def forward(self, x):
-            out, _ = self.rnn(x, self.first_state(x.device))
-            return out
-
-    return Model(), torch.randn(8, 6, 4)
+    def forward(self, x):
+        out, _ = self.rnn(x, self.first_state(x.device))
+        return out
 
 
-@trigger("DP212", "`state[0]` and `state[1]` have the batch on dimension 1")
-def a_state_of_two_layers_is_given():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = nn.LSTM(4, 5, 2, batch_first=True)
+@trigger(
+    "DP212",
+    "`state[0]` and `state[1]` have the batch on dimension 1",
+    given=lambda: (torch.randn(8, 6, 4), (torch.zeros(2, 8, 5), torch.zeros(2, 8, 5))),
+    raises=True,
+)
+class AStateOfTwoLayersIsGiven(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(4, 5, 2, batch_first=True)
 
-        def forward(self, x, state):
-            out, _ = self.rnn(x, state)
-            return out
-
-    return Model(), (torch.randn(8, 6, 4), (torch.zeros(2, 8, 5), torch.zeros(2, 8, 5)))
+    def forward(self, x, state):
+        out, _ = self.rnn(x, state)
+        return out
 
 
 @twin("DP502")
-def a_method_takes_statistics_of_each_sample_between_layers():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = nn.Linear(4, 2), nn.Linear(2, 2)
+class AMethodTakesStatisticsOfEachSampleBetweenLayers(Net):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 2), nn.Linear(2, 2)
 
-        def with_deviation(self, h):
-            return torch.cat([h, h.std(1, keepdim=True)], 1)
+    def with_deviation(self, h):
+        return torch.cat([h, h.std(1, keepdim=True)], 1)
 
-        def forward(self, x):
-            h = self.with_deviation(functional.leaky_relu(self.fc(x)))
-            return self.head(functional.leaky_relu(self.body(h)))
-
-    return Model(), x()
+    def forward(self, x):
+        h = self.with_deviation(functional.leaky_relu(self.fc(x)))
+        return self.head(functional.leaky_relu(self.body(h)))

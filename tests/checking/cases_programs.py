@@ -39,57 +39,48 @@ class Attending(nn.Module):
 
 
 @twin("DP301", also=["DP301"])
-def only_what_is_shown_reads_what_forward_has_left():
-    class Shown(Attending):
-        def extra_repr(self):
-            return f"last={self.last is not None}"
-
-    return Shown(), x()
+class OnlyWhatIsShownReadsWhatForwardHasLeft(Attending):
+    def extra_repr(self):
+        return f"last={self.last is not None}"
 
 
 @trigger("DP311", "goes backward in each")
-def samples_are_refined_by_their_gradient():
-    class Model(Net):
-        def refined(self, x):
-            x = x.detach().clone()
+class SamplesAreRefinedByTheirGradient(Net):
+    def refined(self, x):
+        x = x.detach().clone()
+        with torch.enable_grad():
+            x.requires_grad_(True)
+            self.fc(x).square().sum().backward()
+            x = (x - 0.1 * x.grad).detach()
+        self.fc.zero_grad()
+        return x
+
+    def forward(self, x):
+        return self.fc(self.refined(x))
+
+
+@trigger("DP312", "cannot be deep-copied", raises=True)
+class ACopyOfTheHeadIsAdaptedByHand(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def adapted(self, x):
+        fast = copy.deepcopy(self.head)
+        gradients = torch.autograd.grad(fast(x).square().mean(), list(fast.parameters()))
+        with torch.no_grad():
+            for one, gradient in zip(fast.parameters(), gradients, strict=True):
+                one.sub_(0.1 * gradient)
+        return fast
+
+    def forward(self, x):
+        h = self.body(x)
+        rows = []
+        for row in h:
             with torch.enable_grad():
-                x.requires_grad_(True)
-                self.fc(x).square().sum().backward()
-                x = (x - 0.1 * x.grad).detach()
-            self.fc.zero_grad()
-            return x
-
-        def forward(self, x):
-            return self.fc(self.refined(x))
-
-    return Model(), x()
-
-
-@trigger("DP312", "cannot be deep-copied")
-def a_copy_of_the_head_is_adapted_by_hand():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
-
-        def adapted(self, x):
-            fast = copy.deepcopy(self.head)
-            gradients = torch.autograd.grad(fast(x).square().mean(), list(fast.parameters()))
-            with torch.no_grad():
-                for one, gradient in zip(fast.parameters(), gradients, strict=True):
-                    one.sub_(0.1 * gradient)
-            return fast
-
-        def forward(self, x):
-            h = self.body(x)
-            rows = []
-            for row in h:
-                with torch.enable_grad():
-                    fast = self.adapted(row.detach())
-                rows.append(fast(row))
-            return torch.stack(rows)
-
-    return Model(), x()
+                fast = self.adapted(row.detach())
+            rows.append(fast(row))
+        return torch.stack(rows)
 
 
 class Masks:
@@ -106,16 +97,13 @@ class Masks:
 
 
 @twin("DP309", also=["DP309"])
-def an_object_keeps_a_mask_for_each_device():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.masks = Masks()
+class AnObjectKeepsAMaskForEachDevice(Net):
+    def __init__(self):
+        super().__init__()
+        self.masks = Masks()
 
-        def forward(self, x):
-            return self.fc(x * self.masks.get(x.size(1), x.device))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x * self.masks.get(x.size(1), x.device))
 
 
 class Scaled:
@@ -158,17 +146,14 @@ def the_hardest_samples_are_chosen_in_a_module_of_their_own():
 
 
 @trigger("DP401", "`[1]` is one number on one GPU", "their mean is another number")
-def a_perplexity_of_the_batch_is_returned():
-    class Model(Net):
-        def forward(self, x):
-            y = self.fc(x)
-            usage = functional.one_hot(y.argmax(-1), 3).float().mean(0)
-            return y, torch.exp(-(usage * (usage + 1e-6).log()).sum())
-
-    return Model(), x()
+class APerplexityOfTheBatchIsReturned(Net):
+    def forward(self, x):
+        y = self.fc(x)
+        usage = functional.one_hot(y.argmax(-1), 3).float().mean(0)
+        return y, torch.exp(-(usage * (usage + 1e-6).log()).sum())
 
 
-@trigger("DP405", "replica 0 returns")
+@trigger("DP405", "replica 0 returns", raises=True)
 def each_domain_that_is_there_has_a_key():
     class Model(nn.Module):
         def __init__(self):
@@ -271,7 +256,7 @@ def one_style_for_all_is_handed_over_by_keyword():
     )
 
 
-@trigger("DP101", "`project` is looked up on DataParallel")
+@trigger("DP101", "`project` is looked up on DataParallel", raises=True)
 def a_method_of_what_is_wrapped_is_called_twice():
     class Encoder(Net):
         def forward(self, x):
@@ -302,16 +287,13 @@ def factors_in_a_list_are_as_many_as_the_rows_of_a_short_batch():
 
 
 @trigger("DP103", "`last.weight` and `last.bias` on cuda:1", also=["DP303", "DP391"])
-def two_halves_are_on_two_gpus():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = nn.Linear(4, 8).to("cuda:0"), nn.Linear(8, 2).to("cuda:1")
+class TwoHalvesAreOnTwoGpus(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8).to("cuda:0"), nn.Linear(8, 2).to("cuda:1")
 
-        def forward(self, x):
-            return self.last(self.first(x.to("cuda:0")).to("cuda:1"))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.last(self.first(x.to("cuda:0")).to("cuda:1"))
 
 
 @trigger("DP214", "pads each chunk to its own longest", also=["DP315", "DP501"])
@@ -334,28 +316,22 @@ POLICIES = threading.local()
 POLICIES.factor = 2.0
 
 
-@trigger("DP602", "a `threading.local()` has nothing of the caller's in replica 0")
-def a_setting_is_kept_for_each_thread():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x) * POLICIES.factor
-
-    return Model(), x()
+@trigger("DP602", "a `threading.local()` has nothing of the caller's in replica 0", raises=True)
+class ASettingIsKeptForEachThread(Net):
+    def forward(self, x):
+        return self.fc(x) * POLICIES.factor
 
 
-@trigger("DP314", "(attribute gain) is a plain tensor in replicas")
-def two_parameters_have_an_attribute():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight, self.bias = nn.Parameter(torch.ones(3, 4)), nn.Parameter(torch.zeros(3))
-            self.weight.gain = 0.5
-            self.bias.gain = 0.1
+@trigger("DP314", "(attribute gain) is a plain tensor in replicas", raises=True)
+class TwoParametersHaveAnAttribute(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(3, 4)), nn.Parameter(torch.zeros(3))
+        self.weight.gain = 0.5
+        self.bias.gain = 0.1
 
-        def forward(self, x):
-            return functional.linear(x, self.weight * self.weight.gain, self.bias * self.bias.gain)
-
-    return Model(), x()
+    def forward(self, x):
+        return functional.linear(x, self.weight * self.weight.gain, self.bias * self.bias.gain)
 
 
 @twin("DP313", also=["DP313"])
@@ -370,33 +346,27 @@ def a_weight_is_kept_within_bounds_that_do_not_depend_on_the_batch():
 
 
 @trigger("DP309", "`kept` is written by all replicas at once", also=["DP310"])
-def hooks_append_to_a_list_that_forward_reads():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
-            self.kept = []
-            for layer in self.net[1::2]:
-                layer.register_forward_hook(lambda module, args, output: self.kept.append(output))
+class HooksAppendToAListThatForwardReads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
+        self.kept = []
+        for layer in self.net[1::2]:
+            layer.register_forward_hook(lambda module, args, output: self.kept.append(output))
 
-        def forward(self, x):
-            self.kept.clear()
-            self.net(x)
-            return torch.cat(self.kept, 1)
-
-    return Model(), x()
+    def forward(self, x):
+        self.kept.clear()
+        self.net(x)
+        return torch.cat(self.kept, 1)
 
 
 @twin("DP309")
-def skips_are_kept_in_a_list_that_forward_makes_anew():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.up, self.skips = nn.Linear(3, 4), []
+class SkipsAreKeptInAListThatForwardMakesAnew(Net):
+    def __init__(self):
+        super().__init__()
+        self.up, self.skips = nn.Linear(3, 4), []
 
-        def forward(self, x):
-            self.skips = []
-            self.skips.append(x)
-            return self.up(self.fc(x)) + self.skips.pop()
-
-    return Model(), x()
+    def forward(self, x):
+        self.skips = []
+        self.skips.append(x)
+        return self.up(self.fc(x)) + self.skips.pop()

@@ -21,25 +21,19 @@ class Scaler:
 
 
 @twin("DP302")
-def an_object_with_slots_is_moved_where_it_is_used():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scaler = Scaler(torch.zeros(4))
+class AnObjectWithSlotsIsMovedWhereItIsUsed(Net):
+    def __init__(self):
+        super().__init__()
+        self.scaler = Scaler(torch.zeros(4))
 
-        def forward(self, x):
-            return self.fc(Scaler(self.scaler.mean.to(x.device)).centred(x))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(Scaler(self.scaler.mean.to(x.device)).centred(x))
 
 
 @twin("DP303")
-def a_tensor_is_taken_to_where_it_is():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(torch.as_tensor(x, device=x.device)) + torch.zeros_like(x[:, :3])
-
-    return Model(), x()
+class ATensorIsTakenToWhereItIs(Net):
+    def forward(self, x):
+        return self.fc(torch.as_tensor(x, device=x.device)) + torch.zeros_like(x[:, :3])
 
 
 class Counted:
@@ -162,15 +156,12 @@ class Tapping:
 
 
 @trigger("DP309", "`features` is written by all replicas at once", also=["DP310"])
-def a_dict_is_handed_on_to_hooks_by_an_object():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net, self.features = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), {}
-            Tapping(["0", "1"]).attach(self.net, self.features)
+class ADictIsHandedOnToHooksByAnObject(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.features = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), {}
+        Tapping(["0", "1"]).attach(self.net, self.features)
 
-        def forward(self, x):
-            self.net(x)
-            return self.features["0"] + self.features["1"]
-
-    return Model(), x()
+    def forward(self, x):
+        self.net(x)
+        return self.features["0"] + self.features["1"]

@@ -17,13 +17,10 @@ def a_lone_weight_cuts_the_batch():
     return TimesWeight(), (x(), torch.tensor([2.0]))
 
 
-@twin("DP201")
-def position_ids_are_expanded_to_the_batch():
-    class Model(Net):
-        def forward(self, x, positions):
-            return self.fc(x + positions)
-
-    return Model(), {"x": x(), "positions": torch.ones(1, 4).expand(8, -1)}
+@twin("DP201", given=lambda: {"x": x(), "positions": torch.ones(1, 4).expand(8, -1)})
+class PositionIdsAreExpandedToTheBatch(Net):
+    def forward(self, x, positions):
+        return self.fc(x + positions)
 
 
 class Optional(Net):
@@ -36,13 +33,15 @@ def a_starved_replica_runs_on_defaults():
     return Optional(), ((x(),), {"scale": 2.0})
 
 
-@trigger("DP203", "replica 3 is called without `mask`", also=["DP203"])
-def a_starved_replica_runs_without_a_mask():
-    class Model(Net):
-        def forward(self, a, b, c, x, mask=None):
-            return self.fc(x) + (a + b + c if mask is None else mask.sum())
-
-    return Model(), ((0, 0, 0, x()), {"mask": torch.zeros(3, 3)})
+@trigger(
+    "DP203",
+    "replica 3 is called without `mask`",
+    also=["DP203"],
+    given=lambda: ((0, 0, 0, x()), {"mask": torch.zeros(3, 3)}),
+)
+class AStarvedReplicaRunsWithoutAMask(Net):
+    def forward(self, a, b, c, x, mask=None):
+        return self.fc(x) + (a + b + c if mask is None else mask.sum())
 
 
 @twin("DP203")
@@ -55,7 +54,7 @@ class Scaled(Net):
         return self.fc(x) * scale
 
 
-@trigger("DP203", "without `x`", "replica 3", "batch of 5")
+@trigger("DP203", "without `x`", "replica 3", "batch of 5", raises=True)
 def a_flag_by_keyword_outnumbers_the_chunks():
     return Scaled(), ((x(),), {"scale": 2.0})
 
@@ -76,16 +75,13 @@ def a_keyword_as_long_as_the_batch():
 
 
 @twin("DP205")
-def a_matrix_is_a_buffer():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("A", torch.eye(3))
+class AMatrixIsABuffer(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("A", torch.eye(3))
 
-        def forward(self, x):
-            return self.fc(x) @ self.A
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) @ self.A
 
 
 class Divided(Net):
@@ -93,7 +89,7 @@ class Divided(Net):
         return self.fc(x) / count
 
 
-@trigger("DP206", "`count` is a tensor of shape ()")
+@trigger("DP206", "`count` is a tensor of shape ()", raises=True)
 def a_count_is_a_tensor_without_dimensions():
     return Divided(), (x(), torch.tensor(2.0))
 
@@ -103,22 +99,16 @@ def a_count_is_a_number():
     return Divided(), (x(), 2.0)
 
 
-@twin("DP207")
-def lengths_of_text_are_a_tensor():
-    class Model(Net):
-        def forward(self, x, lengths):
-            return self.fc(x) * lengths[:, None]
-
-    return Model(), (x(), torch.arange(8))
+@twin("DP207", given=lambda: (x(), torch.arange(8)))
+class LengthsOfTextAreATensor(Net):
+    def forward(self, x, lengths):
+        return self.fc(x) * lengths[:, None]
 
 
-@twin("DP208")
-def tensors_in_a_dict_are_cut():
-    class Model(Net):
-        def forward(self, batch):
-            return self.fc(batch["x"])
-
-    return Model(), ({"x": x()},)
+@twin("DP208", given=lambda: ({"x": x()},))
+class TensorsInADictAreCut(Net):
+    def forward(self, batch):
+        return self.fc(batch["x"])
 
 
 class Dictionary(Net):
@@ -132,41 +122,29 @@ def an_ordered_dict_as_argument():
 
 
 @trigger("DP210", "`x`", "chunk 0 only")
-def an_input_is_scaled_in_place():
-    class Model(Net):
-        def forward(self, x):
-            x.mul_(2)
-            return self.fc(x)
-
-    return Model(), x()
+class AnInputIsScaledInPlace(Net):
+    def forward(self, x):
+        x.mul_(2)
+        return self.fc(x)
 
 
 @twin("DP210")
-def an_input_is_scaled_in_a_copy():
-    class Model(Net):
-        def forward(self, x):
-            return self.fc(x * 2)
-
-    return Model(), x()
+class AnInputIsScaledInACopy(Net):
+    def forward(self, x):
+        return self.fc(x * 2)
 
 
-@twin("DP211")
-def a_list_is_only_read():
-    class Model(Net):
-        def forward(self, x, log):
-            return self.fc(x) + len(log)
-
-    return Model(), (x(), [])
+@twin("DP211", given=lambda: (x(), []))
+class AListIsOnlyRead(Net):
+    def forward(self, x, log):
+        return self.fc(x) + len(log)
 
 
-@twin("DP212")
-def a_hidden_state_comes_batch_first():
-    class Model(Recurrent):
-        def forward(self, x, h, c):
-            state = h.transpose(0, 1).contiguous(), c.transpose(0, 1).contiguous()
-            return self.rnn(x, state)[0]
-
-    return Model(), (steps(), torch.zeros(8, 1, 5), torch.zeros(8, 1, 5))
+@twin("DP212", given=lambda: (steps(), torch.zeros(8, 1, 5), torch.zeros(8, 1, 5)))
+class AHiddenStateComesBatchFirst(Recurrent):
+    def forward(self, x, h, c):
+        state = h.transpose(0, 1).contiguous(), c.transpose(0, 1).contiguous()
+        return self.rnn(x, state)[0]
 
 
 @trigger("DP213", "batch of 6 on 4 GPUs is cut into 2+2+2: 1 idle")
@@ -184,15 +162,12 @@ def the_short_last_batch_is_left_out():
     return Linear(), x(8)
 
 
-@twin("DP214")
-def chunks_are_padded_to_the_whole_length():
-    class Model(Recurrent):
-        def forward(self, x, lengths):
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True)
-            out, _ = self.rnn(packed)
-            return nn.utils.rnn.pad_packed_sequence(out, batch_first=True, total_length=x.size(1))[0]
-
-    return Model(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
+@twin("DP214", given=lambda: (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1])))
+class ChunksArePaddedToTheWholeLength(Recurrent):
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True)
+        out, _ = self.rnn(packed)
+        return nn.utils.rnn.pad_packed_sequence(out, batch_first=True, total_length=x.size(1))[0]
 
 
 class Lengths(Recurrent):
@@ -201,18 +176,15 @@ class Lengths(Recurrent):
         return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=6)[0]
 
 
-@trigger("DP215", "scatter moves the lengths", "1D CPU int64")
+@trigger("DP215", "scatter moves the lengths", "1D CPU int64", raises=True)
 def lengths_are_moved_to_the_gpus():
     return Lengths(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
 
 
-@twin("DP215")
-def lengths_are_brought_back_to_the_cpu():
-    class Model(Lengths):
-        def forward(self, x, lengths):
-            return super().forward(x, lengths.cpu())
-
-    return Model(), (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1]))
+@twin("DP215", given=lambda: (steps(), torch.tensor([6, 6, 5, 5, 4, 3, 2, 1])))
+class LengthsAreBroughtBackToTheCpu(Lengths):
+    def forward(self, x, lengths):
+        return super().forward(x, lengths.cpu())
 
 
 # ---- what is cut, and must not be, or along another dimension ----
@@ -253,13 +225,10 @@ class Detector(nn.Module):
         return [self.conv(image[None]).mean((2, 3))[0] for image in images]
 
 
-@twin("DP207")
-def images_are_stacked():
-    class Model(Detector):
-        def forward(self, images):
-            return self.conv(images).mean((2, 3))
-
-    return Model(), torch.randn(8, 3, 8, 8)
+@twin("DP207", given=lambda: torch.randn(8, 3, 8, 8))
+class ImagesAreStacked(Detector):
+    def forward(self, images):
+        return self.conv(images).mean((2, 3))
 
 
 class Counted(Net):
@@ -285,18 +254,19 @@ def one_number_for_each_gpu_beside_a_lone_sample():
     }  # fmt: skip
 
 
-@trigger("DP216", "samples on dimension 1")
-def time_comes_first_and_so_does_the_layer_of_a_state():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = nn.GRU(4, 5)
+@trigger(
+    "DP216",
+    "samples on dimension 1",
+    given=lambda: (torch.randn(6, 8, 4, generator=torch.Generator().manual_seed(1)), torch.zeros(1, 8, 5)),
+)
+class TimeComesFirstAndSoDoesTheLayerOfAState(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(4, 5)
 
-        def forward(self, x, h):
-            self.rnn.flatten_parameters()
-            return self.rnn(x, h)[0]
-
-    return Model(), (torch.randn(6, 8, 4, generator=torch.Generator().manual_seed(1)), torch.zeros(1, 8, 5))
+    def forward(self, x, h):
+        self.rnn.flatten_parameters()
+        return self.rnn(x, h)[0]
 
 
 class Attending(nn.Module):
@@ -310,13 +280,15 @@ class Attending(nn.Module):
         return self.cross(x, context, context, attn_mask=cross_mask)[0]
 
 
-@trigger("DP206", "`batch['scale']` is a tensor of shape ()")
-def a_number_without_dimensions_lies_in_a_dict():
-    class Model(Net):
-        def forward(self, batch):
-            return self.fc(batch["x"]) * batch["scale"]
-
-    return Model(), ({"x": x(), "scale": torch.tensor(2.0)},)
+@trigger(
+    "DP206",
+    "`batch['scale']` is a tensor of shape ()",
+    given=lambda: ({"x": x(), "scale": torch.tensor(2.0)},),
+    raises=True,
+)
+class ANumberWithoutDimensionsLiesInADict(Net):
+    def forward(self, batch):
+        return self.fc(batch["x"]) * batch["scale"]
 
 
 class Masking(nn.Module):
@@ -341,34 +313,25 @@ def words_and_mask_are_batch_first():
     return Masking(batch_first=True), (steps(), shown(8, 6))
 
 
-@trigger("DP206", "`step` is a tensor of shape ()")
-def a_step_without_dimensions_is_needed_as_a_tensor():
-    class Model(Net):
-        def forward(self, x, step):
-            steps = step.float().reshape(-1, 1)
-            return self.fc(x) + torch.cat([steps.sin(), steps.cos(), steps], 1)
-
-    return Model(), (x(), torch.tensor(7))
+@trigger("DP206", "`step` is a tensor of shape ()", given=lambda: (x(), torch.tensor(7)), raises=True)
+class AStepWithoutDimensionsIsNeededAsATensor(Net):
+    def forward(self, x, step):
+        steps = step.float().reshape(-1, 1)
+        return self.fc(x) + torch.cat([steps.sin(), steps.cos(), steps], 1)
 
 
-@twin("DP206", dim=1)
-def lengths_have_a_second_dimension():
-    class Model(Net):
-        def forward(self, x, lengths):
-            return self.fc(x) * lengths.view(1, -1, 1)
-
-    return Model(), (torch.ones(6, 8, 4), torch.arange(8)[None])
+@twin("DP206", dim=1, given=lambda: (torch.ones(6, 8, 4), torch.arange(8)[None]))
+class LengthsHaveASecondDimension(Net):
+    def forward(self, x, lengths):
+        return self.fc(x) * lengths.view(1, -1, 1)
 
 
-@trigger("DP210", "`image`", "chunk 0 only")
-def an_image_is_normalised_in_place():
-    class Model(Net):
-        def forward(self, image):
-            image -= 0.5
-            image /= 0.25
-            return self.fc(image)
-
-    return Model(), x().cuda()
+@trigger("DP210", "`image`", "chunk 0 only", given=lambda: x().cuda())
+class AnImageIsNormalisedInPlace(Net):
+    def forward(self, image):
+        image -= 0.5
+        image /= 0.25
+        return self.fc(image)
 
 
 class Prototypes(Net):

@@ -50,18 +50,15 @@ class Pair(nn.Module):
 
 
 @twin("DP309")
-def what_is_handed_on_lies_by_the_gpu():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.head, self.kept = nn.Linear(3, 3), {}
+class WhatIsHandedOnLiesByTheGpu(Net):
+    def __init__(self):
+        super().__init__()
+        self.head, self.kept = nn.Linear(3, 3), {}
 
-        def forward(self, x):
-            self.kept[x.device] = x
-            y = self.head(self.fc(x))
-            return y + self.kept.pop(x.device).sum(1, keepdim=True)
-
-    return Model(), x()
+    def forward(self, x):
+        self.kept[x.device] = x
+        y = self.head(self.fc(x))
+        return y + self.kept.pop(x.device).sum(1, keepdim=True)
 
 
 class Encoder(nn.Module):
@@ -174,17 +171,14 @@ class Post(nn.Module):
         return found
 
 
-@trigger("DP408", "is a list of 8, one for each sample")
-def a_part_returns_a_dict_for_each_image():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.boxes, self.post = nn.Linear(4, 12), Post()
+@trigger("DP408", "is a list of 8, one for each sample", raises=True)
+class APartReturnsADictForEachImage(Net):
+    def __init__(self):
+        super().__init__()
+        self.boxes, self.post = nn.Linear(4, 12), Post()
 
-        def forward(self, x):
-            return self.post(self.fc(x), self.boxes(x).view(len(x), 3, 4))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.post(self.fc(x), self.boxes(x).view(len(x), 3, 4))
 
 
 class Followed(Net):

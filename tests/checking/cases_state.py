@@ -7,13 +7,10 @@ from torch.nn import functional
 
 
 @twin("DP301")
-def features_are_returned():
-    class Model(Net):
-        def forward(self, x):
-            features = self.fc(x)
-            return features.relu(), features
-
-    return Model(), x()
+class FeaturesAreReturned(Net):
+    def forward(self, x):
+        features = self.fc(x)
+        return features.relu(), features
 
 
 class Averaging(Net):
@@ -23,13 +20,10 @@ class Averaging(Net):
 
 
 @twin("DP305")
-def a_buffer_counts_batches_in_place():
-    class Model(Averaging):
-        def forward(self, x):
-            self.mean.add_(1)
-            return self.fc(x)
-
-    return Model(), x()
+class ABufferCountsBatchesInPlace(Averaging):
+    def forward(self, x):
+        self.mean.add_(1)
+        return self.fc(x)
 
 
 @trigger("DP306", "chunks of 4 instead of 16", also=["DP316"])
@@ -53,59 +47,44 @@ def groupnorm_needs_no_synchronising():
 
 
 @twin("DP309")
-def a_list_on_self_is_only_read():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.scales = [1.0, 2.0]
+class AListOnSelfIsOnlyRead(Net):
+    def __init__(self):
+        super().__init__()
+        self.scales = [1.0, 2.0]
 
-        def forward(self, x):
-            return self.fc(x) * self.scales[1]
-
-    return Model(), x()
+    def forward(self, x):
+        return self.fc(x) * self.scales[1]
 
 
 @twin("DP311")
-def gradients_are_taken_of_inputs():
-    class Model(Net):
-        def forward(self, x):
-            with torch.enable_grad():
-                x = x.detach().requires_grad_()
-                (slope,) = torch.autograd.grad(self.fc(x).sum(), x, create_graph=True)
-            return self.fc(x).sum(1) + slope.square().sum(1)
-
-    return Model(), x()
+class GradientsAreTakenOfInputs(Net):
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.fc(x).sum(), x, create_graph=True)
+        return self.fc(x).sum(1) + slope.square().sum(1)
 
 
 @twin("DP313")
-def a_weight_is_scaled_in_a_copy():
-    class Model(Net):
-        def forward(self, x):
-            return functional.linear(x, self.fc.weight * 0.5, self.fc.bias)
-
-    return Model(), x()
+class AWeightIsScaledInACopy(Net):
+    def forward(self, x):
+        return functional.linear(x, self.fc.weight * 0.5, self.fc.bias)
 
 
-@trigger("DP315", "`rnn`: call flatten_parameters()")
-def an_rnn_is_called_as_it_is():
-    class Model(Recurrent):
-        def forward(self, x):
-            return self.rnn(x)[0]
-
-    return Model(), steps()
+@trigger("DP315", "`rnn`: call flatten_parameters()", given=steps)
+class AnRnnIsCalledAsItIs(Recurrent):
+    def forward(self, x):
+        return self.rnn(x)[0]
 
 
-@twin("DP315")
-def an_rnn_is_flattened_first():
-    class Model(Recurrent):
-        def forward(self, x):
-            self.rnn.flatten_parameters()
-            return self.rnn(x)[0]
-
-    return Model(), steps()
+@twin("DP315", given=steps)
+class AnRnnIsFlattenedFirst(Recurrent):
+    def forward(self, x):
+        self.rnn.flatten_parameters()
+        return self.rnn(x)[0]
 
 
-@trigger("DP316", "batch of 7 is cut into 2+2+2+1", also=["DP306"], data_size=39)
+@trigger("DP316", "batch of 7 is cut into 2+2+2+1", also=["DP306"], data_size=39, raises=True)
 def the_last_batch_ends_in_a_lone_sample():
     return with_batchnorm(nn.BatchNorm1d(8)), x(16)
 
@@ -144,30 +123,24 @@ def a_mask_is_made_where_it_is_missing():
 
 
 @twin("DP309", also=["DP309"])
-def a_cache_has_an_entry_for_each_length_and_gpu():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.cache = {}
+class ACacheHasAnEntryForEachLengthAndGpu(Net):
+    def __init__(self):
+        super().__init__()
+        self.cache = {}
 
-        def forward(self, x):
-            key = (x.size(1), x.device)
-            if key not in self.cache:
-                self.cache[key] = torch.ones(4, device=x.device)
-            return self.fc(x * self.cache[key])
-
-    return Model(), x()
+    def forward(self, x):
+        key = (x.size(1), x.device)
+        if key not in self.cache:
+            self.cache[key] = torch.ones(4, device=x.device)
+        return self.fc(x * self.cache[key])
 
 
 @twin("DP301", also=["DP301"])
-def scratch_attributes_are_set():
-    class Model(Net):
-        def forward(self, x):
-            self.last_shape = x.shape
-            self.tmp = self.fc(x)
-            return self.tmp.relu()
-
-    return Model(), x()
+class ScratchAttributesAreSet(Net):
+    def forward(self, x):
+        self.last_shape = x.shape
+        self.tmp = self.fc(x)
+        return self.tmp.relu()
 
 
 class Teaching(Net):
@@ -187,7 +160,7 @@ def a_teacher_is_put_in_evaluation():
     return Teaching(), x()
 
 
-@trigger("DP316", "GroupNorm cannot train on one sample", also=["DP213"], gpus=4)
+@trigger("DP316", "GroupNorm cannot train on one sample", also=["DP213"], gpus=4, raises=True)
 def a_groupnorm_of_lone_numbers_meets_a_lone_sample():
     return nn.Sequential(nn.Linear(4, 8), nn.GroupNorm(8, 8)), x(16)
 
@@ -203,33 +176,27 @@ def spectral_norm_has_converged():
 
 
 @twin("DP309")
-def what_is_emptied_is_emptied_outside_of_forward():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.names = ["fc"]
+class WhatIsEmptiedIsEmptiedOutsideOfForward(Net):
+    def __init__(self):
+        super().__init__()
+        self.names = ["fc"]
 
-        def rename(self, name):
-            self.names.pop()
-            self.names.append(name)
+    def rename(self, name):
+        self.names.pop()
+        self.names.append(name)
 
-        def forward(self, x):
-            return getattr(self, self.names[0])(x)
-
-    return Model(), x()
+    def forward(self, x):
+        return getattr(self, self.names[0])(x)
 
 
 @trigger("DP306", "`norm`", "chunks of 2 instead of 8 samples", also=["DP316"])
-def a_class_makes_its_norm():
-    class Model(Net):
-        def __init__(self):
-            super().__init__()
-            self.norm = nn.BatchNorm1d(3)
+class AClassMakesItsNorm(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
 
-        def forward(self, x):
-            return self.norm(self.fc(x))
-
-    return Model(), x()
+    def forward(self, x):
+        return self.norm(self.fc(x))
 
 
 class Attending(nn.Module):

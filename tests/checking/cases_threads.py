@@ -22,23 +22,17 @@ def bfloat16_around_a_model_is_float16_inside():
 
 
 @twin("DP601")
-def autocast_stands_in_forward():
-    class Model(Net):
-        def forward(self, x):
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                return self.fc(x)
-
-    return Model(), x()
+class AutocastStandsInForward(Net):
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.fc(x)
 
 
 @trigger("DP602", "inference_mode is true around the call and false in replicas")
-def inference_mode_ends_at_the_replicas():
-    class Model(Head):
-        def forward(self, x):
-            with torch.inference_mode():
-                return self.net(x)
-
-    return Model(), x()
+class InferenceModeEndsAtTheReplicas(Head):
+    def forward(self, x):
+        with torch.inference_mode():
+            return self.net(x)
 
 
 class Shifting(Net):
@@ -72,13 +66,10 @@ def a_default_device_that_forward_makes_nothing_by():
 
 
 @twin("DP602")
-def no_grad_reaches_the_replicas():
-    class Model(Head):
-        def forward(self, x):
-            with torch.no_grad():
-                return self.net(x)
-
-    return Model(), x()
+class NoGradReachesTheReplicas(Head):
+    def forward(self, x):
+        with torch.no_grad():
+            return self.net(x)
 
 
 @trigger("DP603", "draws random numbers")
@@ -105,13 +96,10 @@ def wide_results_are_gathered_on_gpu_0():
     return Wide(), x(16)
 
 
-@twin("DP701")
-def small_results_are_gathered_on_gpu_0():
-    class Model(Wide):
-        def forward(self, x):
-            return super().forward(x).mean(1)
-
-    return Model(), x(16)
+@twin("DP701", given=lambda: x(16))
+class SmallResultsAreGatheredOnGpu0(Wide):
+    def forward(self, x):
+        return super().forward(x).mean(1)
 
 
 @twin("DP601", autocast="bfloat16")

@@ -7,28 +7,22 @@ from casetable import Head, Linear, Net, trigger, twin, wrapped, x
 from torch import nn
 
 
-@trigger("DP101", "`fc`", "`.module.fc`")
+@trigger("DP101", "`fc`", "`.module.fc`", raises=True)
 def an_attribute_is_read_from_the_wrapper():
     model = wrapped(Net())
     return model.fc, x()
 
 
-@trigger("DP101", "`out_features`")
-def forward_reads_an_attribute_from_a_wrapper():
-    class Model(Head):
-        def forward(self, x):
-            return self.net(x) / self.net.out_features
-
-    return Model(), x()
+@trigger("DP101", "`out_features`", raises=True)
+class ForwardReadsAnAttributeFromAWrapper(Head):
+    def forward(self, x):
+        return self.net(x) / self.net.out_features
 
 
 @twin("DP101")
-def forward_reads_an_attribute_from_the_module():
-    class Model(Head):
-        def forward(self, x):
-            return self.net(x) / self.net.module.out_features
-
-    return Model(), x()
+class ForwardReadsAnAttributeFromTheModule(Head):
+    def forward(self, x):
+        return self.net(x) / self.net.module.out_features
 
 
 @trigger("DP102", "`module.fc.bias`", "prefix `module.`")
@@ -38,7 +32,7 @@ def a_wrappers_state_is_loaded_loosely():
     return model, x()
 
 
-@trigger("DP102", "prefix `module.`")
+@trigger("DP102", "prefix `module.`", raises=True)
 def a_wrappers_state_is_loaded():
     model = Linear()
     model.load_state_dict(wrapped(Linear()).state_dict())
@@ -52,12 +46,12 @@ def the_modules_state_is_loaded():
     return model, x()
 
 
-@trigger("DP103", "`fc.weight` and `fc.bias` on cuda:1", "cuda:0")
+@trigger("DP103", "`fc.weight` and `fc.bias` on cuda:1", "cuda:0", raises=True)
 def a_model_is_on_the_second_gpu():
     return nn.DataParallel(Linear().to("cuda:1"), device_ids=[0, 1]), x()
 
 
-@trigger("DP103", "`extra` on cpu")
+@trigger("DP103", "`extra` on cpu", raises=True)
 def a_parameter_is_added_after_the_move():
     model = Linear().to("cuda:0")
     model.extra = nn.Parameter(torch.zeros(3))
@@ -69,12 +63,12 @@ def a_model_is_on_the_first_gpu_of_its_list():
     return nn.DataParallel(Linear().to("cuda:1"), device_ids=[1, 0]), x()
 
 
-@trigger("DP104", "Invalid device id", "4 GPUs")
+@trigger("DP104", "Invalid device id", "4 GPUs", raises=True)
 def a_gpu_is_named_that_is_not_there():
     return wrapped(Linear(), device_ids=[0, 7]), x()
 
 
-@trigger("DP104", "list index out of range")
+@trigger("DP104", "list index out of range", raises=True)
 def no_gpu_is_named():
     return wrapped(Linear(), device_ids=[]), x()
 
@@ -90,12 +84,9 @@ def three_gpus_are_named():
 
 
 @trigger("DP105", "`net` is a DataParallel that is never called")
-def the_wrapper_is_bypassed():
-    class Model(Head):
-        def forward(self, x):
-            return self.net.module(x)
-
-    return Model(), x()
+class TheWrapperIsBypassed(Head):
+    def forward(self, x):
+        return self.net.module(x)
 
 
 @twin("DP105")
@@ -103,13 +94,13 @@ def the_wrapper_is_called():
     return Head(), x()
 
 
-@trigger("DP106", "`module.0` is a DataParallel inside")
+@trigger("DP106", "`module.0` is a DataParallel inside", raises=True)
 def a_wrapper_in_a_wrapper():
     inner = nn.DataParallel(nn.Linear(4, 4))
     return wrapped(nn.Sequential(inner, nn.Linear(4, 3))), x(16)
 
 
-@trigger("DP106", "`module` is a DataParallel inside `DataParallel`")
+@trigger("DP106", "`module` is a DataParallel inside `DataParallel`", raises=True)
 def a_model_is_wrapped_twice():
     return nn.DataParallel(wrapped(Linear())), x(16)
 
@@ -132,7 +123,7 @@ def a_layer_of_python():
     return nn.Sequential(nn.Linear(4, 3), nn.ReLU()), x()
 
 
-@trigger("DP108", "`0.weight` and `0.bias` are not initialised")
+@trigger("DP108", "`0.weight` and `0.bias` are not initialised", raises=True)
 def a_lazy_layer():
     return nn.Sequential(nn.LazyLinear(3)), x()
 
@@ -168,7 +159,7 @@ class Pairs(nn.Module):
         return self.score(self.encoder(a) - self.encoder(b))
 
 
-@trigger("DP106", "`module.encoder` is a DataParallel inside")
+@trigger("DP106", "`module.encoder` is a DataParallel inside", raises=True)
 def an_attribute_is_wrapped_within():
     return wrapped(Pairs()), (x(16), x(16).flip(0))
 
@@ -182,13 +173,10 @@ class Predicting(Linear):
 
 
 @trigger("DP105", "`net` is a DataParallel that is never called")
-def a_method_of_what_is_wrapped_is_called():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = wrapped(Predicting())
+class AMethodOfWhatIsWrappedIsCalled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = wrapped(Predicting())
 
-        def forward(self, x):
-            return self.net.module.predict(x)
-
-    return Model(), x()
+    def forward(self, x):
+        return self.net.module.predict(x)

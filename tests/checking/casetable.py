@@ -1,5 +1,6 @@
 """How a case is written: what it needs, and the models that many cases share."""
 
+import re
 from dataclasses import dataclass, field
 
 import torch
@@ -15,6 +16,8 @@ class Case:
     says: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     options: dict = field(default_factory=dict)
+    raises: bool = False
+    """Whether a training step raises an error whose text tells the rule."""
 
     def __str__(self):
         return f"{self.code}-{self.factory.__name__}"
@@ -24,14 +27,34 @@ TRIGGERS: list[Case] = []
 TWINS: list[Case] = []
 
 
-def trigger(code, *says, also=(), **options):
+def trigger(code, *says, also=(), given=None, raises=False, **options):
     """The rule finds it, and says these words; `also` lists other rules that are right to speak."""
-    return lambda factory: TRIGGERS.append(Case(code, factory, says, tuple(also), options)) or factory
+    return _adding(TRIGGERS, given, lambda factory: Case(code, factory, says, tuple(also), options, raises))
 
 
-def twin(code, also=(), **options):
+def twin(code, also=(), given=None, **options):
     """The rule, and every other one but `also`, finds nothing."""
-    return lambda factory: TWINS.append(Case(code, factory, (), tuple(also), options)) or factory
+    return _adding(TWINS, given, lambda factory: Case(code, factory, (), tuple(also), options))
+
+
+def _adding(cases, given, case):
+    def add(made):
+        cases.append(case(factory_of(made, given or x)))
+        return made
+
+    return add
+
+
+def factory_of(made, given):
+    """Return a factory of (model, inputs): a function is one; for a class of models `given` makes inputs."""
+    if not isinstance(made, type):
+        return made
+
+    def factory():
+        return made(), given()
+
+    factory.__name__ = re.sub(r"(?<=.)(?=[A-Z])", "_", made.__name__).lower()
+    return factory
 
 
 class Net(nn.Module):

@@ -1,19 +1,24 @@
 """Much-copied models in our own words, each with the codes that a human expects of it under DataParallel."""
 
 import torch
+from casetable import factory_of
 from torch import nn
 from torch.nn import functional
 
 SNIPPETS = []
 
 
-def expects(*codes):
-    """Register a factory, with the codes of its errors and warnings."""
-    return lambda factory: SNIPPETS.append((factory, set(codes))) or factory
+def expects(*codes, given=None):
+    """Register a factory, or a class of models, with the codes of its errors and warnings."""
+    return lambda made: SNIPPETS.append((factory_of(made, given or _rows), set(codes))) or made
 
 
 def drawn(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def _rows():
+    return drawn(8, 8)
 
 
 class Encoder(nn.Module):
@@ -63,116 +68,98 @@ class Twins(nn.Module):
             other.data = other.data * self.momentum + one.data * (1 - self.momentum)
 
 
-@expects("DP308", "DP305")
-def a_key_encoder_follows_and_a_queue_is_filled():
+@expects("DP308", "DP305", given=lambda: (drawn(8, 8), drawn(8, 8)))
+class AKeyEncoderFollowsAndAQueueIsFilled(Twins):
     """MoCo, at the published momentum."""
 
-    class Contrast(Twins):
-        def __init__(self):
-            super().__init__(0.999)
-            self.register_buffer("queue", drawn(4, 16))
-            self.register_buffer("at", torch.zeros(1, dtype=torch.long))
+    def __init__(self):
+        super().__init__(0.999)
+        self.register_buffer("queue", drawn(4, 16))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.long))
 
-        def forward(self, x, y):
-            query = functional.normalize(self.query(x), dim=1)
-            with torch.no_grad():
-                self.follow()
-                key = functional.normalize(self.key(y), dim=1)
-            others = query @ self.queue.clone()
-            first = int(self.at)
-            self.queue[:, first : first + len(key)] = key.t()
-            self.at[0] = (first + len(key)) % 16
-            return torch.cat([(query * key).sum(1, keepdim=True), others], 1)
-
-    return Contrast(), (drawn(8, 8), drawn(8, 8))
+    def forward(self, x, y):
+        query = functional.normalize(self.query(x), dim=1)
+        with torch.no_grad():
+            self.follow()
+            key = functional.normalize(self.key(y), dim=1)
+        others = query @ self.queue.clone()
+        first = int(self.at)
+        self.queue[:, first : first + len(key)] = key.t()
+        self.at[0] = (first + len(key)) % 16
+        return torch.cat([(query * key).sum(1, keepdim=True), others], 1)
 
 
-@expects("DP308", "DP501")
-def a_target_network_follows_in_forward():
+@expects("DP308", "DP501", given=lambda: (drawn(8, 8), drawn(8, 8)))
+class ATargetNetworkFollowsInForward(Twins):
     """BYOL: the loss is averaged, and the target follows, in forward."""
 
-    class Bootstrap(Twins):
-        def __init__(self):
-            super().__init__(0.99)
-            self.predictor = nn.Linear(4, 4)
+    def __init__(self):
+        super().__init__(0.99)
+        self.predictor = nn.Linear(4, 4)
 
-        def forward(self, x, y):
-            self.follow()
-            one = functional.normalize(self.predictor(self.query(x)), dim=1)
-            other = functional.normalize(self.key(y), dim=1)
-            return 2 - 2 * (one * other).sum(1).mean()
-
-    return Bootstrap(), (drawn(8, 8), drawn(8, 8))
+    def forward(self, x, y):
+        self.follow()
+        one = functional.normalize(self.predictor(self.query(x)), dim=1)
+        other = functional.normalize(self.key(y), dim=1)
+        return 2 - 2 * (one * other).sum(1).mean()
 
 
 @expects("DP305", "DP501")
-def a_center_of_the_teacher_is_a_buffer():
+class ACenterOfTheTeacherIsABuffer(nn.Module):
     """DINO's loss as a part of the model."""
 
-    class Distilled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.student, self.teacher = Encoder(), Encoder()
-            self.register_buffer("center", torch.zeros(1, 4))
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = Encoder(), Encoder()
+        self.register_buffer("center", torch.zeros(1, 4))
 
-        def forward(self, x):
-            told = functional.softmax((self.teacher(x) - self.center) / 0.04, dim=1).detach()
-            loss = -(told * functional.log_softmax(self.student(x) / 0.1, dim=1)).sum(1).mean()
-            self.center = self.center * 0.9 + self.teacher(x).detach().mean(0, keepdim=True) * 0.1
-            return loss
-
-    return Distilled(), drawn(8, 8)
+    def forward(self, x):
+        told = functional.softmax((self.teacher(x) - self.center) / 0.04, dim=1).detach()
+        loss = -(told * functional.log_softmax(self.student(x) / 0.1, dim=1)).sum(1).mean()
+        self.center = self.center * 0.9 + self.teacher(x).detach().mean(0, keepdim=True) * 0.1
+        return loss
 
 
-@expects("DP502")
-def samples_of_one_class_attract_each_other():
+@expects("DP502", given=lambda: (drawn(8, 8), torch.arange(8) % 3))
+class SamplesOfOneClassAttractEachOther(nn.Module):
     """SupCon, whose features of a chunk are compared with each other alone."""
 
-    class Contrast(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = Encoder()
+    def __init__(self):
+        super().__init__()
+        self.body = Encoder()
 
-        def forward(self, x, labels):
-            z = functional.normalize(self.body(x), dim=1)
-            alike = (labels[:, None] == labels[None]).float()
-            logits = (z @ z.t() / 0.1).log_softmax(1)
-            return -(alike * logits).sum(1) / alike.sum(1)
-
-    return Contrast(), (drawn(8, 8), torch.arange(8) % 3)
+    def forward(self, x, labels):
+        z = functional.normalize(self.body(x), dim=1)
+        alike = (labels[:, None] == labels[None]).float()
+        logits = (z @ z.t() / 0.1).log_softmax(1)
+        return -(alike * logits).sum(1) / alike.sum(1)
 
 
-@expects("DP212")
-def a_hidden_state_is_made_for_the_batch():
+@expects("DP212", given=lambda: (drawn(8, 6, 4), (torch.zeros(1, 8, 5), torch.zeros(1, 8, 5))))
+class AHiddenStateIsMadeForTheBatch(nn.Module):
     """The tutorial's LSTM with init_hidden, called with its state."""
 
-    class Tagger(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 2)
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 2)
 
-        def forward(self, x, state):
-            out, _ = self.rnn(x, state)
-            return self.head(out[:, -1])
-
-    return Tagger(), (drawn(8, 6, 4), (torch.zeros(1, 8, 5), torch.zeros(1, 8, 5)))
+    def forward(self, x, state):
+        out, _ = self.rnn(x, state)
+        return self.head(out[:, -1])
 
 
-@expects("DP301")
-def a_hidden_state_is_kept_on_self():
+@expects("DP301", given=lambda: drawn(8, 6, 4))
+class AHiddenStateIsKeptOnSelf(nn.Module):
     """`self.hidden` from one batch to the next."""
 
-    class Kept(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn, self.hidden = nn.GRU(4, 5, batch_first=True), None
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.hidden = nn.GRU(4, 5, batch_first=True), None
 
-        def forward(self, x):
-            out, hidden = self.rnn(x, self.hidden)
-            self.hidden = hidden.detach()
-            return out
-
-    return Kept(), drawn(8, 6, 4)
+    def forward(self, x):
+        out, hidden = self.rnn(x, self.hidden)
+        self.hidden = hidden.detach()
+        return out
 
 
 @expects("DP310")
@@ -183,42 +170,36 @@ def activations_are_kept_by_hooks():
     return model, drawn(8, 3, 6, 6)
 
 
-@expects()
-def skips_are_a_local_list():
+@expects(given=lambda: drawn(8, 3, 6, 6))
+class SkipsAreALocalList(nn.Module):
     """U-Net."""
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.down = nn.ModuleList([nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)])
-            self.up = nn.ModuleList([nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(8, 2, 3, padding=1)])
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList([nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)])
+        self.up = nn.ModuleList([nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(8, 2, 3, padding=1)])
 
-        def forward(self, x):
-            skips = []
-            for stage in self.down:
-                x = stage(x).relu()
-                skips.append(x)
-            for stage in self.up:
-                x = stage(torch.cat([x, skips.pop()], 1))
-            return x
-
-    return Net(), drawn(8, 3, 6, 6)
+    def forward(self, x):
+        skips = []
+        for stage in self.down:
+            x = stage(x).relu()
+            skips.append(x)
+        for stage in self.up:
+            x = stage(torch.cat([x, skips.pop()], 1))
+        return x
 
 
 @expects("DP309")
-def skips_are_a_list_on_self():
+class SkipsAreAListOnSelf(nn.Module):
     """U-Net, written with an attribute."""
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.down, self.up, self.skips = nn.Linear(8, 8), nn.Linear(16, 4), []
+    def __init__(self):
+        super().__init__()
+        self.down, self.up, self.skips = nn.Linear(8, 8), nn.Linear(16, 4), []
 
-        def forward(self, x):
-            self.skips.append(self.down(x))
-            return self.up(torch.cat([x, self.skips.pop()], 1))
-
-    return Net(), drawn(8, 8)
+    def forward(self, x):
+        self.skips.append(self.down(x))
+        return self.up(torch.cat([x, self.skips.pop()], 1))
 
 
 class Graph(nn.Module):
@@ -247,66 +228,54 @@ def one_adjacency_is_shared_by_all_samples():
     return Graph(), (drawn(8, 5, 8), torch.eye(5) + 0.1)
 
 
-@expects("DP302")
-def positions_are_a_plain_tensor():
+@expects("DP302", given=lambda: torch.arange(48).view(8, 6) % 10)
+class PositionsAreAPlainTensor(nn.Module):
     """A transformer whose table of positions was put on the GPU by hand."""
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed = nn.Embedding(10, 4)
-            self.positions = drawn(6, 4).to("cuda:0")
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(10, 4)
+        self.positions = drawn(6, 4).to("cuda:0")
 
-        def forward(self, ids):
-            return self.embed(ids) + self.positions[: ids.size(1)]
-
-    return Net(), torch.arange(48).view(8, 6) % 10
+    def forward(self, ids):
+        return self.embed(ids) + self.positions[: ids.size(1)]
 
 
-@expects("DP303")
-def a_mask_is_made_on_the_first_gpu():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = nn.MultiheadAttention(4, 1, batch_first=True)
+@expects("DP303", given=lambda: drawn(8, 6, 4))
+class AMaskIsMadeOnTheFirstGpu(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 1, batch_first=True)
 
-        def forward(self, x):
-            mask = torch.triu(torch.ones(x.size(1), x.size(1), device="cuda:0"), 1).bool()
-            return self.attention(x, x, x, attn_mask=mask)[0]
-
-    return Net(), drawn(8, 6, 4)
+    def forward(self, x):
+        mask = torch.triu(torch.ones(x.size(1), x.size(1), device="cuda:0"), 1).bool()
+        return self.attention(x, x, x, attn_mask=mask)[0]
 
 
 @expects("DP304")
-def layers_are_in_a_plain_list():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = [nn.Linear(8, 8).to("cuda:0") for _ in range(2)]
-            self.head = nn.Linear(8, 2)
+class LayersAreInAPlainList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(8, 8).to("cuda:0") for _ in range(2)]
+        self.head = nn.Linear(8, 2)
 
-        def forward(self, x):
-            for layer in self.layers:
-                x = layer(x).relu()
-            return self.head(x)
-
-    return Net(), drawn(8, 8)
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
 
 
-@expects("DP308")
-def a_mask_takes_the_type_of_the_first_parameter():
+@expects("DP308", given=lambda: (drawn(8, 8), torch.ones(8, 2)))
+class AMaskTakesTheTypeOfTheFirstParameter(nn.Module):
     """As `get_extended_attention_mask` of transformers 3."""
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(8, 2)
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 2)
 
-        def forward(self, x, mask):
-            mask = (1 - mask.to(next(self.parameters()).dtype)) * -1e4
-            return self.fc(x) + mask
-
-    return Net(), (drawn(8, 8), torch.ones(8, 2))
+    def forward(self, x, mask):
+        mask = (1 - mask.to(next(self.parameters()).dtype)) * -1e4
+        return self.fc(x) + mask
 
 
 @expects("DP501")
@@ -325,82 +294,67 @@ def a_loss_with_padding_is_averaged_in_forward():
     return Net(), (labels, labels.masked_fill(torch.arange(6) > torch.arange(8)[:, None] % 6, -100))
 
 
-@expects("DP406")
-def the_last_words_are_cut_off():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
+@expects("DP406", given=lambda: (drawn(8, 6, 4), torch.tensor([2, 3, 4, 5, 6, 1, 2, 3])))
+class TheLastWordsAreCutOff(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
 
-        def forward(self, x, lengths):
-            return self.fc(x)[:, : int(lengths.max())]
-
-    return Net(), (drawn(8, 6, 4), torch.tensor([2, 3, 4, 5, 6, 1, 2, 3]))
+    def forward(self, x, lengths):
+        return self.fc(x)[:, : int(lengths.max())]
 
 
-@expects("DP215")
-def sequences_are_packed_by_their_lengths():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = nn.GRU(4, 5, batch_first=True)
+@expects("DP215", given=lambda: (drawn(8, 6, 4), torch.tensor([2, 3, 4, 5, 6, 1, 2, 3])))
+class SequencesArePackedByTheirLengths(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(4, 5, batch_first=True)
 
-        def forward(self, x, lengths):
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            return self.rnn(packed)[1][0]
-
-    return Net(), (drawn(8, 6, 4), torch.tensor([2, 3, 4, 5, 6, 1, 2, 3]))
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.rnn(packed)[1][0]
 
 
-@expects("DP207")
-def targets_are_a_list_of_dicts():
+@expects("DP207", given=lambda: (drawn(8, 3, 6, 6), [{"boxes": drawn(n % 3 + 1, 4)} for n in range(8)]))
+class TargetsAreAListOfDicts(nn.Module):
     """A detector of torchvision's kind."""
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = nn.Conv2d(3, 4, 3)
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Conv2d(3, 4, 3)
 
-        def forward(self, images, targets):
-            found = self.body(images).mean((2, 3))
-            return torch.stack(
-                [(one - its["boxes"].mean(0)).abs().sum() for one, its in zip(found, targets, strict=True)]
-            )
-
-    return Net(), (drawn(8, 3, 6, 6), [{"boxes": drawn(n % 3 + 1, 4)} for n in range(8)])
+    def forward(self, images, targets):
+        found = self.body(images).mean((2, 3))
+        return torch.stack(
+            [(one - its["boxes"].mean(0)).abs().sum() for one, its in zip(found, targets, strict=True)]
+        )
 
 
-@expects("DP214")
-def clouds_are_joined_with_their_offsets():
+@expects("DP214", given=lambda: (drawn(24, 3), torch.tensor([5, 12, 16, 24])))
+class CloudsAreJoinedWithTheirOffsets(nn.Module):
     """A point transformer: points, features and where each cloud ends."""
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(3, 4)
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 4)
 
-        def forward(self, points, offset):
-            ends = offset.tolist()
-            parts = zip([0, *ends[:-1]], ends, strict=True)
-            return torch.stack([self.fc(points[first:last]).mean(0) for first, last in parts])
-
-    return Net(), (drawn(24, 3), torch.tensor([5, 12, 16, 24]))
+    def forward(self, points, offset):
+        ends = offset.tolist()
+        parts = zip([0, *ends[:-1]], ends, strict=True)
+        return torch.stack([self.fc(points[first:last]).mean(0) for first, last in parts])
 
 
-@expects("DP214")
-def patches_of_pictures_are_joined_with_their_grids():
+@expects("DP214", given=lambda: (drawn(20, 6), torch.tensor([[1, 2, 4], [1, 3, 4]])))
+class PatchesOfPicturesAreJoinedWithTheirGrids(nn.Module):
     """The vision tower of Qwen2-VL: rows of patches, and a grid for each picture."""
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(6, 4)
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
 
-        def forward(self, patches, grid_thw):
-            sizes = grid_thw.prod(1).tolist()
-            return torch.stack([part.mean(0) for part in self.fc(patches).split(sizes)])
-
-    return Net(), (drawn(20, 6), torch.tensor([[1, 2, 4], [1, 3, 4]]))
+    def forward(self, patches, grid_thw):
+        sizes = grid_thw.prod(1).tolist()
+        return torch.stack([part.mean(0) for part in self.fc(patches).split(sizes)])
 
 
 GRIDS = {}
@@ -456,35 +410,26 @@ class Angles(torch.Tensor):
         return torch.remainder(self.as_subclass(torch.Tensor) * other.mean(), 360)
 
 
-@expects("DP208")
-def a_tensor_has_a_method_of_its_own():
-    class Net(Encoder):
-        def forward(self, x):
-            return super().forward(x.turned(90))
-
-    return Net(), drawn(8, 8).as_subclass(Angles)
+@expects("DP208", given=lambda: drawn(8, 8).as_subclass(Angles))
+class ATensorHasAMethodOfItsOwn(Encoder):
+    def forward(self, x):
+        return super().forward(x.turned(90))
 
 
-@expects("DP208")
-def a_tensor_multiplies_in_a_way_of_its_own():
-    class Net(Encoder):
-        def forward(self, x):
-            return x @ self.fc.weight.t()
-
-    return Net(), drawn(8, 8).as_subclass(Angles)
+@expects("DP208", given=lambda: drawn(8, 8).as_subclass(Angles))
+class ATensorMultipliesInAWayOfItsOwn(Encoder):
+    def forward(self, x):
+        return x @ self.fc.weight.t()
 
 
 @expects("DP408")
-def a_list_for_each_picture_is_returned():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(8, 8)
+class AListForEachPictureIsReturned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
 
-        def forward(self, x):
-            return [{"boxes": row.view(2, 4)} for row in self.fc(x)]
-
-    return Net(), drawn(8, 8)
+    def forward(self, x):
+        return [{"boxes": row.view(2, 4)} for row in self.fc(x)]
 
 
 @expects("DP402")

@@ -55,7 +55,7 @@ def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
     assert any(all(word in message for word in case.says) for message in messages), messages
     told = {finding.code for finding in report.findings if finding.severity != "info"}
     assert told <= {case.code, *case.also}, [(one.code, one.message) for one in report.findings]
-    assert outline(case) == golden()[name_of(case)]
+    assert outline(case) == golden().get(name_of(case), [])
 
 
 @pytest.mark.parametrize("case", mostly_slow(TWINS, 3), ids=str)
@@ -69,7 +69,7 @@ def test_no_rule_finds_anything_in_the_fixed_twin(case):
         one for one in found if one.code not in case.also or (one.code in notes and one.severity != "info")
     ]
     assert [(one.code, one.message) for one in left] == []
-    assert outline(case) == golden()[name_of(case)]
+    assert outline(case) == golden().get(name_of(case), [])
 
 
 @pytest.mark.parametrize("known", rules(), ids=lambda known: known.code)
@@ -88,5 +88,5 @@ def test_every_rule_has_a_whole_page(known):
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     rows = {name_of(case): outline(case) for case in (*TRIGGERS, *TWINS)}
-    lines = [f" {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items()]
+    lines = [f" {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items() if row]
     GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -63,8 +63,8 @@ def lone_sample(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             "lone-sample",
             f"a batch of {probe.batch_size} is cut into {sizes}, and {_layer(error)} cannot train on one "
-            "sample; so it is for "
-            f"batches of {', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}",
+            "sample; so it is for batches of "
+            f"{', '.join(map(str, bad[:8]))}{', ...' if len(bad) > 8 else ''}",
             None,
             probe,
             None if probe.is_real else "warning",

@@ -153,9 +153,8 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
     for probe, call in gathered_calls(evidence):
         for path, length in probe.comparison.reordered:
             what = (
-                f"{result_at(path)} is flattened with the batch second: on one GPU its rows are "
-                f"{length} groups of all "
-                "samples, and gathered they come GPU by GPU, in another order"
+                f"{result_at(path)} is flattened with the batch second: on one GPU its rows are {length} "
+                "groups of all samples, and gathered they come GPU by GPU, in another order"
             )
             yield Found(path or "order", what, evidence.scan.result, probe, advice=advise("batch first"))
         found: dict[int, dict[str, str]] = {}
@@ -230,9 +229,8 @@ def no_batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 continue  # what is chosen of a batch ends where a short one ends
             after = (*whole[:dim], whole[dim] * len(shapes), *whole[dim + 1 :])
             what = (
-                f"{result_at(path)} of shape {whole} has no batch dimension: each of the "
-                f"{len(shapes)} replicas "
-                f"returns it, and together they come back as {after}"
+                f"{result_at(path)} of shape {whole} has no batch dimension: each of the {len(shapes)} "
+                f"replicas returns it, and together they come back as {after}"
             )
             advice = advise("without", what="it: take means over the batch outside; a weight or table")
             yield Found(path, what, evidence.scan.result, probe, advice=advice)

@@ -75,22 +75,22 @@ def _problem_of_any(probe: Probe, loss: LossGradients, sizes: list[int]) -> _Pro
         if is_meant_as_part(probe, comparison.loss_path or ""):
             return None
         return _Problem(
-            f"gradients of loss.mean() are {by_mean:.2f} times those of one GPU at batch {probe.batch_size}; "
-            "loss.sum() gives them right",
+            f"gradients of loss.mean() are {by_mean:.2f} times those of one GPU at batch "
+            f"{probe.batch_size}; loss.sum() gives them right",
             "warning",
             is_right_summed=True,
         )
     if error > UNEQUAL:
         how = f"{by_mean:.2f} times" if abs(error - abs(by_mean - 1)) < UNEQUAL else f"{_percent(error)} off"
         return _Problem(
-            f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at batch "
-            f"{probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
+            f"gradients of loss.mean() are {how}, of loss.sum() {by_sum:.2f} times those of one GPU at "
+            f"batch {probe.batch_size}, {chunks}: {_why_uneven(sizes)}"
         )
     if loss.error(loss.sum) <= UNEQUAL:
         return None
     return _Problem(
         f"gradients of loss.sum() are {by_sum:.2f} times those of one GPU at batch {probe.batch_size}; "
-        f"loss.mean() gives them right here, and not where chunks are uneven"
+        "loss.mean() gives them right here, and not where chunks are uneven"
     )
 
 
@@ -173,9 +173,8 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             continue
         for path, shape in all_pairs(probe):
             what = (
-                f"{_result(path)} of shape {shape} compares each sample with every other of its "
-                "batch: a replica "
-                "compares those of its chunk"
+                f"{_result(path)} of shape {shape} compares each sample with every other of its batch: a "
+                "replica compares those of its chunk"
             )
             yield Found("pairs", what, evidence.scan.result, probe, advice=advise("features"))
         comparison = probe.comparison
@@ -185,9 +184,8 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
         if (probe.mode == "train" and probe.norms_batches) or _reads_state(probe) or draws_its_own(probe):
             continue
         what = (
-            f"{_result(comparison.differing)} of a sample depends on the others of its batch: it "
-            "differs from one "
-            f"GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone"
+            f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
+            f"from one GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone"
         )
         place = comparison.mixing.place if comparison.mixing else evidence.scan.forward
         subject = comparison.differing or "result"

@@ -76,8 +76,8 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
         )
     for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind("shared")):
         what = (
-            f"`{one.path}` holds a parameter or buffer of the model, of shape {one.shape}: in every "
-            "replica it is the original's, on GPU 0"
+            f"`{one.path}` holds a parameter or buffer of the model, of shape {one.shape}: in every replica "
+            "it is the original's, on GPU 0"
         )
         advice = advise("looked up", name=one.name)
         yield Found(one.path, what, one.place or place, probe, None if is_named else "warning", advice)
@@ -97,9 +97,8 @@ def _told(tensors: Sequence[Held], placed: set[str]) -> str:
     )
     by = f"{one.holder} that holds " if one.holder and not one.within else ""
     return (
-        f"`{one.path}` is {by}a tensor of shape {one.shape} on {one.device}{within}{moved}, and "
-        "neither parameter nor "
-        "buffer: replicas on other GPUs use that very tensor"
+        f"`{one.path}` is {by}a tensor of shape {one.shape} on {one.device}{within}{moved}, and neither "
+        "parameter nor buffer: replicas on other GPUs use that very tensor"
     )
 
 
@@ -122,9 +121,8 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
         for event in call.events:
             if event.kind == "moved":
                 what = (
-                    f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be "
-                    "on another GPU: "
-                    f"{event.detail}"
+                    f"in replica {event.replica}, on cuda:{event.replica}, a tensor comes to be on another "
+                    f"GPU: {event.detail}"
                 )
                 subject = str(event.place or event.detail)
                 yield Found(subject, what, event.place, probe, severity, advise("device"))
@@ -152,8 +150,8 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
         is_forward = one.name in {"forward", "__call__"}
         severity: Severity | None = None if is_named or is_forward else "warning"
         what = (
-            f"`{one.path}` is {_tie(one, is_forward=is_forward)}: in every replica it is the "
-            "original's, on GPU 0"
+            f"`{one.path}` is {_tie(one, is_forward=is_forward)}: in every replica it is the original's, on "
+            "GPU 0"
         )
         yield Found(one.path, what, one.place or place, probe, severity, _looked_up(one))
     yield from _swapped(evidence)
@@ -235,8 +233,8 @@ def hooks(evidence: Evidence) -> Iterator[Found]:
     for held in evidence.scan.of_kind("hook"):
         function = held.type.rpartition(".")[2]
         what = (
-            f"the hook `{function}` on `{held.path}` runs {evidence.num_gpus} times a call, with a "
-            "chunk each time"
+            f"the hook `{function}` on `{held.path}` runs {evidence.num_gpus} times a call, with a chunk "
+            "each time"
         )
         found = kept.get((held.path, held.type))
         is_read = found is not None and any(reads_in_vain(error, found) for _, error in failures(evidence))
@@ -281,7 +279,6 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
             if event.kind == "hook":
                 what = (
                     f"forward puts a hook into {article(event.detail)}, and replicas share that module's "
-                    "dict of hooks: it "
-                    "runs in the others too while it is there"
+                    "dict of hooks: it runs in the others too while it is there"
                 )
                 yield Found(str(event.place), what, event.place, probe, "info" if event.is_quiet else None)

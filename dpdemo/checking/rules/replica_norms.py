@@ -36,9 +36,8 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
             first = f"`{path}` and others" if are_several else f"`{path or change.module_type}`"
             largest = probe.split.largest if probe.split else probe.batch_size
             what = (
-                f"{first}: statistics are taken over chunks of {largest} instead of "
-                f"{probe.batch_size} samples, and "
-                "the running ones are those of chunk 0"
+                f"{first}: statistics are taken over chunks of {largest} instead of {probe.batch_size} "
+                "samples, and the running ones are those of chunk 0"
             )
             advice = _group_norm(norm)
             if norm is not None and norm.is_told:

@@ -95,8 +95,8 @@ def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
         if not known.intersection(paths):
             place = next((one.place for one in evidence.scan.held if one.path in paths), None)
             what = (
-                f"{_called(paths)} filled and emptied by all replicas at once: one may take what "
-                "another has put there"
+                f"{_called(paths)} filled and emptied by all replicas at once: one may take what another "
+                "has put there"
             )
             advice = advise("own", name=paths[0].rpartition(".")[2], empty="[]")
             yield Found(",".join(paths), what, place or evidence.scan.forward, ran, None, advice, place)

@@ -166,9 +166,8 @@ def _told_of(alike: Iterable[StateChange]) -> str:
         what = f"buffer {names} changes" if len(changes) == 1 else f"buffers {names} change"
         it = "it" if len(changes) == 1 else "them"
         return (
-            f"the {what} on one GPU and not under DataParallel: forward assigns {it} anew, and "
-            "what the replicas "
-            "hold is thrown away"
+            f"the {what} on one GPU and not under DataParallel: forward assigns {it} anew, and what the "
+            "replicas hold is thrown away"
         )
     why = "what chunk 0 alone gives" if change.like_first_chunk else "what replica 0 alone writes"
     if len(changes) > 1:

@@ -29,9 +29,8 @@ def gradients_in_forward(evidence: Evidence) -> Iterator[Found]:
         backward = [event for event in call.events if event.kind == "backward"]
         for event in backward:
             what = (
-                f"forward goes backward in each of the {len(call.replicas)} replicas: the model's "
-                "gradients receive "
-                "each one's"
+                f"forward goes backward in each of the {len(call.replicas)} replicas: the model's gradients "
+                "receive each one's"
             )
             yield Found("gradients", what, event.place, probe)
         for text in () if backward else call.warnings:  # what else touches gradients goes with it

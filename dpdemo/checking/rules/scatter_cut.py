@@ -47,9 +47,8 @@ def truncated_batch(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             ",".join(names),
             f"{listed(names)} {'has' if len(names) == 1 else 'have'} {short[0].size(call.dim)} of "
-            f"{call.rows} rows, "
-            f"so only {rows} of {call.rows} samples are computed, on {len(call.replicas)} of "
-            f"{call.num_gpus} GPUs",
+            f"{call.rows} rows, so only {rows} of {call.rows} samples are computed, on {len(call.replicas)} "
+            f"of {call.num_gpus} GPUs",
             evidence.scan.forward,
             probe,
             advice=_kept_whole(short, call, evidence),
@@ -129,9 +128,8 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
                 told = "and runs on its default" if runs else f"({replica.raised})"
                 number = sum(any(leaf.path == path for leaf in one.inputs) for one in call.replicas)
                 what = (
-                    f"replica {index} is called without `{path}` {told}: a batch of {call.rows} "
-                    f"gives {number} "
-                    f"chunks of it for {len(call.replicas)} replicas"
+                    f"replica {index} is called without `{path}` {told}: a batch of {call.rows} gives "
+                    f"{number} chunks of it for {len(call.replicas)} replicas"
                 )
                 severity: Severity | None = None if probe.is_real else "warning"
                 yield Found(
@@ -202,17 +200,15 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
         related = [] if leaves else _relating_rows(probe, call)
         for leaf in related:
             what = (
-                f"`{leaf.path}` of shape {leaf.shape} relates each row of the batch to every "
-                "other, and is cut "
-                f"with it: no replica sees it whole ({call.raised})"
+                f"`{leaf.path}` of shape {leaf.shape} relates each row of the batch to every other, and is "
+                f"cut with it: no replica sees it whole ({call.raised})"
             )
             yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advise("pad", what="one graph"))
         for leaf in () if leaves or related else _of_other_sizes(probe, call, evidence):
             yield Found(
                 leaf.path,
-                f"`{leaf.path}` has {leaf.size(call.dim)} rows and the batch {call.rows}: it is "
-                "cut into chunks, "
-                "and no replica sees it whole" + (f" ({call.raised})" if call.raised else ""),
+                f"`{leaf.path}` has {leaf.size(call.dim)} rows and the batch {call.rows}: it is cut into "
+                "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else ""),
                 evidence.scan.forward,
                 probe,
                 advice=Advice() if _is_refuted(call) else _kept_whole([leaf], call, evidence),
@@ -292,8 +288,8 @@ def scalar_argument(evidence: Evidence) -> Iterator[Found]:
         for leaf in call.tensor_arguments:
             if leaf.size(call.dim) is None:
                 what = (
-                    f"`{leaf.path}` is a tensor of shape {leaf.shape}: it has no dimension {call.dim} to cut "
-                    f"({error.message})"
+                    f"`{leaf.path}` is a tensor of shape {leaf.shape}: it has no dimension {call.dim} to "
+                    f"cut ({error.message})"
                 )
                 advice = _of_a_number(leaf, call, evidence)
                 yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)

@@ -218,9 +218,8 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
                 writer = "each replica in a copy of its own" if change.is_lost else "all replicas"
                 yield Found(
                     change.path,
-                    f"`{change.path}` is written by {writer}: {words(change.single)} after a call "
-                    "on one GPU, "
-                    f"{words(change.parallel)} under DataParallel",
+                    f"`{change.path}` is written by {writer}: {words(change.single)} after a call on one "
+                    f"GPU, {words(change.parallel)} under DataParallel",
                     change.written_at or evidence.scan.forward,
                     probe,
                     "info" if change.is_lost and not _adds_to(change) else None,

@@ -86,11 +86,9 @@ def _joined_samples(evidence: Evidence) -> Iterator[Found]:
         joined, by = packed_arguments(probe, call)
         if joined and (call.raised is not None or probe.comparison.values_equal is not True):
             what = (
-                f"{listed(joined)} {_has(joined)} samples of unequal length one after another, "
-                f"and {listed(by)} "
-                f"{'says' if len(by) == 1 else 'say'} how long each is: the first dimension is no "
-                "batch, and is cut "
-                "in the middle of a sample"
+                f"{listed(joined)} {_has(joined)} samples of unequal length one after another, and "
+                f"{listed(by)} {'says' if len(by) == 1 else 'say'} how long each is: the first dimension is "
+                "no batch, and is cut in the middle of a sample"
             )
             names = [*joined, *by]
             advice = advise("pad", what=" and ".join(names))
@@ -137,9 +135,8 @@ def other_dimension(evidence: Evidence) -> Iterator[Found]:
         if dim is not None:
             leaf = call.tensor_arguments[0]
             what = (
-                f"`{leaf.path}` of shape {leaf.shape} has its samples on dimension {dim}, and is "
-                "cut along dimension "
-                f"{call.dim}: along {dim} the chunks have the results of one GPU"
+                f"`{leaf.path}` of shape {leaf.shape} has its samples on dimension {dim}, and is cut along "
+                f"dimension {call.dim}: along {dim} the chunks have the results of one GPU"
             )
             advice = advise("dim", dim=_as_option(call.dim), better=_as_option(dim))
             yield Found("dim", what, evidence.scan.forward, probe, advice=advice)

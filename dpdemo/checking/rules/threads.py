@@ -89,8 +89,8 @@ def randomness(evidence: Evidence) -> Iterator[Found]:
         if probe.comparison.values_equal is False and draws_its_own(probe):
             event = next(one for call in probe.calls for one in call.events if one.kind == "generator")
             what = (
-                "forward draws from a generator of its own: for its chunk each replica may draw what one GPU "
-                "draws for the first rows"
+                "forward draws from a generator of its own: for its chunk each replica may draw what one "
+                "GPU draws for the first rows"
             )
             yield Found("generator", what, event.place, probe, "warning")
             return

@@ -70,8 +70,8 @@ def state_dict_prefix(evidence: Evidence) -> Iterator[Found]:
                 else "dp.module.load_state_dict(state)"
             )
             what = (
-                f"none of the loaded keys, such as `{event.detail}`, matches: they differ by the "
-                "prefix `module.`"
+                f"none of the loaded keys, such as `{event.detail}`, matches: they differ by the prefix "
+                "`module.`"
             )
             yield Found(event.detail, what, event.place, advice=advise("load", code=code))
 
@@ -146,8 +146,8 @@ def bypassed(evidence: Evidence) -> Iterator[Found]:
     if evidence.scan.wrappers and ran and not any(probe.calls for probe in ran):
         path = evidence.scan.wrappers[0]
         what = (
-            f"`{path or 'the wrapper'}` is a DataParallel that is never called: the model in it runs "
-            "on one GPU"
+            f"`{path or 'the wrapper'}` is a DataParallel that is never called: the model in it runs on one "
+            "GPU"
         )
         advice = advise("call it", name=attribute_at(path) if path else "dp")
         yield Found(path or "the wrapper", what, evidence.scan.forward, advice=advice)
