@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
 
 from dpdemo.checking.evidence import Comparison, Evidence, LossGradients, Probe, Reduction, Single
-from dpdemo.checking.recording.cuts import Cuts
+from dpdemo.checking.recording.by_hand import Cuts
 from dpdemo.checking.repairs import repair_of
 from dpdemo.checking.rules.loss import loss_scale
 from dpdemo.checking.running.building import no_scan

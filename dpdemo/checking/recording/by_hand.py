@@ -2,16 +2,17 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from dpdemo.checking.recording.cuts import Cuts, is_in_chunks
+from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.checking.recording.drafts import Draft, Splitter
 from dpdemo.checking.recording.inside import threads_state
-from dpdemo.watching.tree import tensors_in
+from dpdemo.watching.tree import rebuild, tensors_in
 
 _IN_CHUNKS = "its arguments are in chunks already"
 
@@ -52,34 +53,85 @@ def index_of(device: Any) -> int:
     return device if isinstance(device, int) else torch.device(device).index or 0
 
 
-@dataclass
-class Scattered:
-    """What a call of scatter by hand was given, and what came of it."""
+def is_in_chunks(value: object, num_gpus: int) -> bool:
+    """Return whether a value is a list of one part for each GPU, each of them on its own GPU."""
+    if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= num_gpus:
+        return False
+    homes = [{leaf.device for leaf in tensors_in(part)} for part in value]
+    is_on_gpus = all(device.type == "cuda" for device in set.union(*homes))
+    return is_on_gpus and all(len(home) == 1 for home in homes) and len(set.union(*homes)) == len(homes)
 
-    args: Any
-    kwargs: Any
+
+class Batch(NamedTuple):
+    """A batch that was cut: the arguments of the call, along which dimension, and the rows of each chunk."""
+
+    args: Any = ()
+    kwargs: Any = {}  # noqa: RUF012 - never written to
+    dim: int = 0
+    rows: tuple[int, ...] = ()
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """The rows of each chunk, where they are not those that DataParallel makes."""
+        usual = split_batch(sum(self.rows), len(self.rows)).sizes() if self.rows else ()
+        return () if tuple(usual) == self.rows else self.rows
+
+
+class _Chunk(NamedTuple):
+    """A chunk: of which tensor, along which dimension, and its number among them."""
+
+    source: torch.Tensor
     dim: int
-    chunks: Any
+    number: int
 
-    def is_source_of(self, inputs: Any) -> bool:
-        """Return whether these inputs of replicas are the chunks."""
-        mine, others = ([id(tensor) for tensor in tensors_in(value)] for value in (self.chunks, list(inputs)))
-        return bool(mine) and mine == others
+
+class Cuts:
+    """Which tensors were cut into which chunks, as long as the chunks live.
+
+    Every way to scatter goes through `Scatter.apply`, which programs with a DataParallel of their own call
+    with sizes of their choice, as CornerNet and CenterNet do.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: Any = WeakTensorKeyDictionary()
+
+    def note(self, source: torch.Tensor, chunks: Sequence[torch.Tensor], dim: int) -> None:
+        """Note the chunks of a tensor."""
+        for number, chunk in enumerate(chunks):
+            self._chunks[chunk] = _Chunk(source, dim, number)
+
+    def joined(self, delivered: Sequence[tuple[Any, Any]]) -> Batch | None:
+        """Put the batch together from what each replica gets; None where that is not made of its chunks."""
+        of_each = [[self._chunks.get(leaf) for leaf in tensors_in(pair)] for pair in delivered]
+        if not of_each or not of_each[0]:
+            return None
+        if any(one is None or one.number != index for index, each in enumerate(of_each) for one in each):
+            return None
+        sources, dims = [one.source for one in of_each[0]], {one.dim for one in of_each[0]}
+        if len(dims) > 1 or any(
+            [id(one.source) for one in each] != list(map(id, sources)) for each in of_each
+        ):
+            return None
+        dim, left = dims.pop(), iter(sources)
+        args, kwargs = rebuild(
+            delivered[0], lambda leaf: next(left) if isinstance(leaf, torch.Tensor) else leaf
+        )
+        rows = tuple(next(leaf.size(dim) for leaf in tensors_in(pair)) for pair in delivered)
+        return Batch(args, kwargs, dim, rows)
 
 
 @dataclass
 class Made:
-    """What a thread has scattered and replicated by hand."""
+    """What a thread has cut and replicated by hand."""
 
-    scattered: tuple[Scattered, ...] = ()
-    cuts: Cuts | None = None
+    cuts: Cuts = field(default_factory=Cuts)
     replicated: tuple[nn.Module, list[int], Any] | None = None
 
 
 def call_by_hand(
     made: Made, modules: Sequence[Any], inputs: Any, kwargs_tup: Any, devices: Any
 ) -> Draft | None:
-    """Put a call together from what was scattered and replicated by hand in this thread.
+    """Put a call together from what was cut and replicated by hand in this thread.
 
     Of functions there is none: PyTorch only calls them, and they are no replicas of a module.
     """
@@ -87,21 +139,15 @@ def call_by_hand(
         return None
     gap = ""
     known = made.replicated
-    if known is not None and len(modules) and any(modules[0] is replica for replica in known[2]):
+    if known is not None and any(modules[0] is replica for replica in known[2]):
         module, ids, _ = known
     else:
         module, ids = modules[0], [index_of(device) for device in devices or range(len(modules))]
         gap = "its replicas were not made by replicate"
-    source = next((one for one in made.scattered if one.is_source_of(inputs)), None)
-    joined = None
-    if source is None and made.cuts is not None:
-        joined = made.cuts.joined(paired(inputs, kwargs_tup))
-    if source is None and joined is None:
+    batch = made.cuts.joined(paired(inputs, kwargs_tup))
+    if batch is None:
         gap = gap or "its chunks were not made by scatter"
-    elif source is not None and kwargs_tup and any(kwargs_tup) and not source.kwargs:
-        gap = gap or "its keyword arguments were not made by scatter_kwargs"
-    made.scattered, made.replicated, made.cuts = (), None, None
-    batch = joined or source
-    splitter = Splitter(module, ids, (*ids, 0)[0], batch.dim if batch else 0, joined.shares if joined else ())
-    args, kwargs = (batch.args, batch.kwargs) if batch else ((), {})
-    return Draft(splitter, tuple(args), kwargs, callers_state=threads_state(), gap=gap)
+        batch = Batch()
+    made.cuts, made.replicated = Cuts(), None
+    splitter = Splitter(module, ids, (*ids, 0)[0], batch.dim, batch.shares)
+    return Draft(splitter, tuple(batch.args), batch.kwargs, callers_state=threads_state(), gap=gap)

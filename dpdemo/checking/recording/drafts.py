@@ -1,5 +1,8 @@
 """A call that splits a batch, while it is under way: what it is split by, and what each step gave."""
 
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,9 +12,9 @@ from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Call, Raised, Replica, Stage
 from dpdemo.checking.observing.hooks import Reach
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments, named, structure
-from dpdemo.checking.recording.inside import Watch
+from dpdemo.checking.recording.inside import Watch, being, here, threads_state
 from dpdemo.checking.source import class_at, functions_in, places_in, text_around
-from dpdemo.models.failure import Stopped
+from dpdemo.models.failure import Stopped, as_exception
 from dpdemo.models.rows import pictures_in
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.tree import flatten
@@ -142,3 +145,50 @@ class Draft:
             raised=self.failures.get(index),
             threads_state=self.states.get(index, ()),
         )
+
+
+class Watched:
+    """Calls a replica for `parallel_apply`, and notes what became of it; a call of ours is no script's."""
+
+    def __init__(
+        self,
+        replica: Callable[..., object],
+        index: int,
+        draft: Draft,
+        safely: Callable[..., Any],
+        *,
+        is_ours: bool,
+    ) -> None:
+        self.replica = replica
+        self._safely = safely
+        self._is_ours = is_ours
+        self._index = index
+        self._draft = draft
+        self._is_aside = here.is_aside
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call the replica, with its number and its GPU known to all that is watched."""
+        draft, index = self._draft, self._index
+        self._safely(self._note_state)
+        replica = self._safely(self._being_replica)
+        try:
+            with replica or contextlib.nullcontext():
+                output = self.replica(*args, **kwargs)
+        except BaseException as error:
+            self._safely(self._note_failure, error)
+            if self._is_ours and not isinstance(error, (Exception, KeyboardInterrupt)):
+                raise as_exception(error) from None  # else the replica's thread would show it
+            raise
+        draft.outputs[index] = output
+        return output
+
+    def _note_state(self) -> None:
+        self._draft.states[self._index] = threads_state()
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._draft.failures[self._index] = raised("replica", error, self._index)
+
+    def _being_replica(self) -> AbstractContextManager[None]:
+        draft, index = self._draft, self._index
+        device = draft.device_of(index)
+        return being(replica=index, device=device, watch=draft.watch, is_aside=self._is_aside)

@@ -1,12 +1,13 @@
 """Noting what the user's code does inside replicas, where that leaves no other trace."""
 
 import contextlib
+import functools
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -108,23 +109,28 @@ def being(**what: object) -> Iterator[None]:
 def _patched() -> Iterator[None]:
     """Watch the functions of PyTorch that matter: calls are noted by the watch of their thread."""
     with contextlib.ExitStack() as undo:
-        for name in ("named_parameters", "state_dict", "requires_grad_"):
-            undo.enter_context(replaced(nn.Module, name, _on_module))
-        for name in ("to", "cuda"):
-            undo.enter_context(replaced(nn.Module, name, _on_module_moved))
-        for name in HOOKS_OF:
-            undo.enter_context(replaced(nn.Module, name, _on_hook))
-        for name in _METHODS:
-            undo.enter_context(replaced(torch.Tensor, name, _on_move))
-        for name in _DRAWS:
-            undo.enter_context(replaced(torch.Tensor, name, _on_move))
-        for name in _DRAWN:
-            undo.enter_context(replaced(torch, name, _on_move))
+        for owner, names, note in _WATCHED:
+            for name in names:
+                undo.enter_context(replaced(owner, name, functools.partial(_watching, note)))
         for name in _FACTORIES:
-            undo.enter_context(replaced(torch, name, _on_move))
             undo.enter_context(_scripted_as(getattr(torch, name), name))
-        undo.enter_context(replaced(torch.Tensor, "backward", _on_backward))
         yield
+
+
+def _watching(note: "_Note", name: str, genuine: Callable[..., object]) -> Callable[..., object]:
+    """Call a function of PyTorch; where a replica does, note it, with what it gave if it gave anything."""
+
+    def watched(*args: Any, **kwargs: Any) -> object:
+        result, watch = None, here.watch
+        try:
+            result = genuine(*args, **kwargs)
+        finally:
+            if here.replica is not None and watch is not None:
+                is_theirs = is_users(sys._getframe(1).f_code.co_filename)
+                watch.safely(note, watch, _Called(name, args, kwargs, result, is_theirs))
+        return result
+
+    return watched
 
 
 @contextlib.contextmanager
@@ -170,66 +176,57 @@ def watched_by(watch: Watch) -> Iterator[None]:
         yield
 
 
-def _on_module(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
-    def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
-        if here.replica is not None and here.watch is not None and getattr(module, "_is_replica", False):
-            here.watch.safely(here.watch.note, name, type(module).__name__)
-        return genuine(module, *args, **kwargs)
+class _Called(NamedTuple):
+    """A call of a watched function; `is_theirs` where the user's code makes it, and not PyTorch's."""
 
-    return watched
-
-
-def _on_module_moved(_: str, genuine: Callable[..., object]) -> Callable[..., object]:
-    def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
-        if here.replica is not None and here.watch is not None and is_users(_caller()):
-            here.watch.safely(here.watch.note_module, module)
-        return genuine(module, *args, **kwargs)
-
-    return watched
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    is_theirs: bool
 
 
-def _caller() -> str:
-    """Return the file of the function that has called a watched one."""
-    return sys._getframe(2).f_code.co_filename
+_Note = Callable[[Watch, _Called], object]
 
 
-def _on_hook(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
-    def watched(module: nn.Module, *args: object, **kwargs: object) -> object:
-        is_theirs = is_users(sys._getframe(1).f_code.co_filename)
-        if is_theirs and here.replica is not None and here.watch is not None:
-            here.watch.safely(here.watch.note_hook, module, name, (*args, kwargs.get("hook"))[0])
-        return genuine(module, *args, **kwargs)
-
-    return watched
+def _note_module(watch: Watch, called: _Called) -> None:
+    if getattr(called.args[0], "_is_replica", False):
+        watch.note(called.name, type(called.args[0]).__name__)
 
 
-def _on_move(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
-    def watched(*args: object, **kwargs: object) -> object:
-        result = genuine(*args, **kwargs)
-        frame = sys._getframe(1)
-        if kwargs.get("generator") is not None and here.replica is not None and here.watch is not None:
-            here.watch.safely(here.watch.note, "generator", name)
-        if not is_users(frame.f_code.co_filename):
-            return result  # moving tensors is what DataParallel and virtual GPUs do
-        if here.replica and here.watch is not None and not (result is args[0] if args else False):
-            here.watch.safely(_note_move, here.watch, name, result)
-        return result
-
-    return watched
+def _note_moved_module(watch: Watch, called: _Called) -> None:
+    if called.is_theirs:
+        watch.note_module(called.args[0])
 
 
-def _note_move(watch: Watch, name: str, result: object) -> None:
-    if isinstance(result, torch.Tensor) and result.is_cuda and result.get_device() != here.device:
-        watch.note("moved", f"{name} to cuda:{result.get_device()}")
+def _note_hook(watch: Watch, called: _Called) -> None:
+    if called.is_theirs:
+        watch.note_hook(called.args[0], called.name, (*called.args[1:], called.kwargs.get("hook"))[0])
 
 
-def _on_backward(name: str, genuine: Callable[..., object]) -> Callable[..., object]:
-    def watched(*args: object, **kwargs: object) -> object:
-        if here.replica is not None and here.watch is not None:
-            here.watch.safely(here.watch.note, name, "")
-        return genuine(*args, **kwargs)
+def _note_tensor(watch: Watch, called: _Called) -> None:
+    """Note a tensor that the user's code draws from a generator of its own, or puts on another GPU."""
+    if called.kwargs.get("generator") is not None:
+        watch.note("generator", called.name)
+    result, given = called.result, called.args[0] if called.args else None
+    is_new = called.is_theirs and isinstance(result, torch.Tensor) and result is not given
+    if is_new and here.replica and result.is_cuda and result.get_device() != here.device:
+        watch.note("moved", f"{called.name} to cuda:{result.get_device()}")
 
-    return watched
+
+def _note_backward(watch: Watch, called: _Called) -> None:
+    watch.note(called.name, "")
+
+
+_WATCHED: tuple[tuple[object, Sequence[str], _Note], ...] = (
+    (nn.Module, ("named_parameters", "state_dict", "requires_grad_"), _note_module),
+    (nn.Module, ("to", "cuda"), _note_moved_module),
+    (nn.Module, tuple(HOOKS_OF), _note_hook),
+    (torch.Tensor, (*_METHODS, *_DRAWS), _note_tensor),
+    (torch, (*_DRAWN, *_FACTORIES), _note_tensor),
+    (torch.Tensor, ("backward",), _note_backward),
+)
+"""Functions of PyTorch that are watched: their owner, their names, and what to note."""
 
 
 class _NotedWarning:

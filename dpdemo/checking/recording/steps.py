@@ -16,18 +16,14 @@ import torch
 from dpdemo.checking.evidence import Raised, Stage
 from dpdemo.checking.recording.by_hand import (
     Made,
-    Scattered,
-    as_arguments,
     call_by_hand,
     draft_of_call,
     draft_of_function,
     index_of,
     paired,
 )
-from dpdemo.checking.recording.cuts import Cuts
-from dpdemo.checking.recording.drafts import Draft, raised
+from dpdemo.checking.recording.drafts import Draft, Watched, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
-from dpdemo.checking.recording.replicas import Watched
 from dpdemo.models.frames import without_watchers
 from dpdemo.watching.seam import around
 
@@ -185,24 +181,15 @@ class CallRecorder:
             draft.stage = stage
         return draft
 
-    def _scatter(
-        self, proceed: Callable[..., object], inputs: object, target_gpus: object, dim: int = 0
-    ) -> object:
-        draft = self._enter("scatter")
-        chunks = proceed(inputs, target_gpus, dim)
-        if draft is None and not self._is_anothers():
-            self._safely(self._remember, inputs, {}, dim, chunks)
-        return chunks
+    def _scatter(self, proceed: Callable[..., object], *args: object, **kwargs: object) -> object:
+        self._enter("scatter")
+        return proceed(*args, **kwargs)
 
-    def _scatter_kwargs(
-        self, proceed: Callable[..., Any], inputs: Any, kwargs: Any, target_gpus: object, dim: int = 0
-    ) -> object:
+    def _scatter_kwargs(self, proceed: Callable[..., Any], *args: object, **kwargs: object) -> object:
         draft = self._enter("scatter")
-        chunks, named_chunks = proceed(inputs, kwargs, target_gpus, dim)
+        chunks, named_chunks = proceed(*args, **kwargs)
         if draft is not None:
             draft.delivered = self._safely(paired, chunks, named_chunks) or []
-        elif not self._is_anothers():
-            self._safely(self._remember, inputs, kwargs or {}, dim, chunks)
         return chunks, named_chunks
 
     def _cut(
@@ -215,15 +202,8 @@ class CallRecorder:
     ) -> object:
         chunks = proceed(target_gpus, chunk_sizes, dim, tensor)
         if self._local.draft is None and not self._is_anothers():
-            made = self._local.by_hand()
-            made.cuts = made.cuts or Cuts()
-            self._safely(made.cuts.note, tensor, chunks, dim)
+            self._safely(self._local.by_hand().cuts.note, tensor, chunks, dim)
         return chunks
-
-    def _remember(self, inputs: object, kwargs: object, dim: int, chunks: object) -> None:
-        scattered = Scattered(as_arguments(inputs), kwargs, dim, chunks)
-        made = self._local.by_hand()
-        made.scattered = (*made.scattered, scattered)[-2:]
 
     def _replicate(
         self, proceed: Callable[..., object], network: Any, devices: Any, *args: object, **kwargs: object

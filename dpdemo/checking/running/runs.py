@@ -15,7 +15,7 @@ from dpdemo.checking.observing import state
 from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.leaves import flatten_arguments
 from dpdemo.checking.observing.mixing import Trace, first_mixing, forward_code
-from dpdemo.checking.recording.cuts import is_in_chunks
+from dpdemo.checking.recording.by_hand import is_in_chunks
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
