@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Cache
-from dpdemo.checking.observing.holders import attributes, is_of_users, is_users_class
+from dpdemo.checking.observing.holders import is_of_users, is_users_class, names_a_gpu, walk
 from dpdemo.checking.observing.hooks import functions_of, values_named_by
 from dpdemo.checking.source import place_of_function
-from dpdemo.watching.tree import tensors_in
 
 _STORES = frozenset({"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF"})
 
@@ -62,21 +61,12 @@ def _stored_by(function: FunctionType) -> Iterator[str]:
 
 def _kind(value: Any, *, is_stored: bool) -> str:
     """Name what a value is, if it holds tensors on a GPU and no key names that; "" of all else."""
-    if isinstance(value, (torch.Tensor, list, tuple)):
-        return "a tensor" if is_stored and _is_on_gpu(value) else ""
-    if isinstance(value, dict):
-        return "a dict" if _is_on_gpu(dict(value)) and not any(map(_names_a_gpu, value)) else ""
-    if isinstance(value, (type, nn.Module)) or not is_of_users(value):
+    parts = [*walk(value)]
+    on_gpu = any(isinstance(part.value, torch.Tensor) and part.value.is_cuda for part in parts)
+    if not on_gpu or names_a_gpu(parts):
         return ""
-    held = attributes(value)
-    return "an object" if any(_kind(one, is_stored=True) for one in held.values()) else ""
-
-
-def _is_on_gpu(value: object) -> bool:
-    return any(one.is_cuda for one in tensors_in(value))
-
-
-def _names_a_gpu(key: object) -> bool:
-    if isinstance(key, tuple):
-        return any(map(_names_a_gpu, key))
-    return isinstance(key, torch.device) or "cuda" in str(key)
+    if isinstance(value, dict):
+        return "a dict"
+    if isinstance(value, (torch.Tensor, list, tuple)):
+        return "a tensor" if is_stored else ""
+    return "an object" if is_of_users(value) and not isinstance(value, (type, nn.Module)) else ""

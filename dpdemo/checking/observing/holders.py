@@ -8,8 +8,11 @@ import sys
 import threading
 import types
 from collections import deque
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
+import torch
+from torch import nn
 from torch.distributions import Distribution, Transform
 
 from dpdemo.models.frames import is_users
@@ -29,19 +32,69 @@ def is_changeable(value: object) -> bool:
     return isinstance(value, (list, dict, set, deque)) or is_object
 
 
+class Part(NamedTuple):
+    """Something that a value holds, or the value itself."""
+
+    path: str
+    """The steps from the value, as `.kept`, `[0]` and `{key}`."""
+    value: Any
+    holders: tuple[object, ...] = ()
+    """The objects and functions on the way to it, the innermost last; containers are none."""
+    key: object = None
+    """In a dict: its key."""
+
+
+_DEEPEST = 4
+"""So many objects and functions are looked into, one in the other."""
+_MOST_PARTS = 5000
+
+
+def walk(value: object, path: str = "") -> Iterator[Part]:
+    """List a value, and all that it holds: in containers, objects of the user's and functions.
+
+    Modules, tensors and classes are listed, and not looked into.
+    """
+    todo, opened, number = [Part(path, value)], set[int](), 0
+    while todo and number < _MOST_PARTS:
+        part = todo.pop()
+        number += 1
+        yield part
+        if id(part.value) not in opened and len(part.holders) <= _DEEPEST:
+            opened.add(id(part.value))
+            todo += reversed(_parts(part))
+
+
+def _parts(whole: Part) -> list[Part]:
+    """List what a value holds by one step."""
+    path, value, holders, _ = whole
+    if isinstance(value, (torch.Tensor, nn.Module, type)):
+        return []
+    if isinstance(value, dict):
+        return [Part(f"{path}{{{key}}}", one, holders, key) for key, one in list(value.items())]
+    if isinstance(value, (list, tuple, set, deque)):
+        return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(tuple(value))]
+    holders = (*holders, value)
+    if held := held_by(value):
+        return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(held)]
+    if is_looked_into(value):
+        return [Part(f"{path}.{name}", one, holders) for name, one in attributes(value).items()]
+    return []
+
+
+def names_a_gpu(parts: Iterable[Part]) -> bool:
+    """Whether any key is a GPU or has it in its name, or any part is a GPU."""
+    return any("cuda" in str(part.key) or isinstance(part.value, torch.device) for part in parts)
+
+
 _WAITED_FOR = (
     type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Semaphore,
     threading.Event, threading.Barrier, queue.Queue, queue.SimpleQueue,
 )  # fmt: skip
-_DEEPEST = 3
 
 
-def lets_wait(value: object, depth: int = 0) -> bool:
-    """Whether threads can wait for each other at it: a lock, a queue or a barrier, or an object with one."""
-    if isinstance(value, _WAITED_FOR):
-        return True
-    held = attributes(value).values() if is_of_users(value) and depth < _DEEPEST else ()
-    return any(lets_wait(one, depth + 1) for one in held)
+def lets_wait(value: object) -> bool:
+    """Whether threads can wait for each other at it: a lock, a queue or a barrier, or what holds one."""
+    return any(isinstance(part.value, _WAITED_FOR) for part in walk(value))
 
 
 def is_array(value: object) -> bool:
@@ -75,7 +128,7 @@ def is_users_class(kind: type) -> bool:
 
 
 def held_by(value: object) -> list[object]:
-    """List what a function, a bound method, a partial function or a container holds."""
+    """List what a function, a bound method, a partial function or one with a cache holds."""
     if isinstance(value, types.FunctionType):
         held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         for cell in value.__closure__ or ():
@@ -86,8 +139,4 @@ def held_by(value: object) -> list[object]:
         return [value.__self__]
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, functools._lru_cache_wrapper):
-        return [value.__wrapped__]
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    return list(value.values()) if isinstance(value, dict) else []
+    return [value.__wrapped__] if isinstance(value, functools._lru_cache_wrapper) else []

@@ -9,13 +9,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import attributes, is_of_users, is_users_class
+from dpdemo.checking.observing.holders import is_users_class, walk
 from dpdemo.models.frames import is_users
-
-_DEEPEST = 4
 
 
 def unwrapped(hook: object) -> object:
@@ -62,10 +59,11 @@ class Reach:
         return frozenset(part for path in self.changed for part in re.findall(r"\w+", path))
 
     def _held(self) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for name, value in _reached(self._hook):
-            _list_parts(value, name, found)
-        return found
+        parts = (part for name, value in _reached(self._hook) for part in walk(value, name) if part.path)
+        return {part.path: part.value for part in parts if not isinstance(part.value, _CONTAINERS)}
+
+
+_CONTAINERS = (dict, list, tuple, set, deque)
 
 
 def _reached(hook: object) -> Iterator[tuple[str, object]]:
@@ -77,9 +75,18 @@ def _reached(hook: object) -> Iterator[tuple[str, object]]:
     function: Any = getattr(hook, "__func__", hook)
     if not isinstance(function, types.FunctionType):  # an object that is called
         owner, function = function, vars(type(function)).get("__call__")
-    yield "", owner
+    yield from _opened("", owner)
     for one in functions_from(function):
-        yield from values_named_by(one)
+        for name, value in values_named_by(one):
+            yield from _opened(name, value)
+
+
+def _opened(path: str, value: object) -> Iterator[tuple[str, object]]:
+    """List a module by its public attributes, and all else as it is."""
+    if not isinstance(value, nn.Module):
+        yield path, value
+        return
+    yield from ((f"{path}.{name}", one) for name, one in vars(value).items() if not name.startswith("_"))
 
 
 def values_named_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -131,22 +138,3 @@ def _is_full(cell: types.CellType) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _list_parts(value: object, path: str, found: dict[str, object], depth: int = 0) -> None:
-    """List what a value holds, by path; the path of what is in a dict ends in `}`."""
-    parts: dict[str, object] = {}
-    if depth < _DEEPEST and not isinstance(value, (torch.Tensor, type, types.ModuleType)):
-        if isinstance(value, dict):
-            parts = {f"{path}{{{key}}}": one for key, one in list(value.items())}
-        elif isinstance(value, (list, tuple, set, deque)):
-            parts = {f"{path}[{at}]": one for at, one in enumerate(value)}
-        elif isinstance(value, nn.Module):
-            own = {name: one for name, one in vars(value).items() if not name.startswith("_")}
-            parts = {f"{path}.{name}": one for name, one in own.items()}
-        elif is_of_users(value):
-            parts = {f"{path}.{name}": one for name, one in attributes(value).items()}
-    for inner, one in parts.items():
-        _list_parts(one, inner, found, depth + 1)
-    if path and not parts and not isinstance(value, (dict, list, tuple, set, deque)):
-        found[path] = value

@@ -7,27 +7,18 @@ module begins or ends.
 
 import contextlib
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import attributes, is_changeable
+from dpdemo.checking.observing.holders import names_a_gpu, walk
 from dpdemo.checking.observing.state import changeable_parts
 from dpdemo.checking.running.runs import Runner
 from dpdemo.checking.source import code_of
 from dpdemo.models.inputs import Arguments
-
-_DEEPEST = 3
-
-
-class _Tensor(NamedTuple):
-    """A tensor, by its identity."""
-
-    identity: int
 
 
 def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[str, ...], ...]:
@@ -44,13 +35,13 @@ def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[s
     held: dict[int, tuple[object, list[str]]] = {}
     for path, value in changeable_parts(model):
         held.setdefault(id(value), (value, []))[1].append(path)
-    before = {key: _outline(value) for key, (value, _) in held.items()}
-    seen: dict[int, Any] = {}
+    before = {key: _tensors(value) for key, (value, _) in held.items()}
+    seen: dict[int, bool] = {}
 
     def look(*_: object) -> None:
         for key, (value, _paths) in held.items():
-            if key not in seen and _tensors(now := _outline(value)) - _tensors(before[key]):
-                seen[key] = now
+            if key not in seen and _tensors(value) - before[key]:
+                seen[key] = names_a_gpu(walk(value))
 
     for module in model.modules():
         module.register_forward_pre_hook(look)
@@ -60,8 +51,8 @@ def used_meanwhile(runner: Runner, mode: str, given: Arguments) -> tuple[tuple[s
             return ()
     return tuple(
         tuple(held[key][1])
-        for key, now in seen.items()
-        if _tensors(_outline(held[key][0])) <= _tensors(before[key]) and not _names_a_gpu(now)
+        for key, is_by_gpu in seen.items()
+        if _tensors(held[key][0]) <= before[key] and not is_by_gpu
     )
 
 
@@ -85,31 +76,6 @@ def _at_each_line(model: nn.Module, look: Callable[[], None]) -> Iterator[None]:
         sys.settrace(None)
 
 
-def _outline(value: object, depth: int = 0) -> Any:
-    """Say what a container or an object holds, by the identity of all but numbers and texts."""
-    if isinstance(value, (int, float, str, torch.device, type(None))):
-        return value
-    if isinstance(value, torch.Tensor):
-        return _Tensor(id(value))
-    if depth < _DEEPEST and not isinstance(value, (nn.Module, torch.Tensor, type)):
-        if isinstance(value, dict):
-            return tuple((_outline(key, depth + 1), _outline(one, depth + 1)) for key, one in value.items())
-        if isinstance(value, (list, tuple, set, deque)):
-            return tuple(_outline(one, depth + 1) for one in value)
-        if is_changeable(value):
-            return tuple((name, _outline(one, depth + 1)) for name, one in attributes(value).items())
-    return id(value)
-
-
-def _tensors(outline: object) -> set["_Tensor"]:
-    """List the tensors in an outline."""
-    if isinstance(outline, tuple) and not isinstance(outline, _Tensor):
-        return {one for part in outline for one in _tensors(part)}
-    return {outline} if isinstance(outline, _Tensor) else set()
-
-
-def _names_a_gpu(outline: object) -> bool:
-    """Whether a key, or an element, is a GPU."""
-    if isinstance(outline, tuple):
-        return any(map(_names_a_gpu, outline))
-    return isinstance(outline, torch.device) or (isinstance(outline, str) and outline.startswith("cuda"))
+def _tensors(value: object) -> set[int]:
+    """List the tensors that a value holds, by their identity."""
+    return {id(part.value) for part in walk(value) if isinstance(part.value, torch.Tensor)}

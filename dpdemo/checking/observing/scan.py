@@ -1,26 +1,26 @@
 """Reading what a model is made of, without running it."""
 
-import functools
 import inspect
+import itertools
+import re
 import types
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.observing.holders import attributes, held_by, is_looked_into, lets_wait
+from dpdemo.checking.observing.holders import Part, held_by, lets_wait, walk
 from dpdemo.checking.observing.hooks import functions_of, unwrapped, values_named_by
 from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.results.findings import Place
-from dpdemo.watching.tree import flatten
 
 
 def scan(model: nn.Module, first: torch.device | None) -> Scan:
@@ -216,30 +216,68 @@ def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Itera
         if value is not None:
             yield Held("", "compiled")
         return
-    for step, kept in flatten(value):
-        leaf = kept() if isinstance(kept, weakref.ReferenceType) else kept
-        found = _kind_of(leaf, model, module, is_alone=not step)
-        if found is not None:
-            yield found
-            break
+    found = (_kind_of(part, model, module) for part in walk(value))
+    yield from itertools.islice(filter(None, found), 1)
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield Held("", "container", type(value).__name__)
 
 
-def _kind_of(leaf: object, model: _Around, module: nn.Module, *, is_alone: bool) -> Held | None:
+def _kind_of(part: Part, model: _Around, module: nn.Module) -> Held | None:
     """Tell how a part of an attribute ties a replica to the original; None where it does not."""
-    if isinstance(leaf, torch.Tensor):
-        is_models = id(leaf) in model.registered
-        return None if is_models and is_alone else _tensor("shared" if is_models else "tensor", leaf)
-    if isinstance(leaf, nn.Module) and not isinstance(leaf, nn.DataParallel):
-        kind = "ancestor" if _is_around(leaf, module, model.tree) else "module"
-        return Held("", kind, type(leaf).__name__, device=_device_of(leaf))
-    if callable(leaf) and not isinstance(leaf, type) and (found := _closes_over(leaf, model)):
-        kind, leads_to, device = found
-        return Held("", kind, device=device, holder=_callable_name(leaf), leads_to=leads_to)
-    if (around := _tensor_around(leaf, model)) is not None:
-        return replace(_tensor("tensor", around), holder=_callable_name(leaf))
-    return next(_inside(leaf, model), None)
+    value, holder = part.value, part.holders[0] if part.holders else None
+    if isinstance(value, weakref.ReferenceType) and holder is None:
+        value = value()
+    if isinstance(value, torch.Tensor) and id(value) not in model.registered:
+        return replace(_tensor("tensor", value), **_way(part))
+    if not isinstance(value, (torch.Tensor, nn.Module)):
+        return None
+    if holder is None:
+        return _kind_of_direct(value, model, module, is_alone=not part.path)
+    if _is_function(holder):
+        return _kind_in_function(value, model, part)
+    is_link = isinstance(value, nn.Module) and id(value) in model.tree
+    return Held("", "holder", type(value).__name__, **_way(part)) if is_link else None
+
+
+def _kind_of_direct(
+    value: torch.Tensor | nn.Module, model: _Around, module: nn.Module, *, is_alone: bool
+) -> Held | None:
+    """Tell of what stands in an attribute, or in a container there."""
+    if isinstance(value, torch.Tensor):
+        return None if is_alone else _tensor("shared", value)
+    if isinstance(value, nn.DataParallel):
+        return None
+    kind = "ancestor" if _is_around(value, module, model.tree) else "module"
+    return Held("", kind, type(value).__name__, device=_device_of(value))
+
+
+def _kind_in_function(value: torch.Tensor | nn.Module, model: _Around, part: Part) -> Held | None:
+    """Tell of what a function holds: a module or tensor of the model, or a module outside of it."""
+    if isinstance(value, torch.Tensor):
+        leads_to = f"the model's own tensor of shape {tuple(value.shape)}"
+    elif id(value) in model.tree:
+        leads_to = f"`{model.tree[id(value)] or type(value).__name__}`"
+    elif any(True for _ in (*value.parameters(), *value.buffers())):
+        leads_to = f"a {type(value).__name__} outside of the model"
+        return Held("", "outer", leads_to=leads_to, device=_device_of(value), **_way(part))
+    else:
+        return None
+    return Held("", "callable", leads_to=leads_to, **_way(part))
+
+
+def _is_function(holder: object) -> bool:
+    return bool(held_by(holder))
+
+
+def _way(part: Part) -> dict[str, Any]:
+    """Name what stands between an attribute and a part of it, and the attribute of an object that has it."""
+    if not part.holders:
+        return {}
+    holder, last = part.holders[0], part.holders[-1]
+    if _is_function(holder):
+        return {"holder": _callable_name(holder)}
+    step = re.match(r"\.(\w+)", part.path[part.path.rfind(".") :]) if not _is_function(last) else None
+    return {"holder": type(last).__name__, "within": step[1] if step else ""}
 
 
 def _tensor(kind: str, tensor: torch.Tensor) -> Held:
@@ -253,57 +291,10 @@ def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bo
     return around != path and (not around or path.startswith(f"{around}."))
 
 
-def _inside(holder: object, model: _Around, depth: int = 0) -> Iterator[Held]:
-    """List the tensors and the model's modules that an object has, and what it holds."""
-    if not is_looked_into(holder) or depth > _DEEPEST:
-        return
-    kind = type(holder).__name__
-    for name, held in attributes(holder).items():
-        for _, part in flatten(held):
-            if isinstance(part, torch.Tensor) and id(part) not in model.registered:
-                yield replace(_tensor("tensor", part), holder=kind, within=name)
-            elif isinstance(part, nn.Module) and id(part) in model.tree:
-                yield Held("", "holder", type(part).__name__, holder=kind, within=name)
-            elif not isinstance(part, (torch.Tensor, nn.Module)):
-                yield from _inside(part, model, depth + 1)
-
-
-_DEEPEST = 3
-"""So many objects are looked into, one in the other."""
-
-
 def _callable_name(value: object) -> str:
     if isinstance(value, types.MethodType):
         return f"the bound method {value.__name__}"
     return "a lambda" if getattr(value, "__name__", "") == "<lambda>" else "a function"
-
-
-def _tensor_around(function: object, model: _Around, depth: int = 0) -> torch.Tensor | None:
-    """Find a tensor, but for the model's, that a function has from around it, or as a fixed argument."""
-    is_function = isinstance(function, (types.FunctionType, functools.partial))
-    for value in held_by(function) if is_function and depth < _DEEPEST else ():
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            found = one if isinstance(one, torch.Tensor) else _tensor_around(one, model, depth + 1)
-            if found is not None and id(found) not in model.registered:
-                return found
-    return None
-
-
-def _closes_over(function: object, model: _Around, depth: int = 0) -> tuple[str, str, str] | None:
-    """Find what a function holds: a module or tensor of the model, or a module outside of it."""
-    held = held_by(function) or [getattr(function, "__self__", None)]
-    for value in held:
-        if isinstance(value, nn.Module) and id(value) in model.tree:
-            return "callable", f"`{model.tree[id(value)] or type(value).__name__}`", ""
-        if isinstance(value, nn.Module) and any(True for _ in (*value.parameters(), *value.buffers())):
-            return "outer", f"a {type(value).__name__} outside of the model", _device_of(value)
-        if isinstance(value, torch.Tensor) and id(value) in model.registered:
-            return "callable", f"the model's own tensor of shape {tuple(value.shape)}", ""
-        if depth < _DEEPEST and callable(value) and not isinstance(value, (nn.Module, type)):
-            found = _closes_over(value, model, depth + 1)
-            if found:
-                return found
-    return None
 
 
 def users_hooks(module: nn.Module) -> list[object]:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import held_by, is_changeable
+from dpdemo.checking.observing.holders import is_changeable, walk
 from dpdemo.checking.observing.state import INTERNAL
 from dpdemo.checking.running.on_gpu import brought_along
 from dpdemo.errors import UsageError
@@ -229,7 +229,7 @@ class _FunctionCopies:
 
     def copy(self, function: types.FunctionType, memo: dict[int, object]) -> object:
         """Copy a function whose closure or defaults lead to the model, and leave any other."""
-        if not self._leads_to_model(function, set()):
+        if not self._leads_to_model(function):
             return function
         cells = tuple(types.CellType() for _ in function.__closure__ or ())
         twin = types.FunctionType(
@@ -247,7 +247,7 @@ class _FunctionCopies:
 
     def copy_cached(self, cached: "functools._lru_cache_wrapper[Any]", memo: dict[int, object]) -> object:
         """Make a function that keeps its results anew, of the copy, where it leads to the model."""
-        if not self._leads_to_model(cached.__wrapped__, set()):
+        if not self._leads_to_model(cached):
             return cached
         return functools.lru_cache(**cached.cache_parameters())(copy.deepcopy(cached.__wrapped__, memo))
 
@@ -257,16 +257,8 @@ class _FunctionCopies:
         return weakref.ref(copy.deepcopy(part, memo)) if id(part) in self._parts else reference
 
     def _part(self, value: object, memo: dict[int, object]) -> object:
-        return copy.deepcopy(value, memo) if self._leads_to_model(value, set()) else value
+        return copy.deepcopy(value, memo) if self._leads_to_model(value) else value
 
-    def _leads_to_model(self, value: object, seen: set[int]) -> bool:
-        if id(value) in self._parts or isinstance(value, nn.Module):  # one outside of it, too
-            return True
-        if id(value) in seen or len(seen) > _MAX_STEPS:
-            return False
-        seen.add(id(value))
-        return any(self._leads_to_model(held, seen) for held in held_by(value))
-
-
-_MAX_STEPS = 1000
-"""How many values are looked at on the way from a function to the model."""
+    def _leads_to_model(self, value: object) -> bool:
+        """Whether it holds a part of the model, or a module outside of it."""
+        return any(id(part.value) in self._parts or isinstance(part.value, nn.Module) for part in walk(value))
