@@ -28,6 +28,11 @@ _OTHER_SIZES = " (other sizes)"
 _GROUPS = (
     "Every rank has to call new_group for every group, in the same order, also for groups that it is not in."
 )
+_LOCAL = (
+    "With use_local_synchronization, all ranks of a group have to be in as many other groups when they make "
+    "it: leave it out, or make the groups in an order that has them in as many."
+)
+_OTHER_NUMBER = " (another number of groups before)"
 _PAIRS = (
     "A send and its recv meet only if one rank sends while the other receives: turn the order on one side."
 )
@@ -63,7 +68,7 @@ def mismatch(ranks: Sequence[RankLog]) -> tuple[str, ...]:
 
 def _advice(differing: str, begun: Sequence[Event]) -> str:
     if begun[0]["group"].startswith(NEW_GROUP):
-        return _GROUPS
+        return _LOCAL if differing == _OTHER_NUMBER else _GROUPS
     if len({event["backward"] for event in begun}) > 1:
         return _AS_MANY
     return _SIZES if differing in {" (another shape)", _OTHER_SIZES} else _SAME_ORDER
@@ -96,6 +101,7 @@ _WORDS = {
     "root": "root",
     "reduce": "reduction",
     "ranks": "choice of ranks",
+    "groups": "number of groups before",
 }
 """By key of an event, what to call it if ranks differ in it."""
 

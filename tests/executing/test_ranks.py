@@ -238,6 +238,10 @@ def test_collectives_behave_as_under_nccl(tmp_path: Path) -> None:
                 "g = dist.new_group([rank])\ndist.barrier()",
                 "rank 1: new_group #1 of ranks 1 at train.py:7",
             ),
+            (
+                "for g in [[0]][rank:] + [[0, 1]]:\n    dist.new_group(g, use_local_synchronization=True)",
+                "(another number of groups before)",
+            ),
             ("dist.barrier(device_ids=[0])", "Duplicate GPU detected : rank"),
             ("dist.all_reduce(torch.ones(3))", "NCCL takes no tensors of the host: use .cuda()"),
         ],

@@ -69,8 +69,8 @@ class CollectiveNotes:
         self.notes.write("collective", **event)
 
     @never_raises
-    def made_group(self, op: str, ranks: Any, members: list[int]) -> None:
-        """Note that a group is made: all `members` have to make all groups, in one order."""
+    def made_group(self, op: str, ranks: Any, members: list[int], **same: Any) -> None:
+        """Note that a group is made: all `members` have to make it, with the `same` values."""
         key = f"{NEW_GROUP} {','.join(map(str, members))}"
         number = self.counts[key] = self.counts.get(key, 0) + 1
         if number == 1:
@@ -87,6 +87,7 @@ class CollectiveNotes:
             at=users_line(),
             backward=self.backward_passes(),
             t=time.time(),
+            **same,
         )
 
     def _key(self, group: Any) -> str:
@@ -152,7 +153,10 @@ def watch(
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         everyone = list(range(dist.get_world_size()))
         chosen = everyone if ranks is None else sorted(ranks)
-        made.made_group("new_group", chosen, chosen if kwargs.get("use_local_synchronization") else everyone)
+        if kwargs.get("use_local_synchronization"):  # torch names the group by how many there are
+            made.made_group("new_group", chosen, chosen, groups=len(c10d._world.pg_names))
+        else:
+            made.made_group("new_group", chosen, everyone)
         return make(ranks, *args, **kwargs)
 
     @functools.wraps(split)
