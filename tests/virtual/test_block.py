@@ -149,6 +149,14 @@ def test_real_gpus_are_out_of_sight_and_then_back() -> None:
     assert done.stdout.endswith("cpu\n")
 
 
+def test_more_gpus_than_torch_reads_from_an_unset_variable_are_all_there() -> None:
+    with virtual_gpus(100):
+        assert torch.cuda.device_count() == 100
+        assert torch.ones(1, device="cuda:99").get_device() == 99
+        assert torch.cuda.device_count() == 100
+        assert torch.cuda.get_device_name(99)
+
+
 @pytest.mark.parametrize("number", [0, -1, 129, 1.5, "2", True, None])
 def test_a_number_of_gpus_that_is_none_is_an_error(number: Any) -> None:
     with pytest.raises(ValueError, match="`num_gpus`: expected a number from 1 to 128"), virtual_gpus(number):

@@ -62,6 +62,8 @@ def start_driver() -> Session:
 
 def _chosen(num_gpus: int) -> list[int]:
     """Return the GPUs that the variable names, up to the first that does not exist."""
+    if VARIABLE not in os.environ:
+        return list(range(num_gpus))  # torch's own reader ends at 64 of them
     named: Any = torch.cuda._parse_visible_devices()
     if named and isinstance(named[0], str):
         named = torch.cuda._transform_uuid_to_ordinals(named, _raw_uuids())
@@ -115,15 +117,15 @@ def _device_count() -> int:
     return start_driver().num_gpus
 
 
-@stands_in(torch.cuda, "_raw_device_count_nvml", why=_BOUND)
-def _raw_count() -> int:
-    """Return the number of GPUs, hidden ones included, as NVIDIA's management library does."""
-    return len(the_session().all_devices)
+@stands_in(torch.cuda, "_device_count_nvml", why=_BOUND)
+def _count_without_driver() -> int:
+    """Return the number of visible GPUs without starting the driver, as NVIDIA's management library can."""
+    return len(_chosen(len(the_session().all_devices)))
 
 
 @stands_in(torch.cuda, "_raw_device_uuid_nvml", why=_BOUND)
 def _raw_uuids() -> list[str]:
-    return [f"GPU-{_uuid(index)}" for index in range(_raw_count())]
+    return [f"GPU-{_uuid(index)}" for index in range(len(the_session().all_devices))]
 
 
 @stands_in(torch.cuda, "_is_in_bad_fork", why=_BOUND)
