@@ -62,17 +62,6 @@ def test_a_module_that_was_wrapped_anew_is_named_once():
     assert "DataParallel(Model) #1 on cuda:0–2, wrapped 6 times: 4 calls" in drawn(report(use(num_objects=6)))
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_nothing_is_wider_than_the_console_or_ends_in_blanks(width):
-    for line in drawn(report(use(), set_visible="0"), width).splitlines():
-        assert len(line) <= width
-        assert line == line.rstrip()
-
-
-def test_ascii_is_enough():
-    assert "cuda:0-2" in drawn(report(use()), encoding="ascii")
-
-
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_many_objects_and_many_splits_are_cut_short_and_counted(form):
     many = report(use(splits=SPLITS * 600, num_unlisted=3), *(use(n) for n in range(2, 10_001)))

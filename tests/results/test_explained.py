@@ -59,11 +59,6 @@ def test_eight_gpus_share_lines(golden):
     golden("explained-idle.txt", drawn(explanation([2] * 5, devices=8)))
 
 
-def test_a_console_without_fine_signs_gets_plain_ones():
-    text = drawn(explanation([2] * 5, devices=8), encoding="ascii")
-    assert "cuda:0 -> cuda:1-4  40 B each" in text
-
-
 @pytest.mark.parametrize(
     ("rows", "devices", "said"),
     [

@@ -93,16 +93,6 @@ def test_json_adds_up(report):
     assert samples == data["totals"]["samples"]
 
 
-@pytest.mark.parametrize(
-    "report", [simulated(gpus=3), returning_a_dict(), interrupted()], ids=["linear", "dict", "partial"]
-)
-def test_json_of_structures_and_interrupted_runs(report):
-    data = read_json("report", drawn(report, "json"))
-
-    assert data["partial"] is report.partial
-    assert "distribution" not in data
-
-
 def test_a_single_value_stands_before_lists_and_a_replica_on_one_line():
     lines = drawn(simulated(gpus=2), "json").splitlines()
 

@@ -20,14 +20,6 @@ def chunk_rows(group) -> list[int]:
     return [replica.rows for replica in group.in_model]
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "gpus", "weight"), [(10, 3, 1.67), (65, 8, 4.06), (30, 3, 1.0), (10, 8, 1.0), (7, 1, 1.0)]
-)
-def test_a_sample_of_a_short_chunk_weighs_more(batch_size, gpus, weight):
-    report = simulate(batch_size=batch_size, data_size=batch_size, gpus=gpus)
-    assert round(report.sample_weight, 2) == weight
-
-
 @given(batch_sizes, device_counts)
 def test_the_weight_is_the_one_of_the_definition(batch_size, num_devices):
     (group,) = simulate(batch_size=batch_size, data_size=batch_size, gpus=num_devices).batches

@@ -10,7 +10,7 @@ from html import unescape
 import pytest
 from memories import fitted
 from rich.console import Console
-from samples import called, interrupted, observed, returning_a_dict, simulated
+from samples import called, drawn, interrupted, observed, returning_a_dict, simulated, write
 from test_executed import report as executed
 from test_executed import use
 from test_explained import explanation
@@ -79,6 +79,43 @@ def test_rich_prints_a_report_as_wide_as_its_console():
             Console(file=one, width=width, _environ={}).print(report, crop=False)
             report.write("table", other, width=width)
             assert one.getvalue() == other.getvalue()
+
+
+def test_a_pipe_gets_no_line_that_is_too_wide_or_ends_in_blanks():
+    for report in REPORTS:
+        for width in (60, 80, 120):
+            for line in drawn(report, width=width).splitlines():
+                assert len(line) <= width, line
+                assert line == line.rstrip()
+
+
+def test_a_very_narrow_terminal_and_one_without_unicode_are_enough():
+    for report in REPORTS:
+        assert all(drawn(report, width=width) for width in (1, 7, 20, 39))
+        for encoding in ("ascii", "latin-1", "cp1252"):
+            assert drawn(report, encoding=encoding).isascii()
+
+
+def test_without_colour_the_same_letters_remain():
+    def letters(report, **environment):
+        options = {"force_terminal": True, "color_system": "standard", "_environ": environment}
+        file = io.StringIO()
+        write(report, "table", Console(file=file, width=80, **options))
+        return file.getvalue()
+
+    for report in REPORTS:
+        coloured, uncoloured = letters(report), letters(report, NO_COLOR="1")
+        assert "\x1b" in coloured
+        assert not re.search(r"\x1b\[[0-9;]*[34][0-7]m", uncoloured)
+        assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == re.sub(r"\x1b\[[0-9;]*m", "", uncoloured)
+
+
+def test_a_users_control_characters_reach_no_form():
+    named = called("evil\x1b[2J:Net")
+    for report in (named, replace(fitted(), config=named.config)):
+        for form in ("table", *report.FORMS):
+            assert "\x1b" not in drawn(report, form)
+        assert r"evil\x1b[2J:Net" in drawn(report)
 
 
 def test_in_a_notebook_its_text_does_not_slip_into_the_cell(monkeypatch, tmp_path):

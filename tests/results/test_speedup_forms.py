@@ -39,16 +39,6 @@ def test_markdown_is_as_it_was(golden):
     golden("speedup-anchored.md", written(REPORTS["anchored"], "markdown"))
 
 
-def test_no_line_is_wider_than_the_console():
-    for width in (60, 80, 100):
-        lines = written(REPORTS["anchored"], "table", width).splitlines()
-        assert max(map(len, lines)) <= width
-
-
-def test_a_stream_without_fine_signs_gets_plain_ones():
-    assert written(REPORTS["anchored"], "table", encoding="ascii").isascii()
-
-
 def test_one_operator_is_not_called_operators():
     one = given_workload(12, launches=Launches(forward=1, backward=6, modules=1, tensors=2))
     said = written(predict_speedup(one, LINKS["nvlink3"], [2]), "table", 200)
