@@ -123,9 +123,9 @@ def _joined(group: list[Finding]) -> Finding:
     worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
     others = len({one.subject for one in group}) - 1
     changes = [
-        Change(one.place, one.own_before, one.own_after)
+        Change(one.place, one.code_before, one.code_after)
         for one in group
-        if one.place not in {None, worst.place} and one.own_after and not one.is_example
+        if one.place not in {None, worst.place} and one.code_after and not one.is_example
     ]
     return replace(
         worst,

@@ -15,7 +15,7 @@ UNKNOWN = "?"
 """Stands for the result of a user's own model, which only running it can tell."""
 
 
-def one(shape: Shape) -> Shapes:
+def lone(shape: Shape) -> Shapes:
     """Name the shapes of a structure that is just one tensor."""
     return (("", shape),)
 

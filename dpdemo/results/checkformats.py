@@ -107,8 +107,10 @@ def as_markdown(findings: Sequence[Finding], remarks: Sequence[str], summary: st
     yield from (f"\nNote: {escaped(note)}\n" for note in remarks)
     yield "\n"
     if findings:
-        yield from markdown_table(("severity", "rule", "where", "what"), [_row(one) for one in findings])
-    told = {(one.rule, one.before, one.after, one.also): one for one in findings}
+        yield from markdown_table(
+            ("severity", "rule", "where", "what"), [_row(finding) for finding in findings]
+        )
+    told = {(each.rule, each.before, each.after, each.also): each for each in findings}
     for (rule, *_), finding in told.items():
         example = " For example:" if finding.is_example else ""
         yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n"

@@ -1,4 +1,4 @@
-"""The tokens of each device, summed up: what is predicted of an epoch and what is seen of calls alike."""
+"""The tokens of each device, summed up: the predicted ones of an epoch, the observed ones of calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpdemo.results.table import Fact
 from dpdemo.wording import counted, percent
 
 Cost = Literal["linear", "quadratic"]
-"""What a row takes: its length, or the square of it, as attention does."""
+"""The cost of a row: its length, or the square of it, as attention does."""
 EVEN = 0.005
 """Weights that differ by less than this from 1 are shown as equal."""
 
@@ -139,7 +139,7 @@ class DeviceTokens:
         found = [("Tokens", f"{summary.tokens:,}", f"and {padding:,} of padding{share}")]
         if len(self.devices) > 1 and summary.worst is not None:
             padded = percent(summary.padded_balance)
-            balance = f": share of {self._one()} time in use, by {self._unit()}; {padded} by padded tokens"
+            balance = f": share of {self._holder()} time in use, by {self._unit()}; {padded} by padded tokens"
             found.append(("Balance", percent(summary.balance), balance))
         if summary.heaviest is not None and (len(self.devices) > 1 or self.accumulate > 1):
             found += self._weighing(summary.heaviest)
@@ -148,7 +148,7 @@ class DeviceTokens:
     def _unit(self) -> str:
         return "tokens²" if self.cost == "quadratic" else "tokens"
 
-    def _one(self) -> str:
+    def _holder(self) -> str:
         return "rank" if self.is_ranks else "GPU"
 
     def worst_of(self, batch: Batch) -> str:
@@ -167,7 +167,7 @@ class DeviceTokens:
         each = " in each batch" if self.accumulate > 1 else ""
         extremes = f"{lightest.weight:.2f} to {heaviest.weight:.2f}"
         where = f"least on {self._where(lightest)}, most on {self._where(heaviest)}"
-        means = f"times its fair share if each {self._one()} averages its own loss{each}: {where}"
+        means = f"times its fair share if each {self._holder()} averages its own loss{each}: {where}"
         return [("Token weight", extremes, means), ("Right divisor", "", self._divisor(heaviest))]
 
     def _where(self, weight: Weight) -> str:
@@ -178,11 +178,11 @@ class DeviceTokens:
         batches = f"{self.noun} {weight.last}" if first == weight.last else f"batches {first}–{weight.last}"
         step = "" if self.accumulate == 1 else f" in the {self.accumulate} batches of a step"
         times = f"; then times {len(self.devices)}, since DDP averages gradients" if self.is_ranks else ""
-        tokens = f"the tokens of all {self._one()}s{step}: {weight.of:,} in {batches}"
+        tokens = f"the tokens of all {self._holder()}s{step}: {weight.of:,} in {batches}"
         return f"add up the loss and divide it by {tokens}{times}"
 
     def short(self) -> str:
-        """Say the balance and the worst batch in one line."""
+        """Write the balance and the worst batch in one line."""
         worst = self.summary.worst
         where = "" if worst is None else f"; the worst is {self.noun} {worst.number}: {self.worst_of(worst)}"
         return f"the balance by {self._unit()} is {percent(self.summary.balance)}{where}"
@@ -192,7 +192,7 @@ class DeviceTokens:
         number = self.summary.without_tokens
         if number is None:
             return []
-        return [f"{self.noun} {number}: a {self._one()} has rows and no token; a mean over none is NaN"]
+        return [f"{self.noun} {number}: a {self._holder()} has rows and no token; a mean over none is NaN"]
 
 
 def counted_tokens(number: int) -> str:

@@ -121,7 +121,7 @@ class ExecReport(Report):
             "is_cuda_visible_devices_late": self.is_set_late,
             "is_cuda_started": self.is_started,
             "check": None if self.check is None else self.check.data(),
-            "ranks": [one.to_dict() for one in self.ranks],
+            "ranks": [ranks.to_dict() for ranks in self.ranks],
             "virtual": True,
             "memory": [
                 {"device": device, "peak_bytes": peak, "capacity_bytes": capacity}
@@ -134,9 +134,9 @@ class ExecReport(Report):
         for use in self.uses:
             for group in use.splits:
                 calls = (use.number, use.wrapper, use.module, group.first, group.count, group.batch_size)
-                for one in group.in_model:
-                    shapes = (crossed(one.input), crossed(one.output))
-                    yield *calls, one.replica, one.device, one.rows, *shapes
+                for replica in group.in_model:
+                    shapes = (crossed(replica.input), crossed(replica.output))
+                    yield *calls, replica.replica, replica.device, replica.rows, *shapes
 
     @property
     def peaks(self) -> list[tuple[int, int | None]]:
@@ -147,7 +147,7 @@ class ExecReport(Report):
     def blocks(self, canvas: Canvas) -> Iterator[Block]:
         """Yield the picture: each object's calls, the bytes moved, and the peaks."""
         parts = [_draw(self, canvas)] if self.uses or not self.ranks else []
-        parts += [one.blocks(canvas) for one in self.ranks[:MAX_WORLDS]]
+        parts += [ranks.blocks(canvas) for ranks in self.ranks[:MAX_WORLDS]]
         if len(self.ranks) > MAX_WORLDS:
             parts.append(iter([canvas.text(f"... and {len(self.ranks) - MAX_WORLDS} more worlds of ranks")]))
         for number, part in enumerate(parts):

@@ -142,10 +142,10 @@ class Finding(_Placed):
     message: str
     place: Place | None = None
     seen_in: tuple[str, ...] = ()
-    own_before: str = ""
-    own_after: str = ""
+    code_before: str = ""
+    code_after: str = ""
     example: bool = False
-    """Whether `own_after` is a worked example in the user's names, not their rewritten line."""
+    """Whether `code_after` is a worked example in the user's names, not their rewritten line."""
     also: tuple[Change, ...] = ()
     set_at: Place | None = None
     """The line that sets the attribute, if it is another one."""
@@ -168,17 +168,17 @@ class Finding(_Placed):
     @property
     def before(self) -> str:
         """Code as it should not be: the user's own, or else an example."""
-        return self.own_before or self.rule.section("Before")
+        return self.code_before or self.rule.section("Before")
 
     @property
     def after(self) -> str:
         """The same code as it should be."""
-        return self.own_after or self.rule.section("After")
+        return self.code_after or self.rule.section("After")
 
     @property
     def is_example(self) -> bool:
         """Whether `before` and `after` are an example, not the user's rewritten line."""
-        return self.example or not self.own_after
+        return self.example or not self.code_after
 
     @property
     def references(self) -> list[str]:

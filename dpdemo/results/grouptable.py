@@ -62,15 +62,15 @@ class GroupTable:
         cells = [self._cells(line) for line in lines]
         label = max([len("Outside"), *(text_width(cell.label) for cell in cells)])
         rows = max([len("rows"), *(text_width(cell.rows) for cell in cells)])
-        one = max([len("output"), *(text_width(cell.on_one_line()) for cell in cells)])
+        on_one = max([len("output"), *(text_width(cell.on_one_line()) for cell in cells)])
         many = max([len("output"), *(text_width(line) for cell in cells for line in cell.on_lines())])
         room = self._canvas.width - label - rows - 2 * GAP
-        headed = max(one, text_width(self._heading(self._canvas.width)))
-        for shapes, one_line in ((headed, True), (one, True), (many, False)):
+        headed = max(on_one, text_width(self._heading(self._canvas.width)))
+        for shapes, one_line in ((headed, True), (on_one, True), (many, False)):
             if bar := self._canvas.bar_width(room - shapes - GAP):
                 return _Layout(label, rows, shapes, bar, one_line)
-        if one <= room:
-            return _Layout(label, rows, one if self._canvas.draws_bars else headed, 0, one_line=True)
+        if on_one <= room:
+            return _Layout(label, rows, on_one if self._canvas.draws_bars else headed, 0, one_line=True)
         columns = self._canvas.width - rows - 2 * GAP  # what is longer is folded
         label = max(1, min(label, columns - min(many, columns // 2)))
         return _Layout(label, rows, max(1, min(many, columns - label)), 0, one_line=False)

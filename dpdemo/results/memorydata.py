@@ -1,4 +1,4 @@
-"""What a memory report is made of: a GPU at its fullest moment, a remedy, the largest batch; in bytes."""
+"""The parts of a memory report: a GPU at its fullest moment, a remedy, the largest batch; in bytes."""
 
 import difflib
 from dataclasses import dataclass

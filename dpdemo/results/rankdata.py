@@ -1,4 +1,4 @@
-"""What a report of ranks is made of: models, samples, collectives and peaks of each."""
+"""The parts of a report of ranks: models, samples, collectives and peaks of each."""
 
 from dataclasses import dataclass
 

@@ -130,8 +130,8 @@ def _sums(report: RanksResult) -> Iterator[_Part]:
         yield _Part("Peak memory", ("fold", "right"), ("GPU", "bytes"), held)
 
 
-def _collective(one: Collective) -> tuple[str, str, str]:
-    return one.name, str(one.count), size(one.num_bytes) if one.num_bytes else ""
+def _collective(calls: Collective) -> tuple[str, str, str]:
+    return calls.name, str(calls.count), size(calls.num_bytes) if calls.num_bytes else ""
 
 
 def _models(report: RanksResult) -> Iterator[_Part]:
@@ -172,11 +172,11 @@ def _model(models: Sequence[RankModel]) -> tuple[str, ...]:
 
 
 def _loaders(report: RanksResult) -> Iterator[_Part]:
-    covered = {one.at: one for one in report.coverage}
-    for at in dict.fromkeys(one.at for rank in report.ranks for one in rank.samples):
+    covered = {each.at: each for each in report.coverage}
+    for at in dict.fromkeys(each.at for rank in report.ranks for each in rank.samples):
 
         def cells(rank: RankResult, at: str = at) -> tuple[str, ...]:
-            return next(((str(one.drawn), str(one.epochs)) for one in rank.samples if one.at == at), ())
+            return next(((str(each.drawn), str(each.epochs)) for each in rank.samples if each.at == at), ())
 
         found = _folded(report.ranks, cells)
         yield _Part(
@@ -188,10 +188,10 @@ def _loaders(report: RanksResult) -> Iterator[_Part]:
         )
 
 
-def _coverage(one: Coverage) -> str:
-    twice = f"{counted(one.num_repeated, 'sample')} twice" if one.num_repeated else "none twice"
-    left = f"{one.num_left_out} left out" if one.num_left_out else "none left out"
-    return f"Epoch 1, all ranks: {one.drawn} drawn from {one.length} samples, {twice}, {left}"
+def _coverage(epoch: Coverage) -> str:
+    twice = f"{counted(epoch.num_repeated, 'sample')} twice" if epoch.num_repeated else "none twice"
+    left = f"{epoch.num_left_out} left out" if epoch.num_left_out else "none left out"
+    return f"Epoch 1, all ranks: {epoch.drawn} drawn from {epoch.length} samples, {twice}, {left}"
 
 
 def _folded(

@@ -1,4 +1,4 @@
-"""What a speed-up report is made of: the link, the work of a step, and each way to use more GPUs.
+"""The parts of a speed-up report: the link, the work of a step, and each way to use more GPUs.
 
 Bytes are exact, times are estimates with both ends; all times are in milliseconds.
 """

@@ -118,10 +118,19 @@ class SplitData(Report):
     def _rows_of(self, group: BatchGroup) -> Iterator[Row]:
         no_place = () if self.distribution is None else (None, None)
         batch = (group.first, group.count, group.batch_size)
-        for one in group.in_model:
-            place = () if self.distribution is None else (one.node, one.local_rank)
-            shapes = (crossed(one.input), crossed(one.output))
-            yield (*batch, "in_model", one.replica, one.device, one.rows, one.device, *shapes, *place)
+        for replica in group.in_model:
+            place = () if self.distribution is None else (replica.node, replica.local_rank)
+            shapes = (crossed(replica.input), crossed(replica.output))
+            yield (
+                *batch,
+                "in_model",
+                replica.replica,
+                replica.device,
+                replica.rows,
+                replica.device,
+                *shapes,
+                *place,
+            )
         for device in group.idle:
             yield (*batch, "idle", None, device, 0, None, None, None, *no_place)
         out = group.outside

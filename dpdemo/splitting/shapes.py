@@ -6,7 +6,7 @@ from dpdemo.arithmetic.chunk import Split
 from dpdemo.config.catalogue import MODELS, ModelShapes, batched
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
-from dpdemo.results.batches import Outside, Replica, Shapes, one
+from dpdemo.results.batches import Outside, Replica, Shapes, lone
 from dpdemo.results.devices import Devices
 
 
@@ -37,7 +37,7 @@ def predicted_devices(config: Config) -> Devices:
 def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
     """Return the shapes of the wrapped module's input and output for a chunk of `rows` rows."""
     if not config.is_builtin:
-        return one(batched((config.input_size,), rows, config.dim)), ()
+        return lone(batched((config.input_size,), rows, config.dim)), ()
     model = MODELS[config.model]
     sample = model.inner_input or model.input
     result = model.inner_output or model.output
@@ -61,7 +61,7 @@ def outside_of(config: Config, devices: Devices, rows: int) -> Outside:
     if len(devices) > 1 and config.output_device is not None:
         gathered = f"cuda:{config.output_device}"
     if not config.is_builtin:
-        return Outside(first, gathered, one(batched((config.input_size,), rows, config.dim)), ())
+        return Outside(first, gathered, lone(batched((config.input_size,), rows, config.dim)), ())
     model: ModelShapes = MODELS[config.model]
     return Outside(
         input_device="cpu" if model.reads_cpu_input else first,
@@ -72,4 +72,4 @@ def outside_of(config: Config, devices: Devices, rows: int) -> Outside:
 
 
 def _shapes(config: Config, sample: Any, rows: int) -> Shapes:
-    return one(batched(sample(config.input_size, config.output_size), rows, config.dim))
+    return lone(batched(sample(config.input_size, config.output_size), rows, config.dim))

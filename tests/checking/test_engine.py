@@ -79,8 +79,8 @@ def test_a_finding_points_to_the_users_line():
     assert "self.steps += 1" in lines["DP301"]
     assert "self.scale = " in lines["DP302"]
     (buffer,) = (finding for finding in report.findings if finding.code == "DP305")
-    assert "self.mean = self.mean + y" in buffer.own_before
-    assert lines["DP305"].strip() == buffer.own_before.splitlines()[0]  # where the repair begins
+    assert "self.mean = self.mean + y" in buffer.code_before
+    assert lines["DP305"].strip() == buffer.code_before.splitlines()[0]  # where the repair begins
     assert "def forward(self, x, w)" in lines["DP201"]
 
 

@@ -25,7 +25,7 @@ def test_a_repair_of_a_program_without_a_wrapper_names_no_module():
     with virtual_gpus(2), check.watching():
         data_parallel(Averaged().cuda(), torch.ones(4, 3).cuda())
         (finding,) = check.report().findings
-    assert "module" not in finding.own_after
+    assert "module" not in finding.code_after
 
 
 def test_a_changed_call_is_one_of_the_function():

@@ -1,6 +1,6 @@
 """Golden outputs: plain files in `golden/`, compared letter by letter.
 
-After a change on purpose, write them anew and look at what changed:
+After a change on purpose, renew them and look at the difference:
 
     DPDEMO_REGENERATE=1 python -m pytest tests/results && git diff tests/results/golden
 """

@@ -36,7 +36,7 @@ def test_a_note_stands_before_the_summary():
 
 def test_a_repair_of_several_lines_keeps_them_on_github():
     rule = RulePage("DP501", "loss", "error", "a loss", ())
-    finding = Finding(rule, "error", "", "it is off", own_before="return loss", own_after="x = 1\nreturn x")
+    finding = Finding(rule, "error", "", "it is off", code_before="return loss", code_after="x = 1\nreturn x")
     report = CheckReport("Net", 4, (finding,), (8,))
     text = report.text("github")
     assert "::it is off%0AInstead of: return loss%0Awrite:%0Ax = 1%0Areturn x\n" in text
@@ -45,7 +45,7 @@ def test_a_repair_of_several_lines_keeps_them_on_github():
 RULE = RulePage("DP301", "state", "error", "state", (("Why", "replicas"), ("References", "none")))
 IN_THE_MODEL = Change(Place("net.py", 12), "self.mean", "mean")
 IN_THE_PROGRAM = Change(None, "y = model(x)", "y = model(x, mean)")
-WIDE = Finding(RULE, "error", "mean", "it is lost", Place("net.py", 3), own_before="a", own_after="b")
+WIDE = Finding(RULE, "error", "mean", "it is lost", Place("net.py", 3), code_before="a", code_after="b")
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "github"])

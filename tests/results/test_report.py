@@ -11,7 +11,7 @@ from dpdemo.splitting.predict import predict, simulate
 
 
 def weight_by_definition(sizes: list[int]) -> Fraction:
-    """What a sample of the shortest chunk weighs in the mean of the replicas' means, over its even share."""
+    """Weigh a sample of the shortest chunk in the mean of the replicas' means, over its even share."""
     in_mean_of_means = Fraction(1, len(sizes)) * Fraction(1, min(sizes))
     return in_mean_of_means / Fraction(1, sum(sizes))
 

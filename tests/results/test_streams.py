@@ -1,4 +1,4 @@
-"""What a report loads, and how it meets a pipe."""
+"""The libraries that a report loads, and its output in a pipe."""
 
 import sys
 

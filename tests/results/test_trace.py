@@ -1,4 +1,4 @@
-"""Where one sample goes."""
+"""The way of one sample through an epoch."""
 
 import sys
 

@@ -155,14 +155,14 @@ def total_loss(outputs, labels, num_items_in_batch):
 def test_unequal_token_weights_are_reported_with_a_fix(made, collator, tmp_path):
     (found,) = loud(checked(made, tmp_path / "before", collator=padded))
     assert (found.code, found.severity) == ("DP501", "warning")
-    assert "compute_loss_func=total_loss" in found.own_after
+    assert "compute_loss_func=total_loss" in found.code_after
     again = checked(made, tmp_path / "after", collator=collator, compute_loss_func=total_loss)
     assert loud(again) == []
 
 
 def test_doubled_losses_of_the_trainer_are_a_note_with_a_fix(tmp_path):
     (found,) = (finding for finding in checked(classifier, tmp_path / "before") if finding.code == "DP501")
-    assert found.own_after == "TrainingArguments(folder, average_tokens_across_devices=False)"
+    assert found.code_after == "TrainingArguments(folder, average_tokens_across_devices=False)"
     again = checked(classifier, tmp_path / "after", average_tokens_across_devices=False)
     assert "DP501" not in {finding.code for finding in again}
 
