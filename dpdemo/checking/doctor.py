@@ -57,9 +57,7 @@ def diagnose(text: str) -> CheckReport:
     where = f" in replica {caught[-1]['replica']} on {caught[-1]['device']}" if caught else ""
     first = message.splitlines()[0][:300]
     if not code and (known := find_known(message)):
-        return CheckReport(
-            "(traceback)", 0, (), notes=(f"{first}: {known.means}", f"what to do: {known.todo}")
-        )
+        return _explained(first, known)
     if not code and not caught:
         note = f"{first}: no rule knows this message, nor does it say that DataParallel has a part in it"
         return CheckReport("(traceback)", 0, (), notes=(note,))

@@ -13,18 +13,16 @@ HIDDEN_BY = {
     "DP201": ("DP214",),
     "DP203": ("DP214",),
     "DP205": ("DP214",),
-    "DP216": ("DP208", "DP214"),
-    "DP309": ("DP311",),
     "DP313": ("DP311",),
     "DP390": (
         "DP106", "DP201", "DP205", "DP207", "DP208", "DP212", "DP214", "DP216", "DP309", "DP311", "DP317",
     ),
     "DP391": ("DP106", "DP208", "DP302", "DP303", "DP304", "DP309", "DP602"),
-    "DP405": ("DP214", "DP317"),
-    "DP406": ("DP205", "DP214", "DP317"),
-    "DP410": ("DP201", "DP205", "DP207", "DP208", "DP214", "DP216"),
+    "DP405": ("DP317",),
+    "DP406": ("DP205", "DP214"),
+    "DP410": ("DP207", "DP208", "DP216"),
     "DP501": ("DP408",),
-    "DP502": ("DP201", "DP205", "DP207", "DP208", "DP214", "DP216"),
+    "DP502": ("DP205", "DP207", "DP208", "DP214", "DP216"),
     "DP590": (
         "DP1", "DP20", "DP210", "DP211", "DP212", "DP214", "DP216", "DP301", "DP302", "DP303", "DP304",
         "DP305", "DP308", "DP309", "DP310", "DP311", "DP312", "DP313", "DP314", "DP317", "DP39", "DP4", "DP5",
@@ -35,8 +33,6 @@ HIDDEN_BY = {
 
 _REPEATED = {"DP401": "DP501", "DP205": "DP201"}
 """Rules that only repeat what another one says about the same subject, as of a loss that is a vector."""
-_CRASHES = ("DP302", "DP303", "DP304", "DP391", "DP390")
-"""Rules about a replica that raised, the likeliest first."""
 _OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
 """Rules about state that a forward may change in training alone."""
 _MOST_ALSO = 3
@@ -61,10 +57,6 @@ def _with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Ru
     ]
     if not raised or any(finding.severity == "error" for finding in findings):
         return findings
-    for code in _CRASHES:
-        suspects = [finding for finding in findings if finding.code == code]
-        if suspects:
-            return [replace(one, severity="error") if one in suspects else one for one in findings]
     probe, error = raised[0]
     what = f"replica {error.replica} raises {error}"
     code = "DP391" if is_of_devices(error.message) else "DP390"

@@ -1,13 +1,12 @@
 """Pitfalls of what objects, and modules deep in a model, keep of a call."""
 
 import functools
-from collections import OrderedDict
 
 import numpy as np
 import torch
 from casetable import Net, trigger, twin, x
 from torch import nn
-from torch.distributions import MultivariateNormal, Normal
+from torch.distributions import Normal
 from torch.nn import functional
 
 
@@ -21,19 +20,6 @@ class ADistributionIsTakenToTheGpuByHand(Net):
 
     def forward(self, x):
         return self.fc(x) * self.noise.cdf(x[:, :1])
-
-
-@trigger("DP302", "`prior` is a tensor of shape (3, 3)", "of a MultivariateNormal", raises=True)
-class ADistributionIsMadeOnTheGpuInAMethod(Net):
-    def __init__(self):
-        super().__init__()
-        self.build()
-
-    def build(self):
-        self.prior = MultivariateNormal(torch.zeros(3).cuda(), torch.eye(3).cuda())
-
-    def forward(self, x):
-        return self.prior.log_prob(self.fc(x))
 
 
 @twin("DP302")
@@ -387,22 +373,6 @@ class Tap:
 
     def __call__(self, module, args, output):
         self.store[self.name] = output
-
-
-@trigger("DP309", "`taken` is written by all replicas at once", also=("DP310",))
-class AnObjectIsAHookAndFillsWhatAMethodEmpties(Net):
-    def __init__(self):
-        super().__init__()
-        self.taken = OrderedDict()
-        self.fc.register_forward_hook(Tap(self.taken, "fc"))
-
-    def collect(self, x):
-        self.taken.clear()
-        self.fc(x)
-        return self.taken["fc"]
-
-    def forward(self, x):
-        return self.collect(x).tanh()
 
 
 class Overlap(nn.Module):

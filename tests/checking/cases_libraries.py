@@ -21,13 +21,6 @@ class SampleOutput(BaseOutput):
     middle: torch.Tensor
 
 
-@trigger("DP402", "is or holds a SampleOutput, which gather cannot build anew", raises=True)
-class ADictThatIsADataclassIsReturned(Net):
-    def forward(self, x):
-        middle = self.fc(x)
-        return SampleOutput(sample=middle.relu(), middle=middle)
-
-
 @trigger("DP501", "gradients of loss.mean() are")
 def a_method_computes_the_loss_of_the_tokens():
     class Model(nn.Module):
@@ -49,47 +42,6 @@ def a_method_computes_the_loss_of_the_tokens():
         return ids, ids.masked_fill(torch.arange(5) >= 1 + torch.arange(rows)[:, None] % 5, -100)
 
     return Model(), batch
-
-
-class Store:
-    def __init__(self):
-        self.maps = []
-
-
-class Processor:
-    def __init__(self, store):
-        self.store = store
-
-    def __call__(self, layer, y):
-        weights = layer.fc(y).softmax(-1)
-        self.store.maps.append(weights.detach())
-        return weights * y
-
-
-class Processed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(3, 3)
-        self.processor = None
-
-    def forward(self, y):
-        return self.processor(self, y)
-
-
-@trigger("DP309", "`store` is written by all replicas at once")
-class ProcessorsAppendToTheListOfAStore(Net):
-    def __init__(self):
-        super().__init__()
-        self.store = Store()
-        self.layers = nn.ModuleList([Processed(), Processed()])
-        for layer in self.layers:
-            layer.processor = Processor(self.store)
-
-    def forward(self, x):
-        y = self.fc(x)
-        for layer in self.layers:
-            y = layer(y)
-        return y
 
 
 class Heads(nn.Module):

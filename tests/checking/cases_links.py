@@ -420,17 +420,6 @@ class Tap:
         return hook
 
 
-@trigger("DP309", "`tap` is written by all replicas at once", also=["DP310"])
-class AHookFillsTheDictOfAnObject(Net):
-    def __init__(self):
-        super().__init__()
-        self.tap = Tap(self.fc)
-
-    def forward(self, x):
-        y = self.fc(x)
-        return y + self.tap.out["y"]
-
-
 class Equalized:
     """Scales a layer's weight before each call, and puts it on the module that it is given."""
 

@@ -93,27 +93,6 @@ def around(centre):
     return distance
 
 
-class Taps(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net, self.kept = net, {}
-        for name in ("0", "1"):
-            net.get_submodule(name).register_forward_hook(functools.partial(self._keep, name))
-
-    def _keep(self, name, module, given, output):
-        self.kept[name] = output
-
-    def forward(self, x):
-        self.kept.clear()
-        self.net(x)
-        return [self.kept[name] for name in ("0", "1")]
-
-
-@trigger("DP309", "`kept` is written by all replicas at once", also=["DP310"])
-def what_hooks_fill_is_emptied_before_each_call():
-    return Taps(nn.Sequential(nn.Linear(4, 3), nn.ReLU())), x()
-
-
 class Tape(threading.local):
     def __init__(self):
         self.open = []

@@ -56,6 +56,8 @@ def test_a_rule_finds_its_pitfall_once_and_names_the_cause(case):
     told = {finding.code for finding in report.findings if finding.severity != "info"}
     assert told <= {case.code, *case.also}, [(one.code, one.message) for one in report.findings]
     assert outline(case) == golden().get(name_of(case), [])
+    repairs = [text for one in report.findings for text in (one.before, one.after)]
+    assert max(text.count("\n") for text in repairs) < 8
 
 
 @pytest.mark.parametrize("case", mostly_slow(TWINS, 3), ids=str)
