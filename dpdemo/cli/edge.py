@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Collection
 
 import typer
 
@@ -9,8 +10,6 @@ from dpdemo.errors import Caller, DpdemoError, UsageError
 from dpdemo.files import current_folder
 from dpdemo.wording import fit, harmless, show
 
-OPTIONS_OF_CONFIG = ("gpus", "batch_size", "data_size", "drop_last", "model", "weights", "chunks", "strategy")
-"""Config keys that are options of their own; `--set KEY=VALUE` sets any key."""
 _ARGUMENTS = {"target": "TARGET", "gpus_argument": "GPUS", "program": "SCRIPT", "folder": "FOLDER"}
 _COLOURS = {"error": typer.colors.RED, "hint": typer.colors.CYAN}
 
@@ -21,34 +20,37 @@ class Edge(Caller):
     Attributes:
         where: the file and line of each key that was set in a file.
         names: the arguments used for keys: `model` may be TARGET.
+        parameters: those of the command; None before they are known.
 
     """
 
     def __init__(self) -> None:
         self.where: dict[str, str] = {}
         self.names: dict[str, str] = {}
+        self.parameters: Collection[str] | None = None
 
     def name(self, key: str) -> str:
         """Name a key: ``option `--gpus` ``, ``option `--set seed` `` or `argument TARGET`."""
         key = self.names.get(key, key)
-        return f"argument {_ARGUMENTS[key]}" if key in _ARGUMENTS else f"option `{_option(key)}`"
+        return f"argument {_ARGUMENTS[key]}" if key in _ARGUMENTS else f"option `{self._option(key)}`"
 
     def setting(self, key: str, value: str) -> str:
         """Write `--gpus 0,1`, `--set seed=1` or `--drop-last`."""
         if value.startswith("["):
             value = value.strip("[]").replace(" ", "")
             value += "" if "," in value else ","  # `3,` is a list of one
-        option = _option(key)
+        option = self._option(key)
         if not value or (value == "true" and not option.startswith("--set ")):
             return option
         return f"{option}{'=' if option.startswith('--set ') else ' '}{value}"
 
+    def _option(self, key: str) -> str:
+        from dpdemo.cli.options import CONFIG_KEYS
+        from dpdemo.config.fields import KEYS
 
-def _option(key: str) -> str:
-    from dpdemo.config.fields import KEYS
-
-    is_set = key in KEYS and key not in OPTIONS_OF_CONFIG
-    return f"--set {key}" if is_set else f"--{key.replace('_', '-')}"
+        known = CONFIG_KEYS if self.parameters is None else self.parameters
+        is_set = key in KEYS and not (key in CONFIG_KEYS and key in known)
+        return f"--set {key}" if is_set else f"--{key.replace('_', '-')}"
 
 
 def print_error(error: DpdemoError, edge: Edge | None = None) -> None:

@@ -20,6 +20,8 @@ GPUS, DATA, MODEL, CHECKS, OUTPUT = "GPUs", "Data", "Model", "Checks", "Output"
 Every = Literal["json", "csv", "markdown"]
 """The formats of every report; a report may have more."""
 OfCheck = Literal["github", "sarif"]
+CONFIG_KEYS: list[str] = []
+"""Config keys that are options of their own; `--set KEY=VALUE` sets any key."""
 
 
 def option(flags: str, panel: str, text: str, metavar: str | None = None, **more: Any) -> Any:
@@ -30,6 +32,7 @@ def option(flags: str, panel: str, text: str, metavar: str | None = None, **more
 
 def _key(name: str, panel: str, metavar: str | None = None, short: str = "", **more: Any) -> Any:
     """Make the option of a config key, with the key's help; the config checks its value."""
+    CONFIG_KEYS.append(name)
     known, flag = KEYS[name], name.replace("_", "-")
     flags = f"--{flag}/--no-{flag}" if known.kind is FLAG else f"--{flag} {short}"
     text = known.help if known.default in {None, False} else f"{known.help} (default: {known.default})"

@@ -5,7 +5,8 @@ from typing import Any
 
 import typer
 
-from dpdemo.cli.edge import OPTIONS_OF_CONFIG, Edge
+from dpdemo.cli.edge import Edge
+from dpdemo.cli.options import CONFIG_KEYS
 from dpdemo.config.fields import KEYS, Config
 from dpdemo.config.load import make_config, read_values
 from dpdemo.config.targets import is_target
@@ -47,6 +48,7 @@ def read_settings(
 
     """
     given, edge = ctx.params, ctx.find_object(Edge) or Edge()
+    edge.parameters = given
     exclusive(gpus_argument=given.get("gpus_argument"), gpus=given.get("gpus"))
     exclusive(target=given.get("target"), model=given.get("model"))
     exclusive(quiet=given["quiet"], verbose=given.get("verbose"))
@@ -71,7 +73,7 @@ def read_settings(
 
 def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:
     """Read config keys from their options, from arguments, and from `--set`."""
-    typed = {name: given[name] for name in OPTIONS_OF_CONFIG if given.get(name) is not None}
+    typed = {name: given[name] for name in CONFIG_KEYS if given.get(name) is not None}
     for argument, name in (("gpus_argument", "gpus"), ("target", "model")):
         if given.get(argument):
             typed[name] = given[argument]

@@ -45,6 +45,7 @@ def test_errors_of_the_python_api_name_no_options(call, key):
         ("doctor linear --batch-size 9999999999999999999999999", "--batch-size"),
         ("memory linear --gpus 2 --seq-len 9999999999999999999999999", "--seq-len"),
         ("sweep --near 0", "--near"),
+        ("page --set weights=1,-1", "--set weights"),
     ],
 )
 def test_errors_of_a_command_name_the_option(dpdemo, line, option):
