@@ -1,9 +1,9 @@
 """The functions that make tensors.
 
-`dispatch.py` sees `device="cuda:1"` by itself; the stand-ins here are for what C++ would refuse before it
-gets there: a bare number as device on a build without CUDA, and the functions that copy data in with dispatch
-turned off (`tensor`, `as_tensor`, `asarray` and the sparse ones): those make their result on the CPU and then
-move it.
+`dispatch.py` sees `device="cuda:1"` by itself; the replacements here are for calls that C++ would refuse
+before that: a bare number as device on a build without CUDA, and the functions that copy data in with
+dispatch turned off (`tensor`, `as_tensor`, `asarray` and the sparse ones). Those make their result on the CPU
+and then move it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import torch
 import torch.utils._device
 
 from dpdemo.virtual.applying import wraps
-from dpdemo.virtual.blocks import Kind
-from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import gpu_of, gpus_of, label_of, stamp, unstamp, unwrapped
 from dpdemo.virtual.ops.provenance import note_users
 from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_session
@@ -25,25 +23,17 @@ from dpdemo.virtual.transfer import move
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Function = Callable[..., Any]
+
 _CPU = torch.device("cpu")
-_device = torch.device
 _transform_level: Any = torch._C._functorch.maybe_current_level
 # Functions of `torch` that take `device=`; those that copy data are below.
 PLAIN = (
     *("arange", "bartlett_window", "blackman_window", "empty", "empty_like", "empty_permuted"),
-    *(
-        "empty_strided",
-        "eye",
-        "full",
-        "full_like",
-        "hamming_window",
-        "hann_window",
-        "kaiser_window",
-        "linspace",
-        "logspace",
-    ),
-    *("normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"),
-    *("randperm", "range", "scalar_tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
+    *("empty_strided", "eye", "full", "full_like", "hamming_window", "hann_window", "kaiser_window"),
+    *("linspace", "logspace", "normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like"),
+    *("randn", "randn_like", "randperm", "range", "scalar_tensor", "tril_indices", "triu_indices"),
+    *("zeros", "zeros_like"),
 )
 COPYING = (
     *("tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor"),
@@ -62,23 +52,41 @@ _COPIES = "it copies data in with dispatch turned off"
 @wraps(torch, *PLAIN, why=_NUMBERS)
 @wraps(torch.fft, "fftfreq", "rfftfreq", why=_NUMBERS)
 @wraps(torch.Tensor, *_NEW, why=_NUMBERS)
-def plain(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a stand-in that reads a bare number as a GPU and leaves the rest to `dispatch.py`."""
+def plain(original: Function) -> Function:
+    """Build a replacement that reads a bare number as a GPU and leaves the rest to `dispatch.py`."""
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("device") is not None:
-            return make_on(original, args, kwargs)
-        pinned = kwargs.pop("pin_memory", False)
-        result = original(*args, **kwargs)
-        if _transform_level() is not None:
-            note_made_by_user(result)
-        return result.pin_memory() if pinned else result
+        return _made(original, args, kwargs)
 
     return make
 
 
-def note_made_by_user(result: torch.Tensor) -> None:
+def _made(original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `original`, and see to it that a user's "cpu" means the CPU."""
+    pinned = kwargs.pop("pin_memory", False)
+    named = _device_in(kwargs)
+    index = None if named is None else gpu_index(named)  # before C++ is asked: it may refuse in other words
+    out = kwargs.get("out")
+    if named is not None and out is not None and gpu_of(out) == index:
+        del kwargs["device"]  # C++ would compare it with the CPU, on which it sees `out`
+        return original(*args, **kwargs)
+    if index is not None and original in _SIMPLE and not pinned and is_seen_by_us_alone():
+        kwargs["device"] = _CPU
+        with torch._C._DisableTorchDispatch():  # `dispatch.py` would take twice as long
+            result = original(*args, **kwargs)
+        stamp(result, the_session(), index)
+        return result
+    result = original(*args, **kwargs)
+    if index is None:
+        if named is not None:
+            unstamp(result, the_session())
+        if _transform_level() is not None:
+            _note_made_by_user(result)
+    return result.pin_memory() if pinned else result
+
+
+def _note_made_by_user(result: torch.Tensor) -> None:
     """Note that a tensor made inside `torch.func` is the user's: what it wraps looks like one of C++'s."""
     session = the_session()
     for tensor in unwrapped(result):
@@ -86,79 +94,33 @@ def note_made_by_user(result: torch.Tensor) -> None:
             note_users(session, tensor)
 
 
-def make_on(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `original` with a device that was named, and see to it that a user's "cpu" means the CPU."""
-    given = kwargs["device"]
-    device = given if type(given) is _device else torch.device(as_device(given))  # type: ignore[call-overload]
-    kwargs["device"] = device
-    index = gpu_index(device)  # before C++ is asked: it may refuse in other words
-    pinned = kwargs.pop("pin_memory", False)
-    out = kwargs.get("out")
-    if out is not None and gpu_of(out) == index:
-        del kwargs["device"]  # C++ would compare it with the CPU, on which it sees `out`
-        return original(*args, **kwargs)
-    if index is not None and original in _SIMPLE and not pinned and is_seen_by_us_alone():
-        return _make_at(index, original, args, kwargs)
-    result = original(*args, **kwargs)
-    if index is None:
-        unstamp(result, the_session())
-        if _transform_level() is not None:
-            note_made_by_user(result)
-    return result.pin_memory() if pinned else result
-
-
-def _make_at(index: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Make a tensor without passing through `dispatch.py`, which would only put it on the GPU too."""
-    kwargs["device"] = _CPU
-    with torch._C._DisableTorchDispatch():
-        result = original(*args, **kwargs)
-    stamp(result, the_session(), index)
-    return result
+def _device_in(kwargs: dict[str, Any]) -> torch.device | None:
+    """Read the device that a call names, and leave it there as C++ can read it."""
+    given = as_device(kwargs.get("device"))
+    if given is None:
+        return None
+    kwargs["device"] = device = torch.device(given)  # type: ignore[call-overload]
+    return device  # type: ignore[no-any-return]
 
 
 @wraps(torch, *COPYING, why=_COPIES)
 @wraps(torch.nested, "nested_tensor", why=_COPIES)
-def copying(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a stand-in that makes its tensor on the CPU and then moves it to the GPU asked for."""
-    is_tensor = (
-        original is torch.tensor
-    )  # it copies, always; the others may keep the memory that they are given
+def copying(original: Function) -> Function:
+    """Build a replacement that makes its tensor on the CPU and then moves it to the GPU asked for."""
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
-        target = _target(args, kwargs)
-        if target is not None and is_tensor and not isinstance(args[0] if args else None, torch.Tensor):
-            kwargs.pop("pin_memory", None)
-            if is_seen_by_us_alone():
-                return _copy_in(target, original, args, kwargs)
+        device = _device_in(kwargs)  # else the result belongs where the data is
+        homes = gpus_of((*args, *kwargs.values())) if device is None else {gpu_index(device)}
+        target = next(iter(homes - {None}), None)
         if target is None:
-            result = original(*args, **kwargs)
-            if _transform_level() is not None:
-                note_made_by_user(result)
-            return result.pin_memory() if kwargs.get("pin_memory") else result
-        kwargs.pop("device", None)
-        leaf = kwargs.pop("requires_grad", False)
-        made = move(original(*args, **kwargs), target)
+            return _made(original, args, kwargs)
+        rest = {name: value for name, value in kwargs.items() if name not in ("device", "pin_memory")}
+        leaf = rest.pop("requires_grad", False)
+        made = move(original(*args, **rest), target)
         return made.requires_grad_() if leaf else made
 
     return make
-
-
-def _copy_in(target: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Copy data of Python's to a GPU at once, as `move` would after making a tensor on the CPU."""
-    result = _make_at(target, original, args, kwargs)
-    the_session().ledger.transfer(None, target, result.nbytes)
-    mark_forward((result,), Kind.INPUT)
-    return result
-
-
-def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """Return the GPU that the result belongs on: the one named, else the one that the data is on."""
-    device = as_device(kwargs.get("device"))
-    if device is not None:
-        kwargs["device"] = device = torch.device(device)  # type: ignore[call-overload]
-        return gpu_index(device)
-    return next(iter(gpus_of((*args, *kwargs.values())) - {None}), None)
 
 
 @wraps(torch, "as_tensor", why=_COPIES)

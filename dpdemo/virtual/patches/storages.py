@@ -98,10 +98,7 @@ def _is_shared_here(self: torch.UntypedStorage) -> bool:
 @_method("device", Attribute)
 def _device_of(self: torch.UntypedStorage) -> torch.device:
     index = _index(self)
-    if index is None:
-        own: torch.device = _device.__get__(self)
-        return own
-    return the_session().devices[index]
+    return _device.__get__(self) if index is None else the_session().devices[index]
 
 
 @_method("to")

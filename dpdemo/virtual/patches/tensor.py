@@ -24,6 +24,8 @@ from dpdemo.virtual.transfer import move
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Function = Callable[..., Any]
+
 _Tensor = torch.Tensor
 _CPU = torch.device("cpu")
 _to = _Tensor.to
@@ -34,10 +36,10 @@ _NAMES_DEVICE = "what names a device: to C++ every tensor is on the CPU"
 _NEEDS_RUNTIME = "C++ would ask for a CUDA runtime"
 
 
-def _method(name: str, why: str = _NAMES_DEVICE) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _method(name: str, why: str = _NAMES_DEVICE) -> Callable[[Function], Function]:
     """Register a method of `torch.Tensor`, which subclasses and function modes may override as PyTorch's."""
 
-    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(method: Function) -> Function:
         @functools.wraps(getattr(_Tensor, name))
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if has_torch_function_unary(self):
@@ -51,10 +53,10 @@ def _method(name: str, why: str = _NAMES_DEVICE) -> Callable[[Callable[..., Any]
     return decorate
 
 
-def _attribute(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _attribute(name: str) -> Callable[[Function], Function]:
     """Register an attribute of `torch.Tensor`, which subclasses and function modes may override too."""
 
-    def decorate(read: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(read: Function) -> Function:
         @functools.wraps(read)
         def get(self: torch.Tensor) -> Any:
             if has_torch_function_unary(self) and not isinstance(self, UninitializedTensorMixin):
@@ -81,8 +83,8 @@ def device(self: torch.Tensor) -> torch.device:
     session = the_session()
     label = None if session.is_meta and session.current.sees_as_cpp else label_of(self, session.key)
     if label is None:
-        own: torch.device = _device.__get__(self)
-        return _CPU if own.type == "meta" and is_without_numbers() else own
+        seen: torch.device = _device.__get__(self)  # by C++
+        return _CPU if seen.type == "meta" and is_without_numbers() else seen
     check_thread(session)
     return session.devices[label.index]
 
@@ -189,7 +191,9 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
     name = (
         dtype
         if isinstance(dtype, str)
-        else getattr(dtype, "__module__", "") + "." + getattr(dtype, "__name__", "")
+        else f"{dtype.__module__}.{dtype.__name__}"
+        if isinstance(dtype, type)
+        else ""
     )
     if name.startswith("torch.cuda."):
         return _type(move(self, gpu_index(torch.device("cuda"))), name.replace("torch.cuda.", "torch."))
