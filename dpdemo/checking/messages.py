@@ -1,19 +1,11 @@
 """The errors that people paste into a search box: what each means, and what to do.
 
-Of an error of DataParallel a rule knows the meaning; those of torch.distributed and CUDA stand here.
+The rules know the errors of DataParallel (errors.py); those of torch.distributed and CUDA are explained here.
 docs/errors.md is written from this table, and `dpdemo check --traceback` answers from it.
 """
 
 import re
 from typing import NamedTuple
-
-
-class Message(NamedTuple):
-    """An error as PyTorch prints it, with numbers and names as an example."""
-
-    text: str
-    code: str
-    """The rule of `check` that it is about."""
 
 
 class Known(NamedTuple):
@@ -31,57 +23,46 @@ class Known(NamedTuple):
 
 
 OF_DATA_PARALLEL = (
-    Message(
-        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but "
-        "found one of them on device: cpu",
-        "DP103",
+    (
+        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but found "
+        "one of them on device: cpu"
     ),
-    Message("AttributeError: 'DataParallel' object has no attribute 'fc'", "DP101"),
-    Message(
+    "AttributeError: 'DataParallel' object has no attribute 'fc'",
+    (
         'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "fc.weight". '
-        'Unexpected key(s) in state_dict: "module.fc.weight".',
-        "DP102",
+        'Unexpected key(s) in state_dict: "module.fc.weight".'
     ),
-    Message("AssertionError: Invalid device id", "DP104"),
-    Message("ValueError: Attempted to use an uninitialized parameter", "DP108"),
-    Message("TypeError: Net.forward() missing 1 required positional argument: 'mask'", "DP203"),
-    Message("AssertionError: The number of modules 4 is not equal to the number of kwargs_tup 1", "DP203"),
-    Message("RuntimeError: chunk expects at least a 1-dimensional tensor", "DP206"),
-    Message("RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 32x8)", "DP205"),
-    Message("ValueError: Expected input batch_size (16) to match target batch_size (32).", "DP207"),
-    Message("RuntimeError: Expected hidden[0] size (2, 16, 8), got [2, 32, 8]", "DP212"),
-    Message(
-        "RuntimeError: 'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor",
-        "DP215",
+    "AssertionError: Invalid device id",
+    "ValueError: Attempted to use an uninitialized parameter",
+    "TypeError: Net.forward() missing 1 required positional argument: 'mask'",
+    "AssertionError: The number of modules 4 is not equal to the number of kwargs_tup 1",
+    "RuntimeError: chunk expects at least a 1-dimensional tensor",
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 32x8)",
+    "ValueError: Expected input batch_size (16) to match target batch_size (32).",
+    "RuntimeError: Expected hidden[0] size (2, 16, 8), got [2, 32, 8]",
+    "RuntimeError: 'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor",
+    (
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+        "and cuda:1!"
     ),
-    Message(
-        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
-        "cuda:0 and cuda:1!",
-        "DP391",
+    "StopIteration: Caught StopIteration in replica 0 on device 0.",
+    (
+        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This view is the "
+        "output of a function that returns multiple views."
     ),
-    Message("StopIteration: Caught StopIteration in replica 0 on device 0.", "DP308"),
-    Message(
-        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This view is "
-        "the output of a function that returns multiple views.",
-        "DP313",
+    "RuntimeError: you can only change requires_grad flags of leaf variables.",
+    (
+        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
+        "at the moment."
     ),
-    Message("RuntimeError: you can only change requires_grad flags of leaf variables.", "DP313"),
-    Message(
-        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-        "protocol at the moment.",
-        "DP312",
-    ),
-    Message(
-        "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 8])",
-        "DP316",
-    ),
-    Message("RuntimeError: grad can be implicitly created only for scalar outputs", "DP401"),
-    Message("RuntimeError: a Tensor with 4 elements cannot be converted to Scalar", "DP401"),
-    Message("AssertionError: Gather function not implemented for CPU tensors", "DP407"),
-    Message("RuntimeError: Input tensor at index 1 has invalid shape [8, 20], but expected [8, 24]", "DP406"),
-    Message("RuntimeError: Gather got an input of invalid size: got [8, 20], but expected [8, 24]", "DP406"),
+    "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 8])",
+    "RuntimeError: grad can be implicitly created only for scalar outputs",
+    "RuntimeError: a Tensor with 4 elements cannot be converted to Scalar",
+    "AssertionError: Gather function not implemented for CPU tensors",
+    "RuntimeError: Input tensor at index 1 has invalid shape [8, 20], but expected [8, 24]",
+    "RuntimeError: Gather got an input of invalid size: got [8, 20], but expected [8, 24]",
 )
-"""Errors of DataParallel and the rules that know them."""
+"""Errors of DataParallel as PyTorch prints them, whose rules errors.py knows."""
 
 OF_OTHERS = (
     Known(
