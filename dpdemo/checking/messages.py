@@ -24,8 +24,8 @@ class Known(NamedTuple):
 
 OF_DATA_PARALLEL = (
     (
-        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but found "
-        "one of them on device: cpu"
+        "RuntimeError: module must have its parameters and buffers on device cuda:0 (device_ids[0]) but "
+        "found one of them on device: cpu"
     ),
     "AttributeError: 'DataParallel' object has no attribute 'fc'",
     (
@@ -42,18 +42,18 @@ OF_DATA_PARALLEL = (
     "RuntimeError: Expected hidden[0] size (2, 16, 8), got [2, 32, 8]",
     "RuntimeError: 'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor",
     (
-        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
-        "and cuda:1!"
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+        "cuda:0 and cuda:1!"
     ),
     "StopIteration: Caught StopIteration in replica 0 on device 0.",
     (
-        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This view is the "
-        "output of a function that returns multiple views."
+        "RuntimeError: Output 0 of BroadcastBackward is a view and is being modified inplace. This view is "
+        "the output of a function that returns multiple views."
     ),
     "RuntimeError: you can only change requires_grad flags of leaf variables.",
     (
-        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
-        "at the moment."
+        "RuntimeError: Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+        "protocol at the moment."
     ),
     "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 8])",
     "RuntimeError: grad can be implicitly created only for scalar outputs",
