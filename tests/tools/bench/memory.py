@@ -45,7 +45,7 @@ def main() -> int:
     large, _ = run("--input", f"{64 * rows}x512:int64", "--gpus", "8")
     fit, fit_resident = run("--input", f"{rows}x512:int64", "--gpus", "8", "--gpu-memory", "80GiB", "--fit")
     met = [
-        line("one step on 8 GPUs", seconds, "s", 5),
+        line("one step on 8 GPUs", seconds, "s", 4),
         line("memory resident", resident, "GiB", 0.35),
         line("--fit", fit, "s", 60),
         line("memory resident of --fit", fit_resident, "GiB", 1),
