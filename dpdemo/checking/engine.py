@@ -24,8 +24,7 @@ from dpdemo.checking.running.batches import plan
 from dpdemo.checking.running.copying import ModelSource
 from dpdemo.checking.running.left_behind import left_behind, with_moves
 from dpdemo.checking.running.modes import may_differ
-from dpdemo.checking.running.probes import Prober
-from dpdemo.checking.running.probing import probe_all
+from dpdemo.checking.running.probing import Prober, probe_all
 from dpdemo.checking.running.runs import Runner
 from dpdemo.checking.silencing import is_silenced
 from dpdemo.errors import UsageError
@@ -154,7 +153,7 @@ def _gather_evidence(
             used = used_meanwhile(runner, *first)
         evidence = replace(
             evidence,
-            probes=tuple(_agreeing(probes)),
+            probes=probes,
             meanwhile=used,
             kept=kept_by_hooks(runner, *first),
             caches=caches_of(built.model),
@@ -215,19 +214,6 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
             hint="give {input=32x128} for each argument, or let the factory return (model, inputs)",
         )
     return found
-
-
-def _agreeing(probes: tuple[Probe, ...]) -> Iterator[Probe]:
-    """Forget where the batch was thought to be, if in a batch of another size it cannot be there."""
-    calls = [probe.call for probe in probes if probe.call is not None]
-    for probe in probes:
-        dims = probe.comparison.batch_dims
-        sizes = (
-            {leaf.size(dim) for path, dim in dims for leaf in call.tensor_arguments if leaf.path == path}
-            for call in calls
-        )
-        is_refuted = bool(dims) and any(len(one) != 1 for one in sizes)
-        yield replace(probe, comparison=replace(probe.comparison, batch_dims=())) if is_refuted else probe
 
 
 def judge(evidence: Evidence, chosen: tuple[Rule, ...], sizes: tuple[int, ...] = ()) -> CheckReport:

@@ -22,7 +22,7 @@ from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.copying import ModelSource
-from dpdemo.checking.running.probes import Prober
+from dpdemo.checking.running.probing import Prober
 from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.executing.muffling import no_output

@@ -9,7 +9,7 @@ from torch import nn
 
 from dpdemo.checking import check
 from dpdemo.checking.running import probing
-from dpdemo.checking.running.probes import Prober
+from dpdemo.checking.running.probing import Prober
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ def are_gradients_rounding(runner: Runner, mode: str, given: Arguments) -> bool:
     alone, parallel = runner.single_model(mode), runner.parallel_model(mode)
     if any(parameter.is_complex() for parameter in alone.parameters()):
         return False  # another type would drop the imaginary parts, on both sides
-    double = as_type(given[0], torch.float64), as_type(given[1], torch.float64)
+    double = as_type(given, torch.float64)
     for model in (alone, parallel):
         ran = runner.run(model.to(torch.float64), double)
         if ran.result is None:

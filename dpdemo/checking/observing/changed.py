@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
 from dpdemo.checking.source import writing_argument
-from dpdemo.watching.tree import flatten, rebuild
+from dpdemo.watching.tree import flatten
 
 
 class Changed:
@@ -89,7 +88,7 @@ class Changed:
         return tuple(replace(one, is_of_backward=True) for one in found)
 
     def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
-        """Mark state that nothing depends on: a second call keeps it, and gives what a fresh model does.
+        """Mark state that nothing depends on: a second call keeps it, and gives the same.
 
         So it is for a mask that is made when it is missing, for scratch space and for a cache; not for a
         counter, nor for what two replicas write to one place of a shared container.
@@ -99,8 +98,6 @@ class Changed:
             return found
         second = self.runner.run(single.model, (single.untouched[0], single.untouched[1]))
         if second.result is None or not compare.first_difference(single.result[0], second.result[0])[0]:
-            return found
-        if not self._is_forgetful():
             return found
         num_replicas = len(self.draft.delivered) if self.draft else 1
         return tuple(
@@ -113,19 +110,6 @@ class Changed:
             else change
             for change in found
         )
-
-    def _is_forgetful(self) -> bool:
-        """Whether another batch, the rows the other way round, has the results that a fresh model gives."""
-
-        def turned(leaf: object) -> Any:
-            return leaf.flip(0) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf
-
-        given: tuple[Any, Any] = self.single.untouched
-        args = rebuild(given[0], turned) if given[0] else ()
-        kwargs = rebuild(given[1], turned) if given[1] else {}
-        fresh = self.runner.alone_on(self.planned.mode, (args, kwargs))
-        kept = self.runner.run(self.single.model, (args, kwargs)).result
-        return fresh is None or kept is None or bool(compare.first_difference(fresh, kept[0])[0])
 
     def _after_first_chunk(self) -> state.Snapshot:
         assert self.draft is not None  # noqa: S101 - asked by `of_state`

@@ -187,34 +187,29 @@ def scalar_path(single: object, parallel: object) -> str | None:
     return None
 
 
-def sums_of_numbers(single: object, parallel: object) -> tuple[str, ...]:
-    """List the single numbers of one device's result that are the sums of what became of them."""
-    many = dict(flatten(parallel))
-    return tuple(
-        path
-        for path, leaf in flatten(single)
-        if isinstance(leaf, torch.Tensor)
-        and leaf.numel() == 1
-        and isinstance(parts := many.get(path), torch.Tensor)
-        and parts.numel() > 1
-        and bool(parts.any())  # of nothing but zeros the sum is the mean too
-        and same_numbers(leaf.flatten(), parts.sum().to(leaf.dtype).reshape(1))
-    )
+def reduced_numbers(single: object, parallel: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """List the single numbers of one device's result that became vectors, of a number from each replica.
 
+    Returns:
+        Those that are the sums of these, and those with a fraction that are neither sums nor means.
 
-def numbers_of_the_batch(single: object, parallel: object) -> tuple[str, ...]:
-    """List the single numbers of one device's result that are neither sums nor means of the replicas'."""
+    """
     many = dict(flatten(parallel))
-    found = []
+    sums, neither = [], []
     for path, leaf in flatten(single):
         parts = many.get(path)
         if not isinstance(leaf, torch.Tensor) or not isinstance(parts, torch.Tensor):
             continue
-        if leaf.numel() == 1 and parts.numel() > 1 and leaf.is_floating_point():
-            reduced = (parts.sum(), parts.mean())
-            if not any(same_numbers(leaf.flatten(), one.to(leaf.dtype).reshape(1)) for one in reduced):
-                found.append(path)
-    return tuple(found)
+        if leaf.numel() == 1 and parts.numel() > 1:
+            is_sum = _is_number(leaf, parts.sum())
+            sums += [path] * (is_sum and bool(parts.any()))  # of nothing but zeros the sum is the mean too
+            is_known = is_sum or not leaf.is_floating_point() or _is_number(leaf, parts.mean())
+            neither += [path] * (not is_known)
+    return tuple(sums), tuple(neither)
+
+
+def _is_number(leaf: torch.Tensor, number: torch.Tensor) -> bool:
+    return same_numbers(leaf.flatten(), number.to(leaf.dtype).reshape(1))
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,7 @@ class Judge:
             alone = Comparison(joined=objects)
             return self._compare_gradients(alone) if self._is_loss() else alone
         equal, path, gap = compare.first_difference(single.result[0], gathered[0])
-        summed = compare.sums_of_numbers(single.result[0], gathered[0])
-        mixing = compare.numbers_of_the_batch(single.result[0], gathered[0])
+        summed, mixing = compare.reduced_numbers(single.result[0], gathered[0])
         comparison = Comparison(
             values_equal=equal,
             differing=path,

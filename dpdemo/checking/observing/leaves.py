@@ -11,8 +11,9 @@ from torch import nn
 
 from dpdemo.checking.evidence import Leaf
 from dpdemo.checking.observing.holders import attributes, is_array
+from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_repeated, length_of
-from dpdemo.watching.tree import entries, flatten
+from dpdemo.watching.tree import entries, flatten, rebuild
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -48,6 +49,19 @@ def named(forward: Callable[..., object], args: Any, kwargs: Any) -> list[tuple[
 def flatten_arguments(forward: Callable[..., object], args: object, kwargs: object) -> list[tuple[str, Any]]:
     """List the leaves of a call's arguments with their paths."""
     return [found for name, value in named(forward, args, kwargs) for found in flatten(value, name)]
+
+
+def rebuild_arguments(
+    forward: Callable[..., object], given: Arguments, change: Callable[[str, Any], object]
+) -> Arguments:
+    """Build a call's arguments anew, with `change(path, leaf)` for each leaf."""
+    paths = iter([path for path, _ in flatten_arguments(forward, *given)])
+
+    def changed(leaf: Any) -> object:
+        return change(next(paths), leaf)
+
+    args, kwargs = given
+    return rebuild(args, changed) if args else (), rebuild(kwargs, changed) if kwargs else {}
 
 
 def describe(path: str, value: Any) -> Leaf:

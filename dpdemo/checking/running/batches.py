@@ -1,14 +1,15 @@
 """The batches that a check runs: which sizes an epoch holds, and copies of their tensors on a GPU."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from dpdemo.checking.observing.holders import attributes
+from dpdemo.checking.observing.holders import attributes, walk
 from dpdemo.watching.tree import entries, rebuild, with_parts
 
 Stays = Callable[[torch.Tensor], bool]
@@ -45,7 +46,7 @@ def on_device(value: object, device: torch.device, stays: Stays = nothing_stays)
         return twin if value.is_leaf else twin.clone()  # what is no leaf may be changed in place
     if (parts := entries(value)) is not None:
         return with_parts(value, [on_device(part, device, stays) for _, part in parts])
-    if attributes(value) and not callable(value) and not isinstance(value, torch.nn.Module):
+    if attributes(value) and not callable(value) and not isinstance(value, nn.Module):
         return _inside_on_device(value, device, stays)
     try:
         return copy.deepcopy(value)
@@ -61,6 +62,20 @@ def _inside_on_device(value: object, device: torch.device, stays: Stays) -> Any:
     except Exception:  # noqa: BLE001 - a user's own class
         return value
     return twin
+
+
+def brought_along(model: nn.Module, paths: Sequence[str], gpu: torch.device) -> nn.Module:
+    """Put on a GPU what modules hold at some paths beside their parameters and buffers."""
+    core = model.module if isinstance(model, nn.DataParallel) else model
+    for path in paths:
+        owner, _, name = path.rpartition(".")
+        holder = core.get_submodule(owner)
+        value = getattr(holder, name)
+        for part in walk(value):
+            if isinstance(part.value, nn.Module):
+                part.value.to(gpu)
+        setattr(holder, name, on_device(value, gpu))
+    return model
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import nn
 
 from dpdemo.checking.observing.holders import is_changeable, walk
 from dpdemo.checking.observing.state import INTERNAL
-from dpdemo.checking.running.on_gpu import brought_along
+from dpdemo.checking.running.batches import brought_along
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
 from dpdemo.virtual.applying import Patch, applied

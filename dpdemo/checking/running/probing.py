@@ -1,15 +1,84 @@
-"""Probing the batches of a plan, each as often as it can say something new."""
+"""Probing batches: each runs twice from the same state, on one virtual GPU and under genuine DataParallel."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Mode, Probe, Raised, first_line
+from dpdemo.checking.evidence import Call, Leaf, Mode, Probe, Raised, first_line
+from dpdemo.checking.observing.judging import Judge
+from dpdemo.checking.observing.leaves import rebuild_arguments
+from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
-from dpdemo.checking.running.batches import Planned
+from dpdemo.checking.running.batches import Planned, on_device
 from dpdemo.checking.running.modes import may_differ
-from dpdemo.checking.running.probes import Prober
+from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
+from dpdemo.models.failure import users_code
+from dpdemo.models.inputs import Arguments, Batches
+
+
+@dataclass(frozen=True)
+class Prober:
+    """Has the batches and the GPUs; `probe` runs one batch."""
+
+    runner: Runner
+    batches: Batches
+    gpus: Any
+
+    def probe(
+        self, planned: Planned, arguments: Arguments | None = None, *, with_gradients: bool = True
+    ) -> Probe:
+        """Run a batch on one device and under DataParallel, and compare; gradients too if they are wanted."""
+        given = arguments or self.batches.arguments(planned.size)
+        single, stays = self.runner.run_alone(planned.mode, given)
+        self.gpus.reset_peaks()
+        held = [self.gpus.live_bytes(index) for index in range(len(self.gpus))]
+        recorder = CallRecorder()
+        model = self.runner.parallel_model(planned.mode)
+        with recorder.watching():
+            parallel = self.runner.run(model, given, stays)
+        peaks = tuple(self.gpus.peak_bytes(index) - before for index, before in enumerate(held))
+        judge = Judge(self.runner, planned, single, parallel, recorder.drafts)
+        judge.compares_gradients = with_gradients
+        return judge.judge(peaks)
+
+    def runs_on_cpu(self, planned: Planned) -> bool:
+        """Whether a plain call runs where the model and its inputs stay on the CPU."""
+        try:
+            model = self.runner.source.fresh().cpu().train(planned.mode == "train")
+            args, kwargs = (
+                on_device(part, torch.device("cpu")) for part in self.batches.arguments(planned.size)
+            )
+            with users_code():
+                model(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - the user's model may raise anything
+            return False
+        return True
+
+    def probe_again(self, planned: Planned, probe: Probe) -> Iterator[Probe]:
+        """Go on behind what stops at scatter: with arguments that it can take."""
+        better = self._scatterable(probe.call, self.batches.arguments(planned.size)) if probe.call else None
+        again = self.probe(planned, better) if better is not None else None
+        if again is not None and again.single.raised is None:
+            yield again
+
+    def _scatterable(self, call: Call, given: Arguments) -> Arguments | None:
+        """Make arguments that scatter can take of ones that it cannot; None where nothing helps."""
+        bad = {leaf.path for leaf in call.tensor_arguments if leaf.shape == () or _is_lone_row(leaf, call)}
+
+        def change(path: str, leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor) or path not in bad:
+                return leaf
+            return leaf.item() if leaf.dim() == 0 else leaf.expand(call.rows, *leaf.shape[1:])
+
+        return rebuild_arguments(self.runner.forward, given, change) if bad else None
+
+
+def _is_lone_row(leaf: Leaf, call: Call) -> bool:
+    return call.dim == 0 and leaf.size(0) == 1 and call.rows > 1
 
 
 def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) -> Iterator[Probe]:

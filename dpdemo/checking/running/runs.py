@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Mixing, Raised
 from dpdemo.checking.observing import state
 from dpdemo.checking.observing.compare import means_of_parts
-from dpdemo.checking.observing.leaves import flatten_arguments
+from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.observing.mixing import Trace, first_mixing, forward_code
 from dpdemo.checking.recording.by_hand import is_in_chunks
 from dpdemo.checking.recording.drafts import raised
@@ -66,6 +66,17 @@ class Runner:
         """The GPU that holds the model."""
         return torch.device("cuda", self.device_ids[0])
 
+    @property
+    def core(self) -> nn.Module:
+        """The model as it was given, without its wrapper."""
+        prototype = self.source.prototype
+        return prototype.module if isinstance(prototype, nn.DataParallel) else prototype
+
+    @property
+    def forward(self) -> Callable[..., object]:
+        """The forward of the model."""
+        return self.core.forward
+
     def run_alone(self, mode: str, given: Arguments) -> tuple[Ran, Stays]:
         """Run on one device, with all tensors there, or all but lengths where forward wants them so.
 
@@ -88,7 +99,8 @@ class Runner:
             is_column = leaf.dim() == 2 or not is_ambiguous
             return leaf.narrow(self.dim, 0, 1) if is_column and is_for_gpus(leaf, self.dim, number) else leaf
 
-        return rebuild(given[0], first) if given[0] else (), rebuild(given[1], first) if given[1] else {}
+        args, kwargs = rebuild(given, first)
+        return args, kwargs
 
     def alone_on(
         self, mode: str, given: Arguments, dtype: torch.dtype | None = None, trace: Trace | None = None
@@ -97,7 +109,7 @@ class Runner:
         model = self.single_model(mode)
         if dtype is not None:
             model = model.to(dtype)
-            given = as_type(given[0], dtype), as_type(given[1], dtype)
+            given = as_type(given, dtype)
         return self.called_aside(model, given, trace)
 
     def called_aside(self, model: nn.Module, given: Arguments, trace: Trace | None = None) -> object:
@@ -117,9 +129,7 @@ class Runner:
         whole, part = Trace(), Trace()
         self.alone_on(mode, batch, trace=whole)
         self.alone_on(mode, chunk, trace=part)
-        prototype = self.source.prototype
-        core = prototype.module if isinstance(prototype, nn.DataParallel) else prototype
-        return first_mixing(whole, part, forward_code(core))
+        return first_mixing(whole, part, forward_code(self.core))
 
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""
@@ -195,26 +205,14 @@ class Runner:
             dtype: the type to compute in, instead of the model's own.
 
         """
-        results = []
-        for args, kwargs in chunks:
-            result = self.alone_on(mode, self._with_whole(args, kwargs, whole), dtype)
+        known, results = whole or {}, []
+        for chunk in chunks:
+            given = rebuild_arguments(self.forward, chunk, known.get) if known else chunk
+            result = self.alone_on(mode, given, dtype)
             if result is None:
                 return None
             results.append(result)
         return results
-
-    def _with_whole(self, args: Any, kwargs: Any, whole: Whole | None) -> Arguments:
-        if whole is None:
-            return args, kwargs
-        prototype = self.source.prototype
-        forward = (prototype.module if isinstance(prototype, nn.DataParallel) else prototype).forward
-        names = [path for path, _ in flatten_arguments(forward, args, kwargs)]
-        leaves = iter(names)
-
-        def change(leaf: object) -> Any:
-            return whole.get(next(leaves), leaf)
-
-        return rebuild(args, change) if args else args, rebuild(kwargs, change) if kwargs else kwargs
 
 
 def _gathered(model: nn.Module, result: Any) -> Any:
