@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Evidence, Probe, Scan
 from dpdemo.checking.observing.caches import caches_of
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.hookprobes import kept_by_hooks
 from dpdemo.checking.observing.meanwhile import used_meanwhile
 from dpdemo.checking.observing.scan import scan
@@ -205,8 +206,7 @@ def _batches_of(built: building.Built, inputs: object, dim: int, batch_size: int
 
     """
     assert built.model is not None  # noqa: S101 - told before
-    core = built.model.module if isinstance(built.model, nn.DataParallel) else built.model
-    found = batches_for(core, inputs, built.inputs, batch_size, _BATCH_SIZE, dim)
+    found = batches_for(core_of(built.model), inputs, built.inputs, batch_size, _BATCH_SIZE, dim)
     if found is None:
         raise UsageError(
             "expected inputs for the model, got none, and its layers do not tell",

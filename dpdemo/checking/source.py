@@ -8,7 +8,7 @@ import inspect
 import linecache
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, TracebackType
@@ -141,6 +141,23 @@ def place_of_attribute(owner: type, name: str) -> Place | None:
         for attribute, file, line, method in _assignments(cls):
             if attribute == name:
                 return line_of(file, line, method)
+    return None
+
+
+def place_of_part(path: str, owner_of: Callable[[str], type | None]) -> Place | None:
+    """Find the line that makes the module at a path of a model, or the module around it.
+
+    Args:
+        path: the module's.
+        owner_of: gives the class of the module at a path.
+
+    """
+    while path:
+        path, _, name = path.rpartition(".")
+        owner = owner_of(path)
+        place = place_of_attribute(owner, name) if owner is not None else None
+        if place is not None:
+            return place
     return None
 
 

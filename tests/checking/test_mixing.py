@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpdemo.checking.observing.mixing import Trace, first_mixing, forward_code, is_chunk_of
+from dpdemo.checking.observing.mixing import Trace, first_mixing, is_chunk_of
+from dpdemo.checking.source import code_of
 
 
 class Norm(nn.Module):
@@ -75,7 +76,7 @@ def found_in(model):
         traces.append(Trace())
         with traces[-1].of(model):
             model(x[:rows])
-    return first_mixing(*traces, forward_code(model))
+    return first_mixing(*traces, code_of(model.forward))
 
 
 @pytest.mark.parametrize("kind", MIXING)

@@ -2,16 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.rows import likely_rows
 from dpdemo.checking.evidence import Mixing
 from dpdemo.checking.observing import compare
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import as_type
@@ -24,10 +23,6 @@ _ROUNDING = 1e-3
 
 _MAX_GROUPS = 40
 """So many groups of arguments are tried whole, the smallest first."""
-
-
-def _is_row(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.size(0) == 1
 
 
 def _unlike_dims(given: list[tuple[str, torch.Tensor]], rows: int) -> Iterator[tuple[int, ...]]:
@@ -94,8 +89,6 @@ class Causes:
         """Find another dimension along which chunks have the results of one device, as of time-first RNNs."""
         given = list(tensors_in((self._draft.args, self._draft.kwargs)))
         now = self._draft.wrapper.dim
-        if now == 0 and self._is_right_expanded(given):
-            return None  # a row for each sample is all that it lacks: that is DP201
         if self._is_right_along(now, given):
             return None  # it is not for the dimension that something raises
         return next((dim for dim in (0, 1) if dim != now and self._is_right_along(dim, given)), None)
@@ -130,21 +123,6 @@ class Causes:
         """Count the batch: the rows that its arguments were made for, or else those of most tensors."""
         sizes = [one.size(0) for one in tensors]
         return self._draft.planned if self._draft.planned in sizes else likely_rows(sizes)
-
-    def _is_right_expanded(self, given: list[torch.Tensor]) -> bool:
-        """Return whether chunks have one device's results once tensors of one row have one per sample."""
-        rows = {one.size(0) for one in given if one.dim() and one.size(0) > 1}
-        if len(rows) != 1 or not any(one.dim() and one.size(0) == 1 for one in given):
-            return False
-        size = rows.pop()
-
-        def expanded(value: object) -> Any:
-            return rebuild(value, lambda leaf: leaf.expand(size, *leaf.shape[1:]) if _is_row(leaf) else leaf)
-
-        draft = replace(self._draft, args=expanded(self._draft.args), kwargs=expanded(self._draft.kwargs))
-        wider = Causes(self._runner, self._mode, draft, self._single)
-        results = self._runner.chunk_results(wider._cut([0] * len(given), size), self._mode)
-        return results is not None and self._is_single(results, 0)
 
     def _cut(self, dims: Sequence[int], rows: int) -> list[Arguments]:
         """Cut the call's tensors into chunks, each along its own dimension; those without one stay whole."""
@@ -194,5 +172,4 @@ def are_gradients_rounding(runner: Runner, mode: str, given: Arguments) -> bool:
         if ran.result is None:
             return False
         compare.backward(ran.result[0])
-    core = parallel.module if isinstance(parallel, nn.DataParallel) else parallel
-    return compare.compare_gradients(alone, core).equal
+    return compare.compare_gradients(alone, core_of(parallel)).equal

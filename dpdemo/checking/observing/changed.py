@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from dpdemo.checking.evidence import Kind, StateChange, Value
 from dpdemo.checking.observing import compare, state
 from dpdemo.checking.observing.freezing import as_value, frozen, same
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments, named
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import Planned
@@ -78,11 +78,10 @@ class Changed:
         single, parallel = self.single, self.parallel
         if single.error is not None or parallel.error is not None:
             return ()
-        core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
         found = state.changes(
             state.buffers_in(single.after),
             state.buffers_of(single.model),
-            state.buffers_of(core),
+            state.buffers_of(core_of(parallel.model)),
             state.buffers_in(parallel.after),
         )
         return tuple(replace(one, is_of_backward=True) for one in found)

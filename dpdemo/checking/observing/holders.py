@@ -18,6 +18,13 @@ from torch.distributions import Distribution, Transform
 from dpdemo.models.frames import is_users
 
 
+def core_of(model: nn.Module) -> nn.Module:
+    """Return a model without the DataParallel around it."""
+    core = model.module if isinstance(model, nn.DataParallel) else model
+    assert isinstance(core, nn.Module)  # noqa: S101 - PyTorch's stub does not say so
+    return core
+
+
 def attributes(value: object) -> dict[str, Any]:
     """List what an object has: in its `__dict__`, and of a class of the user's in `__slots__`."""
     slots = (vars(kind).get("__slots__", ()) for kind in type(value).__mro__ if is_users_class(kind))

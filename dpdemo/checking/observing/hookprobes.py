@@ -3,6 +3,7 @@
 from torch import nn
 
 from dpdemo.checking.evidence import Kept
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.hooks import Reach, unwrapped
 from dpdemo.checking.observing.scan import users_hooks
 from dpdemo.checking.running.runs import Runner
@@ -20,7 +21,7 @@ def kept_by_hooks(runner: Runner, mode: str, given: Arguments) -> tuple[Kept, ..
     alone = _watched(single)  # what a function has around it may be shared with the other copy
     runner.called_aside(single, given)
     _look(alone)
-    split = _watched(parallel.module if isinstance(parallel, nn.DataParallel) else parallel)
+    split = _watched(core_of(parallel))
     runner.called_aside(parallel, given)
     _look(split)
     each = len(runner.device_ids)

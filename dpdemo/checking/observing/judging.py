@@ -13,6 +13,7 @@ from dpdemo.checking.observing.causes import Causes, are_gradients_rounding
 from dpdemo.checking.observing.changed import Changed
 from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.freezing import same
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import describe_all, structure
 from dpdemo.checking.observing.padded import without_padding
 from dpdemo.checking.recording.drafts import Draft, raised
@@ -224,7 +225,7 @@ class Judge:
         error = _go_backward(single.result[0], path) or _go_backward(parallel.result[0], path)
         if error is not None:
             return self._with_blame(comparison, error, path)
-        core = parallel.model.module if isinstance(parallel.model, nn.DataParallel) else parallel.model
+        core = core_of(parallel.model)
         gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(single.result[0]))
         if path is None:
             is_known = gradients.equal or gradients.single_finite  # NaN of both says nothing

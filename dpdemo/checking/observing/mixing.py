@@ -5,7 +5,6 @@ value is, in the batch's call, the chunk's own with more rows: until the first s
 """
 
 import contextlib
-import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -18,8 +17,7 @@ from torch import nn
 
 from dpdemo.checking.evidence import Mixing
 from dpdemo.checking.observing.closeness import same_numbers
-from dpdemo.checking.source import line_of
-from dpdemo.models.frames import is_users
+from dpdemo.checking.source import code_of, line_of
 from dpdemo.watching.tree import flatten, tensors_in
 
 _MOST_STEPS = 2000
@@ -53,7 +51,7 @@ class Trace:
     @contextlib.contextmanager
     def of(self, model: nn.Module) -> Iterator[None]:
         """Trace a call of this model in this thread, for a `with` block; not where it is traced already."""
-        code = forward_code(model)
+        code = code_of(model.forward)
         hooks = [
             module.register_forward_hook(self._noting(path), with_kwargs=True)
             for path, module in model.named_modules()
@@ -96,13 +94,6 @@ def _versions(value: object) -> dict[int, int]:
 def _is_as_noted(value: object, versions: dict[int, int]) -> bool:
     """Whether tensors were not changed in place since: what they held before is not known any more."""
     return all(versions.get(key, version) == version for key, version in _versions(value).items())
-
-
-def forward_code(model: nn.Module) -> CodeType | None:
-    """Return the code of a forward that is the user's; None of any other."""
-    forward = inspect.unwrap(getattr(model.forward, "__func__", model.forward))
-    code = getattr(forward, "__code__", None)
-    return code if code is not None and is_users(code.co_filename) else None
 
 
 def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Mixing:

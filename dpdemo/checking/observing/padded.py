@@ -1,11 +1,10 @@
 """Results longer in one replica than in another: what is padded, and what one GPU has there."""
 
-from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import torch
 
-from dpdemo.watching.tree import flatten, rebuild
+from dpdemo.watching.tree import flatten, rebuild_by_path
 
 
 def without_padding(
@@ -24,25 +23,24 @@ def without_padding(
     alone = dict(flatten(single))
     masks: dict[str, torch.Tensor] = {}
     for path, leaf in flatten(gathered):
-        parts = [column.get(path) for column in columns]
-        shapes = [part.shape for part in parts if isinstance(part, torch.Tensor)]
+        parts = [part for column in columns if _is_dense(part := column.get(path))]
         twin = alone.get(path)
-        if not _is_dense(leaf) or not _is_dense(twin) or twin.shape != leaf.shape:
+        if (
+            not _is_dense(leaf)
+            or not _is_dense(twin)
+            or twin.shape != leaf.shape
+            or len(parts) < len(columns)
+        ):
             continue
-        is_joined = len(shapes) == len(parts) and all(len(shape) == leaf.dim() > dim for shape in shapes)
-        if is_joined and sum(shape[dim] for shape in shapes) == leaf.shape[dim]:
-            masks[path] = _filled(leaf, shapes, dim)
+        is_joined = all(part.dim() == leaf.dim() > dim for part in parts)
+        if is_joined and sum(part.size(dim) for part in parts) == leaf.size(dim):
+            masks[path] = torch.cat([_filled(leaf, part.shape, dim) for part in parts], dim)
 
-    def cut(value: object) -> Any:
-        paths = iter([path for path, _ in flatten(value)])
+    def cut(path: str, leaf: Any) -> Any:
+        mask = masks.get(path)
+        return leaf if mask is None or bool(mask.all()) else leaf.masked_fill(~mask.to(leaf.device), 0)
 
-        def own(leaf: Any) -> Any:
-            mask = masks.get(next(paths))
-            return leaf if mask is None or bool(mask.all()) else leaf.masked_fill(~mask.to(leaf.device), 0)
-
-        return rebuild(value, own)
-
-    return cut(single), cut(gathered)
+    return rebuild_by_path(single, cut), rebuild_by_path(gathered, cut)
 
 
 def _is_dense(value: object) -> TypeGuard[torch.Tensor]:
@@ -50,13 +48,9 @@ def _is_dense(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
-def _filled(leaf: torch.Tensor, shapes: Sequence[torch.Size], dim: int) -> torch.Tensor:
-    """Mark what of a joined tensor comes from parts of these shapes, which may be smaller than it."""
-    mask = torch.zeros(leaf.shape, dtype=torch.bool, device="cpu")
-    first = 0
-    for shape in shapes:
-        slices = [slice(0, size) for size in shape]
-        slices[dim] = slice(first, first + shape[dim])
-        mask[tuple(slices)] = True
-        first += shape[dim]
+def _filled(leaf: torch.Tensor, shape: torch.Size, dim: int) -> torch.Tensor:
+    """Mark what a part of this shape fills of its rows in a joined tensor, which may be wider."""
+    rows = [*leaf.shape[:dim], shape[dim], *leaf.shape[dim + 1 :]]
+    mask = torch.zeros(rows, dtype=torch.bool, device="cpu")
+    mask[tuple(slice(0, size) for size in shape)] = True
     return mask

@@ -14,18 +14,24 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.observing.holders import Part, held_by, lets_wait, walk
+from dpdemo.checking.observing.holders import Part, core_of, held_by, lets_wait, walk
 from dpdemo.checking.observing.hooks import functions_of, unwrapped, values_named_by
 from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
-from dpdemo.checking.source import place_of_attribute, place_of_function, place_of_return
+from dpdemo.checking.source import (
+    code_of,
+    place_of_attribute,
+    place_of_function,
+    place_of_part,
+    place_of_return,
+)
 from dpdemo.models.frames import is_installed, is_users
 from dpdemo.results.findings import Place
 
 
 def scan(model: nn.Module, first: torch.device | None) -> Scan:
     """Read a model; `first` is the GPU that it must be on, None where a script is still to move it."""
-    core = model.module if isinstance(model, nn.DataParallel) else model
+    core = core_of(model)
     modules = list(core.named_modules())
     tree = {id(module): path for path, module in modules}
     registered = {id(tensor) for tensor in (*core.parameters(), *core.buffers())}
@@ -98,13 +104,7 @@ def _channels_last(core: nn.Module) -> str:
 
 def _made_at(core: nn.Module, path: str) -> Place | None:
     """Find the line of the user's that makes the module at a path, or the one around it."""
-    while path:
-        owner, _, name = path.rpartition(".")
-        place = place_of_attribute(type(core.get_submodule(owner)), name)
-        if place is not None:
-            return place
-        path = owner
-    return None
+    return place_of_part(path, lambda owner: type(core.get_submodule(owner)))
 
 
 def _required(core: nn.Module) -> Iterator[str]:
@@ -299,10 +299,7 @@ def users_hooks(module: nn.Module) -> list[object]:
 
 def is_users_hook(hook: object) -> bool:
     """Return whether a hook is of the user's code."""
-    hook = unwrapped(hook)
-    function = getattr(hook, "__func__", hook)
-    code = getattr(function, "__code__", None) or getattr(type(hook).__call__, "__code__", None)
-    return code is not None and is_users(code.co_filename)
+    return code_of(unwrapped(hook)) is not None
 
 
 def _strays(model: nn.Module, first: torch.device | None) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,7 @@ from dpdemo.checking.observing.freezing import (
     values_apart,
 )
 from dpdemo.checking.observing.holders import is_changeable
-from dpdemo.checking.source import Written, place_of_attribute, reads_in_forward, writing
+from dpdemo.checking.source import Written, place_of_attribute, place_of_part, reads_in_forward, writing
 from dpdemo.results.findings import Place
 
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -189,13 +189,8 @@ def _ends_alike(was: Held, alone: Held, split: Held) -> bool:
 
 def _made_at(path: str, shot: Snapshot) -> Place | None:
     """Find the line of the user's that makes the module around a piece of state, as one of a library."""
-    while (path := path.rpartition(".")[0]) and path:
-        owner, _, name = path.rpartition(".")
-        holder = shot.get(f"{owner}.training" if owner else "training")
-        place = place_of_attribute(holder.owner, name) if holder is not None else None
-        if place is not None:
-            return place
-    return None
+    owners = {name.rpartition(".")[0]: held.owner for name, held in shot.items() if held.kind == "mode"}
+    return place_of_part(path.rpartition(".")[0], owners.get)
 
 
 _REGISTERED: tuple[Kind, ...] = ("module", "parameter")

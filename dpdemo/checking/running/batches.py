@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from dpdemo.checking.observing.holders import attributes, walk
+from dpdemo.checking.observing.holders import attributes, core_of, walk
 from dpdemo.watching.tree import entries, rebuild, with_parts
 
 Stays = Callable[[torch.Tensor], bool]
@@ -66,7 +66,7 @@ def _inside_on_device(value: object, device: torch.device, stays: Stays) -> Any:
 
 def brought_along(model: nn.Module, paths: Sequence[str], gpu: torch.device) -> nn.Module:
     """Put on a GPU what modules hold at some paths beside their parameters and buffers."""
-    core = model.module if isinstance(model, nn.DataParallel) else model
+    core = core_of(model)
     for path in paths:
         owner, _, name = path.rpartition(".")
         holder = core.get_submodule(owner)

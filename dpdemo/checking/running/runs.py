@@ -13,13 +13,15 @@ from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Mixing, Raised
 from dpdemo.checking.observing import state
 from dpdemo.checking.observing.compare import means_of_parts
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import rebuild_arguments
-from dpdemo.checking.observing.mixing import Trace, first_mixing, forward_code
+from dpdemo.checking.observing.mixing import Trace, first_mixing
 from dpdemo.checking.recording.by_hand import is_in_chunks
 from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
 from dpdemo.checking.running.copying import ModelSource
+from dpdemo.checking.source import code_of
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_for_gpus, rows_of
@@ -69,8 +71,7 @@ class Runner:
     @property
     def core(self) -> nn.Module:
         """The model as it was given, without its wrapper."""
-        prototype = self.source.prototype
-        return prototype.module if isinstance(prototype, nn.DataParallel) else prototype
+        return core_of(self.source.prototype)
 
     @property
     def forward(self) -> Callable[..., object]:
@@ -129,7 +130,7 @@ class Runner:
         whole, part = Trace(), Trace()
         self.alone_on(mode, batch, trace=whole)
         self.alone_on(mode, chunk, trace=part)
-        return first_mixing(whole, part, forward_code(self.core))
+        return first_mixing(whole, part, code_of(self.forward))
 
     def single_model(self, mode: str) -> nn.Module:
         """Make a copy that runs on the first GPU alone."""
@@ -164,7 +165,7 @@ class Runner:
         args, kwargs = on_device(given[0], self.first, stays), on_device(given[1], self.first, stays)
         ran = Ran(model, given=(args, kwargs))
         ran.untouched = (on_device(args, torch.device("cpu")), on_device(kwargs, torch.device("cpu")))
-        core = model.module if isinstance(model, nn.DataParallel) else model
+        core = core_of(model)
         ran.before = state.snapshot(core)
         randomness.seed_all()
         versions = [parameter._version for parameter in core.parameters()]
