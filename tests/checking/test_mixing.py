@@ -93,7 +93,6 @@ def test_a_model_that_keeps_samples_apart_has_no_such_line():
 def test_a_part_that_mixes_is_told_from_those_that_are_given_what_is_mixed():
     found = found_in(InAPart())
     assert found.modules == ("norm",)
-    assert found.alone == ("first",)
 
 
 @pytest.mark.parametrize(

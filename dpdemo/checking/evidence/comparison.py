@@ -57,8 +57,6 @@ class Mixing:
     """The line of forward; None where it is not known."""
     modules: tuple[str, ...]
     """The paths of modules that mix what they are given unmixed."""
-    alone: tuple[str, ...]
-    """The paths of those that do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,10 +106,9 @@ def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Mixing:
         if is_known and is_chunk_of(ran.given, its.given):
             modules[ran.path] = modules.get(ran.path, False) or not is_chunk_of(ran.output, its.output)
     mixing = tuple(path for path, mixes in modules.items() if mixes)
-    alone = tuple(path for path, mixes in modules.items() if not mixes)
     line = _first_line(whole.steps, chunk.steps)
     place = line_of(code.co_filename, line, code.co_name) if code is not None and line else None
-    return Mixing(place, mixing, alone)
+    return Mixing(place, mixing)
 
 
 def _first_line(whole: list[_Step], chunk: list[_Step]) -> int:

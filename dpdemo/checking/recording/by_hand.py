@@ -28,7 +28,7 @@ def as_arguments(args: object) -> object:
     return () if args is None else args if isinstance(args, (list, tuple)) else (args,)
 
 
-def draft_of_call(wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, object]) -> Draft:
+def draft_of_call(wrapper: Any, /, *args: Any, **kwargs: object) -> Draft:
     """Begin a call of a wrapper."""
     num_gpus = len(getattr(wrapper, "device_ids", ()))
     if any(is_in_chunks(one, num_gpus) for one in (*args, *kwargs.values())):
@@ -37,7 +37,12 @@ def draft_of_call(wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, object]
 
 
 def draft_of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_parallel`
-    module: Any, inputs: object, device_ids: Any, output_device: Any, dim: int, module_kwargs: Any
+    module: Any,
+    inputs: object,
+    device_ids: Any = None,
+    output_device: Any = None,
+    dim: int = 0,
+    module_kwargs: Any = None,
 ) -> Draft:
     """Begin a call of `data_parallel`."""
     chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids

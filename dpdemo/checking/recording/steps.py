@@ -9,6 +9,7 @@ not only of the lowest one that failed, with true tracebacks.
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,10 +92,10 @@ class CallRecorder:
         self._is_aside = False
         self._local = _Local()
 
-    def _safely(self, part: Callable[..., Any], *args: Any) -> Any:
+    def _safely(self, part: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a part of the recording; where it fails, note that, return None, and spare the program."""
         try:
-            return part(*args)
+            return part(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - values are the user's own, and may raise anything
             self._on_mishap(error)
             return None
@@ -104,8 +105,8 @@ class CallRecorder:
         """Watch every call of this process that splits a batch, for the length of a `with` block."""
         self._is_aside = here.is_aside
         with around(
-            call=self._call,
-            data_parallel=self._data_parallel,
+            call=partial(self._split, draft_of_call),
+            data_parallel=partial(self._split, draft_of_function),
             cut=self._cut,
             scatter=self._scatter,
             scatter_kwargs=self._scatter_kwargs,
@@ -118,29 +119,14 @@ class CallRecorder:
     def _is_anothers(self) -> bool:
         return here.is_aside != self._is_aside or is_recorded_by_pytorch()
 
-    def _call(self, proceed: Callable[..., Any], wrapper: Any, *args: object, **kwargs: object) -> object:
-        if self._is_anothers():
-            return proceed(wrapper, *args, **kwargs)
-        draft = self._safely(draft_of_call, wrapper, args, kwargs)
-        with self._recorded(draft):
-            return proceed(wrapper, *args, **kwargs)
-
-    def _data_parallel(  # noqa: PLR0913, PLR0917 - its own parameters
-        self,
-        proceed: Callable[..., object],
-        module: Any,
-        inputs: object,
-        device_ids: Any = None,
-        output_device: Any = None,
-        dim: int = 0,
-        module_kwargs: Any = None,
+    def _split(
+        self, begin: Callable[..., Draft], proceed: Callable[..., Any], /, *args: object, **kwargs: object
     ) -> Any:
-        given = (module, inputs, device_ids, output_device, dim, module_kwargs)
+        """Record a call that splits a batch from its beginning to its end."""
         if self._is_anothers():
-            return proceed(*given)
-        draft = self._safely(draft_of_function, *given)
-        with self._recorded(draft):
-            return proceed(*given)
+            return proceed(*args, **kwargs)
+        with self._recorded(self._safely(begin, *args, **kwargs)):
+            return proceed(*args, **kwargs)
 
     @contextlib.contextmanager
     def _recorded(self, draft: Draft | None) -> Iterator[None]:
@@ -222,34 +208,22 @@ class CallRecorder:
         modules: Any,
         inputs: Any,
         kwargs_tup: object = None,
-        devices: object = None,
+        devices: Any = None,
     ) -> object:
+        given = inputs, kwargs_tup, devices
         if self._is_anothers():
-            return proceed(modules, inputs, kwargs_tup, devices)
+            return proceed(modules, *given)
         draft = self._enter("replica")
         if draft is not None:
-            return self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
-        draft = self._safely(call_by_hand, self._local.by_hand(), modules, inputs, kwargs_tup, devices)
+            return proceed(self._safely(self._watched, draft, modules, *given) or modules, *given)
+        draft = self._safely(call_by_hand, self._local.by_hand(), modules, *given)
         with self._recorded(draft):
-            outputs = self._apply(draft, proceed, modules, inputs, kwargs_tup, devices)
+            watched = None if draft is None else self._safely(self._watched, draft, modules, *given)
+            outputs = proceed(watched or modules, *given)
         if draft is not None and not self._keeps:
             self._safely(draft.let_go)
         self._local.applied = draft
         return outputs
-
-    def _apply(  # noqa: PLR0913, PLR0917 - the step's own parameters
-        self,
-        draft: Draft | None,
-        proceed: Callable[..., object],
-        modules: Any,
-        inputs: Any,
-        kwargs_tup: object,
-        devices: Any,
-    ) -> Any:
-        watched = None
-        if draft is not None:
-            watched = self._safely(self._watched, draft, modules, inputs, kwargs_tup, devices)
-        return proceed(watched or modules, inputs, kwargs_tup, devices)
 
     def _watched(
         self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: object, devices: Any
