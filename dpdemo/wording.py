@@ -78,21 +78,17 @@ def _escaped(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode()
 
 
-def is_unicode(encoding: str) -> bool:
-    """Return whether every character can be written in this encoding."""
-    return encoding.lower().startswith("utf")
-
-
 def fit(text: str, encoding: str) -> str:
     r"""Make text writable in an encoding: plain signs for fine ones, `\xe9` for letters it lacks."""
     if text.isascii():
         return text
-    if not is_unicode(encoding):
+    if not encoding.lower().startswith("utf"):
         text = text.translate(_PLAIN)
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-_PLAIN = str.maketrans({"–": "-", "×": "x", "→": "->", "÷": "/", "≥": ">=", "≤": "<="})
+_PLAIN = str.maketrans("–×→÷─┃█░▏▎▍▌▋▊▉", "-x>/-|#.+++++++")
+"""A plain sign for each fine one, as wide as it is, so that tables stay in line."""
 
 
 def first_line(text: str) -> str:

@@ -166,7 +166,7 @@ def _line(finding: Finding, canvas: Canvas) -> Iterator[Block]:
     start, end = _part(finding, place)
     margin = " " * len(number)
     yield Uncut(styled(f"{number} | ", "dim") + canvas.text(place.code))
-    carets = " " * len(canvas.fit(place.code[:start])) + "^" * max(len(place.code[start:end]), 1)
+    carets = " " * len(printable(place.code[:start])) + "^" * max(len(place.code[start:end]), 1)
     yield Uncut(((f"{margin} | ", "dim"), (carets, _STYLES[finding.severity])))
 
 

@@ -64,18 +64,19 @@ def write_pieces(pieces: Iterable[str], stream: IO[str]) -> None:
 
 def write_lines(lines: Iterable[Line | Uncut], stream: IO[str]) -> None:
     """Write lines to a stream: plain, or in colour where Rich finds that the stream shows colours."""
+    encoding = encoding_of(stream)
     if not _may_show_colours(stream):
         for line in lines:
-            stream.write(plain(line.line if isinstance(line, Uncut) else line) + "\n")
+            stream.write(fit(plain(line.line if isinstance(line, Uncut) else line), encoding) + "\n")
         return
     console = make_console(stderr=stream is sys.stderr)
     for line in lines:
-        console.print(as_rich(line), soft_wrap=True)
+        console.print(as_rich(line, encoding), soft_wrap=True)
 
 
 def write_blocks(blocks: Callable[[Canvas], Iterable[Block]]) -> None:
     """Write blocks to stdout."""
-    canvas = Canvas(width_of(sys.stdout), encoding_of(sys.stdout))
+    canvas = Canvas(width_of(sys.stdout))
     write_lines(lay_out(blocks(canvas), canvas), sys.stdout)
 
 
@@ -86,9 +87,11 @@ def _may_show_colours(stream: IO[str]) -> bool:
     return stream.isatty() or any(map(os.environ.get, ("FORCE_COLOR", "TTY_COMPATIBLE")))
 
 
-def as_rich(line: Line | Uncut) -> "Text":
-    """Make a line for Rich."""
+def as_rich(line: Line | Uncut, encoding: str = "utf-8") -> "Text":
+    """Make a line for Rich, in the characters that an encoding can carry."""
     from rich.text import Text
 
     pieces = line.line if isinstance(line, Uncut) else line
-    return Text.assemble(*pieces, no_wrap=True, overflow="ignore")
+    return Text.assemble(
+        *((fit(text, encoding), style) for text, style in pieces), no_wrap=True, overflow="ignore"
+    )

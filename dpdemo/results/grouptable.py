@@ -17,19 +17,17 @@ class _Cells(NamedTuple):
     rows: str
     input: tuple[str, ...]
     output: tuple[str, ...]
-    arrow: str
 
     def on_one_line(self) -> str:
         """Write `[10, 5] → [10, 2]`."""
-        return f"{', '.join(self.input)} {self.arrow} {', '.join(self.output)}" if self.input else ""
+        return f"{', '.join(self.input)} → {', '.join(self.output)}" if self.input else ""
 
     def on_lines(self) -> tuple[str, ...]:
         """Write a line per tensor, with an arrow before the first that comes out."""
         if not self.input:
             return ()
         first, *others = self.output
-        indent = " " * (text_width(self.arrow) + 1)
-        return (*self.input, f"{self.arrow} {first}", *(indent + other for other in others))
+        return (*self.input, f"→ {first}", *(f"  {other}" for other in others))
 
 
 class _Layout(NamedTuple):
@@ -76,7 +74,7 @@ class GroupTable:
         return _Layout(label, rows, max(1, min(many, columns - label)), 0, one_line=False)
 
     def _heading(self, width: int) -> str:
-        whole = self._canvas.fit(f"{self._groups.inside}: input → output")
+        whole = f"{self._groups.inside}: input → output"
         if len(whole) <= width:
             return whole
         view, of, rest = whole.rpartition(": ")
@@ -84,15 +82,14 @@ class GroupTable:
 
     def _cells(self, line: DeviceLine) -> _Cells:
         return _Cells(
-            label=self._canvas.fit(line.label),
+            label=line.label,
             rows="idle" if line.is_idle else str(line.rows),
             input=() if line.is_idle else self._shapes(line.input),
             output=self._shapes(line.output),
-            arrow=self._canvas.fit("→"),
         )
 
     def _shapes(self, shapes: Shapes) -> tuple[str, ...]:
-        return tuple(map(self._canvas.fit, bracketed(shapes, printable)))
+        return bracketed(shapes, printable)
 
     def _table(self, group: BatchGroup) -> Table:
         layout, bars = self._layout, [bar_heading(self._layout.bar)] if self._layout.bar else []
@@ -104,19 +101,19 @@ class GroupTable:
             cells = self._cells(line)
             style = IDLE if line.is_idle else SHORT if line.rows < group.largest else ""
             shapes = cells.on_one_line() if layout.one_line else "\n".join(cells.on_lines())
-            drawn = [bar(line.rows, group.largest, layout.bar, self._canvas)] if bars else []
+            drawn = [bar(line.rows, group.largest, layout.bar)] if bars else []
             shape_style = IDLE if line.is_idle else ""
             rows = cells.rows.rjust(layout.rows)
             table.add(styled(cells.label, style), styled(rows, style), styled(shapes, shape_style), *drawn)
         return table
 
     def _outside(self, group: BatchGroup) -> Table:
-        outside, arrow = group.outside, self._canvas.fit("→")
+        outside = group.outside
         before = f"{', '.join(self._shapes(outside.input))} on {outside.input_device}"
         after = f"{', '.join(self._shapes(outside.output))} on {outside.device}{self._groups.of_outside}"
         label = max(self._layout.label, len("Outside"))
         room = self._canvas.width - label - GAP
-        joint = " " if len(before) + len(after) + len(arrow) + 2 <= room else "\n"
+        joint = " " if len(f"{before} → {after}") <= room else "\n"
         table = Table((label, "fold"))
-        table.add(styled("Outside", "bold"), styled(f"{before}{joint}{arrow} {after}"))
+        table.add(styled("Outside", "bold"), styled(f"{before}{joint}→ {after}"))
         return table

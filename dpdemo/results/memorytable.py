@@ -21,6 +21,8 @@ SIGNS = (
 )
 """The letter and the colour of each of PARTS; the colour tells neighbours apart, and nothing else."""
 _ROOM = {"fits": "green", "tight": "bold yellow", "does not fit": "bold red"}
+_MARK = styled("┃", "bold red")
+"""The mark at which a GPU's capacity ends."""
 _LABEL = len("P ") + max(map(len, PARTS))
 
 
@@ -109,53 +111,48 @@ def _table(lines: list[GpuLine], rows: list[tuple[str, list[str]]], canvas: Canv
         style = "bold" if name == "peak" else ""
         styles = [_ROOM[line.gpu.answer] if name == "room" else style for line in lines]
         texts = (canvas.text(cell, style=each) for cell, each in zip(cells, styles, strict=True))
-        table.add((_sign(name, canvas) if canvas.draws_bars else ()) + styled(name, style), *texts)
+        table.add((_sign(name) if canvas.draws_bars else ()) + styled(name, style), *texts)
     return table
 
 
-def _sign(name: str, canvas: Canvas) -> Line:
+def _sign(name: str) -> Line:
     """Return the sign of a row in the bars, and a blank."""
     if name in PARTS:
         letter, colour = SIGNS[PARTS.index(name)]
         return *styled(letter, f"black on {colour}"), *styled(" ")
-    return _mark(canvas) + styled(" ") if name == "capacity" else styled("  ")
-
-
-def _mark(canvas: Canvas) -> Line:
-    """Draw the mark at which a GPU's capacity ends."""
-    return styled("|" if canvas.is_ascii else "┃", "bold red")
+    return _MARK + styled(" ") if name == "capacity" else styled("  ")
 
 
 def _bars(lines: list[GpuLine], canvas: Canvas) -> Table:
-    labels = [canvas.fit(line.label) for line in lines]
+    labels = [line.label for line in lines]
     ends = [share(line.gpu) or size(line.gpu.peak_bytes) for line in lines]
     width = canvas.bar_width(canvas.width - max(map(len, labels)) - max(map(len, ends)) - 2 * GAP)
     columns: list[Column] = [width] if width else []
     rows = Table(("fold", *columns, "right"))
     scale = max(1, *(max(line.gpu.peak_bytes, line.gpu.capacity_bytes or 0) for line in lines))
     for name, line, end in zip(labels, lines, ends, strict=True):
-        drawn = [bar(line.gpu, scale, width, canvas)] if width else []
+        drawn = [bar(line.gpu, scale, width)] if width else []
         rows.add(styled(name), *drawn, styled(end, "" if line.gpu.fits else "bold red"))
     return rows
 
 
-def bar(gpu: GpuMemory, scale: int, width: int, canvas: Canvas) -> Line:
+def bar(gpu: GpuMemory, scale: int, width: int) -> Line:
     """Draw a GPU's parts in `width` cells, of which `scale` bytes would take all: `P██G██A███████░░░┃`.
 
     Shade is free memory; anything behind the mark does not fit, and shows there however little it is.
     """
     parts = [(*sign, num_bytes) for sign, num_bytes in zip(SIGNS, gpu.parts, strict=True)]
     if gpu.capacity_bytes is None:
-        return lettered(parts, scale, width, canvas)
+        return lettered(parts, scale, width)
     cells = width - 1  # the mark takes one
-    drawn = lettered(parts, scale, cells, canvas)
+    drawn = lettered(parts, scale, cells)
     end = round(gpu.capacity_bytes * cells / scale)
     if gpu.peak_bytes <= gpu.capacity_bytes:
-        drawn += ((canvas.shade(1), "dim"),) * (end - len(drawn))
+        drawn += (("░", "dim"),) * (end - len(drawn))
     else:
         drawn = drawn or ((SIGNS[gpu.parts.index(max(gpu.parts))][0], "bold red"),)
         end = min(end, len(drawn) - 1)
-    return (*drawn[:end], *_mark(canvas), *drawn[end:])
+    return (*drawn[:end], *_MARK, *drawn[end:])
 
 
 def share(gpu: GpuMemory) -> str:

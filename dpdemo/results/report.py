@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from dpdemo.files import FORMS, check_save_path, endings, replacing
-from dpdemo.results.console import encoding_of, width_of, write_lines, write_pieces
+from dpdemo.results.console import width_of, write_lines, write_pieces
 from dpdemo.results.formats import Cell, Row, csv_pieces, json_pieces, plain_fields, without_iterators
 from dpdemo.results.table import Block, Canvas, Line, Uncut, lay_out, plain
 
@@ -117,7 +117,7 @@ class Report:
         """
         stream = sys.stdout if stream is None else stream
         if form in DRAWN:
-            canvas = Canvas(width or width_of(stream), encoding_of(stream))
+            canvas = Canvas(width or width_of(stream))
             write_lines(self.picture(canvas), stream)
         else:
             write_pieces(self.pieces(form), stream)
@@ -147,7 +147,8 @@ class Report:
     def __rich_console__(self, _: object, options: Any) -> Iterator[object]:
         from dpdemo.results.console import as_rich
 
-        yield from map(as_rich, self.picture(Canvas(options.max_width, options.encoding)))
+        lines = self.picture(Canvas(options.max_width))
+        yield from (as_rich(line, options.encoding) for line in lines)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         # in place of the long text that Python makes of a dataclass, where a page is not shown

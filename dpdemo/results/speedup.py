@@ -250,7 +250,7 @@ def _timelines(ways: tuple[Way, ...], canvas: Canvas) -> Iterator[Block]:
     rows = Table(("keep", width, "right"))
     for label, way, total in zip(labels, ways, totals, strict=True):
         parts = [(*_PARTS[name], ms) for name, ms in way.timeline]
-        rows.add(canvas.text(label), lettered(parts, max(sums), width, canvas), canvas.text(total))
+        rows.add(canvas.text(label), lettered(parts, max(sums), width), canvas.text(total))
     yield rows
     legend: Line = ()
     for name, (letter, colour) in _PARTS.items():

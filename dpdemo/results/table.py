@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from dpdemo.wording import fit, is_unicode, printable
+from dpdemo.wording import printable
 
 GAP = 2
 """Blanks between columns."""
@@ -50,36 +50,18 @@ Block = Line | Table | Uncut
 
 
 class Canvas(NamedTuple):
-    """The width of a picture in columns, and the encoding of the stream that gets it."""
+    """The width of a picture in columns, and whether it has bars; Markdown has none."""
 
     width: int
-    encoding: str = "utf-8"
     draws_bars: bool = True
-
-    @property
-    def is_ascii(self) -> bool:
-        """Whether the picture has to do without blocks and fine signs."""
-        return not is_unicode(self.encoding)
 
     def text(self, *lines: str, style: str = "") -> Line:
         """Make a line, or several below each other; nothing in a user's names steers the terminal."""
-        return (("\n".join(self.fit(printable(line)) for line in lines), style),)
-
-    def fit(self, text: str) -> str:
-        """Make text writable in the encoding."""
-        return fit(text, self.encoding)
+        return (("\n".join(map(printable, lines)), style),)
 
     def bar_width(self, room: int) -> int:
         """Return the width of a bar in this room; 0 where it would be too short, and in Markdown."""
         return room if self.draws_bars and room >= SHORTEST_BAR else 0
-
-    def blocks(self, full: int) -> str:
-        """Return a bar of so many cells."""
-        return ("#" if self.is_ascii else "█") * full
-
-    def shade(self, cells: int) -> str:
-        """Return the empty part of a bar."""
-        return ("." if self.is_ascii else "░") * cells
 
 
 def right(number: int) -> list[Column]:
@@ -199,7 +181,7 @@ def _stripped(line: Line) -> Line:
 
 def _table_lines(table: Table, canvas: Canvas) -> Iterator[Line]:
     widths = _widths(table, canvas.width)
-    rule = styled(("-" if canvas.is_ascii else "─") * (sum(widths) + table.gap * (len(widths) - 1)), "dim")
+    rule = styled("─" * (sum(widths) + table.gap * (len(widths) - 1)), "dim")
     if table.head:
         heads = [wrap(cell, width) for cell, width in zip(table.head, widths, strict=False)]
         highest = max(map(len, heads))

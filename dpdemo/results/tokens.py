@@ -188,7 +188,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _drawn(lines: Lines, canvas: Canvas) -> Table:
-    cells = [tuple(map(canvas.fit, _cells(line))) for line in lines]
+    cells = [_cells(line) for line in lines]
     widths = [max(map(text_width, column)) for column in zip(_HEAD, *cells, strict=True)]
     room = canvas.width - sum(widths) - GAP * len(widths)
     width = canvas.bar_width(room)
@@ -197,6 +197,6 @@ def _drawn(lines: Lines, canvas: Canvas) -> Table:
     shown = Table(("keep", *right(4), *bars), head=head, has_rule=True)
     for line, row in zip(lines, cells, strict=True):
         style = IDLE if not line.rows else SHORT if line.cost < line.most else ""
-        drawn = [bar(line.cost, max(line.most, 1), width, canvas)] if width else []
+        drawn = [bar(line.cost, max(line.most, 1), width)] if width else []
         shown.add(*(styled(cell, style) for cell in row), *drawn)
     return shown

@@ -11,10 +11,10 @@ from dpdemo.results.sweep import _Square, cut
 from dpdemo.results.table import Canvas
 
 
-def drawn(report, width, *, colours=None, encoding="utf-8"):
+def drawn(report, width, *, colours=None):
     console = Console(width=width, force_terminal=colours is not None, color_system=colours)
     with console.capture() as capture:
-        for line in report.picture(Canvas(width, encoding)):
+        for line in report.picture(Canvas(width)):
             console.print(as_rich(line), soft_wrap=True)
     return capture.get()
 
