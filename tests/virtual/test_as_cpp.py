@@ -34,20 +34,12 @@ def refusing(device: str) -> torch.Tensor:
     return torch.arange(8.0).reshape(4, 2).to(device).as_subclass(Refusing)
 
 
-def room(device: str, rows: int = 4) -> torch.Tensor:
-    return torch.empty(rows, 2, device=device)
-
-
 BY_CPP: dict[str, Callable[[], Any]] = {
     "scatter from the CPU": lambda: _C._scatter(refusing("cpu"), [0, 1], None, 0, None),
     "scatter by sizes": lambda: _C._scatter(refusing("cuda:0"), [0, 1], [1, 3], 0, None),
-    "scatter into": lambda: _C._scatter_out(
-        refusing("cuda:0"), [room("cuda:0", 2), room("cuda:1", 2)], 0, None
-    ),
-    "broadcast into": lambda: _C._broadcast_out(refusing("cuda:0"), [room("cuda:1")]),
+    "broadcast": lambda: _C._broadcast(refusing("cuda:0"), [1]),
     "broadcast coalesced": lambda: _C._broadcast_coalesced([refusing("cuda:0")], [0, 1], 10000)[1],
     "gather": lambda: [_C._gather([refusing("cuda:0"), refusing("cuda:1")], 0, 0)],
-    "gather into": lambda: [_C._gather_out([refusing("cuda:0"), refusing("cuda:1")], room("cuda:0", 8), 0)],
 }
 OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
     "add": lambda x: x + x,

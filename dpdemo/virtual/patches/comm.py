@@ -59,30 +59,6 @@ def _on(tensor: Tensor, device: int) -> Tensor:
     return move(tensor, the_session().check_ordinal(device))
 
 
-@stands_in(torch._C, "_broadcast_out", why=_SEAM)
-@as_cpp
-def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
-    """Copy `tensor` into each of `outputs`."""
-    for position, output in enumerate(outputs):
-        _expect_cuda("output", position, output, f"is on device '{output.device}'")
-        if output.shape != tensor.shape:
-            raise RuntimeError(
-                "Expected all output tensors to have same shape as the source tensor "
-                f"{list(tensor.shape)}, "
-                f"but output tensor at index {position} has shape {list(output.shape)}"
-            )
-        output.copy_(tensor)
-    return list(outputs)
-
-
-def _expect_cuda(role: str, position: int, tensor: Tensor, but: str) -> None:
-    if not tensor.is_cuda:
-        subject = "output tensor" if role == "output" else "tensor"
-        raise RuntimeError(
-            f"Expected all {role} tensors to be CUDA tensors, but {subject} at index {position} {but}"
-        )
-
-
 @stands_in(torch._C, "_broadcast_coalesced", why=_SEAM)
 @as_cpp
 def broadcast_coalesced(
@@ -184,35 +160,6 @@ def scatter(
     return placed
 
 
-@stands_in(torch._C, "_scatter_out", why=_SEAM)
-@as_cpp
-def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> list[Tensor]:
-    """Split `tensor` along `dim` into `outputs`, whose sizes say how."""
-    del streams
-    if not outputs:
-        raise RuntimeError("Expected at least one output tensor to scatter to")
-    dim = _wrap_dim(dim, tensor)
-    for position, output in enumerate(outputs):
-        _expect_cuda("output", position, output, f"is on device '{output.device}'")
-        sizes = list(output.shape)
-        if output.dim() == tensor.dim():
-            sizes[dim] = tensor.size(dim)
-        if sizes != list(tensor.shape):
-            raise RuntimeError(
-                f"Output tensor at index {position} has incorrect shape: {list(output.shape)}. Expected "
-                f"same shape except for scatter dim {dim} as the source tensor: {list(tensor.shape)}"
-            )
-    chunk_sizes = [output.size(dim) for output in outputs]
-    if sum(chunk_sizes) != tensor.size(dim):
-        raise RuntimeError(
-            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at "
-            f"dim {dim}. Expected {tensor.size(dim)}, but got total size {sum(chunk_sizes)}"
-        )
-    for output, chunk in zip(outputs, tensor.split_with_sizes(chunk_sizes, dim), strict=True):
-        output.copy_(chunk)
-    return list(outputs)
-
-
 @stands_in(torch._C, "_gather", why=_SEAM)
 @as_cpp
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
@@ -223,7 +170,11 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
     device = "cpu" if destination == -1 else "cuda" if destination is None else f"cuda:{destination}"
     result = torch.empty(sizes, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
     mark_forward((result,), Kind.GATHERED)
-    return _fill(tensors, result, dim)
+    places = result.split_with_sizes([tensor.size(dim) for tensor in tensors], dim)
+    for tensor, place in zip(tensors, places, strict=True):
+        place.copy_(tensor)
+    know_parts(tensors, result, dim)
+    return result
 
 
 def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int], torch.memory_format]:
@@ -233,7 +184,11 @@ def _gathered_layout(tensors: Sequence[Tensor], dim: int) -> tuple[int, list[int
     expected = list(first.shape)
     memory_format = _suggested_format(first)
     for position, tensor in enumerate(tensors):
-        _expect_cuda("input", position, tensor, f"has device '{tensor.device}'")
+        if not tensor.is_cuda:
+            raise RuntimeError(
+                f"Expected all input tensors to be CUDA tensors, but tensor at index {position} has device "
+                f"'{tensor.device}'"
+            )
         if tensor.dim() != len(expected):
             raise RuntimeError(
                 "Expected all input tensors to have the same number of dimensions, but tensor at index "
@@ -268,23 +223,3 @@ def _suggested_format(tensor: Tensor) -> torch.memory_format:
             return torch.contiguous_format
         least = stride * size
     return formats[tensor.dim()]
-
-
-def _fill(tensors: Sequence[Tensor], result: Tensor, dim: int) -> Tensor:
-    places = result.split_with_sizes([tensor.size(dim) for tensor in tensors], dim)
-    for tensor, place in zip(tensors, places, strict=True):
-        place.copy_(tensor)
-    know_parts(tensors, result, dim)
-    return result
-
-
-@stands_in(torch._C, "_gather_out", why=_SEAM)
-@as_cpp
-def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
-    """Concatenate `tensors` along `dim` into `output`."""
-    if not tensors:
-        raise RuntimeError("Expected at least one tensor to gather from")
-    dim, sizes, _ = _gathered_layout(tensors, dim)
-    if list(output.shape) != sizes:
-        raise RuntimeError(f"Expected out tensor to have shape {list(sizes)}, but got {list(output.shape)}")
-    return _fill(tensors, output, dim)

@@ -162,7 +162,10 @@ replace(
 
 # --- refused by name ---
 
-_PREFIXES = ("_cuda_", "_nccl_", "_gds_", "_graph_pool")
+_PREFIXES = (
+    *("_cuda_", "_nccl_", "_gds_", "_graph_pool"),
+    *("_broadcast_out", "_scatter_out", "_gather_out"),  # `torch.cuda.comm` with `out=`
+)
 _CLASSES = (
     *((torch.cuda.graphs, "CUDAGraph"), (torch.cuda.streams, "ExternalStream"), (torch.cuda.gds, "GdsFile")),
     *((torch.cuda.memory, "MemPool"), (torch.cuda.memory, "CUDAPluggableAllocator")),
