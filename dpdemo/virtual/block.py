@@ -21,7 +21,7 @@ from dpdemo.virtual.ledger import Ledger
 from dpdemo.virtual.ops import meta
 from dpdemo.virtual.ops.casting import stop_casting
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
-from dpdemo.virtual.patches.cuda_devices import own_variable
+from dpdemo.virtual.patches.cuda_devices import visible_variable
 from dpdemo.virtual.patches.generators import on_gpu
 from dpdemo.virtual.patches.wrappers import forget_initialisation, guarded
 from dpdemo.virtual.uninterrupted import uninterrupted
@@ -124,7 +124,7 @@ def _enter(session: state.Session) -> None:
     """Put the GPUs in place, for this thread and those that it starts."""
     with contextlib.ExitStack() as stack:
         stack.callback(stop_casting)
-        stack.enter_context(own_variable(session))
+        stack.enter_context(visible_variable(session))
         stack.enter_context(applied(patches.table(session)))
         stack.enter_context(guarded())
         stack.enter_context(optimizers_watched())

@@ -102,7 +102,7 @@ class VirtualGpus:
 
     @property
     def phase(self) -> str:
-        """A name of your own for the program's current phase; the ledger notes it beside each peak."""
+        """Your name for the program's current phase; the ledger notes it beside each peak."""
         return self._ledger.phase
 
     @phase.setter
@@ -110,6 +110,6 @@ class VirtualGpus:
         self._ledger.phase = phase
 
     def reset_peaks(self) -> None:
-        """Let all peaks start again from what is live now."""
+        """Restart all peaks from the bytes that are live now."""
         for index in range(len(self)):
             self._ledger.reset_peak(index)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def uninterrupted() -> Iterator[None]:
     """Hold Ctrl-C back for the length of a `with` block; if it came, it is raised at the end.
 
-    Outside the main thread, or where nothing of Python's handles the signal, there is nothing to do.
+    Does nothing outside the main thread, or where no Python function handles the signal.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):

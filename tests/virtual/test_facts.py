@@ -63,7 +63,7 @@ REFUSED: dict[str, Callable[[], object]] = {
         "x", "a", "b"
     ),
     "torch.cuda.streams.ExternalStream": lambda: torch.cuda.ExternalStream(5),
-    "torch.cuda.gds.GdsFile": lambda: torch.cuda.gds.GdsFile("file", 0),
+    "_gds_register_buffer": lambda: torch.cuda.gds.gds_register_buffer(batch().untyped_storage()),
     "sensors": torch.cuda.temperature,
     "no sensors": torch.cuda.utilization,
     "_cuda_getCurrentBlasHandle": torch.cuda.current_blas_handle,
@@ -80,6 +80,11 @@ def batch() -> torch.Tensor:
 def test_names_that_need_a_real_gpu_are_refused(name: str) -> None:
     with pytest.raises(UnsupportedOpError, match=re.escape(name)):
         REFUSED[name]()
+
+
+def test_a_refused_class_is_as_before_after_the_block() -> None:
+    with suspended(), pytest.raises(OSError, match="no-such-file"):
+        torch.cuda.memory.CUDAPluggableAllocator("no-such-file", "allocate", "free")
 
 
 def test_versions_are_those_of_a_build_for_cuda() -> None:

@@ -146,7 +146,7 @@ def test_complex_numbers_and_conjugate_views_work() -> None:
 
 def test_memory_is_not_handed_to_other_libraries_as_if_it_were_the_cpus() -> None:
     with pytest.raises(
-        UnsupportedOpError, match="__dlpack__: the memory of a virtual GPU cannot be handed out"
+        UnsupportedOpError, match="to_dlpack: the memory of a virtual GPU cannot be handed out"
     ):
         torch.from_dlpack(torch.ones(1, device="cuda:0"))
     for to_dlpack in (torch.to_dlpack, torch.utils.dlpack.to_dlpack):

@@ -1,4 +1,4 @@
-"""Each GPU draws from a stream of its own: CUDA's numbers, or the CPU's where they are asked for."""
+"""Each GPU has its stream of random numbers: CUDA's, or the CPU's with `random="cpu"`."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_generators_can_be_made_copied_and_pickled_for_a_gpu() -> None:
     assert isinstance(torch.Generator(), torch.Generator)
     expected = torch.rand(2, device="cuda", generator=torch.Generator("cuda:0").manual_seed(3)).tolist()
     again = pickle.loads(pickle.dumps(generator))  # noqa: S301
-    for one in (copy.deepcopy(again), again, generator):
-        assert one.device == torch.device("cuda:1")
-        assert torch.rand(2, device="cuda:1", generator=one).tolist() == expected
+    for same in (copy.deepcopy(again), again, generator):
+        assert same.device == torch.device("cuda:1")
+        assert torch.rand(2, device="cuda:1", generator=same).tolist() == expected
 
 
 def test_dropout_in_replicas_is_what_each_device_draws() -> None:

@@ -35,12 +35,12 @@ def test_streams_wait_for_one_another_at_once() -> None:
 
 
 def test_two_streams_differ_and_equal_themselves() -> None:
-    one, other = torch.cuda.Stream(), torch.cuda.Stream()
-    assert one != other
-    assert len({one, other, one}) == 2
-    assert "cuda:0" in repr(one)
-    torch.cuda.set_stream(one)
-    assert torch.cuda.current_stream() == one
+    first, other = torch.cuda.Stream(), torch.cuda.Stream()
+    assert first != other
+    assert len({first, other, first}) == 2
+    assert "cuda:0" in repr(first)
+    torch.cuda.set_stream(first)
+    assert torch.cuda.current_stream() == first
     torch.cuda.set_stream(torch.cuda.default_stream())
 
 

@@ -92,7 +92,7 @@ def test_a_cpu_tensor_can_be_asked_for_beside_one_on_a_gpu() -> None:
         tensor.new_zeros(3, device="cpu"),
         torch.rand_like(tensor, device="cpu"),
     )
-    assert all(one.device.type == "cpu" for one in made)
+    assert all(each.device.type == "cpu" for each in made)
     assert torch.as_tensor(tensor, device="cpu").device.type == "cpu"
     assert torch.zeros_like(tensor, device="cuda:2").get_device() == 2
 
@@ -130,7 +130,7 @@ def test_the_device_context_and_the_default_device_reach_every_factory() -> None
             nn.Linear(2, 2).weight,
             torch.as_tensor([1]),
         )
-        assert [one.get_device() for one in made] == [2] * 5
+        assert [each.get_device() for each in made] == [2] * 5
     torch.set_default_device("cuda:1")
     try:
         assert torch.tensor(1.0).get_device() == 1
@@ -255,7 +255,7 @@ def test_a_lazy_module_that_moves_before_its_first_call_gets_its_buffers_there()
     assert type(module[1].running_mean) is torch.nn.parameter.UninitializedBuffer
     data = torch.arange(32.0).reshape(2, 1, 4, 4)
     output = torch.nn.DataParallel(module, [2])(data)
-    assert {str(one.device) for one in (*module.parameters(), *module.buffers(), output)} == {"cuda:2"}
+    assert {str(each.device) for each in (*module.parameters(), *module.buffers(), output)} == {"cuda:2"}
     assert type(module[1].running_mean) is torch.Tensor
     expected = torch.nn.functional.conv2d(data, module[0].weight.cpu(), module[0].bias.cpu()).mean((0, 2, 3))
     assert torch.allclose(module[1].running_mean.cpu(), expected * 0.1)

@@ -1,6 +1,6 @@
-"""Classes of tensors with operators of their own, and PyTorch's tracers: each works or says that it cannot.
+"""Tensor classes that define operators, and PyTorch's tracers: each works or raises an error.
 
-None may end the process, so some cases run in one of their own.
+None may end the process, so some cases run in another.
 """
 
 from __future__ import annotations

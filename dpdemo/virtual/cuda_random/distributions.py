@@ -142,7 +142,7 @@ def _multinomial(given: Given, drawing: Drawing) -> Any:
 
 
 def _check_weights(weights: Tensor, count: int) -> None:
-    """Let PyTorch refuse what it refuses, with a generator of its own: it looks before it draws."""
+    """Raise PyTorch's errors: its operator checks the weights before it draws."""
     usable = weights.numel() and weights.is_floating_point() and weights.dim() in (1, 2)
     fits = usable and 0 < count <= weights.size(-1)
     if not fits or not bool(((weights >= 0) & (weights < math.inf)).all() & (weights.sum(-1) > 0).all()):

@@ -101,7 +101,7 @@ def _largest(dtype: torch.dtype) -> int:
 
 
 def _remainder(bits: Tensor, span: int) -> Tensor:
-    """Return unsigned `bits` modulo `span`, of up to 2**64; in a tensor of its own.
+    """Return unsigned `bits` modulo `span`, of up to 2**64, in a new tensor.
 
     A 64-bit integer whose top bit is set is negative here. It is taken apart into that bit and the rest,
     whose remainders are added without leaving the range.
@@ -118,7 +118,7 @@ def _remainder(bits: Tensor, span: int) -> Tensor:
 
 
 def _check(op: Any, dtype: torch.dtype, *parameters: Any) -> None:
-    """Let PyTorch refuse parameters and dtypes in its words."""
+    """Raise PyTorch's errors about parameters and dtypes."""
     op(empty([1], dtype), *parameters, generator=_of_the_checks)
 
 

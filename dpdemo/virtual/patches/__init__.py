@@ -1,6 +1,6 @@
 """Everything that is replaced in PyTorch while a block is open.
 
-Each replacement stands beside the name that it replaces and the reason why (`@stands_in`), here and in
+A replacement is declared beside its function, with its name and reason (`@stands_in`), here and in
 `ops/`; the next PyTorch release is an edit of these. `applied` puts every attribute back by identity,
 whatever happens.
 """
@@ -52,7 +52,7 @@ def table(session: Session) -> list[Patch]:
     patches = [*cuda_build.refused_questions(), *built(REGISTERED)]
     return [
         *distributed.patches(),
-        *_bound_names(patches),  # first, for some have a patch of their own
+        *_bound_names(patches),  # first: a later patch of the same name wins
         *patches,
         *[patch for make in OF_SESSION for patch in make(session)],
         *_known_to_torchscript(patches),

@@ -32,7 +32,7 @@ _backward: Any = BackwardCFunction.__dict__["apply"]
 _backward_boxed: Any = BackwardCFunction.__dict__.get("apply_boxed")
 _HOMES = "_virtual_gpu_homes"
 _SOURCES = "_virtual_gpu_sources"
-_ANYWHERE = -1  # where the gradient of an argument that is no tensor may be
+_ANYWHERE = -1  # the place of a gradient whose argument is not a tensor
 
 
 _GIVEN = "set as a gradient on the CPU"

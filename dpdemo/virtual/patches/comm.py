@@ -113,9 +113,9 @@ def _flat(chunk: Sequence[Tensor], device: int, *, copies_one: bool) -> Tensor:
 
 
 def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tensor]:
-    """Give views of a buffer, as the tensors that it holds.
+    """Return the tensors that a buffer holds, as views of it.
 
-    Each has a version counter of its own, as `.data` has (NOTE [ Version Counter in comm.*_coalesced ]).
+    Each has its version counter, as `.data` has (NOTE [ Version Counter in comm.*_coalesced ]).
     """
     session = the_session()
     with quietly(session):

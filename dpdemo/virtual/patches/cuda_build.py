@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.backends.cuda
 import torch.backends.cudnn
-import torch.cuda.gds
 
 from dpdemo.virtual.applying import Patch, group, of_session, replace, stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
@@ -105,7 +104,7 @@ replace(
 )
 replace(
     torch.backends.cudnn,
-    "it warns on CPU builds, and there is no cuDNN",
+    "it warns on CPU builds, which have no cuDNN",
     version=_constant(91002),
     is_acceptable=_constant(False),
 )
@@ -113,7 +112,7 @@ replace(
 
 @of_session
 def _version(_: Session) -> list[Patch]:
-    """Let a build for the CPU name a version of CUDA; a build for CUDA keeps its own."""
+    """Name a version of CUDA in a build for the CPU; a build for CUDA has one."""
     return [] if torch.version.cuda else group(torch.version, _WHY, cuda="12.8")
 
 
@@ -167,7 +166,7 @@ _PREFIXES = (
     *("_broadcast_out", "_scatter_out", "_gather_out"),  # `torch.cuda.comm` with `out=`
 )
 _CLASSES = (
-    *((torch.cuda.graphs, "CUDAGraph"), (torch.cuda.streams, "ExternalStream"), (torch.cuda.gds, "GdsFile")),
+    *((torch.cuda.graphs, "CUDAGraph"), (torch.cuda.streams, "ExternalStream")),
     *((torch.cuda.memory, "MemPool"), (torch.cuda.memory, "CUDAPluggableAllocator")),
     *((torch.cuda, "GreenContext"), (torch.accelerator, "Graph")),
 )
@@ -184,7 +183,8 @@ for _owner, _name in _CLASSES:
     if (_class := vars(_owner).get(_name)) is not None:  # some are newer than others
         _refuse = _refusal(f"{_owner.__name__}.{_name}", "CUDA runtime to ask")
         _ways_in = [name for name, value in vars(_class).items() if isinstance(value, staticmethod)]
-        replace(_class, _WHY, **dict.fromkeys(("__new__", *_ways_in), staticmethod(_refuse)))
+        _maker = "__init__" if _class.__new__ is object.__new__ else "__new__"  # whose removal leaves a trace
+        replace(_class, _WHY, **dict.fromkeys((_maker, *_ways_in), staticmethod(_refuse)))
 replace(torch.cuda, _WHY, _get_pynvml_handler=_refusal("torch.cuda", "sensors"))
 replace(torch.cuda, _WHY, _compile_kernel=_refusal("torch.cuda._compile_kernel", "compiler"))
 

@@ -1,8 +1,8 @@
 """The CUDA runtime's devices: which GPUs there are, which one is current, and their properties.
 
 CUDA's driver reads `CUDA_VISIBLE_DEVICES` once, at its first use; `torch.cuda.device_count` reads it each
-time until PyTorch has initialised CUDA. Both use PyTorch's own functions for it here. A block has a variable
-of its own, which is unset at first: the value from outside is about real GPUs.
+time until PyTorch has initialised CUDA. Both use PyTorch's own functions for it here. Each block has its
+variable, which is unset at first: the value from outside is about real GPUs.
 
 A process that was forked before the driver started may use CUDA and starts its own driver; a process that was
 forked later cannot (`poison_fork`, torch/csrc/cuda/Module.cpp). `torch.cuda.is_available()` starts the
@@ -72,10 +72,10 @@ def _chosen(num_gpus: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def own_variable(session: Session) -> Iterator[None]:
-    """Give the block a variable of its own, and restore the one from outside.
+def visible_variable(session: Session) -> Iterator[None]:
+    """Set the block's variable, and restore the value from outside afterwards.
 
-    Other processes are started with the one from outside: it may hide real GPUs from them.
+    Other processes are started with the value from outside: it may hide real GPUs from them.
     """
     outside = os.environ.pop(VARIABLE, None)
     if outside is not None:

@@ -1,7 +1,7 @@
 """`torch.cuda`'s questions about memory: statistics, limits, snapshots and the history of allocations.
 
 Blocks and bytes are counted as the caching allocator counts them, but nothing is cached: reserved memory is
-allocated memory, and each block is a segment of its own, as with a real GPU's cache turned off. Pools and
+allocated memory, and each block is a segment, as with a real GPU's cache turned off. Pools and
 totals are counted from the first question on. A program that asks for the history has a recorder from then on
 (`recorder.py`), which takes over the blocks that are live.
 """

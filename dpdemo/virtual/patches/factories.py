@@ -125,7 +125,7 @@ def copying(original: Function) -> Function:
 
 @wraps(torch, "as_tensor", why=_COPIES)
 def _as_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build the stand-in for `torch.as_tensor`, which returns a tensor that fits as it is."""
+    """Build the replacement of `torch.as_tensor`, which returns a tensor that fits unchanged."""
     copy_in = copying(original)
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""`x[index]` and `x[index] = value`: what stands between the brackets, and on the right, may be elsewhere."""
+"""`x[index]` and `x[index] = value`: the index and the value may be on another device."""
 
 from __future__ import annotations
 

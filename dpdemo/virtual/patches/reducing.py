@@ -28,7 +28,7 @@ _VIEWS = "C++ runs a view and a slice for each tensor, hundreds in a step"
 @stands_in(torch.cuda.nccl, "is_available", why="NCCL adds gradients up for DataParallel")
 @as_cpp
 def can_reduce(tensors: Sequence[Tensor]) -> bool:
-    """Return whether NCCL can reduce: dense, contiguous tensors, each on a GPU of its own."""
+    """Return whether NCCL can reduce: dense, contiguous tensors, on different GPUs."""
     homes = {gpu_of(tensor) for tensor in tensors}
     fit = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
     return fit and None not in homes and len(homes) == len(tensors)
@@ -83,7 +83,7 @@ def _unflattened(whole: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     else:
         parts = _unflatten(whole, tensors)
     for part in parts if index is not None else ():
-        if not part.numel():  # C++ makes a new tensor, with a storage of its own
+        if not part.numel():  # C++ makes a new tensor with a new storage
             stamp(part, the_session(), index)  # type: ignore[arg-type] # not None: it has parts
     return parts
 

@@ -110,9 +110,8 @@ def _target_of(args: list[Any], kwargs: dict[str, Any]) -> object:
     """Take the device out of the arguments of `Tensor.to`, leaving the rest for PyTorch to read."""
     first = args[0] if args else kwargs.get("other")
     if isinstance(first, torch.Tensor):
+        kwargs.pop("other", None)
         args[:1] = [first.dtype]
-        if kwargs.pop("other", None) is not None and not args[0:1]:
-            kwargs["dtype"] = first.dtype
         return first.device
     if "device" in kwargs:
         return as_device(kwargs.pop("device"))
@@ -268,25 +267,20 @@ def _new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return result
 
 
-def _no_dlpack(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def build(original: Any) -> Any:
-        @functools.wraps(original)
-        def hand_out(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
-            if gpu_of(tensor) is not None:
-                raise UnsupportedOpError(
-                    f"{name}: the memory of a virtual GPU cannot be handed out; use `.cpu()`"
-                )
-            return original(tensor, *args, **options)
+@wraps(_Tensor, "__dlpack__", why="it would say that the memory is the CPU's")
+@wraps(torch, "to_dlpack", why="it would say that the memory is the CPU's")
+@wraps(torch.utils.dlpack, "to_dlpack", why="it would say that the memory is the CPU's")
+def _no_dlpack(original: Any) -> Any:
+    @functools.wraps(original)
+    def hand_out(tensor: torch.Tensor, *args: Any, **options: Any) -> Any:
+        if gpu_of(tensor) is not None:
+            raise UnsupportedOpError(
+                "to_dlpack: the memory of a virtual GPU cannot be handed out; use `.cpu()`"
+            )
+        return original(tensor, *args, **options)
 
-        return hand_out
+    return hand_out
 
-    return build
-
-
-for _owner, _name in ((torch, "to_dlpack"), (torch.utils.dlpack, "to_dlpack"), (_Tensor, "__dlpack__")):
-    wraps(_owner, _name, why="it would say that the memory is the CPU's")(
-        _no_dlpack(_name if _owner is not _Tensor else f"Tensor.{_name}")
-    )
 
 _parse_to_by_pytorch: Any = torch._C._nn._parse_to
 

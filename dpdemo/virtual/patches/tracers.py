@@ -58,7 +58,7 @@ def _create_graphs_on_cpu(score_mod: Any, *operands: Any) -> Any:
 @stands_in(torch.autograd, "_supported_activities", why="torch.profiler asks it too")
 @stands_in(_profiler, "_supported_activities", why="without CUDA's activity it falls back on events of C++")
 def _supported_activities() -> set[Any]:
-    """Let `torch.profiler` record CUDA's activity: the CPU's operators, and no kernels, for none run."""
+    """Accept CUDA's activity in `torch.profiler`: it records the CPU's operators, since no kernels run."""
     return {*_supported(), torch.profiler.ProfilerActivity.CUDA}
 
 

@@ -1,4 +1,4 @@
-"""Classes of tensors with operators of their own (`__torch_dispatch__`): nested, masked, a user's.
+"""Tensor classes that define operators (`__torch_dispatch__`): nested, masked, a user's.
 
 Such a tensor has no data: it wraps others, and names a device when it is made. C++ would believe that, and
 ask for a CUDA runtime. So to C++ it is on the CPU as all tensors here are, and carries the label itself. Its
@@ -69,7 +69,7 @@ replace(
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Give C++ a guard for CUDA devices that does nothing; without one the process would abort.
+    """Register a guard for CUDA devices that does nothing; without a guard the process would abort.
 
     A build for CUDA has one, which knows real GPUs only.
     """
