@@ -25,9 +25,9 @@ from dpdemo.models.modules import BuiltModel, build
 from dpdemo.results.devices import Devices
 from dpdemo.results.explanation import Explanation, ModuleSize, PlainCall, Step
 from dpdemo.results.lessons import with_lessons
+from dpdemo.running.devices import opened
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import make_loader, threads_for, with_own_size
-from dpdemo.running.opening import opened
 from dpdemo.watching.tree import named_tensors
 
 

@@ -89,15 +89,6 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         return replace(report, fit=search.fit(largest))
 
 
-def _fit(stepper: Stepper, largest: int, found: Measured, num_predictions: int, say: Progress) -> Fit:
-    """Return the GPU that limits the batch, the phase, and remedies, by a step with the next larger batch."""
-    binding = min(range(len(found.gpus)), key=lambda index: found.gpus[index].spare_bytes or 0)
-    gpu = found.gpus[binding]
-    remedies = find_remedies(stepper, found.batch_size, found, say)
-    missing = max(0, -(gpu.spare_bytes or 0))
-    return Fit(largest, gpu.device, gpu.phase, missing, num_predictions, remedies)
-
-
 class _Search:
     """Predicts steps once for each batch size, and remembers them."""
 
@@ -141,6 +132,10 @@ class _Search:
         return max(gpu.peak_bytes for gpu in self._known[batch_size].gpus)
 
     def fit(self, largest: int) -> Fit:
-        """Return the GPU that limits the batch, and remedies."""
+        """Return the GPU that limits the batch, in which phase, and remedies: of the next larger batch."""
         found = self.measured(largest + 1)
-        return _fit(self._stepper, largest, found, len(self._known), self._say)
+        gpu = min(found.gpus, key=lambda gpu: gpu.spare_bytes or 0)
+        num_predictions = len(self._known)
+        remedies = find_remedies(self._stepper, found.batch_size, found, self._say)
+        missing = max(0, -(gpu.spare_bytes or 0))
+        return Fit(largest, gpu.device, gpu.phase, missing, num_predictions, remedies)

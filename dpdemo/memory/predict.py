@@ -24,9 +24,8 @@ from dpdemo.models.modules import DTYPES, build
 from dpdemo.models.user import find_object
 from dpdemo.results.memory import MemoryReport
 from dpdemo.results.memorydata import Training
+from dpdemo.running.devices import chosen_devices, num_virtual
 from dpdemo.running.dp import place
-from dpdemo.running.opening import num_virtual
-from dpdemo.running.visible import chosen_devices
 from dpdemo.virtual import virtual_gpus
 
 Progress = Callable[[str], None]

@@ -1,6 +1,6 @@
 """Run an epoch for real and report what was observed: a file per strategy.
 
-`dp.py` wraps the model in torch.nn.DataParallel, on the devices of `opening.py` or `visible.py`.
+`dp.py` wraps the model in torch.nn.DataParallel, on the devices of `devices.py`.
 `ddp/launch.py` starts ranks through `ranks.py`, each a process of `ddp/worker.py` that runs `ddp/rank.py`;
 under torchrun this process is a rank itself, as `ddp/world.py` reads. `ddp/records.py` makes one report of
 theirs. `epoch.py` is the loop of both strategies. `ranks.py` also starts the ranks of `dpdemo exec --ranks`.

@@ -12,9 +12,9 @@ from dpdemo.models.modules import Placement, build
 from dpdemo.results.devices import Devices
 from dpdemo.results.split import SplitReport
 from dpdemo.results.tracing import trace_batches
+from dpdemo.running.devices import opened
 from dpdemo.running.epoch import Progress, Watch, make_loader, run_epoch, with_own_size
 from dpdemo.running.interrupts import EpochInterrupted, RunInterrupted
-from dpdemo.running.opening import opened
 from dpdemo.splitting.weighted import WeightedDataParallel
 
 

@@ -16,8 +16,8 @@ from dpdemo.memory.inputs import BatchMaker
 from dpdemo.memory.steps import Stepper
 from dpdemo.models.modules import build
 from dpdemo.results.memorydata import PARTS, Training
+from dpdemo.running.devices import chosen_devices
 from dpdemo.running.dp import place
-from dpdemo.running.visible import chosen_devices
 from dpdemo.virtual import virtual_gpus
 
 MODELS = ("linear", "partial", "hybrid", "cnn", "rnn", "transformer")

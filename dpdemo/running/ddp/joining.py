@@ -24,7 +24,7 @@ def join(config: Config, world: World, progress: "Progress | None", timeout: tim
     from torch.distributed.rendezvous import rendezvous
 
     from dpdemo.running.ddp.rank import Rank, run_rank
-    from dpdemo.running.visible import num_visible
+    from dpdemo.running.devices import num_visible
 
     config = in_world(config, world, num_visible())
     devices = node_devices(config)
@@ -45,7 +45,7 @@ def node_devices(config: Config) -> Devices:
     """Choose the devices of this machine's ranks."""
     if config.gpus is None and config.processes is not None:
         return Devices.cpu(config.processes)
-    from dpdemo.running.visible import chosen_devices
+    from dpdemo.running.devices import chosen_devices
 
     return chosen_devices(config)
 

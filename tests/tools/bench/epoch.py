@@ -13,9 +13,9 @@ from quick import QUICK, rounds
 
 from dpdemo.config.fields import Config
 from dpdemo.models.modules import build
+from dpdemo.running.devices import opened
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import Watch, make_loader, run_epoch
-from dpdemo.running.opening import opened
 
 SLICES = rounds(25)
 SAMPLES_A_SLICE = 400 if QUICK else 40_000

@@ -1,10 +1,54 @@
-"""The GPUs that torch sees, and the choice among them."""
+"""The devices of a run: those of this machine that torch sees, or virtual GPUs opened for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
 from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
+from dpdemo.models.failure import memory_told
 from dpdemo.results.devices import Devices
+
+if TYPE_CHECKING:
+    from dpdemo.virtual import VirtualGpus
+
+DEFAULT_VIRTUAL = 2
+"""The number of virtual GPUs of a run that names none."""
+
+
+@contextmanager
+def opened(config: Config, *, virtual: bool) -> "Iterator[tuple[Devices, VirtualGpus | None]]":
+    """Open the devices of a run, for the length of a `with` block, with the ledger of virtual ones.
+
+    Raises:
+        UsageError: if a GPU does not exist, or virtual GPUs cannot be made.
+
+    """
+    if not virtual:
+        with memory_told("run it here"):
+            yield chosen_devices(config), None
+        return
+    from dpdemo.virtual import virtual_gpus
+
+    with memory_told("run it here"), virtual_gpus(num_virtual(config)) as gpus:
+        yield chosen_devices(config), gpus
+
+
+def num_virtual(config: Config) -> int:
+    """Count the virtual GPUs that a config needs: enough for the highest ordinal in it, or DEFAULT_VIRTUAL.
+
+    Raises:
+        UsageError: if it asks for all of an unknown number.
+
+    """
+    if config.gpus == "all":
+        raise UsageError(
+            "expected a number of virtual GPUs, got `all`", key="gpus", hint="say how many: {gpus=3}"
+        )
+    ordinals = range(DEFAULT_VIRTUAL) if config.ordinals is None else config.ordinals
+    return max(*ordinals, config.output_device or 0) + 1
 
 
 def num_visible() -> int:
