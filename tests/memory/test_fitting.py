@@ -225,7 +225,7 @@ def test_memory_that_does_not_grow_with_the_batch_is_told():
 
 
 def test_a_search_needs_a_size():
-    with pytest.raises(UsageError, match="expected the memory of a GPU such as 24GiB, got none"):
+    with pytest.raises(UsageError, match="expected the memory of each GPU, got none"):
         largest_batch(gpus=2, gpu_memory=None)
 
 
