@@ -14,7 +14,7 @@ import torch
 
 from dpdemo.virtual.cuda_random import fills
 from dpdemo.virtual.cuda_random.launch import empty
-from dpdemo.virtual.cuda_random.layouts import bernoulli_each, native_dropout, randperm
+from dpdemo.virtual.cuda_random.layouts import native_dropout, randperm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _aten = torch.ops.aten
 # How far an operator that is not here moves a GPU's generator (the kernels' `philox_cuda_state(…)`)
 ALIKE = {"poisson": 20, "binomial": 42, "_standard_gamma": 10, "_sample_dirichlet": 10}
+ALIKE |= dict.fromkeys(("bernoulli", "bernoulli_"), 10)
 _FILLS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "uniform": (fills.uniform, ("from", "to")),
     "normal": (fills.normal, ("mean", "std")),
@@ -113,20 +114,16 @@ def _check_deviations(std: Tensor) -> None:
         raise RuntimeError("normal expects all elements of std >= 0.0")
 
 
-def _bernoulli(given: Given, drawing: Drawing) -> Any:
-    """`torch.bernoulli`: with one probability `p`, or with the tensor's."""
-    target = empty(given["self"].shape, given["self"].dtype)
-    return _bernoulli_in_place({"p": given["self"], **given, "self": target}, drawing)
-
-
-def _bernoulli_in_place(given: Given, drawing: Drawing) -> Any:
-    target, chances = given["self"], given["p"]
-    if not isinstance(chances, torch.Tensor):
-        fills.bernoulli(target, chances, drawing)
+def _bernoulli(*, in_place: bool) -> Distribution:
+    def draw(given: Given, drawing: Drawing) -> Any:
+        chance, like = given.get("p"), given["self"]
+        if not isinstance(chance, (int, float)):
+            return NotImplemented  # a tensor has the probabilities
+        target = like if in_place else empty(like.shape, like.dtype)
+        fills.bernoulli(target, chance, drawing)
         return target
-    if not bool(((chances >= 0) & (chances <= 1)).all()) or not chances.is_floating_point():
-        _aten.bernoulli.default(chances, generator=torch._C.Generator())  # PyTorch says what is wrong
-    return target if bernoulli_each(target, chances, drawing) else NotImplemented
+
+    return draw
 
 
 def _multinomial(given: Given, drawing: Drawing) -> Any:
@@ -173,8 +170,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
     **{name: _filling(name, in_place=False) for name in _FILLS},
     "normal": _normal,
     "normal_functional": _filling("normal", in_place=False),
-    "bernoulli": _bernoulli,
-    "bernoulli_": _bernoulli_in_place,
+    "bernoulli": _bernoulli(in_place=False),
+    "bernoulli_": _bernoulli(in_place=True),
     **dict.fromkeys(("rand", "rand_like"), _making("uniform", 0, 1)),
     **dict.fromkeys(("randn", "randn_like"), _making("normal", 0, 1)),
     "randint": _randint,

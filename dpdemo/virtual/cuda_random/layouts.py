@@ -1,8 +1,8 @@
-"""The kernels that lay their numbers out in their own way: dropout, `bernoulli` by tensor, `randperm`.
+"""The kernels that lay their numbers out in their own way: dropout and `randperm`.
 
-In the first two a thread's uniform numbers serve neighbours. Where elements lie one after the other the fused
-dropout (ATen/native/cuda/Dropout.cu, 2.13) reads 16 bytes of them at a time; elsewhere its numbers are spread
-as in launch.py.
+Where elements are contiguous the fused dropout (ATen/native/cuda/Dropout.cu, 2.13) reads 16 bytes of
+them at a time, and a thread's uniform numbers serve neighbours; elsewhere its numbers are spread as in
+launch.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _aten = torch.ops.aten
 _tensor: Any = torch.tensor  # taken before it is replaced
 _VECTOR_BYTES = 16
-_BERNOULLI_INCREMENT = 10
 _SHORT, _LONG = 32, 64
 
 
@@ -57,24 +56,6 @@ def native_dropout(
     numbers = as_dtype(mask.view(torch.uint8), wide)  # a mask of bool is converted ten times as slowly
     kept = numbers.mul_(as_dtype(tensor, wide)).mul_(scale)
     return as_dtype(kept, tensor.dtype), mask
-
-
-def bernoulli_each(target: Tensor, chances: Tensor, drawing: Drawing) -> bool:
-    """Fill `target` with ones of the probabilities `chances` (`bernoulli_tensor_cuda_kernel`).
-
-    Each thread compares its four uniform numbers with four neighbouring probabilities. Return False, and draw
-    nothing, where neighbours in memory are not neighbours in the tensor.
-    """
-    if not (target.is_contiguous() and chances.is_contiguous() and target.shape == chances.shape):
-        return False
-    place = drawing.stream.take(_BERNOULLI_INCREMENT)
-    wanted = as_dtype(chances, computed_in(target.dtype)).view(-1)
-    flat, numel = target.view(-1), target.numel()
-    for first, last in chunks(-(-numel // 4)):
-        numbers = torch.stack(tuple(curand.UNIFORM.numbers(place.words(0, first, last))), dim=1).view(-1)
-        part = slice(4 * first, min(4 * last, numel))
-        _aten.copy_.default(flat[part], numbers[: part.stop - part.start] <= wanted[part])
-    return True
 
 
 def _vector_size(tensor: Tensor) -> int:

@@ -16,7 +16,7 @@ import torch
 import torch.backends.cuda
 import torch.backends.cudnn
 
-from dpdemo.virtual.applying import Patch, group, of_session, replace, stands_in
+from dpdemo.virtual.applying import Patch, group, replace, stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.patches.cuda_memory import memory_info
@@ -25,7 +25,6 @@ from dpdemo.virtual.state import the_session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dpdemo.virtual.state import Session
 
 _C: Any = torch._C
 _WHY = "only a build for CUDA has it"
@@ -110,10 +109,8 @@ replace(
 )
 
 
-@of_session
-def _version(_: Session) -> list[Patch]:
-    """Name a version of CUDA in a build for the CPU; a build for CUDA has one."""
-    return [] if torch.version.cuda else group(torch.version, _WHY, cuda="12.8")
+if not torch.version.cuda:  # a build for the CPU
+    replace(torch.version, _WHY, cuda="12.8")
 
 
 class _CudaError(IntEnum):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.applying import Patch, group, of_session
-from dpdemo.virtual.state import Session, as_device
+from dpdemo.virtual.applying import replace
+from dpdemo.virtual.state import as_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,14 +58,9 @@ def _make_device(*args: Any, **kwargs: Any) -> torch.device:
     return made
 
 
-_DEVICE = name_for(_device, _make_device)
-
-
-@of_session
-def _device_name(_: Session) -> list[Patch]:
-    try:
-        understands_numbers = _device(0).type == "cuda"
-    except RuntimeError:
-        understands_numbers = False
-    why = "C++ refuses a bare number as device in a CPU build"
-    return [] if understands_numbers else group(torch, why, device=_DEVICE)
+try:
+    _understands_numbers = _device(0).type == "cuda"
+except RuntimeError:
+    _understands_numbers = False
+if not _understands_numbers:
+    replace(torch, "C++ refuses a bare number in a CPU build", device=name_for(_device, _make_device))

@@ -28,19 +28,8 @@ _CUDA = 1  # c10::DeviceType::CUDA
 _ids = itertools.count(1)
 
 
-def _index_of(device: Any) -> int:
-    device = as_device(device)
-    index = gpu_index(torch.device("cuda") if device is None else torch.device(device))
-    if index is None:
-        raise ValueError(f"Expected a cuda device, but got: {device}")
-    return index
-
-
 def _always(value: Any) -> Callable[..., Any]:
-    def answer(self: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG001
-        return value
-
-    return answer
+    return lambda *_, **__: value
 
 
 class VirtualStream:
@@ -48,19 +37,16 @@ class VirtualStream:
 
     __module__, __qualname__ = "torch.cuda.streams", "Stream"
 
-    def __init__(
-        self,
-        device: Any = None,
-        priority: int = 0,
-        *,
-        stream_id: int | None = None,
-        device_index: int | None = None,
-        device_type: int = _CUDA,
-        **_: Any,
-    ) -> None:
-        self.device_index = _index_of(device) if device_index is None else device_index
-        self.stream_id = next(_ids) if stream_id is None else stream_id
-        self.device_type = device_type
+    device_type = _CUDA
+
+    def __init__(self, device: Any = None, priority: int = 0, **ids: Any) -> None:
+        if (index := ids.get("device_index")) is None:
+            device = torch.device("cuda" if device is None else as_device(device))  # type: ignore[call-overload]
+            index = gpu_index(device)
+        if index is None:
+            raise ValueError(f"Expected a cuda device, but got: {device}")
+        self.device_index: int = index
+        self.stream_id: int = ids["stream_id"] if "stream_id" in ids else next(_ids)
         least, greatest = self.priority_range()
         self.priority = min(max(priority, greatest), least)
         self._left: list[tuple[int, int, int]] = []
@@ -70,11 +56,7 @@ class VirtualStream:
         """The GPU that the stream belongs to."""
         return the_session().devices[self.device_index]
 
-    @property
-    def cuda_stream(self) -> int:
-        """The stream's handle."""
-        return self.stream_id
-
+    cuda_stream = property(lambda self: self.stream_id)
     _as_parameter_ = native_handle = cuda_stream
 
     @staticmethod
@@ -95,8 +77,7 @@ class VirtualStream:
     def __enter__(self) -> Self:
         here = the_session().current
         self._left.append((here.index, self.device_index, here.streams.get(self.device_index, 0)))
-        here.index = self.device_index
-        here.streams[self.device_index] = self.stream_id
+        _set_stream(self)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,11 +129,7 @@ class VirtualEvent:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end_event._time - self._time) * 1000
 
-    @property
-    def cuda_event(self) -> int:
-        """The event's handle."""
-        return id(self)
-
+    cuda_event = property(id)
     _as_parameter_ = event_id = cuda_event
 
     def ipc_handle(self, *_: Any) -> Any:
@@ -198,8 +175,8 @@ def _set_stream(stream: VirtualStream) -> None:
 
 
 @cuda_runtime("_cuda_setStream")
-def _set_stream_by_ids(stream_id: int, device_index: int, device_type: int) -> None:
-    _set_stream(VirtualStream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+def _set_stream_by_ids(stream_id: int, device_index: int, **_: Any) -> None:
+    _set_stream(VirtualStream(stream_id=stream_id, device_index=device_index))
 
 
 VirtualStream.__name__, VirtualEvent.__name__ = "Stream", "Event"
