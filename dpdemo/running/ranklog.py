@@ -93,14 +93,13 @@ class RankLog:
             self.members[event["group"]] = tuple(event["ranks"])
         elif kind == "wait":
             self.waiting = event
-        elif kind == "go":
-            self.waiting = None
         elif kind == "error":
             self.error = event
         elif kind == "end":
-            self.end = event
+            self.end, self.waiting = event, None
         elif kind == "world":
             self.world, self.setups = (event["rank"], event["size"]), self.setups + 1
+            self.waiting = None
             self.world_id = event["id"]
             if self.number < 0:  # no launcher of ours gave it one
                 self.number = event["rank"]

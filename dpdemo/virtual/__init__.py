@@ -17,7 +17,7 @@ How it is made, one mechanism per file, in the order to read them:
     transfer.py    moving tensors, with gradients that travel back
     applying.py    `@stands_in`: how an attribute of PyTorch is replaced, and put back
     block.py       `virtual_gpus(n)`, over state.py, which knows the block that is open; gpus.py: its figures
-    distributed.py NCCL's name over gloo
+    distributed.py NCCL's name over gloo, and process_groups.py: its groups
 
     ops/           every operator passes through dispatch.py, which finds the GPU of its operands, runs it
                    and labels the results. rules.py: the operators that need more, each with the reason why;

@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from dpdemo.executing.rank.notes import users_line
 from dpdemo.models.frames import is_users
+from dpdemo.virtual.process_groups import before_first_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,12 +170,10 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
 _WAIT_CODE = next(each for each in _wait.__code__.co_consts if hasattr(each, "co_code"))
 
 
-def _world_id() -> str:
+def _world_id(store: Any) -> str:
     """Return a name that all ranks of this world, and of no other, agree on by their store."""
-    proposed = uuid.uuid4().hex
     try:
-        store: Any = dist.distributed_c10d._get_default_store()
-        return bytes(store.compare_set("dpdemo/world", "", proposed)).decode()
+        return bytes(store.compare_set("dpdemo/world", "", uuid.uuid4().hex)).decode()
     except Exception:  # noqa: BLE001 - a store of another kind
         return f"children of {os.getppid()}"
 
@@ -185,14 +184,20 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
     work: Any = dist.Work
     work.wait = _wait(work.wait)
     blocked = BlockedNotes(notes, models, is_launched=is_launched)
-    join = c10d.init_process_group
+    join, world_id = c10d.init_process_group, ""
+
+    def agree(store: Any) -> None:
+        nonlocal world_id
+        world_id = _world_id(store)
+
+    before_first_group.append(agree)
 
     @functools.wraps(join)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         blocked.start()
         result = join(*args, **kwargs)
         rank, size = dist.get_rank(), dist.get_world_size()
-        notes.write("world", rank=rank, size=size, id=_world_id(), at=users_line())
+        notes.write("world", rank=rank, size=size, id=world_id, at=users_line())
         return result
 
     c10d.init_process_group = dist.init_process_group = init_process_group

@@ -188,7 +188,11 @@ def _check_own_gpu(session: Session, group: Any, index: int | None) -> None:
         key = f"gpu {number} of {rank}"
         if number:
             _await(store, key, rank, index)
-        if store.get(key).decode() == own:
+        try:
+            theirs = store.get(key).decode()
+        except torch.distributed.DistNetworkError:
+            return  # the rank that hosts the store is done with this collective, and has ended
+        if theirs == own:
             raise torch.distributed.DistBackendError(
                 "NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)\n"
                 f"Duplicate GPU detected : rank {group.rank()} and rank {rank} both on CUDA device {own}; "

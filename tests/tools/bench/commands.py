@@ -46,8 +46,12 @@ def seconds(command: list[str]) -> float:
     """Run a command once, its output to a file, and give its wall time."""
     with tempfile.TemporaryFile() as out:
         start = time.perf_counter()
-        subprocess.run(command, stdout=out, stderr=out, check=True, env=ENVIRONMENT)
-        return time.perf_counter() - start
+        done = subprocess.run(command, check=False, stdout=out, stderr=out, env=ENVIRONMENT)
+        took = time.perf_counter() - start
+        if done.returncode:
+            out.seek(0)
+            sys.exit(f"exit code {done.returncode}: {' '.join(command)}\n{out.read().decode()}")
+        return took
 
 
 def take_turns(commands: dict[str, list[str]], turns: int) -> dict[str, float]:

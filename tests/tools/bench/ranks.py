@@ -25,9 +25,10 @@ sys.exit(any(process.wait() for process in started))
 def step_seconds(command: list[str], width: int) -> float:
     """Run the script on two ranks, and return the median of its steps."""
     steps = 4 if QUICK else 30
-    done = subprocess.run(
-        [*command, STEP, str(width), str(steps)], capture_output=True, text=True, check=True
-    )
+    whole = [*command, STEP, str(width), str(steps)]
+    done = subprocess.run(whole, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"exit code {done.returncode}: {' '.join(whole)}\n{done.stdout}{done.stderr}")
     return float(done.stdout)
 
 

@@ -1,0 +1,272 @@
+"""Process groups of the backend "nccl": gloo's under NCCL's name, for tensors that C++ sees on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from dpdemo.virtual.applying import Patch, group
+from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.ops.collectives import coalesced, nccl_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TIMEOUT = timedelta(minutes=10)
+before_first_group: list[Callable[[Any], None]] = []
+"""Each is called with the store of a default group before its ranks connect."""
+_num_splits: dict[str, int] = {}
+"""By name of a group, how often groups were split off it."""
+
+
+class _Config(dict[str, Any]):
+    """ncclConfig_t: settings that change nothing here."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+class Options:
+    """Stand in for `ProcessGroupNCCL.Options`."""
+
+    def __init__(self, is_high_priority_stream: bool = False) -> None:
+        self.is_high_priority_stream = is_high_priority_stream
+        self.config = _Config()
+        self._timeout = TIMEOUT
+        self.global_ranks_in_group: list[int] = []
+        self.group_name, self.backend = "", "nccl"
+        self.split_from: Any = None
+        self.split_color = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Options:
+        """Share the group that it was split off: C++'s objects cannot be copied."""
+        new = copy.copy(self)
+        new.config = _Config(self.config)
+        return new
+
+
+@functools.cache
+def process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
+    """Make the class when it is first needed: a build without torch.distributed has no gloo."""
+    c10d: Any = torch._C._distributed_c10d
+
+    class ProcessGroupNCCL(c10d.ProcessGroupGloo):  # type: ignore[misc]
+        """NCCL by name, gloo in fact."""
+
+        NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
+        supports_splitting = True
+        bound_device_id = None
+        uid = 0
+
+        def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
+            self.nccl_options = options or Options()
+            super().__init__(store, rank, size, timeout=self.nccl_options._timeout)
+
+        options = property(lambda self: self.nccl_options)
+
+        def name(self) -> str:
+            return "nccl"
+
+        def eager_connect_single_device(self, device: Any) -> None:
+            """Connect at once: gloo is connected already."""
+
+        def perform_nocolor_split(self, device: Any) -> None:
+            """Take no part in a split."""
+
+        def comm_split_count(self) -> int:
+            return 0
+
+        def get_error(self) -> None:
+            return None
+
+        def abort(self) -> None:
+            self.shutdown()
+
+        @property
+        def mem_allocator(self) -> Any:
+            return refuse("NCCL's memory pools")
+
+        def register_mem_pool(self, *_: Any, **__: Any) -> Any:
+            return refuse("NCCL's memory pools")
+
+        def _group_start(self) -> None: ...
+        def _group_end(self) -> None: ...
+        def _add_ephemeral_timeout(self, timeout: Any) -> None: ...
+
+        def _is_initialized(self) -> bool:
+            return True
+
+        def _verify_work_timeout(self, work: Any, timeout: Any) -> bool:  # noqa: ARG002 - PyTorch's own
+            return True
+
+        def _get_timeout(self) -> timedelta:
+            return self.nccl_options._timeout
+
+    ProcessGroupNCCL.Options = Options
+    ProcessGroupNCCL.__module__ = "torch.distributed.distributed_c10d"
+    ProcessGroupNCCL.__qualname__ = "ProcessGroupNCCL"
+    return ProcessGroupNCCL
+
+
+def refuse(what: str) -> Any:
+    """Raise the error of what reaches into another process."""
+    raise UnsupportedOpError(f"{what}: each rank's virtual GPUs are memory of its own process")
+
+
+def process_group_patches() -> list[Patch]:
+    """Return what is replaced in ProcessGroup and where groups are made."""
+    c10d: Any = dist.distributed_c10d
+    cpp: Any = torch._C._distributed_c10d
+    return [
+        *_registering(cpp),
+        *group(
+            cpp.ProcessGroup,
+            "gloo's C++ cannot split off a group that has NCCL's name",
+            split_group=lambda self, *args, **kwargs: _split_group(cpp, self, *args, **kwargs),
+        ),
+        *group(
+            cpp.ProcessGroup,
+            "gloo does not coalesce",
+            _start_coalescing=_start_coalescing,
+            _end_coalescing=_ends_coalescing(cpp),
+        ),
+        *group(
+            c10d,
+            "gloo's ranks do not wait until all are connected",
+            _new_process_group_helper=_waiting_for_all(c10d._new_process_group_helper),
+        ),
+    ]
+
+
+def _registering(cpp: Any) -> list[Patch]:
+    """Register NCCL also for tensors that C++ sees on the CPU, without showing it."""
+    register, kinds = cpp.ProcessGroup._register_backend, cpp.ProcessGroup._device_types
+    kept: list[Any] = []
+    only_gpu: set[int] = set()
+
+    def _register_backend(self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
+        kept.append(backend)  # pybind11 would forget that it is a ProcessGroupNCCL
+        register(self, device, kind, backend)
+        if device.type == "cuda" and not any(each.type == "cpu" for each in kinds.__get__(self)):
+            register(self, torch.device("cpu"), kind, backend)
+            only_gpu.add(id(self))
+            kept.append(self)
+        elif device.type == "cpu":
+            only_gpu.discard(id(self))
+
+    def _device_types(self: Any) -> list[torch.device]:
+        found = kinds.__get__(self)
+        return [device for device in found if device.type != "cpu"] if id(self) in only_gpu else list(found)
+
+    set_name = cpp.ProcessGroup._set_group_name
+
+    def _set_group_name(self: Any, name: str) -> None:
+        set_name(self, name)
+        (nccl_groups.add if id(self) in only_gpu else nccl_groups.discard)(name)
+
+    return group(
+        cpp.ProcessGroup,
+        "C++ sees tensors of the CPU",
+        _register_backend=_register_backend,
+        _device_types=property(_device_types),
+        _set_group_name=_set_group_name,
+    )
+
+
+def _start_coalescing(self: Any, device: Any) -> None:  # noqa: ARG001 - PyTorch's own
+    coalesced[self.group_name] = []
+
+
+def _ends_coalescing(cpp: Any) -> Callable[[Any, Any], Any]:
+    """Make the end of a coalescing manager, whose collectives ran one by one."""
+
+    class Done(cpp.Work):  # type: ignore[misc]
+        def __init__(self, works: list[Any]) -> None:
+            super().__init__()
+            self.works = works
+
+        def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002 - PyTorch's own
+            for work in self.works:
+                work.wait()
+            return True
+
+        def is_completed(self) -> bool:
+            return True
+
+    def _end_coalescing(self: Any, device: Any) -> Any:  # noqa: ARG001 - PyTorch's own
+        works = [
+            cpp.Work.unbox(work) if isinstance(work, torch.ScriptObject) else work
+            for work in coalesced.pop(self.group_name, [])
+        ]
+        return Done(works)
+
+    return _end_coalescing
+
+
+def _waiting_for_all(make: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make)
+    def new_process_group(*args: Any, **kwargs: Any) -> Any:
+        if not dist.is_initialized():
+            store = next((each for each in args if isinstance(each, torch._C._distributed_c10d.Store)), None)
+            for observe in before_first_group:
+                observe(store)
+        made, store = make(*args, **kwargs)
+        if store is not None:  # this rank is a member
+            _wait_for_all(made)
+        return made, store
+
+    return new_process_group
+
+
+def _wait_for_all(made: Any) -> None:
+    """Wait until all ranks of a new group are connected, as NCCL's ranks are after their first collective.
+
+    gloo connects pair by pair. A rank whose pairs are all connected could end, and with it the store that it
+    hosts, while others still connect to each other: they would fail.
+    """
+    backends: list[Any] = [made._get_backend(device) for device in made._device_types]
+    gloo: list[Any] = [each for each in backends if isinstance(each, dist.ProcessGroupGloo)]
+    if gloo and made.size() > 1:
+        gloo[-1].barrier().wait()
+
+
+def _split_group(  # noqa: PLR0913, PLR0917 - PyTorch's own
+    cpp: Any,
+    self: Any,
+    ranks: list[int],
+    timeout: timedelta | None = None,
+    opts: Options | None = None,
+    group_name: str = "",
+    group_desc: str | None = None,
+    device_types: list[torch.device] | None = None,
+) -> Any:
+    """Make a group of some ranks of this one, with backends of the same kinds."""
+    number = _num_splits[self.group_name] = _num_splits.get(self.group_name, 0) + 1
+    if self.rank() not in ranks:
+        return None
+    rank, size = ranks.index(self.rank()), len(ranks)
+    # the group's name may differ between ranks, which ncclCommSplit does not mind
+    store = cpp.PrefixStore(f"split {number} {ranks}/", self.get_group_store())
+    made = cpp.ProcessGroup(store, rank, size)
+    for device in device_types or self._device_types:
+        below = cpp.PrefixStore(f"{device}/", store)
+        if isinstance(self._get_backend(device), process_group_class()):
+            backend, kind = process_group_class()(below, rank, size, opts), cpp.ProcessGroup.BackendType.NCCL
+        else:
+            backend = dist.ProcessGroupGloo(below, rank, size, timeout=timeout or TIMEOUT)
+            kind = cpp.ProcessGroup.BackendType.GLOO
+        backend._set_sequence_number_for_group()
+        made._set_default_backend(kind)
+        made._register_backend(device, kind, backend)
+    made._set_group_name(group_name)
+    made._set_group_desc(group_desc or "")
+    _wait_for_all(made)
+    return made
