@@ -18,7 +18,7 @@ _SINGLE = (str, int, float, type(None))
 
 def json_pieces(plain: dict[str, object]) -> Iterator[str]:
     """Yield the text of plain data; lists in it may be iterators, which are read as they are written."""
-    yield from _members("", [("", plain)], "\n")
+    yield from _written(plain, "\n")
     yield "\n"
 
 
@@ -59,34 +59,31 @@ def _encoder() -> Callable[[object], str]:
     return json.JSONEncoder(allow_nan=False).encode
 
 
-def _members(separator: str, members: Iterable[tuple[str, object]], indent: str) -> Iterator[str]:
-    """Write values, each behind its key, which may be empty."""
-    before = ""
-    for key, value in members:
-        line = _on_one_line(value)
-        if line is not None:
-            yield before + key + line
-        else:
-            yield before + key
-            yield from _on_lines(value, indent)
-        before = separator
+def _written(value: Any, indent: str) -> Iterator[str]:
+    """Write a value on a line if it fits: else an object with a line for each key, or a list.
 
-
-def _on_lines(value: Any, indent: str) -> Iterator[str]:
-    """Write an object, a line for each key, or a list: objects a line each, single values side by side."""
-    encode = _encoder()
+    Objects in a list have a line each, single values are written side by side.
+    """
+    line = _on_one_line(value)
+    if line is not None:
+        yield line
+        return
     if isinstance(value, dict):
-        keys = ((f"{encode(key)}: ", item) for key, item in value.items())
+        items = ((f"{_encoder()(key)}: ", item) for key, item in value.items())
         opening, closing, separator = "{", "}", f",{indent} "
     else:
-        items = iter(value)
-        first = list(islice(items, 1))
-        keys = (("", item) for item in chain(first, items))
+        members = iter(value)
+        first = list(islice(members, 1))
+        items = (("", item) for item in chain(first, members))
         is_flat = bool(first) and isinstance(first[0], _SINGLE)
         opening, closing = f"[{indent} " if first and not is_flat else "[", "]"
         separator = ", " if is_flat else f",{indent} "
     yield opening
-    yield from _members(separator, keys, f"{indent} ")
+    before = ""
+    for key, item in items:
+        yield before + key
+        yield from _written(item, f"{indent} ")
+        before = separator
     yield closing
 
 

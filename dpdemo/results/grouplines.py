@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from dpdemo.results.batches import BatchGroup, Replica, Shapes
+from dpdemo.results.batches import BatchGroup, Replica, Shapes, bracketed
 from dpdemo.results.devices import Devices, is_stretch, ordinal_of
 from dpdemo.results.distribution import Distribution
 from dpdemo.results.rankwords import MANY, ranks_label, share_line
@@ -52,6 +52,15 @@ class DeviceLine:
     input: Shapes = ()
     output: Shapes = ()
     is_idle: bool = False
+
+    def shapes(self, *, one_line: bool) -> str:
+        """Write `[10, 5] → [10, 2]`, or a line per tensor with an arrow before the first that comes out."""
+        if self.is_idle:
+            return ""
+        given, (first, *others) = bracketed(self.input, printable), bracketed(self.output, printable)
+        if one_line:
+            return f"{', '.join(given)} → {', '.join([first, *others])}"
+        return "\n".join((*given, f"→ {first}", *(f"  {other}" for other in others)))
 
 
 def group_lines(groups: Groups, group: BatchGroup) -> Iterator[DeviceLine]:

@@ -4,30 +4,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dpdemo.results.bars import IDLE, SHORT, bar, bar_heading
-from dpdemo.results.batches import BatchGroup, Shapes, bracketed
+from dpdemo.results.batches import BatchGroup, bracketed
 from dpdemo.results.grouplines import DeviceLine, Groups, group_lines
-from dpdemo.results.table import GAP, Block, Canvas, Column, Table, styled, text_width
+from dpdemo.results.table import GAP, Block, Canvas, Column, Table, natural_width, styled, text_width
 from dpdemo.wording import printable
-
-
-class _Cells(NamedTuple):
-    """One line of a table as text: the tensors that go in and come out, none for an idle device."""
-
-    label: str
-    rows: str
-    input: tuple[str, ...]
-    output: tuple[str, ...]
-
-    def on_one_line(self) -> str:
-        """Write `[10, 5] → [10, 2]`."""
-        return f"{', '.join(self.input)} → {', '.join(self.output)}" if self.input else ""
-
-    def on_lines(self) -> tuple[str, ...]:
-        """Write a line per tensor, with an arrow before the first that comes out."""
-        if not self.input:
-            return ()
-        first, *others = self.output
-        return (*self.input, f"→ {first}", *(f"  {other}" for other in others))
 
 
 class _Layout(NamedTuple):
@@ -57,11 +37,10 @@ class GroupTable:
     def _choose(self) -> _Layout:
         """Choose the roomiest layout: all on one line; input and output on lines of their own; no bar."""
         lines = [line for group in self._groups.batches for line in group_lines(self._groups, group)]
-        cells = [self._cells(line) for line in lines]
-        label = max([len("Outside"), *(text_width(cell.label) for cell in cells)])
-        rows = max([len("rows"), *(text_width(cell.rows) for cell in cells)])
-        on_one = max([len("output"), *(text_width(cell.on_one_line()) for cell in cells)])
-        many = max([len("output"), *(text_width(line) for cell in cells for line in cell.on_lines())])
+        label = max([len("Outside"), *(text_width(line.label) for line in lines)])
+        rows = max([len("rows"), *(len(_rows(line)) for line in lines)])
+        on_one = max([len("output"), *(natural_width(styled(line.shapes(one_line=True))) for line in lines)])
+        many = max([len("output"), *(natural_width(styled(line.shapes(one_line=False))) for line in lines)])
         room = self._canvas.width - label - rows - 2 * GAP
         headed = max(on_one, text_width(self._heading(self._canvas.width)))
         for shapes, one_line in ((headed, True), (on_one, True), (many, False)):
@@ -80,17 +59,6 @@ class GroupTable:
         view, of, rest = whole.rpartition(": ")
         return f"{view}{of.strip()}\n{rest if len(rest) <= width else rest.replace(' ', chr(10), 1)}"
 
-    def _cells(self, line: DeviceLine) -> _Cells:
-        return _Cells(
-            label=line.label,
-            rows="idle" if line.is_idle else str(line.rows),
-            input=() if line.is_idle else self._shapes(line.input),
-            output=self._shapes(line.output),
-        )
-
-    def _shapes(self, shapes: Shapes) -> tuple[str, ...]:
-        return bracketed(shapes, printable)
-
     def _table(self, group: BatchGroup) -> Table:
         layout, bars = self._layout, [bar_heading(self._layout.bar)] if self._layout.bar else []
         names = ["device", "rows".rjust(layout.rows), self._heading(layout.shapes), *bars]
@@ -98,22 +66,27 @@ class GroupTable:
         columns += [layout.bar] if bars else []
         table = Table(columns, head=tuple(styled(name, "dim") for name in names), has_rule=True)
         for line in group_lines(self._groups, group):
-            cells = self._cells(line)
             style = IDLE if line.is_idle else SHORT if line.rows < group.largest else ""
-            shapes = cells.on_one_line() if layout.one_line else "\n".join(cells.on_lines())
+            shapes = styled(line.shapes(one_line=layout.one_line), IDLE if line.is_idle else "")
             drawn = [bar(line.rows, group.largest, layout.bar)] if bars else []
-            shape_style = IDLE if line.is_idle else ""
-            rows = cells.rows.rjust(layout.rows)
-            table.add(styled(cells.label, style), styled(rows, style), styled(shapes, shape_style), *drawn)
+            table.add(
+                styled(line.label, style), styled(_rows(line).rjust(layout.rows), style), shapes, *drawn
+            )
         return table
 
     def _outside(self, group: BatchGroup) -> Table:
         outside = group.outside
-        before = f"{', '.join(self._shapes(outside.input))} on {outside.input_device}"
-        after = f"{', '.join(self._shapes(outside.output))} on {outside.device}{self._groups.of_outside}"
+        before = f"{', '.join(bracketed(outside.input, printable))} on {outside.input_device}"
+        after = (
+            f"{', '.join(bracketed(outside.output, printable))} on {outside.device}{self._groups.of_outside}"
+        )
         label = max(self._layout.label, len("Outside"))
         room = self._canvas.width - label - GAP
         joint = " " if len(f"{before} → {after}") <= room else "\n"
         table = Table((label, "fold"))
         table.add(styled("Outside", "bold"), styled(f"{before}{joint}→ {after}"))
         return table
+
+
+def _rows(line: DeviceLine) -> str:
+    return "idle" if line.is_idle else str(line.rows)

@@ -7,7 +7,7 @@ sample's row of the output is its row of the batch. Under DDP each rank keeps it
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dpdemo.results.batches import BatchGroup, Stop, Trace
+from dpdemo.results.batches import Stop, Trace
 from dpdemo.results.splitdata import SplitData
 
 if TYPE_CHECKING:
@@ -16,21 +16,15 @@ if TYPE_CHECKING:
 
 def trace_batches(report: SplitData, sample: int, position: int) -> Trace:
     """Trace a sample of DataParallel at `position` of the epoch's order."""
-    start = 0
-    for group in report.batches:
-        stop = start + group.count * group.batch_size
-        if position < stop:
-            number, row = divmod(position - start, group.batch_size)
-            return Trace(sample, (_stop_in(group, group.first + number, row),))
-        start = stop
-    return Trace(sample, ())
-
-
-def _stop_in(group: BatchGroup, number: int, row: int) -> Stop:
+    number, row = divmod(position, report.config.batch_size)
+    group = next((group for group in report.batches if group.first <= number + 1 <= group.last()), None)
+    if group is None:
+        return Trace(sample, ())
     rest = row
     for replica in group.in_model:
         if rest < replica.rows:
-            return Stop(number, replica.replica, replica.device, rest, row, group.outside.device)
+            out = group.outside.device
+            return Trace(sample, (Stop(number + 1, replica.replica, replica.device, rest, row, out),))
         rest -= replica.rows
     raise AssertionError(f"row {row} is in no chunk of {group}")
 

@@ -14,7 +14,6 @@ from samples import (
     drawn,
     few_gpus,
     few_sizes,
-    interrupted,
     observed,
     reports,
     returning_a_dict,
@@ -170,17 +169,6 @@ def test_markdown_tables_have_one_width_and_add_up(verbose, report):
             each = 0 if rows == "idle" else int(rows)
             samples += int(count[1] if count else 1) * each * int(times[1] if times else 1)
     assert samples == report.totals.samples
-
-
-def test_markdown_says_that_a_run_was_interrupted():
-    assert "\n**Interrupted: only the first 2 of 4 batches**\n" in drawn(interrupted(), "markdown")
-
-
-def test_markdown_passes_on_warnings_and_the_tip():
-    text = drawn(simulated(gpus=3, batch_size=7, data_size=28), "markdown")
-
-    assert "- **Warning**: batches 1–4: a chunk holds a lone sample" in text
-    assert "- **Tip**: --batch-size 6 or --batch-size 9 fills all 3 devices equally" in text
 
 
 def test_markdown_escapes_what_a_user_named():

@@ -127,25 +127,10 @@ def test_nodes_of_several_sizes_have_lines_of_their_own():
     assert "of 8 GPUs" not in drawn(report)
 
 
-def test_more_ranks_than_samples_are_warned_of():
-    assert "more ranks (5) than samples (2)" in drawn(ddp(gpus=5, data_size=2))
-    assert "more ranks" not in drawn(ddp(gpus=5))
-
-
-def test_what_is_repeated_is_named_unless_shuffled():
-    assert "samples 0–1" in drawn(ddp(processes=3))
-    assert "which ones, the shuffle decides" in drawn(ddp(processes=3, shuffle=True))
-
-
 def test_the_tip_names_the_option_that_repeats_nothing():
     assert "--set sampler_drop_last=true leaves out 1 sample instead of" in drawn(ddp(processes=3))
     assert "sampler_drop_last" not in drawn(ddp(processes=4))
     assert "sampler_drop_last" not in drawn(observed(ddp(processes=3)))
-
-
-def test_a_single_rank_is_said_in_the_singular():
-    assert "over 1 rank on the CPU" in drawn(ddp())
-    assert "on rank 0" not in drawn(ddp())
 
 
 def test_the_transcript_greets_for_every_gpu_of_every_node():

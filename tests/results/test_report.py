@@ -58,16 +58,6 @@ def test_batches_are_numbered_through_and_use_every_device_or_name_it_idle(confi
         assert [replica.replica for replica in batch.in_model] == list(range(len(batch.in_model)))
 
 
-def test_each_batch_writes_groups_out():
-    report = simulate(gpus=3)
-    assert [(group.first, group.count) for group in report.batches] == [(1, 3), (4, 1)]
-    expanded = list(report.each_batch())
-    assert [(batch.first, batch.count, batch.batch_size) for batch in expanded] == [
-        (1, 1, 30), (2, 1, 30), (3, 1, 30), (4, 1, 10),
-    ]  # fmt: skip
-    assert expanded[1].in_model == report.batches[0].in_model
-
-
 @pytest.mark.parametrize(
     ("gpus", "utilization"), [(None, 1.0), (1, 1.0), (2, 1.0), (3, 100 / 102), (8, 100 / (3 * 32 + 16))]
 )

@@ -9,20 +9,6 @@ from dpdemo.results import splitwords as words
 
 
 @pytest.mark.parametrize(
-    ("report", "expected"),
-    [
-        (simulated(), "Predicted: linear on the CPU"),
-        (simulated(gpus=8), "Predicted: linear over 8 GPUs"),
-        (observed(simulated(gpus=1)), "Observed: linear over 1 GPU"),
-        (observed(simulated(gpus=3), virtual=True), "Observed: linear over 3 virtual GPUs"),
-        (observed(simulated(gpus=(0, 0, 0))), "Observed: linear as 3 replicas over 1 GPU"),
-    ],
-)
-def test_title_says_whether_it_was_seen_and_over_what(report, expected):
-    assert words.title(report) == expected
-
-
-@pytest.mark.parametrize(
     ("config", "expected"),
     [
         ({}, "batch size 30, data size 100"),
@@ -44,29 +30,6 @@ def test_setting_says_what_was_chosen(config, expected):
 def test_an_interrupted_run_says_how_far_it_came():
     assert words.interruption(interrupted()) == "Interrupted: only the first 2 of 4 batches"
     assert words.interruption(simulated(gpus=3)) == ""
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({}, ["Batches 1–3 (3×): 30 samples each", "Batch 4: 10 samples, the short last one"]),
-        ({"data_size": 60}, ["Batches 1–2 (2×): 30 samples each"]),
-        ({"data_size": 10}, ["Batch 1: 10 samples, the short last one"]),
-        (
-            {"batch_size": 2, "data_size": 3},
-            ["Batch 1: 2 samples", "Batch 2: 1 sample, the short last one"],
-        ),
-    ],
-)
-def test_headings_number_the_batches(config, expected):
-    report = simulated(gpus=3, **config)
-
-    assert [words.heading(report, group) for group in report.batches] == expected
-
-
-def test_the_column_inside_names_a_wrapped_submodule():
-    assert simulated(gpus=2).groups.inside == "In Model"
-    assert simulated(gpus=2, model="partial").groups.inside == "In Model (block2)"
 
 
 def found(**config):
@@ -101,10 +64,6 @@ def test_almost_full_is_not_called_full():
 
     assert facts["Balance"][0] == "99.9 %"
     assert facts["Sample weight"] == ("", "every sample counts the same, or hardly more")
-
-
-def test_one_device_has_no_balance_to_speak_of():
-    assert list(found()) == ["Batches", "Samples"]
 
 
 def test_a_run_stopped_before_its_first_batch_still_has_its_sums():
