@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 Fact = dict[str, Any]
+Noted = dict[str, list[Fact]]
+"""The facts of one rank by their kind."""
 _UNEVEN = 1.2
 _CLOSE, _ALMOST = 1e-3, 0.1
 ADDED = "came after the model was wrapped: wrap it once it has all its parameters, and unfreeze none later"
@@ -36,8 +38,8 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
     by_kind = {rank: _by_kind(noted) for rank, noted in facts.items()}
     found: list[Mistake] = []
     wrapped, by_hand = _groups(by_kind, "model"), _groups(by_kind, "by hand")
-    shared = [one for one in wrapped if _is_trained(one, by_kind)]
-    shared += [one for one in by_hand if _is_shared(one, by_kind)]
+    shared = [group for group in wrapped if _is_trained(group, by_kind)]
+    shared += [group for group in by_hand if _is_shared(group, by_kind)]
     for ranks in dict.fromkeys(ranks for ranks, _ in wrapped + by_hand):
         mine = [by_kind[rank] for rank in ranks]
         found += _orders(mine)
@@ -47,7 +49,7 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
     for ranks, model in wrapped:
         mine = [by_kind[rank] for rank in ranks]
         found += _replicas(model, mine)
-        if not any(fact["is_indexed"] and fact["was_trained"] for one in mine for fact in one["epoch"]):
+        if not any(fact["is_indexed"] and fact["was_trained"] for noted in mine for fact in noted["epoch"]):
             found += _rows(model, mine)
     for ranks, model in by_hand:
         found += _by_hand(model, [by_kind[rank] for rank in ranks])
@@ -57,14 +59,14 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _by_kind(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
+def _by_kind(facts: Sequence[Fact]) -> Noted:
     found: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
         found[fact["kind"]].append(fact)
     return found
 
 
-def _groups(by_kind: Mapping[int, Mapping[str, list[Fact]]], kind: str) -> list[tuple[tuple[int, ...], int]]:
+def _groups(by_kind: Mapping[int, Noted], kind: str) -> list[tuple[tuple[int, ...], int]]:
     """Return the models of a kind, each with the ranks that train it."""
     groups = {
         (tuple(fact["ranks"]), fact["model"])
@@ -75,25 +77,25 @@ def _groups(by_kind: Mapping[int, Mapping[str, list[Fact]]], kind: str) -> list[
     return sorted(groups)
 
 
-def _is_trained(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> bool:
+def _is_trained(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Noted]) -> bool:
     ranks, model = group
     noted = by_kind[ranks[0]]
     return any(fact["model"] == model for fact in (*noted["rows"], *noted["unsynced"]))
 
 
-def _is_shared(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> bool:
+def _is_shared(group: tuple[tuple[int, ...], int], by_kind: Mapping[int, Noted]) -> bool:
     """Return whether ranks train one model by hand: they reduce its gradients, or do all the same."""
     ranks, model = group
     mine = [by_kind[rank] for rank in ranks]
-    noted = [fact for one in mine for fact in one["by hand"] if fact["model"] == model]
+    noted = [fact for noted in mine for fact in noted["by hand"] if fact["model"] == model]
     is_reduced = len(noted) == len(mine) and all(fact["all"] + fact["some"] for fact in noted)
     checks = _checks(model, mine)
     return is_reduced or (len(checks) > 1 and not any(map(_differs, checks)))
 
 
-def _checks(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> list[tuple[Fact, ...]]:
+def _checks(model: int, ranks: Sequence[Noted]) -> list[tuple[Fact, ...]]:
     """Return what the ranks noted of a model's parameters, moment by moment."""
-    noted = [[fact for fact in one["parameters"] if fact["model"] == model] for one in ranks]
+    noted = [[fact for fact in rank["parameters"] if fact["model"] == model] for rank in ranks]
     return list(zip(*noted, strict=False))
 
 
@@ -109,9 +111,9 @@ def _first_difference(checks: Sequence[Sequence[Fact]]) -> Fact | None:
     return checks[differs.index(True)][0]
 
 
-def _by_hand(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _by_hand(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name parameters that differ between ranks although these reduce their gradients, or should."""
-    noted = [fact for one in ranks for fact in one["by hand"] if fact["model"] == model]
+    noted = [fact for rank in ranks for fact in rank["by hand"] if fact["model"] == model]
     first = _first_difference(_checks(model, ranks))
     if first is None or len(noted) < len(ranks) or any(fact["is_local"] for fact in noted):
         return
@@ -133,12 +135,14 @@ def _by_hand(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[
         )
 
 
-def _has_sampler(ranks: Sequence[Mapping[str, list[Fact]]]) -> bool:
+def _has_sampler(ranks: Sequence[Noted]) -> bool:
     """Return whether each rank trains with samples that a DistributedSampler chose for it."""
-    return all(any(fact["is_distributed"] and fact["was_trained"] for fact in one["epoch"]) for one in ranks)
+    return all(
+        any(fact["is_distributed"] and fact["was_trained"] for fact in rank["epoch"]) for rank in ranks
+    )
 
 
-def _samples(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _samples(ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name data loaders from which all ranks draw the same samples."""
     told = set()
     for epochs in _common_epochs(ranks):
@@ -156,15 +160,15 @@ def _samples(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
         )
 
 
-def _common_epochs(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[list[Fact]]:
+def _common_epochs(ranks: Sequence[Noted]) -> Iterator[list[Fact]]:
     """Yield the epochs of training that all ranks made, each as a list by rank."""
     keyed = [
         {(fact["at"], fact["number"]): fact for fact in noted["epoch"] if fact["is_indexed"]}
         for noted in ranks
     ]
     for key, fact in keyed[0].items():
-        row = [one[key] for one in keyed if key in one]
-        if len(row) == len(ranks) and fact["count"] > 1 and all(one["was_trained"] for one in row):
+        row = [epochs[key] for epochs in keyed if key in epochs]
+        if len(row) == len(ranks) and fact["count"] > 1 and all(epoch["was_trained"] for epoch in row):
             yield row
 
 
@@ -176,7 +180,7 @@ def _same_samples(epochs: Sequence[Fact]) -> bool:
     return len({frozenset(epoch["drawn"]) for epoch in epochs}) == 1
 
 
-def _are_cut(epoch: Fact, ranks: Sequence[Mapping[str, list[Fact]]]) -> bool:
+def _are_cut(epoch: Fact, ranks: Sequence[Noted]) -> bool:
     """Return whether each rank takes its share of a batch: one of its tensors has N times the elements."""
     used = {fact["number"] for fact in ranks[0]["rows"]} | {fact["count"] for fact in ranks[0]["loss"]}
     whole = epoch["sizes"]
@@ -191,7 +195,7 @@ def _is_close(number: float, other: float) -> bool:
     return abs(number - other) <= _ALMOST * other
 
 
-def _orders(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _orders(ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name shuffling samplers that draw the same order in each epoch."""
     before: dict[str, list[Fact]] = {}
     told = set()
@@ -213,10 +217,10 @@ def _orders(ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
             )
 
 
-def _rows(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _rows(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name a module that gets the same rows on all ranks, which change from step to step."""
     sums = [[fact["sum"] for fact in noted["rows"] if fact["model"] == model] for noted in ranks]
-    if sums[0] and len(set(sums[0])) > 1 and all(one == sums[0] for one in sums):
+    if sums[0] and len(set(sums[0])) > 1 and all(others == sums[0] for others in sums):
         at = next(fact["at"] for fact in ranks[0]["rows"] if fact["model"] == model)
         yield Mistake(
             f"All {len(ranks)} ranks trained on the same rows in each of {len(sums[0])} steps",
@@ -225,7 +229,7 @@ def _rows(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mis
         )
 
 
-def _replicas(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _replicas(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name replicas whose parameters differ from some step on, to the end."""
     first = _first_difference(_checks(model, ranks))
     if first is None:
@@ -263,18 +267,18 @@ def _replicas(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator
     yield Mistake(f"No gradient was averaged; {step}", at, advice)
 
 
-def _norms(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _norms(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name batch normalization whose running statistics differ between ranks."""
     noted = [
-        {fact["step"]: fact["stats"] for fact in one["norms"] if fact["model"] == model} for one in ranks
+        {fact["step"]: fact["stats"] for fact in rank["norms"] if fact["model"] == model} for rank in ranks
     ]
     steps = set.intersection(*map(set, noted))
     if not steps:
         return
-    stats = [one[max(steps)] for one in noted]
+    stats = [by_step[max(steps)] for by_step in noted]
     worst, layer = 0.0, ""
     for name in stats[0]:
-        for values in zip(*(one.get(name, ()) for one in stats), strict=False):
+        for values in zip(*(layers.get(name, ()) for layers in stats), strict=False):
             apart = (max(values) - min(values)) / max(1e-12, *map(abs, values))
             if max(values) - min(values) > worst and apart > _CLOSE:
                 worst, layer = max(values) - min(values), name
@@ -288,13 +292,13 @@ def _norms(model: int, ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mi
         )
 
 
-def _losses(numbers: Sequence[int], ranks: Sequence[Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _losses(numbers: Sequence[int], ranks: Sequence[Noted]) -> Iterator[Mistake]:
     """Name a mean over other numbers of elements on each rank, in at least half of the backward passes."""
-    noted = [{(fact["number"], fact["place"], fact["name"]): fact for fact in one["loss"]} for one in ranks]
+    noted = [{(fact["number"], fact["place"], fact["name"]): fact for fact in rank["loss"]} for rank in ranks]
     uneven: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     total: dict[str, int] = defaultdict(int)
     for key in noted[0]:
-        row = [one[key] for one in noted if key in one]
+        row = [losses[key] for losses in noted if key in losses]
         if len(row) < len(noted):
             continue
         at = row[0]["at"]
@@ -318,7 +322,7 @@ def _losses(numbers: Sequence[int], ranks: Sequence[Mapping[str, list[Fact]]]) -
             )
 
 
-def _files(by_kind: Mapping[int, Mapping[str, list[Fact]]]) -> Iterator[Mistake]:
+def _files(by_kind: Mapping[int, Noted]) -> Iterator[Mistake]:
     """Name files that several ranks write with no collective in between."""
     writers: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for rank, noted in by_kind.items():
