@@ -67,12 +67,13 @@ class Epoch:
         self.is_distributed = hasattr(sampler, "set_epoch")
         self.is_shuffled = self.is_distributed and bool(getattr(sampler, "shuffle", False))
         self.set_epoch = getattr(sampler, "epoch", None)
+        self.batches = getattr(loader, "_index_sampler", ())
         self.data, self.dataset = loader.dataset, fingerprint(loader.dataset)
         self.pending: deque[Any] = deque()
         self.drawn: list[int] = []
         self.sizes: list[int] = []
         """Of the first batch, how many elements each tensor has."""
-        self.count = self.sum = 0
+        self.count = self.sum = self.num_batches = 0
         self.is_indexed, self.was_trained, self.is_written = True, False, False
 
     def consumed(self, batch: Any) -> None:
@@ -83,6 +84,7 @@ class Epoch:
             leaves = torch.utils._pytree.tree_leaves(batch)
             self.sizes = [each.numel() for each in leaves if isinstance(each, torch.Tensor)][:_MAX_SIZES]
         drawn = self.pending.popleft()
+        self.num_batches += 1
         indices = drawn if isinstance(drawn, (list, tuple)) else [drawn]
         if not all(isinstance(index, int) for index in indices):
             self.is_indexed = False
@@ -94,6 +96,13 @@ class Epoch:
         self.sum = zlib.crc32(repr(list(indices)).encode(), self.sum)
         if len(self.drawn) < _MAX_INDICES:
             self.drawn += indices
+
+    def is_whole(self) -> bool:
+        """Return whether all batches were drawn: a loop that counts them does not ask for one more."""
+        try:
+            return self.num_batches == len(self.batches)
+        except (TypeError, NotImplementedError):
+            return False
 
     def length(self) -> int | None:
         """Return how many samples the data set has."""
@@ -155,7 +164,7 @@ class LoaderNotes:
             sum=one.sum,
             drawn=one.drawn if one.number <= _MAX_LISTS and one.count <= _MAX_INDICES else None,
             is_indexed=one.is_indexed,
-            is_complete=is_complete,
+            is_complete=is_complete or one.is_whole(),
             was_trained=one.was_trained,
         )
 
