@@ -48,7 +48,7 @@ def makes_a_tensor(node):
     )
 
 
-def test_every_tensor_that_dpdemo_makes_names_its_device():
+def test_every_new_tensor_names_its_device():
     calls = [
         (path, node)
         for path in FILES
@@ -85,7 +85,7 @@ def test_a_model_whose_module_sets_the_defaults_is_looked_at_like_any_other(comm
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_data_of_our_own_is_the_same_whatever_the_default_device_is():
+def test_data_ignores_the_default_device():
     before = epoch_order(10, 0, shuffle=True)
     torch.set_default_device("meta")
     try:

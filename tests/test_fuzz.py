@@ -26,7 +26,7 @@ def test_random_command_lines_end_with_an_exit_code_of_their_own_and_no_tracebac
     hunt(commandline, 200)
 
 
-def test_a_command_that_raises_is_a_fault(monkeypatch):
+def test_raising_command_is_a_fault(monkeypatch):
     def broken():
         raise KeyError("ours")
 
@@ -34,7 +34,7 @@ def test_a_command_that_raises_is_a_fault(monkeypatch):
     assert "KeyError" in commandline.in_a_fork([["simulate"]])[0]
 
 
-def test_a_process_that_dies_is_a_fault(monkeypatch):
+def test_dying_process_is_a_fault(monkeypatch):
     monkeypatch.setattr(commandline, "fault_of", lambda _: os.kill(os.getpid(), signal.SIGKILL))
     assert "the process died" in commandline.in_a_fork([["simulate"]])[0]
 
@@ -46,7 +46,7 @@ def test_ctrl_c_at_random_moments_leaves_nothing_behind():
 
 
 @needs_no_gpu
-def test_a_function_of_torch_that_is_not_put_back_is_found(monkeypatch):
+def test_function_left_patched_is_found(monkeypatch):
     torch.nn.DataParallel(torch.nn.Linear(1, 1))
     before = interrupts.replaceable()
     monkeypatch.setattr(torch.nn.DataParallel, "forward", lambda *_: None)

@@ -9,7 +9,7 @@ from notebook import NOTEBOOK, executed, nbformat, outputs
 
 
 @pytest.mark.slow
-def test_the_notebook_shows_what_its_cells_give():
+def test_notebook_shows_current_outputs():
     shown = outputs(nbformat.read(NOTEBOOK, as_version=4))
     assert len(shown) >= 6
     assert outputs(executed()) == shown, "renew it with `make docs`"

@@ -33,7 +33,7 @@ def modules_after(code: str) -> set[str]:
         "import dpdemo, dpdemo.results.advice as f; f.advice(dpdemo.simulate(gpus=8))",
     ],
 )
-def test_previewing_imports_no_torch_and_nothing_that_draws(code):
+def test_previewing_imports_neither_torch_nor_rich(code):
     loaded = modules_after(code)
     assert "dpdemo" in loaded
     assert not loaded & {"torch", "numpy", "rich", "typer"}
@@ -65,7 +65,7 @@ def test_an_unknown_name_is_an_attribute_error():
         dpdemo.nothing  # noqa: B018 - the look-up is the test
 
 
-def test_what_type_checkers_see_is_what_is_loaded():
+def test_type_checkers_see_the_loaded_names():
     tree = ast.parse(Path(dpdemo.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {name.name: node.module for node in block.body for name in node.names}
@@ -95,7 +95,7 @@ def test_a_usage_error_is_a_value_error_and_a_failed_run_is_none():
 @pytest.mark.parametrize(
     "name", [name for name in dpdemo.__all__ if inspect.isfunction(inspect.unwrap(getattr(dpdemo, name)))]
 )
-def test_a_public_function_says_what_it_takes_and_returns(name):
+def test_public_functions_document_arguments_and_result(name):
     function = inspect.unwrap(getattr(dpdemo, name))
     text = inspect.getdoc(function)
     code = function.__code__  # the signature lists the keys of the config in place of **overrides

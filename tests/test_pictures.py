@@ -14,7 +14,7 @@ def test_a_picture_is_up_to_date(tmp_path, name):
     assert (tmp_path / "now.svg").read_text() == (ROOT / name).read_text()
 
 
-def test_every_picture_that_a_page_shows_is_made_by_the_program():
+def test_every_picture_of_a_page_is_made_by_the_program():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     links = {
         (page, link) for page in pages for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())
@@ -25,7 +25,7 @@ def test_every_picture_that_a_page_shows_is_made_by_the_program():
 
 
 @pytest.mark.slow
-def test_the_moving_picture_shows_what_the_program_prints():
+def test_moving_picture_shows_current_output():
     assert drawn(scenes()) == PICTURE.read_text(), "renew it with `make docs`"
 
 

@@ -271,7 +271,7 @@ SPAWN = """
 
 
 @pytest.mark.slow
-def test_ranks_that_a_test_spawns_have_the_gpus_too(session):
+def test_spawned_ranks_have_the_gpus_too(session):
     session(test_it=SPAWN).assert_outcomes(passed=1)
 
 

@@ -28,6 +28,6 @@ def test_a_file_without_an_end_is_too_large(monkeypatch):
 
 
 @pytest.mark.parametrize("place", [".", "no/such"])
-def test_what_is_no_file_is_an_error_of_the_system(place):
+def test_missing_file_is_an_oserror(place):
     with pytest.raises(OSError, match=r"Is a directory|No such file"):
         files.read_text(place)

@@ -33,7 +33,7 @@ def test_there_are_commands_in_the_readme_and_in_the_docs():
     [pytest.param(*case, marks=[] if case[0] == "README.md" else pytest.mark.slow) for case in COMMANDS],
     ids=[f"{page}: {each.command}" for page, each in COMMANDS],
 )
-def test_a_command_prints_what_the_page_shows(page, each):
+def test_commands_print_the_output_of_the_page(page, each):
     assert comparable(run(each.command)) == comparable(each.output), f"{page}: renew it with `make docs`"
 
 
@@ -48,7 +48,7 @@ def test_only_the_figure_of_round_off_and_the_release_of_pytorch_may_be_others()
 
 
 @pytest.mark.parametrize(("page", "target"), sorted(set(found(r"(?:^|`)make ([a-z-]+)"))))
-def test_a_make_target_that_is_named_exists(page, target):
+def test_named_make_targets_exist(page, target):
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page} names it"
 
@@ -60,7 +60,7 @@ def test_the_python_code_runs(page, code, capsys):
         assert value in capsys.readouterr().out
 
 
-def test_the_readmes_model_has_the_pitfall_that_is_shown_below_it():
+def test_readmes_model_has_the_shown_pitfall():
     (code,) = re.findall(r"^```py\n(.*?)^```$", TEXTS["README.md"], re.DOTALL | re.MULTILINE)
     namespace = {"nn": nn}
     exec(compile(code, "README.md", "exec"), namespace)  # noqa: S102 - our own page
@@ -68,5 +68,5 @@ def test_the_readmes_model_has_the_pitfall_that_is_shown_below_it():
 
 
 @pytest.mark.parametrize(("page", "path"), found(r"\]\((?!http)([^)#]+)"))
-def test_a_file_that_is_linked_exists(page, path):
+def test_linked_files_exist(page, path):
     assert ((ROOT / page).parent / path).exists()

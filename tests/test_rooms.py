@@ -96,7 +96,7 @@ def test_heavy_packages_stay_in_their_rooms():
             assert room_of(module) in ONLY_IN.get(package, {room_of(module)}), f"{module} imports {package}"
 
 
-def test_what_tests_share_has_a_name_of_its_own():
+def test_shared_test_modules_have_unique_names():
     """They are imported by their bare names: of two, every test would get the first."""
     shared = [
         path for path in sorted(Path(__file__).parent.rglob("*.py")) if not path.stem.startswith("test_")

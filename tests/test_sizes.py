@@ -57,7 +57,7 @@ def test_any_other_text_is_refused_by_name_and_never_misread(text: str) -> None:
         *(0, -5, True, 1.5, None),
     ],
 )
-def test_what_is_no_size_is_refused(size: Any) -> None:
+def test_other_texts_are_refused(size: Any) -> None:
     with pytest.raises(ValueError, match=r"^expected a size such as 24GiB or 512MiB, got "):
         parse_size(size)
 
@@ -89,6 +89,6 @@ def test_a_bad_size_in_a_list_is_refused() -> None:
 
 
 @pytest.mark.parametrize("memory", [1.5, True, {"0": "1GiB"}, object()])
-def test_what_is_no_size_at_all_is_refused(memory: Any) -> None:
+def test_other_types_are_refused(memory: Any) -> None:
     with pytest.raises(ValueError, match=r"^expected"):
         capacities(memory, 1)

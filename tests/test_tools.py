@@ -81,7 +81,7 @@ def test_no_program_is_forgotten():
     assert programs - known == set()
 
 
-def test_what_is_run_as_other_processors_would_exists():
+def test_files_for_other_processors_exist():
     sys.path.insert(0, str(TOOLS))
     import cpus
 
@@ -100,7 +100,7 @@ def test_without_a_gpu_a_comparison_with_one_says_so(name):
 
 
 @pytest.mark.slow
-def test_the_list_of_cuda_kernels_is_what_its_program_writes():
+def test_list_of_cuda_kernels_is_current():
     sys.path.insert(0, str(TOOLS))
     import cuda_kernels
 
@@ -132,7 +132,7 @@ def test_a_file_of_pytorchs_tests_runs_on_virtual_gpus(tmp_path):
 @pytest.mark.parametrize(
     "target", ["demo", "test", "test-all", "test-gpus", "bench", "lint", "docs", "clean"]
 )
-def test_a_make_target_names_programs_that_exist(target):
+def test_make_targets_name_existing_programs(target):
     done = subprocess.run(
         [shutil.which("make"), "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
     )

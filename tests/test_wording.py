@@ -8,7 +8,7 @@ from dpdemo.wording import counted, fit, harmless, printable
 
 
 @given(st.text())
-def test_nothing_that_is_printable_is_a_control_character(text):
+def test_printable_removes_control_characters(text):
     assert printable(text).isprintable()
     assert printable(printable(text)) == printable(text)
 
@@ -30,7 +30,7 @@ def test_harmless_text_stays_as_it_is(text):
         ("##[error]no", "## [error]no"),
     ],
 )
-def test_what_could_steer_is_written_out(text, shown):
+def test_control_sequences_are_escaped(text, shown):
     assert printable(text) == shown
 
 
@@ -41,7 +41,7 @@ def test_a_message_keeps_its_lines_and_the_indent_of_code():
 
 
 @given(st.text(), st.sampled_from(["ascii", "latin-1", "utf-8", "cp1252"]))
-def test_what_fits_can_be_written(text, encoding):
+def test_fit_text_can_be_encoded(text, encoding):
     assert fit(text, encoding).encode(encoding) or not text
 
 

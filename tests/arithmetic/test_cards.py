@@ -39,7 +39,7 @@ def test_a_name_of_several_cards_asks_for_the_memory():
 @pytest.mark.parametrize(
     ("text", "meant"), [("A100-81", "did you mean A100-80GB"), ("?!", "known are B200-180GB, ")]
 )
-def test_an_unknown_card_is_an_error_that_names_the_nearest(text, meant):
+def test_unknown_card_suggests_the_nearest(text, meant):
     with pytest.raises(
         ValueError, match=re.escape(f"expected a card such as A100-80GB, got {text!r}: {meant}")
     ):
@@ -52,6 +52,6 @@ def test_pytorch_finds_a_little_less_memory_than_the_card_is_sold_with(card):
     assert not card.source or re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", card.source)
 
 
-def test_names_are_unique_and_a_card_that_nobody_named_is_as_large_as_an_h100():
+def test_card_names_are_unique_and_the_default_matches_an_h100():
     assert len({card.name for card in CARDS}) == len(CARDS)
     assert VIRTUAL.num_blocks == find_card("H100-80GB").num_blocks

@@ -31,7 +31,7 @@ def torchs_epoch(*, shuffle=False, **epoch):
 
 @given(**EPOCHS)
 @settings(max_examples=1200, deadline=None)
-def test_each_rank_draws_what_torchs_sampler_gives_it(**epoch):
+def test_ranks_draw_as_torchs_sampler(**epoch):
     rule = distribute(**epoch)
     for rank, batches in enumerate(torchs_epoch(**epoch)):
         assert list(rule.positions(rank)) == [index for batch in batches for index in batch]

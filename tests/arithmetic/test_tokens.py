@@ -40,7 +40,7 @@ def transformers_order(lengths, batch_size, seed):
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=400), st.integers(1, 12), seeds)
-def test_grouping_is_that_of_transformers(lengths, batch_size, seed):
+def test_grouping_equals_transformers(lengths, batch_size, seed):
     assert grouped(shuffled(lengths, seed), batch_size) == transformers_order(lengths, batch_size, seed)
 
 

@@ -99,7 +99,7 @@ def test_chunks_are_exact_and_a_short_batch_gives_nobody_more(chunks, data):
     assert all(got <= chunk for got, chunk in zip(rows, chunks, strict=True))
 
 
-def test_a_batch_larger_than_its_chunks_is_an_error_that_names_them():
+def test_batch_larger_than_chunks_is_refused():
     with pytest.raises(ValueError, match=r"expected at most 30 rows \(4, 13, 13\), got 34"):
         split_by_chunks(34, (4, 13, 13))
 
@@ -125,7 +125,7 @@ def test_impossible_weights_are_errors(weights, message):
 
 
 @pytest.mark.parametrize("weight", ["1", None, 1j])
-def test_what_is_no_number_is_no_weight(weight):
+def test_invalid_weights_are_refused(weight):
     with pytest.raises(TypeError, match="expected a number as weight, got"):
         split_by_weights(3, (1, weight))
 

@@ -146,13 +146,13 @@ def test_a_report_is_saved_by_its_ending(dpdemo, models, ending, starts):
     assert (models / f"report{ending}").read_text().startswith(starts)
 
 
-def test_a_saved_text_has_no_colours_whatever_the_environment_says(dpdemo, models, monkeypatch):
+def test_saved_text_has_no_colours(dpdemo, models, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", "report.txt").code == 1
     assert "\x1b" not in (models / "report.txt").read_text()
 
 
-def test_a_save_that_fails_leaves_the_old_file(dpdemo, models, monkeypatch):
+def test_failed_save_keeps_the_old_file(dpdemo, models, monkeypatch):
     (models / "report.json").write_text("old")
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     done = dpdemo("check", "zoo_of_models:Counting", "--input", "8x4", "--save", "report.json")
@@ -179,7 +179,7 @@ def test_rules_are_ignored_by_option_and_by_pyproject(dpdemo, models):
         ("gpus = true", "expected a number"),
     ],
 )
-def test_a_wrong_pyproject_is_an_error_that_names_the_key(dpdemo, models, text, says):
+def test_wrong_pyproject_names_the_key(dpdemo, models, text, says):
     (models / "pyproject.toml").write_text(f"[tool.dpdemo]\n{text}\n")
     done = dpdemo("check", "zoo_of_models:with_inputs")
     assert done.code == 2
@@ -266,7 +266,7 @@ def test_ctrl_c_ends_a_check_without_a_traceback(tmp_path):
 
 
 @pytest.mark.usefixtures("models")
-def test_inputs_that_were_not_given_are_worked_out_and_said(dpdemo):
+def test_missing_inputs_are_inferred_and_reported(dpdemo):
     done = dpdemo("check", "zoo_of_models:Clean", "--gpus", "2")
     assert (done.code, done.err) == (0, "hint: --input 32x4, inferred from the first layer\n")
     assert "no pitfalls" in done.out
@@ -292,7 +292,7 @@ class Net(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["check", "asks.py:Net", "--input", "8x4"], ["doctor", "asks.py:Net"]])
-def test_a_file_that_asks_for_gpus_as_it_is_read_sees_them(tmp_path, words):
+def test_module_sees_gpus_at_import(tmp_path, words):
     (tmp_path / "asks.py").write_text(ASKS_AS_IT_IS_READ)
     done = run([sys.executable, "-m", "dpdemo", *words], cwd=tmp_path)
     assert "DP302" in done.stdout, done.stdout + done.stderr

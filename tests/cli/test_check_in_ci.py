@@ -49,7 +49,7 @@ CHECK = ("check", "net.py:Net", "--input", "8x4")
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("error", 1), ("never", 0)])
-def test_what_fails_is_the_users_choice(folder, fail_on, code):
+def test_fail_on_sets_the_exit_code(folder, fail_on, code):
     assert dpdemo(folder, *CHECK, "--fail-on", fail_on).returncode == code
 
 
@@ -67,12 +67,12 @@ def test_what_fails_is_the_users_choice(folder, fail_on, code):
         every=3,
     ),
 )
-def test_a_comment_silences_what_it_names_and_nothing_else(folder, comment, is_silent):
+def test_comment_silences_only_its_rules(folder, comment, is_silent):
     (folder / "net.py").write_text(MODEL.format(comment=comment, more="pass"))
     assert (dpdemo(folder, *CHECK).returncode == 0) == is_silent
 
 
-def test_a_batch_size_wins_over_that_of_the_shapes(folder):
+def test_batch_size_option_wins_over_shapes(folder):
     done = dpdemo(folder, *CHECK, "--batch-size", "64")
     assert "batch sizes 64, 5" in done.stdout
 

@@ -56,11 +56,11 @@ class TestAModel:
         assert program("model.py").out.startswith("Doctor: model.py over 4 GPUs, batch size 32\n")
 
     @pytest.mark.slow
-    def test_the_exit_code_says_that_something_is_wrong(self, program):
+    def test_exit_code_1_if_an_answer_is_bad(self, program):
         assert program("doctor", "--gpus", "2", "--gpu-memory", "1MiB", "linear").code == 1
 
     @pytest.mark.slow
-    def test_every_command_that_it_names_runs(self, program):
+    def test_suggested_commands_run(self, program):
         done = program(
             "doctor",
             "--gpus",
@@ -99,12 +99,12 @@ class TestAScript:
         assert "not always: a batch of 10 gives 1 to 3 rows per GPU" in done.err
 
     @pytest.mark.parametrize("option", [("--input", "8x4"), ("--save", "d.svg"), ("--one-gpu-step", "9ms")])
-    def test_what_is_asked_of_models_is_refused(self, program, option):
+    def test_options_of_models_are_refused(self, program, option):
         done = program("doctor", *option, "train.py")
         assert done.code == 2
         assert f"expected a model for it, got a script - at option `{option[0]}`" in done.err
 
-    def test_what_never_ran_is_not_called_right(self, program, folder):
+    def test_unused_dataparallel_is_not_called_right(self, program, folder):
         (folder / "broken.py").write_text("def f(:\n")
         done = program("doctor", "--gpus", "2", "broken.py")
         assert (done.code, done.out) == (1, "")

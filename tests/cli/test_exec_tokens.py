@@ -90,7 +90,7 @@ def test_gradients_under_ddp_have_the_predicted_weights(weights_of):
     assert found == pytest.approx(predicted(gpus=2, batch_size=7, strategy="ddp"), rel=1e-5)
 
 
-def test_exec_sees_the_tokens_and_the_gradients_that_simulate_predicts(weights_of, tmp_path):
+def test_exec_observes_the_predicted_tokens_and_gradients(weights_of, tmp_path):
     found = weights_of("--gpus", 3, "--report", "report.json", rows=7)
     assert found == pytest.approx(predicted(gpus=3, batch_size=7), rel=1e-5)
     seen = json.loads((tmp_path / "report.json").read_text())["data_parallel"][0]["tokens"]

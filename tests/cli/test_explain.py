@@ -37,6 +37,6 @@ def test_the_checked_in_config_has_an_uneven_split(dpdemo):
     assert set(found) == {"schema", "model", *(field.name for field in dataclasses.fields(Explanation))}
 
 
-def test_a_format_that_it_lacks_is_refused(dpdemo):
+def test_missing_format_is_refused(dpdemo):
     assert dpdemo("explain", "-f", "transcript").code == 2
     assert "--verbose" not in dpdemo("explain", "--help").out

@@ -16,7 +16,7 @@ ROOT = Path(package.__file__).parent.parent
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_has_the_summary_panels_and_three_examples_that_are_right(dpdemo, name):
+def test_help_has_summary_panels_and_valid_examples(dpdemo, name):
     done = dpdemo(name, "--help")
     assert done.code == 0
     assert COMMANDS[name][1] in " ".join(done.out.split())
@@ -66,22 +66,6 @@ def test_set_takes_lists_as_the_options_do(dpdemo):
     assert by_set.out == dpdemo("simulate", "-f", "json", "--gpus", "0,2", "--weights", "1,2").out
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("--set seed", "expected KEY=VALUE, got 'seed' - at option `--set`"),
-        ("--set sede=1", "did you mean `seed`?"),
-        ("--set seed=1 --set seed=2", "expected `seed` once, got it twice"),
-        ("--batch-size 3 --set batch-size=3", "expected `batch_size` once, got it twice"),
-        ("--seed 7", "did you mean `--set seed=`?"),
-    ],
-)
-def test_a_wrong_set_is_answered_with_what_to_write(dpdemo, line, said):
-    done = dpdemo("simulate", *line.split())
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-
-
 def test_the_version_is_the_packages(dpdemo):
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert dpdemo("--version").out == f"dpdemo {declared}\n"
@@ -114,7 +98,7 @@ print([name for name in ("torch", "dpdemo.cli.run", "dpdemo.config.fields") if n
         (["run", "-h"], ["run", "--help"]),
     ],
 )
-def test_what_people_type_for_help_is_understood(dpdemo, words, as_option):
+def test_other_spellings_of_help_work(dpdemo, words, as_option):
     done, expected = dpdemo(*words), dpdemo(*as_option)
     assert (done.code, done.out) == (0, expected.out)
 

@@ -6,7 +6,7 @@ from dpdemo.config.fields import KEYS
 from dpdemo.config.load import load_config
 
 
-def test_it_writes_a_config_and_a_model_that_run(program, tmp_path, monkeypatch):
+def test_written_config_and_model_run(program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = program("init")
     assert (done.code, done.out) == (0, "")

@@ -1,6 +1,4 @@
-"""Errors carry the key that was wrong: Python names the key, the command line its option."""
-
-import re
+"""Errors of the Python API name the argument that was wrong, and no option."""
 
 import pytest
 from torch import nn
@@ -30,25 +28,3 @@ def test_errors_of_the_python_api_name_no_options(call, key):
     assert "--" not in str(caught.value)
     argument = "inputs" if key == "input" else key
     assert not key or str(caught.value).endswith(f" - at argument `{argument}`")
-
-
-@pytest.mark.parametrize(
-    ("line", "option"),
-    [
-        ("memory linear --gpus 2 --reserve zz", "--reserve"),
-        ("memory linear --gpus 2 --gpu zz", "--gpu"),
-        ("memory linear --gpus 2 --input zz", "--input"),
-        ("simulate --gpus all", "--gpus"),
-        ("speedup linear --link zz", "--link"),
-        ("check linear --input 8x5 --batch-size 9999999999999999999999999", "--batch-size"),
-        ("check linear --input 8x5 --data-size 9999999999999999999999999", "--data-size"),
-        ("doctor linear --batch-size 9999999999999999999999999", "--batch-size"),
-        ("memory linear --gpus 2 --seq-len 9999999999999999999999999", "--seq-len"),
-        ("sweep --near 0", "--near"),
-        ("page --set weights=1,-1", "--set weights"),
-    ],
-)
-def test_errors_of_a_command_name_the_option(dpdemo, line, option):
-    done = dpdemo(*line.split())
-    assert (done.code, done.out) == (2, "")
-    assert re.search(rf"^error: .* - at option `{option}`$", done.err, re.MULTILINE)

@@ -117,7 +117,7 @@ def test_an_option_of_tokens_needs_lengths(dpdemo, options):
         (["--sort", "--seed", 1], "expected one order, got `sort` and `shuffle`"),
     ],
 )
-def test_options_that_cannot_be_are_refused(dpdemo, lengths, options, said):
+def test_impossible_options_are_refused(dpdemo, lengths, options, said):
     done = dpdemo("simulate", 2, "--lengths", lengths, *options)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
@@ -149,6 +149,6 @@ def test_python_refuses_options_without_lengths(given):
         simulate(gpus=2, **given)
 
 
-def test_python_refuses_a_cost_that_is_not_known():
+def test_python_refuses_an_unknown_cost():
     with pytest.raises(UsageError, match="expected linear or quadratic, got 'cubic'"):
         simulate(gpus=2, lengths=[1], cost="cubic")

@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", ["folder", "deep.json", "/dev/null", "x" * 400])
 @pytest.mark.parametrize("command", READERS, ids=" ".join)
-def test_what_cannot_be_read_is_exit_code_2(dpdemo, command, place):
+def test_unreadable_path_exits_with_2(dpdemo, command, place):
     ended = dpdemo(*command, place)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: expected ")
@@ -39,7 +39,7 @@ def test_what_cannot_be_read_is_exit_code_2(dpdemo, command, place):
 
 @pytest.mark.parametrize("place", ["fifo", "x" * 400, "x" * 400 + ".json", "fifo/x.md"])
 @pytest.mark.parametrize("command", WRITERS, ids=" ".join)
-def test_what_cannot_be_written_is_exit_code_2(dpdemo, command, place):
+def test_unwritable_path_exits_with_2(dpdemo, command, place):
     ended = dpdemo(*command, place)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: expected ")
@@ -59,7 +59,7 @@ def test_what_cannot_be_written_is_exit_code_2(dpdemo, command, place):
         "simulate --gpus 2 --save r.md",
     ],
 )
-def test_a_current_folder_that_was_deleted_is_told(dpdemo, folder, line):
+def test_deleted_current_folder_is_reported(dpdemo, folder, line):
     (folder / "gone").mkdir()
     os.chdir(folder / "gone")
     (folder / "gone").rmdir()

@@ -34,14 +34,14 @@ def test_on_a_cpu_a_hint_names_simulate(dpdemo):
 
 @needs_no_gpu
 @pytest.mark.parametrize("command", ["run", "explain"])
-def test_a_gpu_that_is_not_visible_exits_2(dpdemo, command):
+def test_invisible_gpu_exits_with_2(dpdemo, command):
     done = dpdemo(command, "--gpus", "0,1,2")
     assert (done.code, done.out) == (2, "")
     assert "got cuda:0, cuda:1, cuda:2, with none visible here" in done.err
     assert "dpdemo simulate" in done.err
 
 
-def test_what_is_piped_holds_no_escape_codes(program):
+def test_pipe_gets_no_escape_codes(program):
     done = program("run", "--data-size", "60", FORCE_COLOR="", CLICOLOR_FORCE="")
     assert done.code == 0
     assert "\x1b" not in done.out + done.err
@@ -91,7 +91,7 @@ def interrupted_when_it_says(text, command, folder):
     return child.returncode, out, err
 
 
-def test_an_interrupted_run_says_in_json_that_it_is_partial(tmp_path):
+def test_interrupted_run_is_partial_in_json(tmp_path):
     (tmp_path / "says_when.py").write_text(SAYS_WHEN)
     command = [sys.executable, "-m", "dpdemo", "run", "--model", "says_when:SaysWhen"]
     options = ["--data-size", str(10**12), "-f", "json"]

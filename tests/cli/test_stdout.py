@@ -23,13 +23,13 @@ def bash(command, cwd=ROOT):
 
 
 @pytest.mark.parametrize("form", ["table", "transcript", "json", "csv", "markdown"])
-def test_a_reader_that_has_enough_ends_it_as_sigpipe_ends_other_tools(form):
+def test_reader_that_leaves_early_gives_141(form):
     done = bash(f"dpdemo {LONG} --format {form} | head -3")
     assert (done.returncode, done.stderr) == (READER_LEFT, "")
     assert len(done.stdout.splitlines()) == 3
 
 
-def test_exit_code_equals_that_of_tools_ended_by_sigpipe():
+def test_141_is_the_code_of_sigpipe():
     assert bash("yes | head -1").returncode == READER_LEFT
 
 
@@ -46,7 +46,7 @@ def test_exit_code_equals_that_of_tools_ended_by_sigpipe():
         pytest.param("explain --virtual --gpus 0,1,2", marks=needs_no_gpu),
     ],
 )
-def test_a_reader_that_reads_nothing_ends_it_in_the_same_way(command):
+def test_reader_that_reads_nothing_gives_141(command):
     """Short outputs lie in Python's buffer until the end, where it would complain of the pipe itself."""
     done = bash(f"dpdemo {command} | true")
     assert (done.returncode, done.stderr) == (READER_LEFT, "")
@@ -77,14 +77,14 @@ def test_a_program_of_exec_ends_as_it_would_under_python(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_a_stdout_that_is_only_read_is_an_error_in_words(form):
+def test_read_only_stdout_is_an_error(form):
     done = bash(f"dpdemo simulate --gpus 8 --format {form} 1</dev/null")
     assert done.returncode == 1
     assert done.stderr == "error: could not write to stdout: Bad file descriptor\n"
 
 
 @pytest.mark.parametrize("columns", ["0", "-1", "x", "9" * 5000, "²"])
-def test_columns_that_make_no_sense_leave_the_table_as_it_is_in_a_pipe(columns):
+def test_nonsense_columns_are_ignored(columns):
     done = bash(f"COLUMNS={columns} dpdemo simulate --gpus 2")
     assert (done.returncode, done.stderr) == (0, "")
     assert "In Model: input" in done.stdout
@@ -103,7 +103,7 @@ def test_every_file_is_saved_though_the_reader_leaves(tmp_path):
         "explain --save other.md --save ./own.md",
     ],
 )
-def test_the_config_that_is_read_is_never_written_over(tmp_path, command):
+def test_config_is_never_overwritten(tmp_path, command):
     name = command.split()[-1]
     (tmp_path / name).write_text("batch_size: 64")
     done = bash(f"dpdemo {command} --config {name}", tmp_path)

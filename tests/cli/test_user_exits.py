@@ -81,7 +81,7 @@ def told(outcome):
 
 @pytest.mark.parametrize("target", ["gone.py:x", "leaving.py:Init", "leaving.py:Forward"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_model_that_exits_is_reported_with_its_line(dpdemo, command, target):
+def test_model_that_exits_is_reported_with_its_line(dpdemo, command, target):
     ended = dpdemo(*COMMANDS[command], target)
     assert ended.code in {1, 2}
     assert "SystemExit: 0" in told(ended) or "SystemExit in replica 0" in told(ended)
@@ -91,7 +91,7 @@ def test_a_model_that_exits_is_reported_with_its_line(dpdemo, command, target):
 
 @pytest.mark.parametrize("target", ["leaving.py:Replica", "leaving.py:Cancelled"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_so_is_one_that_does_it_in_a_replica_or_by_another_exception(dpdemo, command, target):
+def test_exit_in_a_replica_is_reported(dpdemo, command, target):
     ended = dpdemo(*COMMANDS[command], target)
     assert (ended.code in {1, 2}) or command == "doctor"
     assert "SystemExit" in told(ended) or "CancelledError" in told(ended)
@@ -100,7 +100,7 @@ def test_so_is_one_that_does_it_in_a_replica_or_by_another_exception(dpdemo, com
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - FORWARD_ALONE - {"doctor"}))
-def test_so_is_one_that_exits_in_backward(dpdemo, command):
+def test_exit_in_backward_is_reported(dpdemo, command):
     ended = dpdemo(*COMMANDS[command], "leaving.py:Backward")
     assert "SystemExit" in told(ended)
     assert "leaving.py" in told(ended).replace(" ", "")  # a long path is broken where the line ends
@@ -108,7 +108,7 @@ def test_so_is_one_that_exits_in_backward(dpdemo, command):
 
 
 @pytest.mark.parametrize("command", ["memory", "check"])
-def test_so_is_a_function_of_inputs(dpdemo, command):
+def test_exit_in_a_function_of_inputs_is_reported(dpdemo, command):
     ended = dpdemo(command, "--gpus", "2", "--inputs", "leaving:inputs", "leaving.py:Plain")
     assert ended.code == 2
     assert "SystemExit: 0" in told(ended)

@@ -125,7 +125,7 @@ def test_an_unknown_key_names_the_nearest(tmp_path, monkeypatch, key, got, hint)
          "to gather on a GPU that gets no chunk, list the others, such as `--gpus 0,1`"),
     ],
 )  # fmt: skip
-def test_keys_that_conflict_are_an_error(tmp_path, monkeypatch, text, message, hint):
+def test_conflicting_keys_are_refused(tmp_path, monkeypatch, text, message, hint):
     assert refuse(tmp_path, monkeypatch, text) == (message, hint)
 
 
@@ -154,7 +154,7 @@ def test_models_are_built_in_or_a_factory(model):
 
 
 @pytest.mark.parametrize("size", [1, 2**63 - 1])
-def test_sizes_reach_from_one_to_what_torch_can_count(size):
+def test_sizes_reach_from_1_to_int64(size):
     config = make_config(dict.fromkeys(["input_size", "output_size", "batch_size", "data_size"], size))
     assert config.batch_size == config.output_size == size
 
@@ -198,7 +198,7 @@ def test_a_config_is_frozen():
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_each_key_has_help_and_an_example_that_it_accepts(name, tmp_path):
+def test_each_key_has_help_and_a_valid_example(name, tmp_path):
     assert KEYS[name].help.endswith(".")
     (tmp_path / "c.yaml").write_text(f"{name}: {KEYS[name].example}")
     from dpdemo.config.load import read_values

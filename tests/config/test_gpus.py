@@ -59,7 +59,7 @@ NO_MORE = "PyTorch can number no more; --strategy ddp with --set nodes=4 preview
          "for the GPU with ordinal 0 write `--gpus 0,`; leave `--gpus` out for the CPU"),
     ],
 )  # fmt: skip
-def test_anything_else_says_what_was_expected(text, message, hint):
+def test_other_texts_are_refused(text, message, hint):
     with pytest.raises(UsageError) as caught:
         parse_gpus(text)
     assert caught.value.worded(Edge()) == (f"{message} - at option `--gpus`", hint)
@@ -92,6 +92,6 @@ def test_a_program_finds_as_many_virtual_gpus_as_named(text, count):
 
 
 @pytest.mark.parametrize("text", ["all", "5,6", "3,", "1-2", "0,0", "129"])
-def test_a_program_cannot_be_given_gpus_that_do_not_start_at_0_or_have_no_number(text):
+def test_virtual_gpus_are_a_count_from_0(text):
     with pytest.raises(UsageError, match=r"^expected .*, got .* - at argument `gpus`$"):
         parse_num_virtual(text)

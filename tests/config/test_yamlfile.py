@@ -75,7 +75,7 @@ def test_anything_but_a_flat_mapping_is_refused_with_its_line(text, got, place):
     assert (caught.value.place, caught.value.hint != "") == (f"c.yaml{place}", True)
 
 
-def test_lists_that_repeat_each_other_cost_nothing():
+def test_nested_aliases_cost_nothing():
     assert len(parse_mapping(LAUGHS, "c.yaml")[0]) == 61
 
 
@@ -85,7 +85,7 @@ def in_tmp(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_a_file_that_cannot_be_opened_says_why(in_tmp):
+def test_unreadable_file_is_refused_with_the_reason(in_tmp):
     (in_tmp / "sub").mkdir()
     (in_tmp / "loop.yaml").symlink_to("loop.yaml")
     for name, why in (
@@ -113,7 +113,7 @@ def test_a_path_with_a_nul_is_no_file():
         load_config("a\0b")
 
 
-def test_a_file_that_is_not_utf8_names_the_byte_and_its_line(in_tmp):
+def test_file_not_in_utf8_names_byte_and_line(in_tmp):
     (in_tmp / "c.yaml").write_bytes(b"batch_size: 3\n# caf\xe9\n")
     with pytest.raises(UsageError, match=r"^expected UTF-8 text, got the byte 0xe9 - at c.yaml:2$") as caught:
         load_config("c.yaml")

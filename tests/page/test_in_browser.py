@@ -176,7 +176,7 @@ CONTRAST = """(() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_the_contrast_that_wcag_asks_for(page, scheme):
+def test_every_text_has_wcags_contrast(page, scheme):
     page.browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
@@ -226,7 +226,7 @@ def test_the_keyboard_reaches_every_control_in_order(page):
     assert places == sorted(places)
 
 
-def test_what_is_printed_shows_every_step_and_no_sliders(page):
+def test_print_shows_every_step_and_no_sliders(page):
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert page.ask("getComputedStyle(document.querySelector('.later')).visibility") == "visible"
     assert not page.element("#gpus-range").is_displayed()

@@ -33,7 +33,7 @@ def test_the_page_is_one_small_file_of_the_users_case():
         ({"data_size": 10**10}, "at most 1000000000"),
     ],
 )
-def test_a_case_that_the_page_cannot_draw_is_refused(values, said):
+def test_case_too_large_to_draw_is_refused(values, said):
     with pytest.raises(UsageError, match=said):
         make_lesson(Config(**values))
 
