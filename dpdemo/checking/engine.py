@@ -150,7 +150,7 @@ def _gather_evidence(
             evidence = replace(evidence, scan=with_moves(found, runner))
             if paths := left_behind(evidence.scan, runner, *first):
                 evidence = _with_all_on_gpu(evidence, scan(source.fresh_on(runner.first), None), paths)
-            probes = tuple(probe_all(prober, planned, found.model, request.say))
+            probes = tuple(probe_all(prober, planned, found.model, request.say, knows_modes=knows_modes))
             used = used_meanwhile(runner, *first)
         evidence = replace(
             evidence,

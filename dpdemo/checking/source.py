@@ -60,16 +60,6 @@ def text_around(places: Iterable[Place]) -> str:
     return "\n".join(text or "" for text in found.values())
 
 
-def class_at(place: Place | None) -> str:
-    """Name the innermost class that a line is in; "" where there is none."""
-    around = [
-        node
-        for node in ast.walk(_tree(place.file) if place else ast.Module([], []))
-        if isinstance(node, ast.ClassDef) and place and node.lineno <= place.line <= (node.end_lineno or 0)
-    ]
-    return max(around, key=lambda node: node.lineno).name if around else ""
-
-
 def calling_place() -> Place | None:
     """Find the user's line that this thread executes."""
     frame = sys._getframe(1)

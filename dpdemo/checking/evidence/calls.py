@@ -57,8 +57,6 @@ class Raised:
     """Whether it is no Exception, but sys.exit() or its like."""
     source: str = ""
     """The text of the user's functions that it went through."""
-    owner: str = ""
-    """The class whose method the innermost user's line is in."""
 
     @property
     def place(self) -> Place | None:

@@ -13,7 +13,7 @@ from dpdemo.checking.evidence import Call, Raised, Replica, Stage
 from dpdemo.checking.observing.hooks import Reach
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments, named, structure
 from dpdemo.checking.recording.inside import Watch, being, here, threads_state
-from dpdemo.checking.source import class_at, functions_in, places_in, text_around
+from dpdemo.checking.source import functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped, as_exception
 from dpdemo.models.rows import pictures_in
 from dpdemo.splitting.weighted import WeightedDataParallel
@@ -33,7 +33,6 @@ def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Ra
         functions_in(trace)[-8:],
         isinstance(error, Stopped),
         text_around(places),
-        class_at(places[-1] if places else None),
     )
 
 

@@ -28,9 +28,7 @@ def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
         if one.kind == "named" and not any(names(error, one.name, is_bare=True) for _, error in crossings):
             continue  # functions may name many that forward does not use
         for probe, error in crossings:
-            if names(error, one.name, is_bare=one.kind == "named") or (
-                one.within and error.owner == one.holder
-            ):
+            if names(error, one.name, is_bare=one.kind == "named"):
                 yield one, error.place, probe, True
                 break
         else:

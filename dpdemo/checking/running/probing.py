@@ -13,7 +13,6 @@ from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
 from dpdemo.checking.running.batches import Planned, on_device
-from dpdemo.checking.running.modes import may_differ
 from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
@@ -81,14 +80,15 @@ def _is_lone_row(leaf: Leaf, call: Call) -> bool:
     return call.dim == 0 and leaf.size(0) == 1 and call.rows > 1
 
 
-def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) -> Iterator[Probe]:
+def probe_all(
+    prober: Prober, planned: list[Planned], name: str, say: Progress, *, knows_modes: bool
+) -> Iterator[Probe]:
     """Probe each batch; of a model that knows no modes one that ran in the other mode is known already.
 
     Raises:
         UsageError: if the model does not run on one GPU, or leaves the program.
 
     """
-    differs = may_differ(prober.runner.source.prototype)
     known: dict[int, tuple[Probe, ...]] = {}
     are_known = False
     for batch in planned:
@@ -111,7 +111,7 @@ def probe_all(prober: Prober, planned: list[Planned], name: str, say: Progress) 
         if error is not None and error.leaves:
             raise _leaves_backward(error, name)
         probes = (probe, *prober.probe_again(batch, probe))
-        if not differs:
+        if not knows_modes:
             known[batch.size] = probes
         yield from probes
 
