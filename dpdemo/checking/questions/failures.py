@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import NOTHING_THERE, is_of_devices, tells
-from dpdemo.checking.evidence import Call, Event, Evidence, Held, Kept, Probe, Raised
+from dpdemo.checking.evidence import Call, Event, Evidence, Kept, Probe, Raised
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
                     "NotImplementedError", "OutOfMemoryError", "RecursionError"}  # fmt: skip
@@ -85,11 +85,6 @@ _NAME_OF_ONE = r"'[\w.]*(weight|bias)[\w.]*'|'\w+(\.\w+)+'"
 """A key that is a parameter's name."""
 
 
-def reads_state(error: Raised) -> bool:
-    """Whether a replica looked a parameter up in a state_dict, which has none there."""
-    return error.type == "KeyError" and error.place is not None and ".state_dict()" in error.place.code
-
-
 def numbers_for_tensors(probe: Probe, call: Call) -> Iterator[str]:
     """List the parts of a result that are a tensor on one GPU, and the number 0 where none was summed."""
     if questions_for_parameters(call):
@@ -109,29 +104,7 @@ def names(error: Raised, name: str, *, is_bare: bool = False) -> bool:
     return re.search(pattern, error.source) is not None
 
 
-def failed_through(evidence: Evidence) -> list[tuple[Held, Probe, Raised]]:
-    """List what ties a part of the model to the original around it, and a replica that failed through it.
-
-    The original is on GPU 0, and has nothing of what the replica around the part has set on itself.
-    """
-    return [
-        (held, probe, error)
-        for held in evidence.scan.of_kind("ancestor")
-        for probe, error in failures(evidence)
-        if error.stage == "replica" and not is_of_devices(error.message) and names(error, held.name)
-    ][:1]
-
-
 def reads_in_vain(error: Raised, kept: Kept) -> bool:
     """Whether a replica failed over what a hook keeps: on the original, and no replica has it."""
     is_of_names = error.type in {"AttributeError", "KeyError", "IndexError", "TypeError"}
     return error.stage == "replica" and is_of_names and any(names(error, name) for name in kept.names)
-
-
-def placed_in_forward(evidence: Evidence) -> set[str]:
-    """Name the objects on `self` with tensors on the CPU, which forward changes, and a replica fails over."""
-    if not any(crossed_devices(evidence)):
-        return set()
-    changed = {one.path for probe in evidence.probes for one in probe.changes if one.parallel_changed}
-    held = evidence.scan.of_kind("tensor")
-    return {one.path for one in held if one.within and one.device == "cpu" and one.path in changed}

@@ -7,10 +7,8 @@ from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.questions.failures import (
     comes_of_no_parameters,
     crossed_devices,
-    failed_through,
     failures,
     reads_in_vain,
-    reads_state,
 )
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
@@ -32,13 +30,11 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
     Seen by: an exception in a replica, while replicas are made, or in backward.
     References: torch/nn/parallel/parallel_apply.py, torch/nn/modules/module.py
     """
-    if failed_through(evidence):
-        return  # that is DP304
     for probe, error in failures(evidence):
         if error.stage == "replicate" and "__new__" in error.message:
             what = f"a replica cannot be made: {error.message}"
             yield Found(error.message, what, None, probe, advice=advise("optional"))
-        if error.stage != "replica" or error.replica is None or reads_state(error):
+        if error.stage != "replica" or error.replica is None:
             continue
         if any(reads_in_vain(error, kept) for kept in evidence.kept):
             continue  # that is DP310

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 from dpdemo.checking.evidence import Evidence, Held, Probe
 from dpdemo.checking.questions.failures import (
     crossed_devices,
-    failed_through,
     failures,
     names,
-    placed_in_forward,
     reads_in_vain,
 )
 from dpdemo.checking.questions.results import is_off
@@ -49,11 +47,8 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     Seen by: a two-device error in a replica, and the unregistered tensors of the model.
     References: pytorch/pytorch#2864, htqin/IR-Net#19
     """
-    placed = placed_in_forward(evidence)
     held = [
-        one
-        for one in evidence.scan.of_kind("tensor")
-        if one.device.startswith("cuda") or one.moved_along or one.path in placed
+        one for one in evidence.scan.of_kind("tensor") if one.device.startswith("cuda") or one.moved_along
     ]
     by_line: dict[object, list[_Suspect]] = {}
     for suspect in _suspects(evidence, held):
@@ -66,7 +61,7 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
         tensors = [each for each, *_ in suspects]
         yield Found(
             ",".join(each.path for each in tensors),
-            _told(tensors, placed) + ("" if is_named else " too"),
+            _told(tensors) + ("" if is_named else " too"),
             one.place or place,
             probe,
             None if is_named else "warning",
@@ -81,7 +76,7 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
         yield Found(one.path, what, one.place or place, probe, None if is_named else "warning", advice)
 
 
-def _told(tensors: Sequence[Held], placed: set[str]) -> str:
+def _told(tensors: Sequence[Held]) -> str:
     """Tell what tensors are that one statement sets."""
     one = tensors[0]
     if len(tensors) > 1:
@@ -90,9 +85,7 @@ def _told(tensors: Sequence[Held], placed: set[str]) -> str:
             "replicas on other GPUs use those very tensors"
         )
     within = f", as `{one.within}` of {article(one.holder)}" if one.within else ""
-    moved = (
-        ", moved by the first replica" if one.path in placed else ", moved with the model" * one.moved_along
-    )
+    moved = ", moved with the model" * one.moved_along
     by = f"{one.holder} that holds " if one.holder and not one.within else ""
     return (
         f"`{one.path}` is {by}a tensor of shape {one.shape} on {one.device}{within}{moved}, and neither "
@@ -143,8 +136,7 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#8637, pytorch/pytorch#3174, huggingface/transformers#22326
     """
     yield from _compiled(evidence)
-    through = [(one, error.place, probe, True) for one, probe, error in failed_through(evidence)]
-    for one, place, probe, is_named in through or _suspects(evidence, evidence.scan.of_kind(*_TIES)):
+    for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind(*_TIES)):
         is_forward = one.name in {"forward", "__call__"}
         severity: Severity | None = None if is_named or is_forward else "warning"
         what = (

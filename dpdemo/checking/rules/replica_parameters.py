@@ -11,7 +11,6 @@ from dpdemo.checking.questions.failures import (
     failures,
     numbers_for_tensors,
     questions_for_parameters,
-    reads_state,
 )
 from dpdemo.checking.questions.words import attribute_at
 from dpdemo.checking.registry import rule
@@ -34,10 +33,6 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
     """
     for probe, call in evidence.calls:
         failed = [replica.raised for replica in call.replicas if replica.raised is not None]
-        looked_up = {error.place: error for error in failed if reads_state(error)}
-        for place, error in looked_up.items():
-            what = f"`state_dict()` has no parameters in replicas: {error}"
-            yield Found(str(place), what, place, probe, advice=_asked(evidence, ""))
         raised = next((error for error in failed if comes_of_no_parameters(error, call)), None)
         is_off = _is_off(probe) or any(numbers_for_tensors(probe, call))
         if raised is None and not is_off and not probe.single.writes_parameters:
@@ -48,11 +43,10 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
         asked = questions_for_parameters(call)
         by_name = [event for event in asked if event.place and BY_NAME.search(event.place.code)]
         for event in by_name or asked:  # what is made of them goes through them again
-            if event.place not in looked_up:
-                way = "state_dict" if event.kind == "state_dict" else "parameters"
-                what = f"`{event.detail}.{way}()` is empty in replicas: {raised or result}"
-                advice = _asked(evidence, event.detail) if raised or is_off else advise("update")
-                yield Found(str(event.place), what, event.place, probe, advice=advice)
+            way = "state_dict" if event.kind == "state_dict" else "parameters"
+            what = f"`{event.detail}.{way}()` is empty in replicas: {raised or result}"
+            advice = _asked(evidence, event.detail) if raised or is_off else advise("update")
+            yield Found(str(event.place), what, event.place, probe, advice=advice)
 
 
 def _asked(evidence: Evidence, module: str) -> Advice:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dpdemo.checking.evidence import Cache, Evidence, Probe, Raised, StateChange
-from dpdemo.checking.questions.failures import crossed_devices, placed_in_forward
+from dpdemo.checking.questions.failures import crossed_devices
 from dpdemo.checking.questions.state import changes_of, place_of
 from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
@@ -29,11 +29,10 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#15993, pytorch/pytorch#128272
     """
     yield from _caches(evidence)
-    placed = placed_in_forward(evidence)  # that is DP302
     changed = [
         (probe, change)
         for probe, change in changes_of(evidence, "container")
-        if change.parallel_changed and change.path not in placed and not _is_met_at(change, evidence)
+        if change.parallel_changed and not _is_met_at(change, evidence)
     ]
     yield from _used_meanwhile(evidence, {change.path for _, change in changed})
     together = {path: paths for paths in evidence.scan.together for path in paths}

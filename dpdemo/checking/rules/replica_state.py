@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from dpdemo.checking.evidence import Evidence, Probe, StateChange
-from dpdemo.checking.questions.failures import failed_through, questions_for_parameters
+from dpdemo.checking.questions.failures import questions_for_parameters
 from dpdemo.checking.questions.state import STATISTICS, changes_of, gets_other_data, place_of
 from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
@@ -24,8 +24,6 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
         nothing that forward computes depends on it; a warning where autograd follows it, as a loss.
     References: pytorch/pytorch#2864, pytorch/pytorch#5958
     """
-    if failed_through(evidence):
-        return  # what a replica sets is there for its own parts: that is DP304
     shared = {change.path for _, change in changes_of(evidence, "container") if change.parallel_changed}
     harmless: dict[str, tuple[Probe, StateChange]] = {}
     for probe, change in changes_of(evidence, "attribute", "mode", "module", "parameter", "container"):

@@ -28,7 +28,7 @@ def replicated_batch(evidence: Evidence) -> Iterator[Found]:
         is_right = probe.comparison.values_equal is True and call.raised is None
         if len(call.replicas) < 2 or not call.arguments or is_right:
             continue
-        for name, what, advice in _whole_batches(probe, call, evidence):
+        for name, what, advice in _whole_batches(probe, call):
             told = f"`{name}` ({what}) is not cut: each of the {len(call.replicas)} replicas gets all of it"
             yield Found(name, told, forward, probe, advice=advice)
         for name, number in lists_of_samples(call).items():
@@ -51,21 +51,20 @@ def _stacked(name: str, call: Call) -> Advice:
     return change_call(call, note, **{name: f"torch.stack({name})"})
 
 
-def _whole_batches(probe: Probe, call: Call, evidence: Evidence) -> Iterator[tuple[str, str, Advice]]:
+def _whole_batches(probe: Probe, call: Call) -> Iterator[tuple[str, str, Advice]]:
     """List what is as long as the batch and no tensor: its path, what it is, and what to pass instead."""
     rows = call.rows or probe.batch_size
     if rows < 2:
         return
-    fixed = _of_one_length(evidence)
     for leaf in call.arguments:
         is_odd = leaf.is_tensor or leaf.tensors_inside  # an object with tensors is DP208
-        if is_odd or leaf.path in fixed or not reaches_all(leaf.path, call):
+        if is_odd or not reaches_all(leaf.path, call):
             continue
         if leaf.length == rows and leaf.type not in {"str", "bytes"}:
             yield leaf.path, f"{leaf.type} of {rows}", _as_tensor(leaf.path, [leaf], call)
     for path, leaves in lists_of(call).items():
         is_of_tensors = any(leaf.is_tensor for part in leaves.values() for leaf in part)
-        if path in fixed or len(leaves) != rows or is_of_tensors:
+        if len(leaves) != rows or is_of_tensors:
             continue
         if reaches_all(f"{path}[{rows - 1}]", call):
             first = next(iter(leaves.values()))
@@ -84,21 +83,6 @@ def _as_tensor(path: str, leaves: list[Leaf], call: Call) -> Advice:
         return change_call(call, "and forward takes a tensor", **{path: f"torch.as_tensor({path})"})
     note = f"forward looks up by number what it stands for; or {path} is made a tensor before"
     return change_call(call, note, **{path: f"torch.arange(len({path}))"})
-
-
-def _of_one_length(evidence: Evidence) -> set[str]:
-    """Name what is as long with another batch: where a batch is as long too, that is chance."""
-    lengths: dict[str, set[tuple[int, int]]] = {}
-    for probe, call in evidence.calls:
-        rows = call.rows or probe.batch_size
-        known = [(leaf.path, leaf.length) for leaf in call.arguments if leaf.length is not None]
-        for path, length in [*known, *((path, len(one)) for path, one in lists_of(call).items())]:
-            lengths.setdefault(path, set()).add((rows, length))
-    return {
-        path
-        for path, seen in lengths.items()
-        if len({rows for rows, _ in seen}) > 1 and len({length for _, length in seen}) == 1
-    }
 
 
 @rule("DP208", "opaque-tensors", "error")
