@@ -126,34 +126,10 @@ def _bracketed(code: str) -> str:
     return code if isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)) else f"({code})"
 
 
-def _with_lengths_on_cpu(line: str, names: Names) -> str:
-    del names
-    after = re.sub(r"(pack_padded_sequence\([^,]+,\s*)([\w.\[\]]+)", r"\1\2.cpu()", line)
-    return after if after != line else ""
-
-
-def _without_none(code: str, _: Names) -> str:
-    """Write `a if condition else None` without its condition."""
-    match ast.parse(code.strip(), mode="eval").body:
-        case ast.IfExp(body=value, orelse=ast.Constant(value=None)):
-            return ast.unparse(value)
-    return ""
-
-
 def _on_its_gpu(code: str, names: Names) -> str:
     """Write a result without what takes it to the CPU, or moved back."""
     stays = re.sub(r"\.cpu\(\)|\.to\([\"']cpu[\"']\)", "", code)
     return stays if stays != code else f"{_bracketed(code)}.to({names['x']}.device)"
-
-
-def _group_norm(line: str, names: Names) -> str:
-    """Write a GroupNorm where a line makes one BatchNorm by its number of channels."""
-    call = rf"\b(nn\.)?(Sync)?BatchNorm(1d|2d|3d)?\({names['channels']}\)"
-    return (
-        re.sub(call, rf"\1GroupNorm({names['groups']}, {names['channels']})", line)
-        if re.search(call, line)
-        else ""
-    )
 
 
 def _swapped(pattern: str, text: str) -> _Fill:
@@ -165,11 +141,6 @@ def _swapped(pattern: str, text: str) -> _Fill:
         return after if number == 1 else ""
 
     return fill
-
-
-def _by_module(line: str, names: Names) -> str:
-    """Write an attribute as the wrapped model's."""
-    return _swapped(r"\.{name}\b", ".module.{name}")(line, names) if names["name"] else ""
 
 
 TEMPLATES: dict[str, Template] = {
@@ -253,10 +224,7 @@ TEMPLATES: dict[str, Template] = {
         fill=_returned(lambda code, names: f"dict({code})" if names["is_mapping"] else ""),
     ),
     "without": Template("return y   # without {what}, which is known outside"),
-    "in all": Template(
-        "return y, aux   # in every replica the same parts: zeros where there is nothing",
-        fill=_returned(_without_none),
-    ),
+    "in all": Template("return y, aux   # in every replica the same parts: zeros where there is nothing"),
     "padded": Template(
         "y = F.pad(y, (0, longest - y.size(-1)))   # to a length that does not depend on the chunk"
     ),
@@ -273,7 +241,10 @@ TEMPLATES: dict[str, Template] = {
         'self.register_buffer("{name}", {name})   # in __init__; forward reads self.{name}', "{call}"
     ),
     "total_length": Template("pad_packed_sequence(packed, batch_first=True, total_length={x}.size(1))"),
-    "lengths": Template("pack_padded_sequence({x}, lengths.cpu())", fill=_with_lengths_on_cpu),
+    "lengths": Template(
+        "pack_padded_sequence({x}, lengths.cpu())",
+        fill=_swapped(r"(pack_padded_sequence\([^,]+,\s*[\w.\[\]]+)", r"\1.cpu()"),
+    ),
     "state": Template(
         "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)   # made in forward, of its chunk"
     ),
@@ -281,7 +252,13 @@ TEMPLATES: dict[str, Template] = {
         "patch_replication_callback(dp)   # of the same package; or its DataParallelWithCallback",
         "dp = nn.DataParallel(model)",
     ),
-    "group norm": Template("nn.GroupNorm({groups}, {channels})", "nn.{type}({channels})", fill=_group_norm),
+    "group norm": Template(
+        "nn.GroupNorm({groups}, {channels})",
+        "nn.{type}({channels})",
+        fill=_swapped(
+            r"\b(nn\.)?(?:Sync)?BatchNorm(?:1d|2d|3d)?\({channels}\)", r"\1GroupNorm({groups}, {channels})"
+        ),
+    ),
     "to its device": Template("....to({x}.device)   # each tensor that is no input, where it is used"),
     "batch first": Template(
         "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
@@ -321,7 +298,7 @@ TEMPLATES: dict[str, Template] = {
         "x = x.contiguous()   # leave the weights as they are; or DistributedDataParallel, which keeps them",
         "model.to(memory_format=torch.channels_last)",
     ),
-    "module": Template("dp.module.{name}", fill=_by_module),
+    "module": Template("dp.module.{name}", fill=_swapped(r"\.{name}\b", ".module.{name}")),
     "load": Template("{code}"),
     "move": Template('nn.DataParallel(model.to("{device}"))', "nn.DataParallel(model)   # {what}"),
     "spread": Template(

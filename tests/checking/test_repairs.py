@@ -51,7 +51,6 @@ FILLED = [
     ("on its gpu", "forward", {}, "return (a + b).cpu()", "return (a + b)"),
     ("turned", "forward", {"result": "[1]", "turn": ".transpose(0, 1)"},
      "return out, h + c", "return out, (h + c).transpose(0, 1)   # and back outside"),
-    ("in all", "forward", {"result": "[1]"}, "return y, (aux if aux.any() else None)", "return y, (aux)"),
     ("lengths", "forward", {},
      "p = pack_padded_sequence(x, lengths)", "p = pack_padded_sequence(x, lengths.cpu())"),
     ("group norm", "__init__", {"type": "BatchNorm2d", "channels": "64", "groups": "8"},
@@ -81,7 +80,6 @@ OTHER_FORMS = [
     ("outside", "forward", {"stands_alone": "", "path": "steps"}, "self.steps += len(x)"),
     ("full", "forward", {"result": "[2]", "value": "3"}, "return y, 3"),
     ("full", "forward", {"result": "[1]", "value": "3"}, "return out"),
-    ("in all", "forward", {"result": "[1]"}, "return y, aux"),
 ]
 
 
