@@ -7,7 +7,7 @@ from dpdemo.checking.errors import is_of_devices
 from dpdemo.checking.evidence import Evidence
 from dpdemo.checking.questions.failures import failures
 from dpdemo.checking.registry import Rule, rule_of
-from dpdemo.results.findings import SEVERITIES, Change, Finding
+from dpdemo.results.findings import SEVERITIES, Finding
 
 HIDDEN_BY = {
     "DP201": ("DP214",),
@@ -35,7 +35,6 @@ _REPEATED = {"DP401": "DP501", "DP205": "DP201"}
 """Rules that only repeat what another one says about the same subject, as of a loss that is a vector."""
 _OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
 """Rules about state that a forward may change in training alone."""
-_MOST_ALSO = 3
 
 
 def findings_of(evidence: Evidence, chosen: tuple[Rule, ...]) -> tuple[Finding, ...]:
@@ -111,18 +110,12 @@ def _cause(finding: Finding) -> str:
 
 
 def _joined(group: list[Finding]) -> Finding:
-    """Join findings of one cause: the worst, with the lines of others that have a repair of their own."""
+    """Join findings of one cause: the worst, and where it was seen."""
     worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
     others = len({one.subject for one in group}) - 1
-    changes = [
-        Change(one.place, one.code_before, one.code_after)
-        for one in group
-        if one.place not in {None, worst.place} and one.code_after and not one.is_example
-    ]
     return replace(
         worst,
         message=worst.message + (f" (and {others} more like it)" if others else ""),
         seen_in=tuple(dict.fromkeys(batch for one in group for batch in one.seen_in)),
         place=next((one.place for one in (worst, *group) if one.place is not None), None),
-        also=tuple(dict.fromkeys(changes))[:_MOST_ALSO],
     )

@@ -33,9 +33,7 @@ def assert_no_pitfalls(
         if finding.severity in bad:
             place = f"{finding.place}: " if finding.place else ""
             lines.append(f"{place}{finding.severity} {finding.code} {finding.name}: {finding.message}")
-            changes = [(finding.before, finding.after), *((one.before, one.after) for one in finding.also)]
-            for before, after in changes:
-                lines += [f"  instead of: {before}", f"  write:      {after}"]
+            lines += [f"  instead of: {finding.before}", f"  write:      {finding.after}"]
     if lines:
         raise AssertionError(
             f"{report.model} under DataParallel on {report.num_gpus} GPUs:\n" + "\n".join(lines)

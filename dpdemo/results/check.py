@@ -135,7 +135,7 @@ class CheckReport(Report):
             if finding.severity == "info":
                 yield _heading(finding, canvas) + styled(": ") + canvas.text(finding.message)
             else:
-                repair = (finding.code, finding.before, finding.after, finding.also)
+                repair = (finding.code, finding.before, finding.after)
                 yield Uncut(_heading(finding, canvas))
                 yield from _line(finding, canvas)
                 yield _facts(finding, canvas, told.get(repair, ""))
@@ -195,10 +195,6 @@ def _facts(finding: Finding, canvas: Canvas, as_at: str) -> Table:
     if finding.place is None or finding.before != finding.place.code:
         add("not", *finding.before.splitlines(), style="red")
     add(fix, *finding.after.splitlines(), style="green")
-    for change in finding.also:
-        add("also", change.where.removeprefix("at "), style="dim")
-        add("not", *change.before.splitlines(), style="red")
-        add(fix, *change.after.splitlines(), style="green")
     if finding.seen_in:
         more = len(finding.seen_in) - _MOST_SEEN
         add("seen in", "; ".join(finding.seen_in[:_MOST_SEEN]) + (f" and {more} more" if more > 0 else ""))

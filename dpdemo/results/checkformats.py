@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from dpdemo import __version__
-from dpdemo.results.findings import Change, Finding, RulePage
+from dpdemo.results.findings import Finding, RulePage
 from dpdemo.results.markdown import diff, escaped, markdown_table
 from dpdemo.wording import harmless, printable
 
@@ -28,13 +28,7 @@ def as_github(findings: Sequence[Finding], remarks: Sequence[str], summary: str)
 def _repair(finding: Finding) -> str:
     """Write what to change, and say where it is only an example."""
     instead = "For example, instead of" if finding.is_example else "Instead of"
-    first = f"{instead}:{_code(finding.before)}\nwrite:{_code(finding.after)}"
-    return "\n".join([first, *map(_further, finding.also)])
-
-
-def _further(change: Change) -> str:
-    """Write another change of the same repair, and where."""
-    return f"and {harmless(change.where)}, instead of:{_code(change.before)}\nwrite:{_code(change.after)}"
+    return f"{instead}:{_code(finding.before)}\nwrite:{_code(finding.after)}"
 
 
 def _code(text: str) -> str:
@@ -110,13 +104,11 @@ def as_markdown(findings: Sequence[Finding], remarks: Sequence[str], summary: st
         yield from markdown_table(
             ("severity", "rule", "where", "what"), [_row(finding) for finding in findings]
         )
-    told = {(each.rule, each.before, each.after, each.also): each for each in findings}
+    told = {(each.rule, each.before, each.after): each for each in findings}
     for (rule, *_), finding in told.items():
         example = " For example:" if finding.is_example else ""
         yield f"\n{rule.code}: {escaped(rule.title)}{example}\n\n"
         yield diff(finding.before, finding.after)
-        for change in finding.also:
-            yield f"\nand {escaped(change.where)}:\n\n{diff(change.before, change.after)}"
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

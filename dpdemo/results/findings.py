@@ -6,7 +6,7 @@ its rule says what happens in general, why, and what to do.
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dpdemo.results.formats import plain_values
 
@@ -14,8 +14,6 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
-IN_THE_PROGRAM = "where the model is called"
-"""The place of a change in no file that the check has read."""
 NOTHING_CALLED = "(no DataParallel call)"
 """The name of the model if a program never split a batch."""
 
@@ -88,52 +86,12 @@ class RulePage:
         return dict(self.page).get(name, "")
 
 
-class _Placed:
-    """A part of a report that may have a line of the user's code."""
-
-    __slots__ = ()
-    if TYPE_CHECKING:
-        place: Place | None
-
-    @property
-    def file(self) -> str | None:
-        """The file of the user's code."""
-        return relative(self.place.file) if self.place else None
-
-    @property
-    def line(self) -> int | None:
-        """The line in it."""
-        return self.place.line if self.place else None
-
-
 @dataclass(frozen=True, slots=True)
-class Change(_Placed):
-    """A further line that a repair changes: the code now, and its replacement.
-
-    In JSON `file` and `line` are null where it is the program's that calls the model.
-    """
-
-    place: Place | None
-    before: str
-    after: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return plain_values(self, "before", "after", "file", "line")
-
-    @property
-    def where(self) -> str:
-        """Its place in words."""
-        return f"at {self.place.short}" if self.place else IN_THE_PROGRAM
-
-
-@dataclass(frozen=True, slots=True)
-class Finding(_Placed):
+class Finding:
     """One cause, the rule that it was found by, and a repair.
 
     `subject` tells it from others of the same rule: two findings that share it are one. In JSON `file` and
-    `line` are null if no line of the model's code is to blame; `seen_in` names the batches. A repair
-    that takes more than one change has the others in `also`.
+    `line` are null if no line of the model's code is to blame; `seen_in` names the batches.
     """
 
     rule: RulePage
@@ -146,9 +104,18 @@ class Finding(_Placed):
     code_after: str = ""
     example: bool = False
     """Whether `code_after` is a worked example in the user's names, not their rewritten line."""
-    also: tuple[Change, ...] = ()
     set_at: Place | None = None
     """The line that sets the attribute, if it is another one."""
+
+    @property
+    def file(self) -> str | None:
+        """The file of the user's code."""
+        return relative(self.place.file) if self.place else None
+
+    @property
+    def line(self) -> int | None:
+        """The line in it."""
+        return self.place.line if self.place else None
 
     @property
     def code(self) -> str:
@@ -188,6 +155,6 @@ class Finding(_Placed):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return plain_values(
-            *(self, "severity", "subject", "message", "seen_in", "also", "file", "line", "code", "name"),
+            *(self, "severity", "subject", "message", "seen_in", "file", "line", "code", "name"),
             *("family", "before", "after", "is_example", "references"),
         )
