@@ -191,10 +191,14 @@ class CallCheck:
         if error is None:
             return [], ""
         last = list(end_of_program(error, has_called=bool(self._subjects)))
-        known = {one.code for one in found if one.severity == "error"}
+        known = {finding.code for finding in found if finding.severity == "error"}
         told = {rule.code for rule in self._rules} - known
-        is_explained = bool(last) and (bool(known) or any(one.code in told for one in last))
-        new = [one for one in last if one.code in told and (one.code in _OF_THE_WRAPPER or not known)]
+        is_explained = bool(last) and (bool(known) or any(finding.code in told for finding in last))
+        new = [
+            finding
+            for finding in last
+            if finding.code in told and (finding.code in _OF_THE_WRAPPER or not known)
+        ]
         return new, "" if is_explained else first_line("".join(traceback.format_exception_only(error)))
 
     def _judge(self, subject: Subject, is_first: bool) -> CheckReport:
@@ -202,7 +206,7 @@ class CallCheck:
         num_gpus = len(subject.scan.device_ids) or torch.cuda.device_count()
         loads = tuple(self._loads) if is_first else ()  # they belong to no model
         sizes = tuple(dict.fromkeys(probe.batch_size for probe in probes if probe.batch_size))
-        used = tuple(found for one in subject.rehearsed.values() for found in one.meanwhile)
+        used = tuple(found for call in subject.rehearsed.values() for found in call.meanwhile)
         evidence = Evidence(
             num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used,
             kept=tuple(subject.kept), caches=tuple(subject.caches), split_by=subject.split_by,

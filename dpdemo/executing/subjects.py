@@ -1,4 +1,4 @@
-"""What was seen of one kind of model that a program splits: calls, rehearsals, and what went wrong."""
+"""The record of one kind of model that a program splits: its calls, rehearsals and failures."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

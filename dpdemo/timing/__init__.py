@@ -1,4 +1,4 @@
-"""Whether more GPUs pay: what a step copies and launches, how long that takes, and the break-even.
+"""Predict whether more GPUs pay: the bytes and launches of a step, their time, and the break-even.
 
 docs/speed-up.md has the formulae. All but `observe` do without torch.
 
@@ -9,8 +9,6 @@ docs/speed-up.md has the formulae. All but `observe` do without torch.
     steps.py      how long a step takes under DataParallel and DDP
     anchors.py    a measured step of one GPU, and what it says of other rows
     predict.py    `predict_speedup`: all of it for some numbers of GPUs
-    timeline.py   one step as lanes, blocks and arrows
-    seen.py       the same of what `explain` and `exec` saw
 """
 
 from dpdemo.timing.predict import predict_speedup

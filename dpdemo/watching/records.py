@@ -1,4 +1,4 @@
-"""What is kept of a program's calls: a record of each object, module or function that splits, and its calls.
+"""Records of a program's calls: one for each object, module or function that splits a batch.
 
 A record is that of an object, of a module however often it is wrapped, and of all modules of a class that one
 place of the program wraps: a loop that makes a model at each step has one record. Functions are one by their
