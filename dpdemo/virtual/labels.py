@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.state import the_session
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from dpdemo.virtual.state import Session
 
-_TEMPORARY = Kind.TEMPORARY
 _device: Any = torch._C.TensorBase.device
 _plain_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 
@@ -160,8 +158,9 @@ def stamp(tensor: torch.Tensor, session: Session, index: int) -> None:
     attributes = storage.__dict__
     label = attributes.get(session.key)
     if label is None:
-        is_counted = not (session.num_uncounted and session.current.uncounted)  # the first is quicker to ask
-        attributes[session.key] = Allocation(session.ledger, index, storage.nbytes(), _TEMPORARY, is_counted)
+        uncounted = session.num_uncounted and session.current.uncounted  # the first is quicker to ask
+        make = Allocation.uncounted if uncounted else Allocation
+        attributes[session.key] = make(session.ledger, index, storage.nbytes())
     elif label.requested != (nbytes := storage.nbytes()):
         label.resize(nbytes)
 

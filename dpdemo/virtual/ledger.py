@@ -33,29 +33,26 @@ class Allocation:
     # `birth`, the number of the allocation, is there once there are accounts.
     __slots__ = ("birth", "index", "kind", "ledger", "nbytes", "requested")
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        index: int,
-        requested: int,
-        kind: Kind = Kind.TEMPORARY,
-        is_counted: bool = True,
-    ) -> None:
+    def __init__(self, ledger: Ledger, index: int, requested: int, kind: Kind = Kind.TEMPORARY) -> None:
         self.ledger = ledger
         self.index = index
         self.kind = kind
         self.requested = requested
-        if not is_counted:
-            self.nbytes = self.birth = 0
-            return
         nbytes = requested + _LAST_BYTE & -BLOCK_BYTES  # as `count` does, at the cost of one call less
         live = ledger.live
         now = live[index] + nbytes
-        if now > ledger.most[index] or ledger.accounts is not None:
+        if now > ledger.most[index]:
             self.nbytes = self.birth = 0  # until the ledger has agreed
             ledger.allocate(self, now, nbytes)
         live[index] = now
         self.nbytes = nbytes
+
+    @classmethod
+    def uncounted(cls, ledger: Ledger, index: int, requested: int) -> Allocation:
+        """Make a label that takes no bytes before `count`."""
+        label = cls(ledger, index, 0)
+        label.requested = requested
+        return label
 
     def count(self) -> None:
         """Take the bytes, if they are not taken yet."""
@@ -119,7 +116,8 @@ class Ledger:
     limits: Sequence[int | None] = ()
     live: list[int] = field(init=False)
     peak: list[int] = field(init=False)
-    most: list[int] = field(init=False)  # the peak, or what is allowed if that is less: past it, look closer
+    # Where a closer look begins: past the peak, past what is allowed, or at once if there are accounts.
+    most: list[int] = field(init=False)
     phase: str = ""
     moved: BytesMoved = field(default_factory=BytesMoved)
     moved_in: dict[tuple[str, int | None, int | None], int] = field(default_factory=dict)
@@ -135,6 +133,14 @@ class Ledger:
         self.live, self.peak, self.most, self.num_ooms = ([0] * self.num_gpus for _ in range(4))
         self.limits = list(self.limits) or [None] * self.num_gpus
         self.allowed = list(self.limits)
+        self._look_closer()
+
+    def _look_closer(self) -> None:
+        """Set from how many bytes on `allocate` must be asked."""
+        for index, (peak, allowed) in enumerate(zip(self.peak, self.allowed, strict=True)):
+            self.most[index] = min(peak, peak if allowed is None else allowed)
+            if self.accounts is not None:
+                self.most[index] = -1
 
     def see_only(self, visible: Sequence[int]) -> None:
         """Keep the GPUs `visible`, in this order; nothing was booked yet."""
@@ -147,7 +153,7 @@ class Ledger:
     def allow(self, index: int, num_bytes: int) -> None:
         """Let the program use so much of GPU `index`."""
         self.allowed[index] = num_bytes
-        self.most[index] = min(self.peak[index], num_bytes)
+        self._look_closer()
 
     def allocate(self, allocation: Allocation, live: int, nbytes: int) -> None:
         """Book `nbytes` with which a GPU holds `live`: they may be too many, or a new peak."""
@@ -158,7 +164,8 @@ class Ledger:
             raise self._out_of_memory(index, nbytes, allowed)
         is_peak = live > self.peak[index]
         if is_peak:
-            self.peak[index] = self.most[index] = live
+            self.peak[index] = live
+            self._look_closer()
         if self.accounts is not None:
             allocation.birth = self.accounts.allocated(index, nbytes, allocation.kind, is_peak=is_peak)
 
@@ -174,9 +181,8 @@ class Ledger:
 
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""
-        allowed = self.allowed[index]
         self.peak[index] = self.live[index]
-        self.most[index] = self.peak[index] if allowed is None else min(self.peak[index], allowed)
+        self._look_closer()
         if self.accounts is not None:
             self.accounts.reset_peak(index)
 
@@ -190,6 +196,7 @@ class Ledger:
         """Return the accounts, which follow each allocation from when they are first asked for."""
         if self.accounts is None:
             self.accounts = Accounts(self)
+            self._look_closer()
         return self.accounts
 
     def transfer(self, source: int | None, target: int | None, nbytes: int) -> None:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 NUM_GPUS = 4
 
 
-def encoder(layers: int, width: int) -> nn.Module:
+def encoder(layers: int, width: int, dropout: float = 0.0) -> nn.Module:
     """Build a transformer encoder."""
-    layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
+    layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=dropout, batch_first=True)
     return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
 

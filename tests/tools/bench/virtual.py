@@ -16,6 +16,7 @@ from quick import QUICK, rounds
 from ratios import NUM_GPUS, encoder, report, seconds, step
 from torch import nn
 
+from dpdemo.examples.gpt import Decoder
 from dpdemo.virtual import virtual_gpus
 
 if TYPE_CHECKING:
@@ -73,8 +74,12 @@ def main() -> int:
     torch.set_num_threads(1)
     layers, rows = (1, 8) if QUICK else (4, 32)
     model, batch = encoder(layers, 256), torch.randn(rows, 64, 256)
+    dropping, gpt = encoder(layers, 256, 0.1), Decoder(width=256, layers=layers, words=512)
+    tokens = torch.randint(512, (rows, 64))
     plain, virtual = medians(microseconds_an_op)
     cpu, gpu, hand, dp = medians(lambda: one_round(model, batch))
+    dropping_cpu, dropping_gpu, _, _ = medians(lambda: one_round(dropping, batch))
+    _, _, gpt_hand, gpt_dp = medians(lambda: one_round(gpt, tokens))
     print(f"torch {torch.__version__}, one thread, medians of {ROUNDS} rounds")
     print(f"one addition: {plain:.1f} µs on the CPU, {virtual:.1f} µs on a virtual GPU")
     print(
@@ -82,12 +87,18 @@ def main() -> int:
         f"chunks by hand {hand:.3f} s, DataParallel {dp:.3f} s"
     )
     held = [
-        report("overhead of an operator, µs", virtual - plain, 8),
+        report("overhead of an operator, µs", virtual - plain, 5),
         report("transformer encoder, one virtual GPU ÷ plain CPU", gpu / cpu, 1.25),
+        report("the same with dropout, one virtual GPU ÷ plain CPU", dropping_gpu / dropping_cpu, 1.25),
         report(
             f"transformer encoder, DataParallel over {NUM_GPUS} virtual GPUs ÷ chunks by hand",
             dp / hand,
             1.35,
+        ),
+        report(
+            f"GPT, DataParallel over {NUM_GPUS} virtual GPUs ÷ chunks by hand",
+            gpt_dp / gpt_hand,
+            1.25,
         ),
     ]
     return 0 if all(held) else 1
