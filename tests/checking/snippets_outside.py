@@ -11,6 +11,14 @@ from torch.nn import functional
 FIXED = None
 
 
+class OneLayer(nn.Module):
+    sizes = 4, 4
+
+    def __init__(self):
+        super().__init__()
+        self.c = nn.Linear(*self.sizes)
+
+
 class Positions:
     def __init__(self):
         self.tables = {}
@@ -72,12 +80,8 @@ def old_spectral_norm():
 @expects("DP309")
 def class_attribute_grid():
 
-    class Net(nn.Module):
+    class Net(OneLayer):
         grid = None
-
-        def __init__(self):
-            super().__init__()
-            self.c = nn.Linear(4, 4)
 
         def forward(self, x):
             if Net.grid is None or Net.grid.size(0) != x.size(1):
@@ -94,11 +98,7 @@ def lru_positions():
     def table(n, dev_type):
         return torch.arange(n, device=dev_type).float()
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.c = nn.Linear(4, 4)
-
+    class Net(OneLayer):
         def forward(self, x):
             return self.c(x) + table(x.size(1), x.device.type)
 
@@ -114,11 +114,7 @@ def closure_cache():
             cache[n] = torch.arange(n).float().to(x)
         return cache[n]
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.c = nn.Linear(4, 4)
-
+    class Net(OneLayer):
         def forward(self, x):
             return self.c(x) + alibi(x.size(1), x)
 
@@ -126,10 +122,8 @@ def closure_cache():
 
 
 @expects("DP214", given=lambda: (drawn(12, 4), torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 3, 3])))
-class PygStyleBatchVector(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(4, 3)
+class PygStyleBatchVector(OneLayer):
+    sizes = 4, 3
 
     def forward(self, x, batch):
         h = self.c(x)
@@ -142,10 +136,8 @@ class PygStyleBatchVector(nn.Module):
     "DP214",
     given=lambda: (drawn(4, 10, 8), torch.tensor([1, 2, 3, 1, 2, 4, 1, 1, 2]), torch.tensor([1, 3, 2, 3])),
 )
-class CtcTargets(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(8, 5)
+class CtcTargets(OneLayer):
+    sizes = 8, 5
 
     def forward(self, x, targets, target_lengths):
         lp = self.c(x).log_softmax(-1).transpose(0, 1)
@@ -154,10 +146,8 @@ class CtcTargets(nn.Module):
 
 
 @expects("DP214", given=lambda: (drawn(12, 4), [3, 4, 2, 3]))
-class LengthsPythonList(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(4, 3)
+class LengthsPythonList(OneLayer):
+    sizes = 4, 3
 
     def forward(self, x, lengths):
         return torch.stack([p.mean(0) for p in self.c(x).split(lengths)])
@@ -187,10 +177,8 @@ class EmbeddingBagOffsets(nn.Module):
         [{"boxes": drawn(n, 4), "labels": torch.ones(n, dtype=torch.long)} for n in (2, 3, 1, 4, 2, 5, 1, 3)],
     ),
 )
-class DetectionTargets(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(8, 4)
+class DetectionTargets(OneLayer):
+    sizes = 8, 4
 
     def forward(self, x, targets):
         p = self.c(x)
@@ -198,10 +186,8 @@ class DetectionTargets(nn.Module):
 
 
 @expects("DP207", given=lambda: ([drawn(n, 3) for n in (5, 9, 4, 7, 6, 8, 3, 5)],))
-class PointCloudsList(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(3, 4)
+class PointCloudsList(OneLayer):
+    sizes = 3, 4
 
     def forward(self, clouds):
         return torch.stack([self.c(p).amax(0) for p in clouds])
@@ -220,10 +206,8 @@ class UnregisteredHeadClosure(nn.Module):
 
 
 @expects("DP304")
-class GlobalPerceptualNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(8, 4)
+class GlobalPerceptualNet(OneLayer):
+    sizes = 8, 4
 
     def forward(self, x):
         return VGG.to(x.device)(self.c(x))
@@ -258,10 +242,8 @@ def global_net_on_gpu():
     global FIXED  # noqa: PLW0603 - as a script has it
     FIXED = nn.Linear(4, 3).cuda()
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.c = nn.Linear(8, 4)
+    class Net(OneLayer):
+        sizes = 8, 4
 
         def forward(self, x):
             return FIXED(self.c(x))
@@ -284,31 +266,21 @@ class SmallUpdateOfOnes(nn.Module):
 
 
 @expects("DP214", given=lambda: (drawn(12, 4), np.array([3, 4, 2, 3])))
-class LengthsNdarray(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(4, 3)
+class LengthsNdarray(OneLayer):
+    sizes = 4, 3
 
     def forward(self, x, lengths):
         return torch.stack([p.mean(0) for p in self.c(x).split(lengths.tolist())])
 
 
 @expects("DP309", given=lambda: (drawn(8, 4),))
-class ModuleLevelObjectCache(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(4, 4)
-
+class ModuleLevelObjectCache(OneLayer):
     def forward(self, x):
         return POSITIONS.get(x.size(1), x) + self.c(x)
 
 
 @expects("DP309", given=lambda: (drawn(8, 4),))
-class DefaultArgumentCache(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(4, 4)
-
+class DefaultArgumentCache(OneLayer):
     def forward(self, x, _memo={}):  # noqa: B006 - it is meant to be kept
         if x.size(1) not in _memo:
             _memo[x.size(1)] = torch.arange(x.size(1), device=x.device).float()
@@ -316,11 +288,7 @@ class DefaultArgumentCache(nn.Module):
 
 
 @expects("DP309", given=lambda: (drawn(8, 4),))
-class CachedMethod(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(4, 4)
-
+class CachedMethod(OneLayer):
     @staticmethod
     @functools.cache
     def bias(n):
@@ -344,10 +312,8 @@ class FairseqPositions(nn.Module):
 
 
 @expects()
-class CudaWithoutNumber(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Linear(8, 4)
+class CudaWithoutNumber(OneLayer):
+    sizes = 8, 4
 
     def forward(self, x):
         one_hot = torch.zeros(x.size(0), 4, device="cuda")
@@ -399,11 +365,7 @@ def lru_by_device():
     def table(n, device):
         return torch.arange(n, device=device).float()
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.c = nn.Linear(4, 4)
-
+    class Net(OneLayer):
         def forward(self, x):
             return self.c(x) + table(x.size(1), x.device)
 

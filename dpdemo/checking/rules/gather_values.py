@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe, Raised
 from dpdemo.checking.questions.failures import gather_failures, numbers_for_tensors
 from dpdemo.checking.questions.results import gathered_calls, is_meant_as_part, shapes_of, vectors
@@ -38,7 +39,7 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
                 yield _one_for_each_gpu(subject, paths, probe, call, evidence)
     for probe, call, error in gather_failures(evidence):
         has_rows = any(shape for shapes in shapes_of(call).values() for shape in shapes)
-        if "tensor has no dimensions" in error.message and not has_rows:  # else that is DP405
+        if tells("DP401", error) and not has_rows:  # else that is DP405
             what = f"a number cannot be gathered along dimension {call.dim}: {error.message}"
             yield Found("", what, evidence.scan.result, probe, "error")
 

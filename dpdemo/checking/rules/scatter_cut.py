@@ -1,8 +1,8 @@
 """Tensors that scatter cuts, or should not: DP201 to DP206."""
 
-import re
 from collections.abc import Iterator, Sequence
 
+from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
 from dpdemo.checking.questions.arguments import (
     batch_of,
@@ -119,9 +119,7 @@ def missing_argument(evidence: Evidence) -> Iterator[Found]:
         for index, path in _starved(call):
             replica = call.replicas[index]
             runs = replica.raised is None and replica.output is not None
-            is_missing = replica.raised is not None and re.search(
-                r"missing \d+ required", replica.raised.message
-            )
+            is_missing = replica.raised is not None and tells("DP203", replica.raised)
             if is_missing and (must_stay_whole(evidence) or _has_scalars(evidence)):
                 break  # what has more chunks is none of the batch's: that is DP205, or DP206
             if runs or is_missing:
@@ -235,7 +233,7 @@ def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Le
     error = call.raised
     if any("PackedSequence(" in text for _, text in call.argument_structures):
         return  # that is DP214
-    if error is not None and ("kwargs_tup" in error.message or not may_be_of_sizes(error)):
+    if error is not None and (tells("DP203", error) or not may_be_of_sizes(error)):
         return  # DP203, or another one
     if call.pictures or probe.comparison.is_along_another:
         return

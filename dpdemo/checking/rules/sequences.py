@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dpdemo.checking.errors import tells
+from dpdemo.checking.errors import is_of_devices, tells
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.questions.arguments import hidden_states, is_hidden_state, packed_arguments
 from dpdemo.checking.questions.failures import failures, gather_failures
@@ -27,7 +27,7 @@ def hidden_state(evidence: Evidence) -> Iterator[Found]:
     states = hidden_states(evidence)
     for probe, error in failures(evidence):
         is_refused = tells("DP212", error)
-        if not is_refused and (not states or error.stage == "gather" or "same device" in error.message):
+        if not is_refused and (not states or error.stage == "gather" or is_of_devices(error.message)):
             continue
         call = probe.call
         given = call.tensor_arguments if call else ()
