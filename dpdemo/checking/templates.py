@@ -1,12 +1,19 @@
-"""The table of repairs: a form that a line of the user's may have, and a worked example for all others."""
+"""The table of repairs: an example for each advice, and a fill for the lines that can be rewritten."""
 
-import ast
-import re
-from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-Names = Mapping[str, str]
-_Fill = Callable[[str, Names], str]
+from dpdemo.checking.fills import (
+    Fill,
+    after_the_call,
+    as_buffer,
+    as_modules,
+    bracketed,
+    on_inputs_device,
+    on_its_gpu,
+    returned,
+    statement,
+    swapped,
+)
 
 
 class Template(NamedTuple):
@@ -16,138 +23,15 @@ class Template(NamedTuple):
     """The worked example, with names in braces."""
     before: str = ""
     """The code that the example replaces; "" for the user's own line."""
-    fill: _Fill | None = None
+    fill: Fill | None = None
     """Rewrites the user's line; "" where the line is of another form."""
-
-
-def _statement(line: str) -> ast.stmt | None:
-    """Parse a line that is one whole simple statement."""
-    try:
-        body = ast.parse(line).body
-    except (SyntaxError, ValueError):
-        return None
-    simple = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert)
-    return body[0] if len(body) == 1 and isinstance(body[0], simple) else None
-
-
-def _replaced(line: str, node: ast.AST, text: str) -> str:
-    """Write a line with a part of it replaced; ast counts in bytes."""
-    data = line.encode()
-    start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", 0)
-    return (data[:start] + text.encode() + data[end:]).decode()
-
-
-def _source(line: str, node: ast.AST) -> str:
-    return ast.get_source_segment(line, node) or ast.unparse(node)
-
-
-_A_DEVICE = r"""["']cuda(:\d+)?["']"""
-_PUT = rf"\.cuda\(\d*\)|\.to\((device=)?({_A_DEVICE}|torch\.device\({_A_DEVICE}\))\)"
-_MADE = rf",\s*device=({_A_DEVICE}|torch\.device\({_A_DEVICE}\))"
-
-
-def _as_buffer(line: str, names: Names) -> str:
-    """Write `self.NAME = EXPR` as a buffer, without a device of its own."""
-    match _statement(line) if names["in_init"] else None:
-        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value) if (
-            name == names["name"]
-            and not isinstance(value, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.Lambda))
-        ):
-            code = re.sub(f"{_PUT}|{_MADE}", "", _source(line, value))
-            return f'self.register_buffer("{name}", {code}, persistent=False)'
-    return ""
-
-
-def _as_modules(line: str, names: Names) -> str:
-    """Write a list or dict of modules, or of parameters, as the container of PyTorch's that registers it."""
-    match _statement(line) if names["is_pure"] else None:
-        case ast.Assign(
-            targets=[ast.Attribute()], value=(ast.List() | ast.ListComp() | ast.Tuple()) as value
-        ):
-            return _replaced(line, value, f"nn.ModuleList({_source(line, value)})") + _NEW_KEYS
-        case ast.Assign(targets=[ast.Attribute()], value=(ast.Dict() | ast.DictComp()) as value):
-            return _replaced(line, value, f"nn.ModuleDict({_source(line, value)})") + _NEW_KEYS
-    return ""
-
-
-_NEW_KEYS = "   # state_dict() has its keys from now on"
-
-
-def _on_inputs_device(line: str, names: Names) -> str:
-    """Write the device that a line names as that of an input, where it is an argument of the function."""
-    if not names["in_forward"] or _statement(line) is None:
-        return ""
-    x = f"{names['x']}.device"
-    line, by_call = re.subn(r"\.cuda\(\d*\)", f".to({x})", line)
-    line, by_name = re.subn(rf"torch\.device\({_A_DEVICE}\)|{_A_DEVICE}|\bself\.device\b", x, line)
-    return line if by_call or by_name else ""
-
-
-def _after_the_call(line: str, names: Names) -> str:
-    """Write a statement that reads nothing but `self` behind the call."""
-    if not names["stands_alone"] or _statement(line) is None:
-        return ""
-    outside = re.sub(r"\bself\b", "model.module", line)
-    return f"y = {names['call']}\n{outside}   # after the call, not in forward"
-
-
-def _part(line: str, path: str) -> ast.expr | None:
-    """Find the part of a `return` line at a path of the result: "[1]", "['loss']", "" for all of it."""
-    statement = _statement(line) if line.startswith("return") else None
-    node = statement.value if isinstance(statement, ast.Return) else None
-    for step in re.findall(r"\[([^\]]+)\]", path):
-        match node:
-            case ast.Tuple(elts=parts) | ast.List(elts=parts) if step.isdigit() and int(step) < len(parts):
-                node = parts[int(step)]
-            case ast.Dict(keys=keys, values=values):
-                found = (
-                    v for k, v in zip(keys, values, strict=True) if k is not None and ast.unparse(k) == step
-                )
-                node = next(found, None)
-            case _:
-                return None
-    return node
-
-
-def _returned(change: Callable[[str, Names], str], note: str = "") -> _Fill:
-    """Make a fill that writes one part of a `return` line anew."""
-
-    def fill(line: str, names: Names) -> str:
-        node = _part(line, names["result"])
-        text = change(_source(line, node), names) if node is not None else ""
-        return _replaced(line, node, text) + note if node is not None and text else ""
-
-    return fill
-
-
-def _bracketed(code: str) -> str:
-    """Write an expression so that a method can be called on it."""
-    node = ast.parse(code.strip(), mode="eval").body
-    return code if isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)) else f"({code})"
-
-
-def _on_its_gpu(code: str, names: Names) -> str:
-    """Write a result without what takes it to the CPU, or moved back."""
-    stays = re.sub(r"\.cpu\(\)|\.to\([\"']cpu[\"']\)", "", code)
-    return stays if stays != code else f"{_bracketed(code)}.to({names['x']}.device)"
-
-
-def _swapped(pattern: str, text: str) -> _Fill:
-    """Make a fill that replaces what a pattern finds in a line; names in braces are filled in."""
-
-    def fill(line: str, names: Names) -> str:
-        after, number = re.subn(pattern.format(**{key: re.escape(one) for key, one in names.items()}),
-                                text.format(**names), line)  # fmt: skip
-        return after if number == 1 else ""
-
-    return fill
 
 
 TEMPLATES: dict[str, Template] = {
     "buffer": Template(
-        "self.{name}.to({x}.device)   # where it is used; or register it as a buffer", fill=_as_buffer
+        "self.{name}.to({x}.device)   # where it is used; or register it as a buffer", fill=as_buffer
     ),
-    "modules": Template('getattr(self, "name")   # on self, keep the name of what is used', fill=_as_modules),
+    "modules": Template('getattr(self, "name")   # on self, keep the name of what is used', fill=as_modules),
     "registered": Template(
         "self.part = part   # in __init__: a registered module, of which each replica has a copy"
     ),
@@ -155,25 +39,24 @@ TEMPLATES: dict[str, Template] = {
     "function": Template(
         "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."
     ),
-    "device": Template("device={x}.device   # of a tensor that came with the chunk", fill=_on_inputs_device),
+    "device": Template("device={x}.device   # of a tensor that came with the chunk", fill=on_inputs_device),
     "context": Template("ctx.save_for_backward({x})   # and in backward: ({x},) = ctx.saved_tensors"),
     "outside": Template(
         "return y, value   # in forward; and after the call, on what was gathered:\n"
         "model.module.{path} = value",
-        fill=_after_the_call,
+        fill=after_the_call,
     ),
     "of all rows": Template(
         "y = {call}   # forward returns the rows that it is made of\n"
         "model.module.{path} = ...   # after the call, of all of them",
-        fill=_after_the_call,
+        fill=after_the_call,
     ),
     "number": Template(
         "y = {call}\nmodel.module.{path} = ...   # after the call; forward may take it as an argument",
-        fill=_after_the_call,
+        fill=after_the_call,
     ),
     "in place": Template(
-        "with torch.no_grad():   # after the call, on what was gathered\n    {there} ...",
-        fill=_after_the_call,
+        "with torch.no_grad():   # after the call, on what was gathered\n    {there} ...", fill=after_the_call
     ),
     "update": Template(
         "model.module.update()   # these lines, in a method that is called after the call or the step"
@@ -208,20 +91,20 @@ TEMPLATES: dict[str, Template] = {
     "dim": Template("nn.DataParallel(model{better})", "nn.DataParallel(model{dim})"),
     "turned": Template(
         "return out{turn}   # in forward, and the same again outside",
-        fill=_returned(lambda code, names: f"{_bracketed(code)}{names['turn']}", "   # and back outside"),
+        fill=returned(lambda code, names: f"{bracketed(code)}{names['turn']}", "   # and back outside"),
     ),
     "on its gpu": Template(
-        "{call}{result}.cpu()   # after the call, not in forward", fill=_returned(_on_its_gpu)
+        "{call}{result}.cpu()   # after the call, not in forward", fill=returned(on_its_gpu)
     ),
     "full": Template(
         "torch.full((len({x}),), {value}, device={x}.device)   # one for each sample",
-        fill=_returned(
+        fill=returned(
             lambda code, names: f"torch.full((len({names['x']}),), {code}, device={names['x']}.device)"
         ),
     ),
     "plain dict": Template(
         "return {{{fields}}}   # a plain dict of tensors",
-        fill=_returned(lambda code, names: f"dict({code})" if names["is_mapping"] else ""),
+        fill=returned(lambda code, names: f"dict({code})" if names["is_mapping"] else ""),
     ),
     "without": Template("return y   # without {what}, which is known outside"),
     "in all": Template("return y, aux   # in every replica the same parts: zeros where there is nothing"),
@@ -243,7 +126,7 @@ TEMPLATES: dict[str, Template] = {
     "total_length": Template("pad_packed_sequence(packed, batch_first=True, total_length={x}.size(1))"),
     "lengths": Template(
         "pack_padded_sequence({x}, lengths.cpu())",
-        fill=_swapped(r"(pack_padded_sequence\([^,]+,\s*[\w.\[\]]+)", r"\1.cpu()"),
+        fill=swapped(r"(pack_padded_sequence\([^,]+,\s*[\w.\[\]]+)", r"\1.cpu()"),
     ),
     "state": Template(
         "h = torch.zeros(layers, {x}.size(0), hidden, device={x}.device)   # made in forward, of its chunk"
@@ -255,18 +138,18 @@ TEMPLATES: dict[str, Template] = {
     "group norm": Template(
         "nn.GroupNorm({groups}, {channels})",
         "nn.{type}({channels})",
-        fill=_swapped(
+        fill=swapped(
             r"\b(nn\.)?(?:Sync)?BatchNorm(?:1d|2d|3d)?\({channels}\)", r"\1GroupNorm({groups}, {channels})"
         ),
     ),
     "to its device": Template("....to({x}.device)   # each tensor that is no input, where it is used"),
     "batch first": Template(
         "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
-        fill=_swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
+        fill=swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),
     ),
     "made here": Template(
         "torch.ones(3, device={x}.device)   # each tensor that is made in forward",
-        fill=_swapped(
+        fill=swapped(
             r"(torch\.(?:zeros|ones|full|empty|arange|randn|rand|tensor|eye)\([^()]*)\)",
             r"\1, device={x}.device)",
         ),
@@ -277,12 +160,12 @@ TEMPLATES: dict[str, Template] = {
     "on self": Template("self.weight_{name}   # an attribute of the module; set it in __init__"),
     "of a parameter": Template(
         "{x}.device   # or {parameter}.device; penalties over all parameters belong outside forward",
-        fill=_swapped(r"next\((?:iter\()?self\.parameters\(\)\)?\)", "{parameter}"),
+        fill=swapped(r"next\((?:iter\()?self\.parameters\(\)\)?\)", "{parameter}"),
     ),
     "clone": Template(
         "{name} = {name}.clone()   # before it is changed in place",
         fill=lambda line, names: (
-            f"{names['name']} = {names['name']}.clone()\n{line}" if _statement(line) else ""
+            f"{names['name']} = {names['name']}.clone()\n{line}" if statement(line) else ""
         ),
     ),
     "autocast": Template(
@@ -298,7 +181,7 @@ TEMPLATES: dict[str, Template] = {
         "x = x.contiguous()   # leave the weights as they are; or DistributedDataParallel, which keeps them",
         "model.to(memory_format=torch.channels_last)",
     ),
-    "module": Template("dp.module.{name}", fill=_swapped(r"\.{name}\b", ".module.{name}")),
+    "module": Template("dp.module.{name}", fill=swapped(r"\.{name}\b", ".module.{name}")),
     "load": Template("{code}"),
     "move": Template('nn.DataParallel(model.to("{device}"))', "nn.DataParallel(model)   # {what}"),
     "spread": Template(
