@@ -202,6 +202,8 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 f"cut with it: no replica sees it whole ({call.raised})"
             )
             yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advise("pad", what="one graph"))
+        # where a replica raises, it was run again with its arguments whole
+        was_refuted = call.raised is not None and call.raised.stage == "replica"
         for leaf in () if leaves or related else _of_other_sizes(probe, call, evidence):
             yield Found(
                 leaf.path,
@@ -209,7 +211,7 @@ def split_constant(evidence: Evidence) -> Iterator[Found]:
                 "chunks, and no replica sees it whole" + (f" ({call.raised})" if call.raised else ""),
                 evidence.scan.forward,
                 probe,
-                advice=Advice() if _is_refuted(call) else _kept_whole([leaf], call, evidence),
+                advice=Advice() if was_refuted else _kept_whole([leaf], call, evidence),
             )
 
 
@@ -219,11 +221,6 @@ def _relating_rows(probe: Probe, call: Call) -> list[Leaf]:
     if error is None or error.stage != "replica" or not may_be_of_sizes(error) or not probe.is_real:
         return []
     return [leaf for leaf in call.tensor_arguments[1:] if leaf.shape == (call.rows, call.rows) != (1, 1)]
-
-
-def _is_refuted(call: Call) -> bool:
-    """Whether replicas raise with arguments whole, too: that was tried, as always where one raises."""
-    return call.raised is not None and call.raised.stage == "replica"
 
 
 def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Leaf]:
