@@ -4,7 +4,8 @@ import array
 import collections
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,7 +20,33 @@ _PLAIN = (int, float, complex, bool, type(None))
 _MAX_PARTS = 200
 _MAX_DEPTH = 2
 """So deep objects are opened; those of the user's own classes twice as deep."""
-ABSENT = "(absent)"
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """A value as it was."""
+
+    type: str
+    value: Any = None
+    """The copy of a tensor, a plain value, an array's numbers as bytes, a counter in its own words."""
+    shape: tuple[int, ...] = ()
+    """Of an array."""
+    identity: int = 0
+    """Of an object, a module or a function: which one it is."""
+    length: int | None = None
+    """Of a container."""
+    parts: "dict[str, Frozen]" = field(default_factory=dict)
+    """Of a container its elements; of an object its attributes, or nothing where it was not opened."""
+    is_followed: bool = False
+    """Of a tensor: whether autograd follows it."""
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether it is an object whose attributes are known."""
+        return self.identity != 0 and bool(self.parts)
+
+
+ABSENT = Frozen("absent")
 
 
 def is_shared(value: object) -> bool:
@@ -32,110 +59,48 @@ def is_shared(value: object) -> bool:
     return not is_plain and (hasattr(value, "__dict__") or bool(attributes(value)))
 
 
-def frozen(value: Any, depth: int = 0) -> Any:
+def frozen(value: Any, depth: int = 0) -> Frozen:  # noqa: PLR0911 - a kind each
     """Copy a value as far as a change in it could matter."""
+    kind = type(value).__name__
     if isinstance(value, torch.Tensor):
-        twin = copy_of(value)
-        if value.grad_fn is not None:
-            vars(twin)["was_followed"] = True
-        return twin
+        return Frozen("tensor", copy_of(value), is_followed=value.grad_fn is not None)
     if isinstance(value, (nn.Module, type)) or is_code(value):
-        return Identity(value)
+        return Frozen(kind, identity=id(value))
     if isinstance(value, _CONTAINERS):
-        return _frozen_container(value, depth)
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))[:_MAX_PARTS]
+        held = {str(key): frozen(part, depth + 1) for key, part in items}
+        return Frozen(kind, length=len(value), parts=held)
     if isinstance(value, (str, bytes, *_PLAIN)):
-        return value
+        return Frozen(kind, value)
     if is_array(value):
-        return _Array(tuple(value.shape), value.tobytes())
-    return _Counter(repr(value)) if isinstance(value, itertools.count) else _frozen_object(value, depth)
-
-
-def _frozen_container(value: Any, depth: int) -> tuple[str, int, tuple[Any, ...]]:
-    """Copy the type of a container, its length, and what is in it."""
-    if isinstance(value, dict):
-        items = list(value.items())[:_MAX_PARTS]
-        return (
-            type(value).__name__,
-            len(value),
-            tuple((str(key), frozen(part, depth + 1)) for key, part in items),
-        )
-    return (
-        type(value).__name__,
-        len(value),
-        tuple(frozen(part, depth + 1) for part in list(value)[:_MAX_PARTS]),
-    )
-
-
-def _frozen_object(value: Any, depth: int) -> "_Object":
+        return Frozen("array", value.tobytes(), tuple(value.shape))
+    if isinstance(value, itertools.count):
+        return Frozen("count", repr(value))
     is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and is_of_users(value))
-    parts_of_it = attributes(value) if is_opened else {}
-    held = tuple((name, frozen(part, depth + 2)) for name, part in parts_of_it.items())
-    return _Object(type(value).__name__, Identity(value), held)
+    held = {name: frozen(part, depth + 2) for name, part in attributes(value).items()} if is_opened else {}
+    return Frozen(kind, identity=id(value), parts=held)
 
 
-class Identity:
-    """A thing that is only compared by which one it is; the weak form of equality that copies share."""
-
-    def __init__(self, value: object) -> None:
-        self.type = type(value).__name__
-        self.id = id(value)
-
-
-class _Array(NamedTuple):
-    """An array of NumPy's: its shape, and its numbers as bytes."""
-
-    shape: tuple[int, ...]
-    numbers: bytes
-
-
-class _Counter(NamedTuple):
-    """How far an `itertools.count` has come, in its own words: `count(3)`."""
-
-    text: str
-
-
-class _Object(NamedTuple):
-    """An object, with what its attributes held; nothing where it was not opened."""
-
-    type: str
-    identity: Identity
-    parts: tuple[tuple[str, Any], ...]
-
-
-def same(one: object, other: object, *, of_one_model: bool) -> bool:
+def same(one: Frozen, other: Frozen, *, of_one_model: bool) -> bool:
     """Compare two frozen values.
 
     Of one model before and after a run they are the same bit by bit; of two models but for rounding, and
     things known only by identity are not compared.
     """
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return identical(one, other) if of_one_model else same_numbers(one, other)
-    if isinstance(one, Identity) and isinstance(other, Identity):
-        return one.id == other.id or (not of_one_model and one.type == other.type)
-    if isinstance(one, _Object) and isinstance(other, _Object) and one.parts and other.parts:
-        alike = same(one.parts, other.parts, of_one_model=of_one_model)
-        return one.type == other.type and alike  # be it another object
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(
-            same(left, right, of_one_model=of_one_model) for left, right in zip(one, other, strict=True)
-        )
-    if type(one) is not type(other):
+    if one.type != other.type or one.length != other.length or one.shape != other.shape:
         return False
-    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN
+    if isinstance(one.value, torch.Tensor) and isinstance(other.value, torch.Tensor):
+        return (identical if of_one_model else same_numbers)(one.value, other.value)
+    if not (one.parts or other.parts) and of_one_model and one.identity != other.identity:
+        return False
+    if list(one.parts) != list(other.parts):
+        return False
+    is_equal = one.value == other.value or (one.value != one.value and other.value != other.value)
+    pairs = zip(one.parts.values(), other.parts.values(), strict=True)
+    return bool(is_equal) and all(same(left, right, of_one_model=of_one_model) for left, right in pairs)
 
 
-def parts_of(value: object) -> dict[str, Any] | None:
-    """Return the attributes of a frozen object; None of anything else."""
-    return dict(value.parts) if isinstance(value, _Object) else None
-
-
-def length_of(value: Any) -> int | None:
-    """Return how long a frozen container is; None for an object and for any other value."""
-    is_container = isinstance(value, tuple) and len(value) == 3 and isinstance(value[1], int)
-    return value[1] if is_container else None
-
-
-def as_value(value: Any, only: Sequence[str] = ()) -> Value:  # noqa: PLR0911 - a kind each
+def as_value(value: Frozen, only: Sequence[str] = ()) -> Value:  # noqa: PLR0911 - a kind each
     """Write a frozen value down as data.
 
     Args:
@@ -143,49 +108,47 @@ def as_value(value: Any, only: Sequence[str] = ()) -> Value:  # noqa: PLR0911 - 
         only: of an object, the attributes to be named; by default its plain ones.
 
     """
+    held = value.value
     if value is ABSENT:
         return evidence.ABSENT
-    if isinstance(value, torch.Tensor):
-        number = float(value.item()) if value.numel() == 1 and not value.is_complex() else None
-        shape = None if number is not None else tuple(value.shape)
-        return Value(
-            "tensor", shape=shape, number=number, requires_grad=getattr(value, "was_followed", False)
-        )
-    if isinstance(value, Identity):
-        return Value(value.type, text=value.type)
-    if isinstance(value, _Array):
+    if isinstance(held, torch.Tensor):
+        number = float(held.item()) if held.numel() == 1 and not held.is_complex() else None
+        shape = None if number is not None else tuple(held.shape)
+        return Value("tensor", shape=shape, number=number, requires_grad=value.is_followed)
+    if value.type == "array":
         return Value("array", shape=value.shape)
-    if isinstance(value, _Counter):
-        return Value("count", text=value.text)
-    if isinstance(value, _Object):
-        held = dict(value.parts)
-        plain = [name for name, part in value.parts if isinstance(part, (int, float, str))]
-        parts = tuple((name, as_value(_at(held, name))) for name in (only or plain)[:2])
+    if value.length is not None:
+        return Value(value.type, length=value.length)
+    if value.is_opened:
+        plain = [name for name, part in value.parts.items() if _is_plain(part)]
+        parts = tuple((name, as_value(_at(value, name))) for name in (only or plain)[:2])
         return Value(value.type, parts=parts)
-    if isinstance(value, tuple):
-        return Value(value[0], length=value[1])
-    return Value(type(value).__name__, text=repr(value)[:40])
+    if value.identity:
+        return Value(value.type, text=value.type)
+    return Value(value.type, text=held if value.type == "count" else repr(held)[:40])
 
 
-def values_apart(was: object, alone: object, shared: object) -> tuple[Value, Value, Value]:
+def _is_plain(part: Frozen) -> bool:
+    return isinstance(part.value, (int, float, str)) and part.type != "count"
+
+
+def values_apart(was: Frozen, alone: Frozen, shared: Frozen) -> tuple[Value, Value, Value]:
     """Write three frozen values down, of objects the attributes that are not the same in them."""
-    opened = [parts_of(one) for one in (was, alone, shared)]
-    names = list(dict.fromkeys(_apart(*(one or {} for one in opened)))) if all(opened) else []
+    names = list(dict.fromkeys(_apart(was, alone, shared)))
     return as_value(was, names), as_value(alone, names), as_value(shared, names)
 
 
-def _apart(was: dict[str, Any], alone: dict[str, Any], shared: dict[str, Any]) -> Iterator[str]:
+def _apart(was: Frozen, alone: Frozen, shared: Frozen) -> Iterator[str]:
     """List the attributes, and those of what is in them, that three objects do not have alike."""
-    for name in alone:
-        three = [one.get(name, ABSENT) for one in (was, alone, shared)]
-        if all(same(one, three[0], of_one_model=False) for one in three[1:]):
-            continue
-        opened = [parts_of(one) for one in three]
-        inner = list(_apart(*(one or {} for one in opened))) if all(opened) else []
-        yield from (f"{name}.{one}" for one in inner) if inner else [name]
+    if not (was.is_opened and alone.is_opened and shared.is_opened):
+        return
+    for name in alone.parts:
+        three = [one.parts.get(name, ABSENT) for one in (was, alone, shared)]
+        if not all(same(one, three[0], of_one_model=False) for one in three[1:]):
+            yield from [f"{name}.{inner}" for inner in _apart(*three)] or [name]
 
 
-def _at(held: dict[str, Any], path: str) -> object:
+def _at(value: Frozen, path: str) -> Frozen:
     name, _, rest = path.partition(".")
-    part = held.get(name, ABSENT)
-    return _at(parts_of(part) or {}, rest) if rest else part
+    part = value.parts.get(name, ABSENT)
+    return _at(part, rest) if rest else part

@@ -2,23 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
 from dpdemo.checking.evidence import Kind, StateChange
 from dpdemo.checking.observing.closeness import same_update
-from dpdemo.checking.observing.freezing import (
-    ABSENT,
-    Identity,
-    frozen,
-    is_shared,
-    length_of,
-    parts_of,
-    same,
-    values_apart,
-)
+from dpdemo.checking.observing.freezing import ABSENT, Frozen, frozen, is_shared, same, values_apart
 from dpdemo.checking.observing.holders import is_changeable
 from dpdemo.checking.source import Written, place_of_attribute, place_of_part, reads_in_forward, writing
 from dpdemo.results.findings import Place
@@ -33,7 +23,7 @@ class Held:
     """One piece of state as it was: a copy that later changes cannot reach."""
 
     kind: Kind
-    value: Any
+    value: Frozen
     owner: type
 
 
@@ -49,14 +39,13 @@ def snapshot(model: nn.Module) -> Snapshot:
         for name, parameter in module._parameters.items():
             if parameter is not None:
                 found[dot + name] = Held("parameter", frozen(parameter), owner)
-                gradient = None if parameter.grad is None else frozen(parameter.grad)
-                found[f"{dot}{name}.grad"] = Held("gradient", gradient, owner)
+                found[f"{dot}{name}.grad"] = Held("gradient", frozen(parameter.grad), owner)
         for name, buffer in module._buffers.items():
             found[dot + name] = Held("buffer", frozen(buffer), owner)
         for name, child in module._modules.items():
-            found[dot + name] = Held("module", None if child is None else Identity(child), owner)
+            found[dot + name] = Held("module", frozen(child), owner)
         hooks = sum(len(getattr(module, registry, ())) for registry in HOOKS)
-        found[f"{dot}{_HOOKS}"] = Held("hooks", hooks, owner)
+        found[f"{dot}{_HOOKS}"] = Held("hooks", frozen(hooks), owner)
         for name, value in vars(module).items():
             if name not in INTERNAL and not is_pytorchs(name, module):
                 found[dot + name] = Held(_kind(name, value), frozen(value), owner)
@@ -120,28 +109,26 @@ def is_contested(
     """
     if path not in single or path not in parallel or parallel[path].kind != "container":
         return False
-    was = before[path].value if path in before else None
+    was = before[path].value if path in before else ABSENT
     is_left_alone = same(was, parallel[path].value, of_one_model=False)
-    if is_left_alone and (length_of(was) is not None or not same(was, single[path].value, of_one_model=True)):
+    if is_left_alone and (was.length is not None or not same(was, single[path].value, of_one_model=True)):
         return False  # no replica wrote to it
     return _differs_by_more(was, single[path].value, parallel[path].value, num_replicas)
 
 
-def _differs_by_more(was: object, alone: object, shared: object, times: int) -> bool:
+def _differs_by_more(was: Frozen, alone: Frozen, shared: Frozen, times: int) -> bool:
     """Whether a container, or one in an object, is neither the same in both nor so many times as long."""
     if same(alone, shared, of_one_model=False):
         return False
-    length = length_of(alone)
-    if length is not None:
-        return length_of(shared) != times * length
+    if alone.length is not None:
+        return shared.length != times * alone.length
     if same(was, alone, of_one_model=True):
         return False
-    parts = [parts_of(one) for one in (was, alone, shared)]
-    if any(part is None for part in parts):
+    if not (was.is_opened and alone.is_opened and shared.is_opened):
         return True
-    held_before, held, held_shared = (part or {} for part in parts)
-    return held.keys() != held_shared.keys() or any(
-        _differs_by_more(held_before.get(name), held[name], held_shared[name], times) for name in held
+    return alone.parts.keys() != shared.parts.keys() or any(
+        _differs_by_more(was.parts.get(name, ABSENT), one, shared.parts[name], times)
+        for name, one in alone.parts.items()
     )
 
 
@@ -182,7 +169,7 @@ def _ends_alike(was: Held, alone: Held, split: Held) -> bool:
     """Return whether two runs leave the same, but for rounding, and have added the same to a buffer."""
     if not same(alone.value, split.value, of_one_model=False):
         return False
-    values = (was.value, alone.value, split.value)
+    values = was.value.value, alone.value.value, split.value.value
     is_buffer = was.kind == "buffer" and all(isinstance(one, torch.Tensor) for one in values)
     return not is_buffer or same_update(*values)
 
