@@ -35,9 +35,35 @@ def layers_are_held_in_a_dict_of_lists():
     return holding(lambda a, b: {"deep": [a, b], "short": [a]}, use), x()
 
 
-@trigger("DP304", "`held` is a list or attribute with a Linear")
-def a_layer_is_held_in_a_dict_with_a_function():
-    return holding(lambda a, b: {"op": b, "act": torch.tanh}, lambda held, y: held["act"](held["op"](y))), x()
+class Applied:
+    """Holds a function, or is one by a method."""
+
+    def __init__(self, function=None):
+        self.function = function
+        self.scale = torch.ones(3, device="cuda:0") if function is None else 1
+
+    def scaled(self, y):
+        return y * self.scale
+
+
+@trigger("DP304", "`applied` is a list or attribute", "as `function` of an Applied", raises=True)
+class AnObjectHoldsAFunctionThatLeadsToTheModel(Net):
+    def __init__(self):
+        super().__init__()
+        self.applied = Applied(lambda x: self.fc(x))  # noqa: PLW0108 - as users write
+
+    def forward(self, x):
+        return self.applied.function(x)
+
+
+@trigger("DP302", "`scaled` is the bound method scaled that holds a tensor of shape (3,)", raises=True)
+class AMethodOfAnObjectHoldsATensor(Net):
+    def __init__(self):
+        super().__init__()
+        self.scaled = Applied().scaled
+
+    def forward(self, x):
+        return self.scaled(self.fc(x))
 
 
 @dataclasses.dataclass

@@ -77,9 +77,9 @@ def _parts(whole: Part) -> list[Part]:
     if isinstance(value, (torch.Tensor, nn.Module, type)):
         return []
     if isinstance(value, dict):
-        return [Part(f"{path}{{{key}}}", one, holders, key) for key, one in list(value.items())]
+        return [Part(f"{path}{{{key}}}", one, holders, key) for key, one in list(value.items())[:_MOST_PARTS]]
     if isinstance(value, (list, tuple, set, deque)):
-        return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(tuple(value))]
+        return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(tuple(value)[:_MOST_PARTS])]
     holders = (*holders, value)
     if held := held_by(value):
         return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(held)]

@@ -268,11 +268,10 @@ def _way(part: Part) -> dict[str, Any]:
     """Name what stands between an attribute and a part of it, and the attribute of an object that has it."""
     if not part.holders:
         return {}
-    holder, last = part.holders[0], part.holders[-1]
-    if _is_function(holder):
-        return {"holder": _callable_name(holder)}
-    step = re.match(r"\.(\w+)", part.path[part.path.rfind(".") :]) if not _is_function(last) else None
-    return {"holder": type(last).__name__, "within": step[1] if step else ""}
+    if _is_function(part.holders[0]):
+        return {"holder": _callable_name(part.holders[0])}
+    last = next(one for one in reversed(part.holders) if not _is_function(one))
+    return {"holder": type(last).__name__, "within": re.findall(r"\.(\w+)", part.path)[-1]}
 
 
 def _tensor(kind: str, tensor: torch.Tensor) -> Held:
