@@ -159,7 +159,8 @@ def _report(config: Config, rank: Rank, record: RankRecord) -> SplitReport:
     else:
         _put(store, f"dpdemo/record-{world.rank}", record)
         report = _get(store, "dpdemo/report")
-    dist.barrier()  # the store may be in rank 0's process, which must outlive all reads
+    # the store may be in rank 0's process, which must outlive all reads
+    dist.barrier(device_ids=[rank.device.index] if rank.device.type == "cuda" else None)
     return report
 
 
