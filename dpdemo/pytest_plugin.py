@@ -19,8 +19,8 @@ import pytest
 if TYPE_CHECKING:
     from dpdemo.virtual import VirtualGpus
 
-_MARKER = """virtual_gpus(n, **options): run the test on n virtual GPUs of dpdemo, or on none, whatever the \
-session's are; options are those of dpdemo.virtual.virtual_gpus, such as memory="24GiB" or random="cpu"."""
+_MARKER = """virtual_gpus(n, **options): run the test on n virtual GPUs of dpdemo, or on none, in place of \
+the session's; options are those of dpdemo.virtual.virtual_gpus, such as memory="24GiB" or random="cpu"."""
 _OPTIONS = ("memory", "storage", "random", "card")
 _gpus = pytest.StashKey["VirtualGpus"]()
 _stack = pytest.StashKey[contextlib.ExitStack]()
@@ -115,7 +115,7 @@ def _marked(item: pytest.Item) -> tuple[int, dict[str, object]] | None:
         named = (f"{key}={value!r}" for key, value in marker.kwargs.items())
         given = ", ".join([*map(repr, marker.args), *named])
         pytest.fail(
-            "@pytest.mark.virtual_gpus: expected a number from 0 on, and of options none but "
+            "@pytest.mark.virtual_gpus: expected a number of 0 or more, and options among "
             f"{', '.join(_OPTIONS)}, got ({given})",
             pytrace=False,
         )

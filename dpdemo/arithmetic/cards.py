@@ -148,5 +148,5 @@ def _names(card: Card) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    """Leave out of a name whatever people write or not: spaces, dashes, the maker and its brands."""
+    """Remove the optional parts of a name: spaces, dashes, the maker and its brands."""
     return _MAKERS.sub("", text.lower())

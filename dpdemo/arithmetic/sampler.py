@@ -3,7 +3,7 @@
 The sampler pads the epoch's order with its own beginning until the ranks divide it, or with its `drop_last`
 cuts the tail off, and gives rank r the positions r, r + ranks, r + 2·ranks and so on
 (`torch/utils/data/distributed.py`, DistributedSampler.__init__ and __iter__). So position p holds sample
-p mod data_size, and whatever a DataLoader then leaves out are the last positions: what is drawn is a prefix.
+p mod data_size. A DataLoader drops the last positions, so the drawn samples are a prefix.
 """
 
 from abc import ABC, abstractmethod

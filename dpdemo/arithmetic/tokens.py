@@ -17,9 +17,9 @@ PadTo = Literal["chunk", "batch"] | int
 class Sharing:
     """`count` batches in a row whose rows are shared alike.
 
-    `rows` and `devices` have an entry for each replica: its rows, and the number of its device. Each replica
-    gets rows that are neighbours, as from `torch.chunk`, or with `in_turn` every so manieth row, as from
-    DistributedSampler, where all have the same number.
+    `rows` and `devices` have an entry for each replica: its rows, and the number of its device. A replica
+    gets consecutive rows, as from `torch.chunk`, or with `in_turn` every n-th row of n replicas, as from
+    DistributedSampler.
     """
 
     count: int

@@ -30,7 +30,7 @@ EXAMPLES = (
 )
 DEFAULT_BATCH_SIZE = 32
 FAILED_ITSELF = 3
-"""The exit code of a check that broke off, whatever it may have found."""
+"""The exit code of a check that failed itself, with or without findings."""
 _MODULES = ("dpdemo.checking.engine", "dpdemo.models.targets")
 Autocast = Annotated[
     Literal["float16", "bfloat16"] | None, o.option("--autocast", o.MODEL, "Autocast around the call.")

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 READER_LEFT = 141
 """The exit code that a shell reports for a tool that SIGPIPE ended: 128 + 13.
 
-`head` closes the pipe once it has its lines, and no more than that has happened. The example in Python's
-documentation of SIGPIPE, Typer and Rich make exit code 1 of it; but here 1 says that something failed or that
-a check found an error, and a script with `set -o pipefail` has to tell these apart. The signal itself stays
-ignored, as Python leaves it: at its default it would end a rank of DDP, or the program of `exec`, for a
-socket that the other side has closed.
+`head` closes the pipe once it has its lines, which is no failure. Typer and Rich exit with 1, which here
+means a failed run or a finding; a script with `set -o pipefail` must tell these apart. The signal itself
+stays ignored, Python's default: otherwise a closed socket would end a rank of DDP or the program of `exec`.
 """
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EINVAL}
 

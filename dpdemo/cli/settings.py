@@ -51,8 +51,8 @@ def read_settings(
     edge.parameters = given
     exclusive(gpus_argument=given.get("gpus_argument"), gpus=given.get("gpus"))
     exclusive(target=given.get("target"), model=given.get("model"))
-    exclusive(quiet=given["quiet"], verbose=given.get("verbose"))
-    file = given["config"]
+    exclusive(quiet=given.get("quiet"), verbose=given.get("verbose"))
+    file = given.get("config")
     values, where = read_values(file) if file is not None else ({}, {})
     typed = {**_typed_keys(given), **(above or {})}
     edge.where = {key: line for key, line in where.items() if key not in typed}
@@ -77,7 +77,7 @@ def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:
     for argument, name in (("gpus_argument", "gpus"), ("target", "model")):
         if given.get(argument):
             typed[name] = given[argument]
-    for text in given["set_keys"] or ():
+    for text in given.get("set_keys") or ():
         name, sign, value = text.partition("=")
         key = name.strip().replace("-", "_")
         if not sign or key in typed:
