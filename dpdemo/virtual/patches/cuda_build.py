@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _C: Any = torch._C
 _WHY = "only a build for CUDA has it"
-_CUBLAS_WORKSPACE = 4096 * 8 * 1024  # bytes, on cards of compute capability 9 (CUDABlas.cpp)
 
 # Functions of torch._C that always return the same value; None where nothing needs to be done.
 _ANSWERS = {
@@ -48,41 +47,31 @@ _ANSWERS = {
             *("_accelerator_emptyCache", "_accelerator_emptyHostCache", "_host_emptyCache", "_cuda_sleep"),
             *("_cuda_clearCublasWorkspaces", "_cudnn_clear_dropout_state"),
             *("_cuda_lock_mutex", "_cuda_unlock_mutex"),
-            *("_cuda_resetAccumulatedHostMemoryStats", "_cuda_resetPeakHostMemoryStats"),
         )
     ),
 }
-# Functions of torch._C that read a setting, those that write it, and its default.
-_SETTINGS: tuple[tuple[str, str, Any], ...] = (
-    ("_get_linalg_preferred_backend", "_set_linalg_preferred_backend", _C._get_linalg_preferred_backend),
-    ("_get_blas_preferred_backend", "_set_blas_preferred_backend", _C._get_blas_preferred_backend),
-    ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit", 10),
-    ("_cuda_cudaCachingAllocator_is_enabled", "_cuda_cudaCachingAllocator_enable", True),
-    ("_cuda_getCublasWorkspaceSize", "_cuda_setCublasWorkspaceSize", _CUBLAS_WORKSPACE),
-    ("_cuda_getCublasLtWorkspaceSize", "_cuda_setCublasLtWorkspaceSize", _CUBLAS_WORKSPACE),
-)
+_LIBRARIES = ("linalg", "blas")  # whose preferred backend can be set
 
 
 def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def _get(name: str, default: Any) -> Any:
-    settings = the_session().settings
-    return settings[name] if name in settings else default() if callable(default) else default
+def _setting(name: str, default: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the functions that read and write a setting of the block."""
 
-
-def _setting(name: str, default: Any = None) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def write(value: Any, *_: Any) -> None:
         the_session().settings[name] = value
 
-    return lambda: _get(name, default), write
+    return lambda *_: the_session().settings.get(name, default), write
 
 
 for _name, _value in _ANSWERS.items():
     replace(_C, _WHY, **{_name: _constant(_value)})
-for _read, _write, _default in _SETTINGS:
-    replace(_C, _WHY, **dict(zip((_read, _write), _setting(_read, _default), strict=True)))
+for _name in _LIBRARIES:
+    _read, _write = _setting(_name, getattr(_C, f"_get_{_name}_preferred_backend")())
+    _backend = f"{_name}_preferred_backend"
+    replace(_C, _WHY, **{f"_get_{_backend}": _read, f"_set_{_backend}": _write})
 replace(torch.backends.cuda.cuFFTPlanCache, _WHY, clear=_constant(None))
 
 
@@ -95,11 +84,11 @@ def _set_sync_mode(mode: int) -> None:
         )
 
 
-_benchmark_limit = _setting("_cuda_get_cudnn_benchmark_limit", 10)
+_limit = _setting("benchmark_limit", 10)
 replace(
     type(torch.backends.cudnn),
     _WHY,
-    benchmark_limit=property(lambda _: _benchmark_limit[0](), lambda _, limit: _benchmark_limit[1](limit)),
+    benchmark_limit=property(_limit[0], lambda _, limit: _limit[1](limit)),
 )
 replace(
     torch.backends.cudnn,
