@@ -29,7 +29,7 @@ _LAST = re.compile(
 
 
 def diagnose(text: str) -> CheckReport:
-    """Say which rule an error of a DataParallel run is about.
+    """Find the rule that explains an error of a DataParallel run.
 
     Args:
         text: the traceback as Python printed it, or at least its last lines.
@@ -75,7 +75,7 @@ def _explained(message: str, known: Known) -> CheckReport:
 
 
 def end_of_program(error: BaseException, *, has_called: bool) -> tuple[Finding, ...]:
-    """Tell which rule the exception that ended a program is about, if DataParallel has a part in it.
+    """Find the rule that explains the exception that ended a program, if DataParallel has a part in it.
 
     Args:
         error: the exception.

@@ -7,7 +7,7 @@ from dpdemo.checking.evidence import Raised
 
 
 class Pattern(NamedTuple):
-    """What an error looks like: its message, and perhaps the user's line or the function that raised it."""
+    """The marks of an error: its message, and perhaps the user's line or the function that raised it."""
 
     code: str
     message: str
@@ -19,7 +19,7 @@ NOTHING_THERE = (
     r"^(KeyError|IndexError)|empty|at least one|not enough values|'(int|float)' object has no attribute|"
     r"must be Tensor, not (int|float)"
 )
-"""What is raised where a list turns out to have nothing in it, or a sum to be the number 0."""
+"""Messages of errors raised where a list is empty, or a sum is the number 0."""
 _DEVICES = r"same device|Expected all tensors to be on"
 _MADE_HERE = r"\btorch\.(arange|empty|eye|full|linspace|ones|rand|randint|randn|randperm|tensor|zeros)\("
 

@@ -17,7 +17,7 @@ from dpdemo.results.findings import Place, Severity
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a rule knows of the repair: which one, in the user's names; or how a call changes."""
+    """The repair that a rule advises: an entry of the table, in the user's names; or a changed call."""
 
     name: str = ""
     """Its key in the table; "" is the example of the rule's page."""

@@ -1,4 +1,4 @@
-"""What replicas return, and how it compares with one GPU's."""
+"""Results of replicas, compared with those of one GPU."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the size of a chunk, or the number of calls, does: DP213, DP315, DP316."""
+"""Effects of the size of a chunk and of the layout of weights: DP213, DP315, DP316."""
 
 from collections.abc import Iterator
 

@@ -44,7 +44,7 @@ def structure_differs(evidence: Evidence) -> Iterator[Found]:
 
 
 def _missing_parts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
-    """Tell of parts of a result that are None in some replicas."""
+    """Report parts of a result that are None in some replicas."""
     nones = [
         {leaf.path for leaf in replica.output or () if leaf.type == "NoneType"} for replica in call.replicas
     ]
@@ -190,7 +190,7 @@ def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim:
 
 
 def _along_another(subjects: dict[str, str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Found:
-    """Tell of the parts of a result that have the batch on one dimension: each with what it belongs to."""
+    """Report the parts of a result that have the batch on one dimension: each with what it belongs to."""
     alone = {leaf.path: leaf.shape for leaf in probe.single.output}
     path, subject = next(iter(subjects.items()))
     whole = alone[path] or ()

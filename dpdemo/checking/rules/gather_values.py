@@ -45,7 +45,7 @@ def scalar_output(evidence: Evidence) -> Iterator[Found]:
 
 
 def _one_for_each_gpu(subject: str, paths: list[str], probe: Probe, call: Call, evidence: Evidence) -> Found:
-    """Tell of numbers that come back once for each GPU, and what makes one of them."""
+    """Report numbers that come back once for each GPU, and what makes one of them."""
     names = " and ".join(result_at(path) for path in paths[:3]) + " and more" * (len(paths) > 3)
     verb = "is one number" if len(paths) == 1 else "are one number each"
     of_the_batch = [path for path in paths if path in _of_the_batch(evidence)]

@@ -45,7 +45,7 @@ def loss_scale(evidence: Evidence) -> Iterator[Found]:
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is wrong with a loss, and how bad it is."""
+    """A fault of a loss, and its severity."""
 
     what: str
     severity: Severity = "error"

@@ -1,4 +1,4 @@
-"""What a replica raises for a reason that no other rule knows, forward or backward: DP390, DP391."""
+"""Errors of a replica, forward or backward, that no other rule explains: DP390, DP391."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 
 _AGAIN = "backward through the graph a second time"
-"""What the two runs of a check share, such as a cached tensor, would raise again on one GPU too."""
+"""An error of something that both runs of a check share, such as a cached tensor."""
 
 
 @rule("DP390", "replica-raised", "error")

@@ -1,4 +1,4 @@
-"""What ties a replica to the original model or to one GPU: DP302 to DP304, DP310, DP317."""
+"""Ties of a replica to the original model or to one GPU: DP302 to DP304, DP310, DP317."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ from dpdemo.checking.repairs import Advice, Found, advise
 from dpdemo.results.findings import Place, Severity
 
 _Suspect = tuple[Held, Place | None, Probe, bool]
-"""What is held, a place, a probe that failed, and whether the functions that failed name it."""
+"""A held object, a place, a probe that failed, and whether the functions that failed name the object."""
 
 
 def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
@@ -77,7 +77,7 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
 
 
 def _told(tensors: Sequence[Held]) -> str:
-    """Tell what tensors are that one statement sets."""
+    """Describe the tensors that one statement sets."""
     one = tensors[0]
     if len(tensors) > 1:
         return (
@@ -149,7 +149,7 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
 
 
 def _moved(evidence: Evidence) -> Iterator[Found]:
-    """Tell of modules outside of the model that each replica moves to its own GPU."""
+    """Report modules outside of the model that each replica moves to its own GPU."""
     for probe, call in evidence.calls:
         for event in call.events:
             if event.kind == "module":
@@ -194,7 +194,7 @@ def _compiled(evidence: Evidence) -> Iterator[Found]:
 
 
 def _swapped(evidence: Evidence) -> Iterator[Found]:
-    """Tell of modules outside of the model whose weights forward swaps, though no device was crossed."""
+    """Report modules outside of the model whose weights forward swaps, though no device was crossed."""
     if any(crossed_devices(evidence)):
         return
     ran = [probe for probe, call in evidence.calls if len(call.replicas) > 1]

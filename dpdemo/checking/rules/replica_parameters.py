@@ -1,4 +1,4 @@
-"""What replicas have in place of parameters: DP308, DP312, DP314."""
+"""Parameters, which replicas hold as plain tensors: DP308, DP312, DP314."""
 
 import re
 from collections.abc import Iterator

@@ -68,7 +68,7 @@ _APPENDED = ("list", "deque", "set")
 
 
 def _written_by_all(paths: Sequence[str], probe: Probe, change: StateChange) -> Found:
-    """Tell of containers that all replicas write to."""
+    """Report containers that all replicas write to."""
     what = (
         f"{_called(paths)} written by all replicas at once: {words(change.single)} after a call on one GPU, "
         f"{words(change.parallel)} under DataParallel"
@@ -87,7 +87,7 @@ def _called(paths: Sequence[str]) -> str:
 
 
 def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
-    """Tell of containers that are as before when a call is over, and that replicas meet at meanwhile."""
+    """Report containers that are as before when a call is over, and that replicas meet at meanwhile."""
     ran = next((probe for probe in evidence.probes if probe.call and len(probe.call.replicas) > 1), None)
     known = {*told, *evidence.scan.meetings}
     for paths in evidence.meanwhile if ran else ():
@@ -102,7 +102,7 @@ def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
 
 
 def _caches(evidence: Evidence) -> Iterator[Found]:
-    """Tell of tensors that are kept outside of the model for all GPUs, where a replica has mixed devices."""
+    """Report tensors that are kept outside of the model for all GPUs, where a replica has mixed devices."""
     told = set()
     for probe, error in crossed_devices(evidence):
         for cache in evidence.caches:

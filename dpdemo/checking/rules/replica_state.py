@@ -13,7 +13,7 @@ from dpdemo.results.findings import Severity
 
 @rule("DP301", "lost-state", "error")
 def lost_state(evidence: Evidence) -> Iterator[Found]:
-    """What forward writes to `self` is lost.
+    """Attributes that forward sets on `self` are lost.
 
     What happens: counters stay at zero, remembered features stay None, `self.w = Parameter(...)` does not
         stay.
@@ -61,7 +61,7 @@ def note_of_all(harmless: dict[str, tuple[Probe, StateChange]], what: str) -> It
 
 
 def _told(change: StateChange) -> str:
-    """Tell what becomes of an attribute here and there; two tensors of one shape differ in their numbers."""
+    """Describe the change of an attribute; two tensors of one shape differ in their numbers."""
     if change.before == change.single:
         return (
             f"`{change.path}`, {words(change.before)}, gets other numbers on one GPU, and none under "
@@ -149,7 +149,7 @@ def _has_raised(probe: Probe) -> bool:
 
 
 def _told_of(alike: Iterable[StateChange]) -> str:
-    """Tell what becomes of buffers that one line updates."""
+    """Describe what becomes of buffers that one line updates."""
     changes = sorted(alike, key=lambda one: one.path)
     change, names = changes[0], listed([one.path for one in changes])
     if not change.parallel_changed:

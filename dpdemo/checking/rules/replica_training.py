@@ -78,7 +78,7 @@ def _is_of_a_list(change: StateChange, probe: Probe) -> bool:
 
 
 def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence) -> Found:
-    """Tell of parameters that a line of forward changes; a note where all is as on one GPU."""
+    """Report parameters that a line of forward changes; a note where all is as on one GPU."""
     change, paths = alike[0], [one.path for one in alike]
     runs = all(replica.raised is None for _, call in evidence.calls for replica in call.replicas)
     is_as_alone = change.same and change.parallel_changed and runs and not is_off(probe)
@@ -101,7 +101,7 @@ def _changed_in_place(alike: list[StateChange], probe: Probe, evidence: Evidence
 
 
 def _refused(evidence: Evidence) -> Iterator[Found]:
-    """Tell of replicas that autograd has not let change a parameter, or freeze it."""
+    """Report replicas that autograd has not let change a parameter, or freeze it."""
     for probe, call in evidence.calls:
         for replica in call.replicas:
             error = replica.raised

@@ -1,4 +1,4 @@
-"""What DataParallel asks of each GPU: DP701."""
+"""Memory that DataParallel needs on each GPU: DP701."""
 
 from collections.abc import Iterator
 

@@ -157,7 +157,7 @@ def _by_keyword(path: str, call: Call, evidence: Evidence) -> Advice:
 
 
 def _unlike_counts(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
-    """Tell of positional and keyword arguments that give different numbers of chunks."""
+    """Report positional and keyword arguments that give different numbers of chunks."""
     short = short_arguments(call)
     fewest = min(short, key=lambda leaf: leaf.size(call.dim) or 0, default=None)
     if fewest is not None and fewest.path in hidden_states(evidence):
@@ -250,7 +250,7 @@ def _of_other_sizes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Le
 
 
 def _cut_constants(leaves: Sequence[Leaf], probe: Probe, call: Call, evidence: Evidence) -> Found:
-    """Tell of arguments that were found to be meant whole, by giving them whole to each replica."""
+    """Report arguments that were found to be meant whole, by giving them whole to each replica."""
     names = [leaf.path for leaf in leaves]
     it, is_cut = ("it", "is cut") if len(names) == 1 else ("them", "are cut")
     error = next((one.raised for one in call.replicas if one.raised is not None), call.raised)

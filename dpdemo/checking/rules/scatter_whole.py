@@ -152,7 +152,7 @@ def _is_lost(name: str, call: Call) -> bool:
 
 
 def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Found]:
-    """Tell of tensors of a class of their own that come to replicas as plain ones, where that does harm."""
+    """Report tensors of a class of their own that come to replicas as plain ones, where that does harm."""
     is_harmless = probe.comparison.values_equal is True and call.raised is None
     for leaf in () if is_harmless else call.tensor_arguments:
         received = {one.type for replica in call.replicas for one in replica.inputs if one.path == leaf.path}

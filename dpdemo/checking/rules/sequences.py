@@ -81,7 +81,7 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
 
 
 def _joined_samples(evidence: Evidence) -> Iterator[Found]:
-    """Tell of samples of unequal length that are joined along the dimension that is cut."""
+    """Report samples of unequal length that are joined along the dimension that is cut."""
     for probe, call in evidence.calls:
         joined, by = packed_arguments(probe, call)
         if joined and (call.raised is not None or probe.comparison.values_equal is not True):
@@ -147,7 +147,7 @@ def _as_option(dim: int) -> str:
 
 
 def _unlike(probe: Probe, call: Call, evidence: Evidence) -> Found:
-    """Tell of arguments that have the batch on different dimensions."""
+    """Report arguments that have the batch on different dimensions."""
     dims = dict(probe.comparison.batch_dims)
     here, there = (
         [path for path, dim in dims.items() if (dim == call.dim) == is_cut] for is_cut in (True, False)

@@ -1,4 +1,4 @@
-"""What belongs to a thread and does not reach the replicas': DP601 to DP603."""
+"""Settings of the calling thread that do not reach the replicas' threads: DP601 to DP603."""
 
 from collections.abc import Iterator
 

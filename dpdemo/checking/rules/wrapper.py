@@ -1,4 +1,4 @@
-"""What goes wrong around the wrapper itself: DP101 to DP108."""
+"""Pitfalls of the wrapper itself: DP101 to DP108."""
 
 import re
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def wrapper_attribute(evidence: Evidence) -> Iterator[Found]:
 
 
 def wrapper_error(error: Raised) -> Found:
-    """Tell of an exception that names the wrapper."""
+    """Report an exception that names the wrapper."""
     missing = re.search(r"has no attribute '(\w+)'", error.message)
     if missing is None:
         what = f"DataParallel is used as the model, which is its `.module`: {error}"
