@@ -12,7 +12,7 @@ from dpdemo.wording import counted
 _MARKS = {"good": ("ok", "green"), "look": ("look", "yellow"), "bad": ("no", "red"), "unknown": ("?", "cyan")}
 """Each mark as a word, so that no meaning hangs on its colour, and the colour."""
 Mark = Literal["good", "look", "bad", "unknown"]
-"""The mark of an answer: `look` is no fault but worth a look, `unknown` has no answer."""
+"""The mark of an answer: `look` needs attention but is not a fault, `unknown` has no answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Use:
     `wrapper` is the wrapper's class, or the function that was called; `module` the class of what it wraps;
     `number` its place in the order of construction, from 1; `num_objects` how often the module, or another of
     its class at the same place of the program, was wrapped alike; of a function the number of its modules.
-    Each of `splits` stands for all calls that were split alike: `first` is the number of the first of them,
+    Each of `splits` represents all calls that were split alike: `first` is the number of the first of them,
     `count` how many there were. An empty `in_model` is a call whose split was not seen. `num_unlisted` calls
     were split in yet other ways. `tokens` is there where the arguments tell tokens from padding.
     """

@@ -21,7 +21,7 @@ ADDED = "came after the model was wrapped: wrap it once it has all its parameter
 
 @dataclass(frozen=True)
 class Mistake:
-    """What goes wrong, the line of the program, and what to do."""
+    """A mistake: its effect, its line in the program, and the remedy."""
 
     text: str
     at: str

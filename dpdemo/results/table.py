@@ -20,7 +20,7 @@ SHORTEST_BAR = 5
 Line = tuple[tuple[str, str], ...]
 """Pieces of text, each with its style ("" for none); lines are joined by `+`."""
 Column = int | Literal["keep", "fold", "right"]
-"""A column of a width, one kept on one line, one that is folded where there is no room, or one set right."""
+"""A width; or `keep` on one line, `fold` where there is no room, or set to the `right`."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def test_findings_name_their_batches(values, findings):
 
 
 @given(configs)
-def test_findings_are_what_the_chunks_show(config):
+def test_findings_agree_with_the_chunks(config):
     report = predict(config)
     shown = set()
     for group in report.batches:
@@ -104,7 +104,7 @@ def test_advised_sizes_leave_nothing_to_find(config):
 
 
 @given(configs)
-def test_there_is_advice_wherever_something_is_found_and_only_there(config):
+def test_only_findings_have_advice_and_all_of_them(config):
     report = predict(config)
     helpless = config.data_size == 1
     assert bool(advice(report)) == (bool(find(report)) and not helpless)

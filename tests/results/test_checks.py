@@ -25,7 +25,7 @@ def test_programs_read_notes_as_a_list():
     ]
 
 
-def test_a_note_stands_before_the_summary():
+def test_notes_come_before_the_summary():
     said = REPORT.text("text")
     assert (
         said

@@ -26,7 +26,7 @@ def test_devices_write_themselves_short(devices, text):
 
 
 @given(ordinals, st.data())
-def test_the_devices_that_were_not_taken_are_left(numbers, data):
+def test_without_leaves_the_other_devices(numbers, data):
     devices = Devices.of("cuda", numbers)
     assert devices.ordinals == numbers
     places = data.draw(st.sets(st.sampled_from(range(len(numbers))))) if numbers else set()

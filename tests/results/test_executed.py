@@ -48,7 +48,7 @@ def test_the_picture_names_object_calls_splits_bytes_and_peaks():
     ]
 
 
-def test_a_program_that_came_to_no_gpu_has_no_lines_of_nothing():
+def test_a_program_without_gpus_has_a_short_report():
     nothing = ExecReport("train.py", (), GPUS, (), Traffic(0, 0, 0, 0, 0, 0), (0, 0, 0))
     assert drawn(nothing).splitlines() == [
         "Ran on 3 virtual GPUs: train.py",
@@ -58,7 +58,7 @@ def test_a_program_that_came_to_no_gpu_has_no_lines_of_nothing():
     ]
 
 
-def test_a_module_that_was_wrapped_anew_is_named_once():
+def test_a_module_wrapped_again_is_named_once():
     assert "DataParallel(Model) #1 on cuda:0–2, wrapped 6 times: 4 calls" in drawn(report(use(num_objects=6)))
 
 
@@ -91,7 +91,7 @@ def test_gpus_with_the_same_peak_share_a_line():
     assert found == [(["cuda:0"], 1, None), (["cuda:1", "cuda:2"], 2, None)]
 
 
-def test_a_peak_stands_beside_the_capacity_where_there_was_one():
+def test_a_peak_names_the_capacity():
     lines = drawn(report(peak_bytes=(512, 512, 512), capacity_bytes=(1024, 1024, 2048))).splitlines()
     assert lines[-2:] == [
         "Peak   cuda:0–1       512 B  each, of 1 KiB",

@@ -73,12 +73,12 @@ def test_eight_gpus_share_lines(golden):
         ([1], 4, "ceil(1 / 4) = 1 row, 1 chunk in all. No rows are left for cuda:1–3: idle."),
     ],
 )
-def test_the_rule_of_scatter_is_named_where_it_is_what_was_seen(rows, devices, said):
+def test_scatter_names_the_rule_that_it_followed(rows, devices, said):
     found = explanation(rows, devices=devices)
     assert said in found.steps[0].lesson
 
 
-def test_the_rule_of_scatter_is_not_named_where_something_else_was_seen():
+def test_scatter_names_no_rule_that_it_broke():
     found = explanation([15, 10, 5])
     said = found.steps[0].lesson
     assert "torch.chunk" not in said
@@ -125,7 +125,7 @@ def test_the_json_holds_every_step_with_its_sums():
 
 
 @pytest.mark.parametrize("difference", [math.nan, math.inf, None])
-def test_a_difference_that_is_no_number_is_null_in_json(difference):
+def test_a_difference_of_nan_is_null_in_json(difference):
     text = drawn(explanation([5, 5], difference=difference), form="json")
     assert read_json("explain", text)["plain"]["difference"] is None
 

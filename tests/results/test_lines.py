@@ -16,7 +16,7 @@ def test_few_devices_have_a_line_each():
     assert labels(gpus=3) == ["cuda:0", "cuda:1", "cuda:2"]
 
 
-def test_a_device_with_several_replicas_says_which():
+def test_a_device_with_several_replicas_names_them():
     assert labels(gpus=(0, 0, 1)) == [
         "cuda:0 (replica 0)",
         "cuda:0 (replica 1)",

@@ -102,7 +102,7 @@ def test_a_bar_passes_its_capacity_only_if_the_gpu_does(held, capacity, width, t
 
 
 @given(parts, st.integers(5, 80))
-def test_the_letters_of_a_bar_stand_in_the_order_of_the_parts_and_only_for_what_is_held(held, width):
+def test_letters_of_a_bar_follow_the_order_of_the_held_parts(held, width):
     one = replace(first(None), parts=held)
     letters = re.sub("[^A-Z]", "", plain(bar(one, max(one.peak_bytes, 1), width)))
     assert [*letters] == sorted(letters, key=LETTERS.index)
@@ -116,7 +116,7 @@ def test_every_part_has_a_letter_and_a_colour_of_its_own_beside_its_neighbours()
     assert all(one[1] != other[1] for one, other in itertools.pairwise(SIGNS))
 
 
-def test_gpus_that_hold_the_same_share_a_column_and_sixty_four_take_few_lines():
+def test_equal_gpus_share_a_column():
     assert [(line.label, line.count) for line in gpu_lines(SIXTY_FOUR.gpus)] == [
         ("cuda:0", 1),
         ("cuda:1–62", 62),
@@ -139,7 +139,7 @@ def test_a_group_is_named_by_its_spans(ordinals, named):
 
 
 @pytest.mark.parametrize("change", ["rows", "phase", "capacity", "parts"])
-def test_gpus_that_differ_in_anything_have_columns_of_their_own(change):
+def test_different_gpus_have_separate_columns(change):
     one, two = other(0), other(1)
     others = {
         "phase": {"phase": "forward"},
@@ -151,7 +151,7 @@ def test_gpus_that_differ_in_anything_have_columns_of_their_own(change):
     assert len(gpu_lines(report(one, two).gpus)) == 1
 
 
-def test_a_gpu_that_only_gathers_has_no_rows():
+def test_a_gathering_gpu_has_no_rows():
     found = replace(report(), gpus=(replace(other(0), rows=256), first()))
     assert [line.gpu.rows for line in gpu_lines(found.gpus)] == [256, 0]
 
@@ -186,14 +186,14 @@ def test_the_answer_is_one_sentence(found, said):
     assert said in flat(drawn(found))
 
 
-def test_of_many_gpus_that_lack_memory_three_groups_are_named_and_the_rest_counted():
+def test_the_answer_names_three_groups_and_counts_the_rest():
     gpus = [gpu(device, "backward", GIB, activations=(device + 2) * GIB) for device in range(6)]
     said = verdict(report(*gpus))
     assert said.startswith("It does not fit: cuda:5 lacks 6 GiB in backward; cuda:4 lacks 5 GiB")
     assert said.endswith("; 3 more GPUs less.")
 
 
-def test_what_would_help_is_told_in_the_order_of_the_report():
+def test_remedies_keep_the_order_of_the_report():
     text = drawn(fitted())
     names = re.findall(r"^  (\w.*?) {2,}gains (\S+ \wiB)", text, re.MULTILINE)
     assert names == [
@@ -219,7 +219,7 @@ def test_what_would_help_is_told_in_the_order_of_the_report():
         (Training(inference=True, loss="none"), "124 million parameters, float32, input [256, 512]"),
     ],
 )
-def test_the_line_below_the_title_says_what_was_assumed(training, said):
+def test_the_line_below_the_title_lists_assumptions(training, said):
     assert said in flat(drawn(report(training=training)))
 
 
@@ -241,7 +241,7 @@ def test_parameters_are_counted_as_people_count(number, said):
     ("held", "said"),
     [(0, "0 %"), (1, "0.1 %"), (500, "50 %"), (999, "99.9 %"), (1000, "100 %"), (1001, "> 100 %")],
 )
-def test_only_a_gpu_that_is_just_full_is_said_to_be(held, said):
+def test_only_an_exactly_full_gpu_is_at_100_percent(held, said):
     assert share(gpu(0, "forward", 1000, activations=held)) == said
 
 

@@ -92,7 +92,7 @@ def test_json_adds_up(report):
     assert samples == data["totals"]["samples"]
 
 
-def test_a_single_value_stands_before_lists_and_a_replica_on_one_line():
+def test_single_values_precede_lists_and_a_replica_takes_one_line():
     lines = drawn(simulated(gpus=2), "json").splitlines()
 
     assert [line.split('"')[1] for line in lines[:4]] == ["schema", "command", "strategy", "wrapped"]
@@ -171,7 +171,7 @@ def test_markdown_tables_have_one_width_and_add_up(verbose, report):
     assert samples == report.totals.samples
 
 
-def test_markdown_escapes_what_a_user_named():
+def test_markdown_escapes_names_of_users():
     text = drawn(called("a|b:_x_<i>[y](z)"), "markdown")
 
     assert text.startswith("### Predicted: a\\|b:\\_x\\_\\<i>[y\\](z) over 2 GPUs\n")

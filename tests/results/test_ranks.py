@@ -127,7 +127,7 @@ def test_nodes_of_several_sizes_have_lines_of_their_own():
     assert "of 8 GPUs" not in drawn(report)
 
 
-def test_the_tip_names_the_option_that_repeats_nothing():
+def test_the_tip_names_the_option_against_repeats():
     assert "--set sampler_drop_last=true leaves out 1 sample instead of" in drawn(ddp(processes=3))
     assert "sampler_drop_last" not in drawn(ddp(processes=4))
     assert "sampler_drop_last" not in drawn(observed(ddp(processes=3)))
@@ -137,7 +137,7 @@ def test_the_transcript_greets_for_every_gpu_of_every_node():
     assert drawn(ddp(nodes=2, gpus=4), "transcript").startswith("Let's use 8 GPUs!\n")
 
 
-def test_models_that_ranks_make_at_each_step_are_one_line_and_other_kinds_are_bounded():
+def test_models_made_at_each_step_are_one_line_and_their_number_is_bounded():
     alike = [RankModel("Net", "train.py:3", 1, 1, 1, {"[4, 3] → [4, 2]": 1})] * 1000
     others = [RankModel(f"Net{number}", "train.py:3", 0, 0, 0, {}) for number in range(9)]
     result = RanksResult("train.py", (), (RankResult(0, 0, (), {}, (*alike, *others)),))
@@ -150,7 +150,7 @@ def test_models_that_ranks_make_at_each_step_are_one_line_and_other_kinds_are_bo
     assert "2 modules or loaders are not listed: --report FILE.json" in text
 
 
-def test_ranks_that_did_the_same_share_a_row():
+def test_equal_ranks_share_a_row():
     collectives = (Collective("all_reduce", 6, 2048), Collective("barrier", 1, 0))
     alike = [RankResult(rank, 0, collectives, {f"cuda:{rank}": 1024}) for rank in range(3)]
     other = RankResult(3, 0, collectives[:1], {"cuda:0": 1024})

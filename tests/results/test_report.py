@@ -26,7 +26,7 @@ def test_the_weight_is_the_one_of_the_definition(batch_size, num_devices):
     assert group.sample_weight == float(weight_by_definition(chunk_rows(group)))
 
 
-def test_the_weight_of_a_report_is_that_of_its_worst_batch():
+def test_a_report_has_the_weight_of_its_worst_batch():
     report = simulate(gpus=3)
     assert [round(group.sample_weight, 2) for group in report.batches] == [1.0, 1.67]
     assert round(report.sample_weight, 2) == 1.67
@@ -61,7 +61,7 @@ def test_batches_are_numbered_through_and_use_every_device_or_name_it_idle(confi
 @pytest.mark.parametrize(
     ("gpus", "utilization"), [(None, 1.0), (1, 1.0), (2, 1.0), (3, 100 / 102), (8, 100 / (3 * 32 + 16))]
 )
-def test_utilization_is_rows_computed_over_what_the_largest_chunk_would_allow(gpus, utilization):
+def test_utilization_is_rows_computed_over_row_slots(gpus, utilization):
     assert simulate(gpus=gpus).totals.utilization == utilization
 
 
@@ -72,7 +72,7 @@ def test_a_batch_has_its_own_utilization():
     assert (last.num_devices, last.num_replicas) == (8, 5)
 
 
-def test_a_batch_that_no_replica_saw_can_still_be_drawn():
+def test_a_batch_without_replicas_has_figures():
     """A model of the user's own may never call what is wrapped."""
     unseen = dataclasses.replace(simulate(gpus=3).batches[0], in_model=())
     assert (unseen.largest, unseen.smallest, unseen.utilization, unseen.sample_weight) == (0, 0, 1.0, 1.0)

@@ -31,7 +31,7 @@ def test_every_ending_can_be_saved_and_nothing_else_is_left(suffix, tmp_path):
     ("suffix", "form"), [(".txt", "table"), (".json", "json"), (".csv", "csv"), (".md", "markdown")]
 )
 @pytest.mark.parametrize("verbose", [False, True])
-def test_a_text_file_holds_what_a_pipe_gets(suffix, form, verbose, tmp_path):
+def test_a_text_file_equals_the_output_in_a_pipe(suffix, form, verbose, tmp_path):
     path = tmp_path / f"report{suffix}"
     dataclasses.replace(REPORT, verbose=verbose).save(path)
 

@@ -31,7 +31,7 @@ def test_a_table_in_a_pipe_loads_no_library_and_is_80_columns_wide():
         assert max(map(len, lines)) == width
 
 
-def test_every_format_survives_a_stream_that_knows_ascii_only():
+def test_every_format_survives_an_ascii_stream():
     forms = ("table", "transcript", "json", "csv", "markdown")
     code = f"""
 import dpdemo

@@ -37,7 +37,7 @@ class Spy(nn.Module):
     data=st.data(),
 )
 @settings(deadline=None)
-def test_a_sample_is_where_chunks_of_batches_put_it(gpus, batch_size, data_size, drop_last, data):
+def test_a_sample_follows_the_chunks_of_its_batch(gpus, batch_size, data_size, drop_last, data):
     sample = data.draw(st.integers(0, data_size - 1))
     if drop_last and batch_size > data_size:
         return
@@ -56,7 +56,7 @@ def test_a_sample_is_where_chunks_of_batches_put_it(gpus, batch_size, data_size,
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("sample", [0, 17, 99])
-def test_a_run_says_where_the_sample_really_was(sample, shuffle, tmp_path, monkeypatch):
+def test_a_run_traces_the_sample_by_its_numbers(sample, shuffle, tmp_path, monkeypatch):
     """A model that keeps what reaches each replica finds the sample's own numbers there, and nowhere else."""
     (tmp_path / "spy_model.py").write_text(SPY)
     monkeypatch.chdir(tmp_path)
@@ -79,12 +79,12 @@ def test_a_run_says_where_the_sample_really_was(sample, shuffle, tmp_path, monke
     assert found == [(stop.batch, stop.device, stop.row)]
 
 
-def test_each_rank_and_step_that_sees_a_sample_is_named():
+def test_each_rank_and_step_of_a_sample_is_named():
     trace = dpdemo.simulate(strategy="ddp", processes=3, trace_sample=1).trace
     assert [(stop.batch, stop.replica, stop.row) for stop in trace.stops] == [(1, 1, 0), (2, 2, 3)]
 
 
-def test_a_sample_that_is_left_out_has_no_stops():
+def test_a_dropped_sample_has_no_stops():
     report = dpdemo.simulate(gpus=2, drop_last=True, trace_sample=95)
     assert report.trace.stops == ()
     assert "Sample 95      in no batch it is left out" in drawn(report)
@@ -95,7 +95,7 @@ def test_without_a_sample_there_is_no_trace():
     assert '"trace":' not in drawn(dpdemo.simulate(gpus=2), "json")
 
 
-def test_a_sample_that_is_not_there_is_an_error():
+def test_a_sample_beyond_the_data_is_an_error():
     with pytest.raises(
         dpdemo.UsageError, match="expected one of the 100 samples, 0 to 99, got 100"
     ) as caught:
@@ -104,7 +104,7 @@ def test_a_sample_that_is_not_there_is_an_error():
 
 
 @pytest.mark.parametrize("config", [{"gpus": 2}, {"strategy": "ddp", "processes": 2}])
-def test_a_prediction_cannot_know_what_a_shuffle_does(config):
+def test_a_prediction_refuses_to_trace_a_shuffle(config):
     with pytest.raises(dpdemo.UsageError, match="expected an epoch in order to trace sample 3") as caught:
         dpdemo.simulate(**config, shuffle=True, trace_sample=3)
     assert "dpdemo run" in caught.value.hint

@@ -23,7 +23,7 @@ from dpdemo.results import splitwords as words
         ),
     ],
 )
-def test_setting_says_what_was_chosen(config, expected):
+def test_the_setting_lists_the_config(config, expected):
     assert words.setting(simulated(**config)) == expected
 
 
@@ -43,7 +43,7 @@ def test_an_even_split_wastes_nothing_and_weighs_all_alike():
     assert facts["Sample weight"] == ("", "every sample counts the same")
 
 
-def test_an_uneven_split_is_told_by_its_worst_batch():
+def test_an_uneven_split_names_its_worst_batch():
     facts = found(gpus=8, batch_size=65, data_size=65)
 
     assert facts["Balance"] == ("90.3 %", ": of the row slots filled while the largest chunk runs")
@@ -53,7 +53,7 @@ def test_an_uneven_split_is_told_by_its_worst_batch():
     )
 
 
-def test_a_short_replica_that_shares_its_device_is_named_by_its_number():
+def test_a_short_replica_on_a_shared_device_has_its_number():
     meaning = found(gpus=(0, 0, 0), data_size=10)["Sample weight"][1]
 
     assert meaning.startswith("a sample on cuda:0 (replica 2) in batch 1 counts 1.67 times")
@@ -84,7 +84,7 @@ def test_only_a_prediction_warns_and_advises():
     assert words.remarks(observed(report)) == []
 
 
-def test_an_unknown_output_has_a_note_that_names_the_command():
+def test_an_unknown_output_has_a_note_with_the_command():
     ((kind, note),) = words.remarks(simulated(gpus=2, model="a.b:Net", data_size=60))
 
     assert kind == "Note"
