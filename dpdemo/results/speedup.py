@@ -196,13 +196,10 @@ def _gains(scalings: list[Scaling]) -> Iterator[_Cells]:
         return
     steps = [scaling.step_ms for scaling in scalings if scaling.step_ms]
     speedups = [scaling.speedup for scaling in scalings if scaling.speedup]
-    shares = [scaling.efficiency for scaling in scalings if scaling.efficiency]
     yield "step", [ms.expected for ms in steps]
     yield _BETWEEN, [ms.span for ms in steps]
     yield "speed-up", [f"{found.point:.2f}" for found in speedups]
     yield _BETWEEN, [f"{found.low:.2f}–{found.high:.2f}" for found in speedups]
-    yield "efficiency", [f"{100 * share.point:.0f} %" for share in shares]
-    yield _BETWEEN, [f"{100 * share.low:.0f}–{100 * share.high:.0f} %" for share in shares]
     yield "verdict", [scaling.verdict or _NONE for scaling in scalings]
 
 
@@ -248,13 +245,15 @@ def _timelines(ways: tuple[Way, ...], canvas: Canvas) -> Iterator[Block]:
     room = canvas.width - max(map(len, labels)) - max(map(len, totals)) - 2 * GAP
     width = max(room, SHORTEST_BAR)
     rows = Table(("keep", width, "right"))
+    seen = set()
     for label, way, total in zip(labels, ways, totals, strict=True):
-        parts = [(*_PARTS[name], ms) for name, ms in way.timeline]
-        rows.add(canvas.text(label), lettered(parts, max(sums), width), canvas.text(total))
+        bar = lettered([(*_PARTS[name], ms) for name, ms in way.timeline], max(sums), width)
+        seen |= {text for text, _ in bar}
+        rows.add(canvas.text(label), bar, canvas.text(total))
     yield rows
     legend: Line = ()
     for name, (letter, colour) in _PARTS.items():
-        if any(name == part for way in ways for part, _ in way.timeline):
+        if letter in seen:
             legend += (
                 styled("  " if legend else "") + styled(letter, f"black on {colour}") + styled(f" {name}")
             )
