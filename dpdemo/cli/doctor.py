@@ -9,7 +9,7 @@ from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import read_gpu_memory
-from dpdemo.cli.startup import hide_real_gpus, loading_torch, users_code
+from dpdemo.cli.startup import loading_torch, users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
 from dpdemo.errors import UsageError
@@ -106,8 +106,7 @@ def _run_script(
     from dpdemo.executing.program import find_program
 
     found = find_program(name, arguments)
-    hide_real_gpus()
-    with loading_torch():
+    with loading_torch(hides_gpus=True):
         from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
         from dpdemo.executing.hardware import Hardware

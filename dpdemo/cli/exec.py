@@ -11,7 +11,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.execoutput import finisher
 from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
-from dpdemo.cli.startup import hide_real_gpus, loading_torch
+from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.errors import UsageError
 from dpdemo.executing.hardware import Hardware
@@ -84,8 +84,7 @@ def command(
         _hint(words)
     chosen = _chosen(select, ignore, check=check)
     finish = finisher(quiet=quiet, path=report)
-    hide_real_gpus()
-    with loading_torch():
+    with loading_torch(hides_gpus=True):
         from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
 

@@ -6,7 +6,7 @@ from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import read_settings
-from dpdemo.cli.startup import hide_real_gpus, loading_torch
+from dpdemo.cli.startup import loading_torch
 
 EXAMPLES = (
     "explain --virtual --gpus 3",
@@ -37,9 +37,7 @@ def command(
     Shows shapes, devices and bytes copied, all of them observed in one call of DataParallel.
     """
     checked = read_settings(ctx)
-    if virtual:
-        hide_real_gpus()
-    with loading_torch():
+    with loading_torch(hides_gpus=virtual):
         from dpdemo.explaining import walkthrough
 
     found = walkthrough.explain(checked, virtual=virtual)

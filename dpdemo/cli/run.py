@@ -11,7 +11,7 @@ from dpdemo.cli.edge import print_error, print_hint
 from dpdemo.cli.output import show
 from dpdemo.cli.progress import progress_bar
 from dpdemo.cli.settings import read_settings
-from dpdemo.cli.startup import hide_real_gpus, loading_torch
+from dpdemo.cli.startup import loading_torch
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import DpdemoError
 from dpdemo.results.split import SplitReport
@@ -53,9 +53,7 @@ def command(
     process for each GPU, or `--set processes=N`; under torchrun it is one of the ranks.
     """
     checked = read_settings(ctx, strategies=("dp", "ddp"))
-    if virtual:
-        hide_real_gpus()
-    with loading_torch():
+    with loading_torch(hides_gpus=virtual):
         from dpdemo.running import run as run_config
         from dpdemo.running.ddp.world import speaks
         from dpdemo.running.interrupts import RunInterrupted

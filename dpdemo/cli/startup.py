@@ -12,14 +12,6 @@ from dpdemo.collecting import no_collections
 from dpdemo.files import current_folder
 
 
-def hide_real_gpus() -> None:
-    """Hide real GPUs from torch, so that virtual ones can take their place.
-
-    CUDA reads the variable once, when torch first asks it for devices.
-    """
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
 @contextlib.contextmanager
 def users_code(*modules: str, quiet: bool, doing: str) -> Iterator[Show | None]:
     """Run a user's code in the block: on no real GPU, its stdout dropped, with a status line on a terminal.
@@ -30,27 +22,32 @@ def users_code(*modules: str, quiet: bool, doing: str) -> Iterator[Show | None]:
         doing: the beginning of the status line.
 
     """
-    hide_real_gpus()
     with (
         status_line(quiet=quiet, doing=doing) as say,
         Path(os.devnull).open("w") as sink,
         contextlib.redirect_stdout(sink),  # the model's prints in each of its runs would bury the report
     ):
-        with loading_torch():
+        with loading_torch(hides_gpus=True):
             for module in modules:
                 importlib.import_module(module)
         yield say
 
 
 @contextlib.contextmanager
-def loading_torch() -> Iterator[None]:
+def loading_torch(*, hides_gpus: bool = False) -> Iterator[None]:
     """Import torch faster, and let Ctrl-C end the program meanwhile.
+
+    Args:
+        hides_gpus: hide real GPUs from torch, so that virtual ones can take their place. CUDA reads the
+            variable once, when torch first asks it for devices.
 
     Raises:
         UsageError: in a folder that was deleted: there MKL ends the process at the first product of matrices.
 
     """
     current_folder()
+    if hides_gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     with no_collections(), _interrupts_end_the_program():
         yield
 
