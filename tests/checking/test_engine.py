@@ -4,6 +4,7 @@ import functools
 import gc
 import queue
 import threading
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -363,7 +364,10 @@ def test_what_a_forward_left_behind_is_copied_too():
     model = nn.utils.spectral_norm(nn.Linear(4, 3))
     model(x())
     model.kept = model(x())
-    assert torch.equal(deep_copy(model).kept, model.kept)
+    model.of_object = types.SimpleNamespace(kept=[model(x())])
+    twin = deep_copy(model)
+    assert torch.equal(twin.kept, model.kept)
+    assert torch.equal(twin.of_object.kept[0], model.of_object.kept[0])
 
 
 def test_a_model_that_only_its_factory_can_make_is_built_anew():

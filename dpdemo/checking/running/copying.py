@@ -27,7 +27,6 @@ from dpdemo.models.failure import users_code
 from dpdemo.virtual.applying import Patch, applied
 from dpdemo.virtual.labels import stamp
 from dpdemo.virtual.state import the_session
-from dpdemo.watching.tree import tensors_in
 
 
 class ModelSource:
@@ -208,10 +207,11 @@ def _results_in(model: nn.Module) -> Iterator[torch.Tensor]:
     """List the tensors that a forward left on a model, as weight norm's hook does: they are no leaves."""
     for module in model.modules():
         for name, value in vars(module).items():
-            if name == "_modules" or type(value) in _WITHOUT_TENSORS:
+            is_empty = isinstance(value, dict) and not value
+            if is_empty or name == "_modules" or type(value) in _WITHOUT_TENSORS:
                 continue  # modules come by themselves
-            if not (isinstance(value, dict) and not value):
-                yield from (tensor for tensor in tensors_in(value) if not tensor.is_leaf)
+            tensors = (part.value for part in walk(value) if isinstance(part.value, torch.Tensor))
+            yield from (tensor for tensor in tensors if not tensor.is_leaf)
 
 
 class _FunctionCopies:
