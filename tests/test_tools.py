@@ -33,6 +33,7 @@ STARTED = {
     "tools/mismatch_sweep.py": "--samples 1 add",
     "tools/opinfo_sweep.py": "--samples 1 add",
     "tools/out_sweep.py": "add",
+    "tools/pytorch_rank_tests.py": "test_nccl_backend_bool test_accumulate_gradients test_ddp_hook_parity",
     "gpus/against_cuda.py": "predict",
     "gpus/steps_on_card.py": "virtual",
 }

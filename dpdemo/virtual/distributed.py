@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from dpdemo.virtual.applying import Patch, group
 from dpdemo.virtual.labels import label_of, stamp
-from dpdemo.virtual.ops.collectives import flat_tensors
+from dpdemo.virtual.ops.collectives import flat_tensors, gpu_of_group
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
 from dpdemo.virtual.process_groups import TIMEOUT, process_group_class, process_group_patches, refuse
 from dpdemo.virtual.state import the_session
@@ -51,6 +51,12 @@ def patches() -> list[Patch]:
             **dict.fromkeys(_OF_SYMMETRIC_MEMORY, staticmethod(_no_symmetric_memory)),
         ),
         *group(dist, "C++ sees one device", _broadcast_coalesced=_by_device(cpp._broadcast_coalesced)),
+        *group(
+            dist,
+            "C++ makes tensors on the GPU of the parameters",
+            _verify_params_across_processes=_on_their_gpu(cpp._verify_params_across_processes),
+        ),
+        Patch(cpp, "_hash_tensors", _hash_tensors, "only a build with NCCL has it"),
         *_functions(c10d),
         *group(cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None),
         *[
@@ -86,6 +92,11 @@ def _yes() -> bool:
     return True
 
 
+def _hash_tensors(tensors: list[torch.Tensor]) -> int:
+    """Return a number for debug logs of objects that are sent."""
+    return hash(str([tensor.tolist() for tensor in tensors]))
+
+
 def _no_symmetric_memory(*_: Any, **__: Any) -> Any:
     return refuse("symmetric memory")
 
@@ -102,6 +113,19 @@ def _by_device(original: Callable[..., Any]) -> Callable[..., Any]:
             original(group, on_one, size, src)
 
     return broadcast
+
+
+def _on_their_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Remember on which GPU a DistributedDataParallel is: the program may never have called set_device."""
+
+    @functools.wraps(original)
+    def verify(group: Any, tensors: list[torch.Tensor], *args: Any) -> Any:
+        label = label_of(tensors[0], the_session().key) if tensors else None
+        if label is not None:
+            gpu_of_group[group.group_name] = label.index
+        return original(group, tensors, *args)
+
+    return verify
 
 
 def _labelled(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,6 +172,7 @@ def _functions(c10d: Any) -> list[Patch]:
     ]
 
 
+@functools.cache
 def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
     """Multiply before the sum where PREMUL_SUM is asked for."""
     import inspect

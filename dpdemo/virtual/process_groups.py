@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from dpdemo.virtual.applying import Patch, group
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.ops.collectives import coalesced, nccl_groups
+from dpdemo.virtual.ops.collectives import coalesced, gpu_of_group, nccl_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,6 +170,7 @@ def _registering(cpp: Any) -> list[Patch]:
 
     def _set_group_name(self: Any, name: str) -> None:
         set_name(self, name)
+        gpu_of_group.pop(name, None)
         (nccl_groups.add if id(self) in only_gpu else nccl_groups.discard)(name)
 
     return group(

@@ -54,6 +54,11 @@ def compare(model):
         torch.testing.assert_close(whole.cpu(), wanted)
 """
 _WAYS = {
+    "ddp without set_device": """
+torch.cuda.set_device(0)
+model = DistributedDataParallel(make().to(rank), device_ids=[rank])
+train(model, lambda rows: rows.chunk(size)[rank].to(rank))
+compare(model)""",
     "ddp": """
 model = DistributedDataParallel(make().cuda(), device_ids=[rank])
 train(model, mine)

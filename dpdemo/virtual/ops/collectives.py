@@ -29,6 +29,9 @@ nccl_groups: set[str] = set()
 coalesced: dict[str, list[Any]] = {}
 """By name of the group, the works to wait for once its coalescing manager closes."""
 
+gpu_of_group: dict[str, int] = {}
+"""By name of the group, the GPU of its DistributedDataParallel's parameters."""
+
 FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd", "_dtensor"}
 """Namespaces of collectives that return their result, as DTensor and tensor parallel use them."""
 _BETWEEN_TWO = {"send", "recv_"}
@@ -73,7 +76,7 @@ def action(run: Run) -> Run:
             return run(session, func, args, kwargs)
         is_nccl = group.group_name in nccl_groups
         if is_nccl:
-            _prepare(session, name, group.bound_device_id, args)
+            _prepare(session, name, group, args)
         tensors = list(flat_tensors(args))
         for listener in listeners:
             listener(name, group, args)
@@ -100,11 +103,13 @@ def functional_action(seen: Any) -> Run:
     return act
 
 
-def _prepare(session: Session, name: str, bound: torch.device | None, args: tuple[Any, ...]) -> None:
+def _prepare(session: Session, name: str, group: Any, args: tuple[Any, ...]) -> None:
     """Refuse what NCCL refuses, in its words (ProcessGroupNCCL.cpp), and put C++'s tensors on a GPU.
 
-    The buckets of DDP's reducer are C++'s own. A user's tensor without a GPU is the host's.
+    The buckets of DDP's reducer are C++'s own: they are on the GPU of its parameters. A user's tensor
+    without a GPU is the host's.
     """
+    bound = group.bound_device_id
     if name in _REFUSED:
         raise NotImplementedError(_REFUSED[name])
     if name == "barrier":
@@ -122,7 +127,7 @@ def _prepare(session: Session, name: str, bound: torch.device | None, args: tupl
             )
         if label is None and not is_cpps:
             raise RuntimeError("No backend type associated with device type cpu")
-        stamp(tensor, session, session.current.index)
+        stamp(tensor, session, gpu_of_group.get(group.group_name, session.current.index))
         _check_kind(name, tensor, kind)
     gpus = {label.index for each in flat_tensors(operands) if (label := label_of(each, session.key))}
     if len(gpus) > 1:
