@@ -242,18 +242,12 @@ def test_autocast_casts_the_operands(network: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "states", "words"),
-    [
-        (nn.LSTMCell, ("cpu", "cuda"), r"got mat2 is on cuda:0, .* on cpu \(.* wrapper_CUDA_mm\)"),
-        (nn.LSTMCell, ("cuda", "cpu"), r"got cx is on cpu, .* wrapper_CUDA___thnn_fused_lstm_cell\)"),
-        (nn.GRUCell, ("cpu",), r"got mat2 is on cuda:0, .* on cpu \(.* wrapper_CUDA_mm\)"),
-    ],
+    ("kind", "states"),
+    [(nn.LSTMCell, ("cpu", "cuda")), (nn.LSTMCell, ("cuda", "cpu")), (nn.GRUCell, ("cpu",))],
 )
-def test_a_cell_with_a_state_left_on_the_cpu_fails_as_cudas_kernels_do(
-    kind: Any, states: tuple[str, ...], words: str
-) -> None:
+def test_a_cell_refuses_a_state_left_on_the_cpu(kind: Any, states: tuple[str, ...]) -> None:
     hidden = [torch.zeros(ROWS, HIDDEN, device=state) for state in states]
-    with pytest.raises(RuntimeError, match=words):
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         kind(WIDTH, HIDDEN).cuda()(torch.zeros(ROWS, WIDTH).cuda(), hidden if len(hidden) > 1 else hidden[0])
 
 

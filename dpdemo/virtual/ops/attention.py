@@ -19,16 +19,16 @@ from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import gpu_of, gpus_of, has_operators_of_its_own
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.dtensor import register_attention
-from dpdemo.virtual.ops.flash import FLASH_HEAD, is_whole_on_cpu, kept_and_scratch_bytes
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.ops.single_kernels import dropout
 from dpdemo.virtual.ops.widening import cast
-from dpdemo.virtual.state import is_seen_by_us_alone
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _MASK_COLUMNS = 16  # a mask's rows begin at a multiple of 16 numbers (`pad_bias`)
+_ROWS = 32  # the efficient kernel keeps the log-sum-exp of a multiple of 32 rows (kAlignLSE)
+_FLASH_HEAD = 256  # the widest that the flash kernel takes
 _ALIGNED_BYTES = 16  # the efficient kernel reads rows of q, k and v so many bytes at a time
 _HALF = (torch.float16, torch.bfloat16)
 _attention: Any = torch._C._nn.scaled_dot_product_attention
@@ -73,9 +73,6 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
         return _unfused(query, key, value, mask, options)
     if mask is not None:
         mask = _padded(mask)
-    if is_seen_by_us_alone() and is_whole_on_cpu(query, key, value, mask, options):
-        whole: Tensor = _attention(query, key, value, mask, **options)
-        return whole
     run = functools.partial(_run, options)
     return run_fused(_kernel(run, query, flash=flash, is_random=dropout_p > 0), query, key, value, mask)[0]
 
@@ -121,7 +118,7 @@ def _takes_flash(query: Tensor, key: Tensor, value: Tensor, *, shares_keys: bool
         switches.flash_sdp_enabled()
         and is_known
         and (query.size(1) == key.size(1) or (shares_keys and query.size(1) % key.size(1) == 0))
-        and query.size(-1) == value.size(-1) <= FLASH_HEAD
+        and query.size(-1) == value.size(-1) <= _FLASH_HEAD
         and (query.size(-1) == 1 or _is_read_in_rows(query, key, value))
     )
 
@@ -239,7 +236,17 @@ def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...
 
 def _kernel(run: Any, query: Tensor, *, flash: bool, is_random: bool) -> Kernel:
     gradient_like = _like_operand if flash else _rows_first
-    return Kernel(run, _like, *kept_and_scratch_bytes(query, flash=flash), is_random, gradient_like)
+    return Kernel(run, _like, *_kept_and_scratch_bytes(query, flash=flash), is_random, gradient_like)
+
+
+def _kept_and_scratch_bytes(query: Tensor, *, flash: bool) -> tuple[int, int]:
+    """Return what CUDA's kernel keeps beside its operands and result, and what its backward pass needs."""
+    batch, heads, rows, width = query.shape
+    kept = rows if flash else -(-rows // _ROWS) * _ROWS
+    scratch = batch * heads * kept  # the dot products of gradient and result, one a row
+    if query.dtype in _HALF:
+        scratch += batch * heads * rows * width  # the gradient of q, added up in float32
+    return batch * heads * kept * 4, scratch * 4
 
 
 def _like_operand(_: int, operand: Tensor) -> Tensor:

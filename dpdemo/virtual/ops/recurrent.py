@@ -50,29 +50,6 @@ def _network(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@wraps(torch, "lstm_cell", "gru_cell", why=f"{FUSED}, with words of its own")
-@wraps(torch._VF, "lstm_cell", "gru_cell", why=f"{FUSED}, with words of its own")
-def _cell(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Build a cell that fails as CUDA does.
-
-    There two products and one kernel make a cell, on the CPU two linear layers: with a state left on the CPU
-    the first that meets it is another one.
-    """
-    kernel: Any = getattr(torch.ops.aten, f"_thnn_fused_{original.__name__}").default
-
-    @functools.wraps(original)
-    def call(data: Tensor, hidden: Any, *weights: Tensor | None) -> Any:
-        states = hidden if isinstance(hidden, (list, tuple)) else (hidden,)
-        others = [other for other in (*states, *weights) if other is not None]
-        if gpu_of(data) is not None and any(other.device != data.device for other in others):
-            operands = zip((data, states[0]), weights, strict=False)
-            gates = [torch.matmul(left, right.t()) for left, right in operands if right is not None]
-            kernel(*gates, states[-1], *weights[2:])
-        return original(data, hidden, *weights)
-
-    return call
-
-
 def _check(kind: str, data: Tensor, others: Any) -> None:
     for other in others:
         if other.device != data.device:
