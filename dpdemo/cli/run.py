@@ -9,9 +9,8 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_error, print_hint
 from dpdemo.cli.output import show
-from dpdemo.cli.progress import progress_bar
 from dpdemo.cli.settings import read_settings
-from dpdemo.cli.startup import loading_torch
+from dpdemo.cli.startup import loading_torch, progress_bar
 from dpdemo.config.ranks import TIMEOUT_SECONDS
 from dpdemo.errors import DpdemoError
 from dpdemo.results.split import SplitReport

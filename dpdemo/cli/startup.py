@@ -1,15 +1,19 @@
-"""Preparations before torch is imported and before a user's code runs."""
+"""Around torch's import and a user's code: Ctrl-C, dropped prints, and progress on a terminal's stderr."""
 
 import contextlib
 import importlib
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from dpdemo.cli.progress import Show, status_line
 from dpdemo.collecting import no_collections
 from dpdemo.files import current_folder
+from dpdemo.wording import printable
+
+Show = Callable[[str], None]
 
 
 @contextlib.contextmanager
@@ -64,3 +68,54 @@ def _interrupts_end_the_program() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def status_line(*, quiet: bool, doing: str) -> Iterator[Show | None]:
+    """Yield a function that shows a text behind `doing`, or None if nobody would see it."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import SpinnerColumn, TextColumn
+
+    with _progress(SpinnerColumn(), TextColumn("{task.description}", markup=False)) as update:
+        yield lambda text: update(description=f"{doing}: {printable(text)}"[:76])
+
+
+@contextlib.contextmanager
+def progress_bar(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function that takes (done, in all) batches, or None if nobody would see a bar."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("batches"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with _progress(*columns) as update:
+        yield lambda done, total: update(completed=done, total=total)
+
+
+@contextlib.contextmanager
+def _progress(*columns: Any) -> Iterator[Callable[..., None]]:
+    """Yield a function that updates Rich's progress; its first call shows it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    # the user's code prints where it would print without the line
+    progress = Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    task = progress.add_task("", total=None)
+
+    def update(**fields: Any) -> None:
+        progress.update(task, **fields)
+        progress.start()
+
+    try:
+        yield update
+    finally:
+        progress.stop()
