@@ -126,8 +126,8 @@ def _watching(note: "_Note", name: str, genuine: Callable[..., object]) -> Calla
             result = genuine(*args, **kwargs)
         finally:
             if here.replica is not None and watch is not None:
-                is_theirs = is_users(sys._getframe(1).f_code.co_filename)
-                watch.safely(note, watch, _Called(name, args, kwargs, result, is_theirs))
+                file = sys._getframe(1).f_code.co_filename
+                watch.safely(note, watch, _Called(name, args, kwargs, result, file))
         return result
 
     return watched
@@ -177,13 +177,18 @@ def watched_by(watch: Watch) -> Iterator[None]:
 
 
 class _Called(NamedTuple):
-    """A call of a watched function; `is_theirs` where the user's code makes it, and not PyTorch's."""
+    """A call of a watched function, and the file that makes it."""
 
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
-    is_theirs: bool
+    file: str
+
+    @property
+    def is_theirs(self) -> bool:
+        """Whether the user's code makes it, and not PyTorch's."""
+        return is_users(self.file)
 
 
 _Note = Callable[[Watch, _Called], object]

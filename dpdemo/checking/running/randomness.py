@@ -9,27 +9,18 @@ from typing import Any
 import torch
 
 SEED = 20200101
-_start: tuple[object, ...] = ()
-"""How far each generator had come when all were seeded last."""
 
 
 def seed_all() -> None:
     """Start all generators alike."""
-    global _start  # noqa: PLW0603 - generators are one for the whole process, and so is this
     torch.default_generator.manual_seed(SEED)  # torch.manual_seed asks each kind of device
     torch.cuda.manual_seed_all(SEED)
     random.seed(SEED)
     if _numpy() is not None:
         _numpy().seed(SEED)
-    _start = _progress()
 
 
-def have_drawn() -> bool:
-    """Return whether any number was drawn since `seed_all`."""
-    return _progress() != _start
-
-
-def _progress() -> tuple[object, ...]:
+def progress() -> tuple[object, ...]:
     """List how far each generator has come, as values that can be compared."""
     torchs = [one.get_state() for one in (torch.default_generator, *torch.cuda.default_generators)]
     numpys = () if _numpy() is None else _numpy().get_state()

@@ -168,6 +168,7 @@ class Runner:
         core = core_of(model)
         ran.before = state.snapshot(core)
         randomness.seed_all()
+        start = randomness.progress()
         versions = [parameter._version for parameter in core.parameters()]
         with warnings.catch_warnings(record=True) as caught, self._context():
             warnings.simplefilter("always")
@@ -176,7 +177,7 @@ class Runner:
                     ran.result = (means_of_parts(_gathered(model, model(*args, **kwargs))),)
             except Exception as error:  # noqa: BLE001 - the user's model may raise anything
                 ran.error = raised("replica", error)
-        ran.used_random = randomness.have_drawn()
+        ran.used_random = randomness.progress() != start
         ran.writes_parameters = versions != [parameter._version for parameter in core.parameters()]
         ran.warned = tuple(str(warning.message) for warning in caught)
         ran.after = state.snapshot(core)
