@@ -170,6 +170,9 @@ def test_settings_that_a_build_for_the_cpu_lacks_can_be_read_and_set() -> None:
     assert torch.backends.cudnn.benchmark_limit == 10
     torch.backends.cudnn.benchmark_limit = 5
     assert torch.backends.cudnn.benchmark_limit == 5
+    with torch.backends.cudnn.flags(enabled=False, benchmark_limit=7):
+        assert torch.backends.cudnn.benchmark_limit == 7
+    assert torch.backends.cudnn.benchmark_limit == 5
     assert torch.cuda.has_magma
     assert torch.ones(1, device="cuda").is_shared()
     assert not torch.ones(1).is_shared()

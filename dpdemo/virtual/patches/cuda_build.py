@@ -85,6 +85,7 @@ def _set_sync_mode(mode: int) -> None:
 
 
 _limit = _setting("benchmark_limit", 10)
+replace(_C, _WHY, _cuda_get_cudnn_benchmark_limit=_limit[0], _cuda_set_cudnn_benchmark_limit=_limit[1])
 replace(
     type(torch.backends.cudnn),
     _WHY,
