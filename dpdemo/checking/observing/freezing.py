@@ -62,6 +62,8 @@ def is_shared(value: object) -> bool:
 def frozen(value: Any, depth: int = 0) -> Frozen:  # noqa: PLR0911 - a kind each
     """Copy a value as far as a change in it could matter."""
     kind = type(value).__name__
+    if isinstance(value, (str, bytes, *_PLAIN)):  # most are
+        return Frozen(kind, value)
     if isinstance(value, torch.Tensor):
         return Frozen("tensor", copy_of(value), is_followed=value.grad_fn is not None)
     if isinstance(value, (nn.Module, type)) or is_code(value):
@@ -70,8 +72,6 @@ def frozen(value: Any, depth: int = 0) -> Frozen:  # noqa: PLR0911 - a kind each
         items = list(value.items() if isinstance(value, dict) else enumerate(value))[:_MAX_PARTS]
         held = {str(key): frozen(part, depth + 1) for key, part in items}
         return Frozen(kind, length=len(value), parts=held)
-    if isinstance(value, (str, bytes, *_PLAIN)):
-        return Frozen(kind, value)
     if is_array(value):
         return Frozen("array", value.tobytes(), tuple(value.shape))
     if isinstance(value, itertools.count):

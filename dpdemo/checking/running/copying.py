@@ -208,8 +208,8 @@ def _results_in(model: nn.Module) -> Iterator[torch.Tensor]:
     for module in model.modules():
         for name, value in vars(module).items():
             is_empty = isinstance(value, dict) and not value
-            if is_empty or name == "_modules" or type(value) in _WITHOUT_TENSORS:
-                continue  # modules come by themselves
+            if is_empty or name in {"_modules", "_parameters"} or type(value) in _WITHOUT_TENSORS:
+                continue  # modules come by themselves, and parameters are leaves
             tensors = (part.value for part in walk(value) if isinstance(part.value, torch.Tensor))
             yield from (tensor for tensor in tensors if not tensor.is_leaf)
 
