@@ -33,6 +33,8 @@ HIDDEN_BY = {
 
 _REPEATED = {"DP401": "DP501", "DP205": "DP201"}
 """Rules that only repeat what another one says about the same subject, as of a loss that is a vector."""
+_CRASHES = ("DP302", "DP303", "DP304")
+"""Rules about what makes a replica raise, the likeliest first."""
 _OF_TRAINING = ("DP301", "DP305", "DP306", "DP309", "DP313", "DP316")
 """Rules about state that a forward may change in training alone."""
 
@@ -56,6 +58,10 @@ def _with_an_error(findings: list[Finding], evidence: Evidence, chosen: tuple[Ru
     ]
     if not raised or any(finding.severity == "error" for finding in findings):
         return findings
+    for code in _CRASHES:
+        suspects = [finding for finding in findings if finding.code == code]
+        if suspects:
+            return [replace(each, severity="error") if each in suspects else each for each in findings]
     probe, error = raised[0]
     what = f"replica {error.replica} raises {error}"
     code = "DP391" if is_of_devices(error.message) else "DP390"

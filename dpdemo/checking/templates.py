@@ -207,5 +207,10 @@ TEMPLATES: dict[str, Template] = {
         "# or give each GPU samples of its own: DistributedDataParallel",
         "{call}",
     ),
+    "calibrate": Template("{plain}   # while it observes: the module itself, on one GPU", "{call}"),
+    "renormalise": Template(
+        "{name} = nn.Embedding(...)   # without max_norm; and after optimizer.step():\n"
+        "{there}.weight.data.renorm_(2, 0, max_norm)"
+    ),
     "class": Template("{name} = {name}.as_subclass({type})   # at the beginning of forward"),
 }

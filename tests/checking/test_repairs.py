@@ -6,6 +6,7 @@ import pytest
 import torch
 from casetable import Net, x
 from torch import nn
+from torch.ao.quantization import MinMaxObserver
 
 from dpdemo.checking import check
 from dpdemo.checking.evidence import Call, Leaf, Probe, Single
@@ -133,3 +134,38 @@ def test_lines_that_are_printed_as_they_stand_can_be_put_in():
         "DP304": f'self.layers = nn.ModuleList([nn.Linear(3, 3, device="cuda:0")]){KEYS}',
     }
     assert check(lambda: (Repaired(), x())).findings == ()
+
+
+class Shortened(nn.Module):
+    """The rows of an embedding are shortened in forward (pytorch/pytorch#37246)."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(8, 3, max_norm=1.0)
+
+    def forward(self, ids):
+        return self.table(ids)
+
+
+class Observed(Net):
+    """An observer of quantisation keeps the extremes of what it sees (pytorch/pytorch#37032)."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = MinMaxObserver()
+
+    def forward(self, x):
+        return self.fc(self.seen(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "code", "words"),
+    [
+        (Shortened, torch.arange(8), "DP313", "model.module.table.weight.data.renorm_(2, 0, max_norm)"),
+        (Observed, x(), "DP305", "model(x)   # while it observes: the module itself, on one GPU"),
+    ],
+)
+def test_modules_of_pytorch_that_write_in_forward_have_a_way_around(model, batch, code, words):
+    findings = check(lambda: (model(), batch)).findings
+    assert {one.code for one in findings} == {code}
+    assert all(words in one.after for one in findings)

@@ -78,6 +78,8 @@ class Scan:
     """Whether parameters are on several GPUs."""
     pads_alone: bool = False
     """Whether it unpacks padded sequences without their whole length."""
+    shortened: tuple[tuple[str, Place | None], ...] = ()
+    """Embeddings that shorten their rows in forward, and where they are made."""
     channels_last: str = ""
     """The first parameter whose numbers lie channels last in memory."""
     is_training: bool = True

@@ -53,6 +53,11 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         is_installed=forward is not None and is_installed(forward.file),
         is_spread=len({one.device for one in core.parameters() if one.device.type == "cuda"}) > 1,
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
+        shortened=tuple(
+            (path, _made_at(core, path))
+            for path, module in modules
+            if isinstance(module, nn.Embedding) and module.max_norm is not None
+        ),
         channels_last=_channels_last(core),
         is_training=core.training,
         norms=tuple(

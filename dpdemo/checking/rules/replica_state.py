@@ -139,8 +139,16 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         subject = ",".join(sorted(one.path for _, one in found))
         what = _told_of([one for _, one in found])
         yield Found(
-            subject, what, place_of(change), probe, None, _outside(change, probe.batch_size), change.place
+            subject, what, place_of(change), probe, None, _of_buffer(change, probe, evidence), change.place
         )
+
+
+def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
+    """Advise a call of the module itself for an observer of a library; else the statement behind the call."""
+    kinds = dict(evidence.scan.module_types)
+    if kinds.get(change.path.rpartition(".")[0], "").endswith(("Observer", "FakeQuantize")):
+        return advise("calibrate")
+    return _outside(change, probe.batch_size)
 
 
 def _has_raised(probe: Probe) -> bool:
