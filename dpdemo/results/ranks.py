@@ -63,7 +63,7 @@ class RanksResult(Report):
         if self.problem:
             yield ()
         yield canvas.text(_title(self), style="bold")
-        if not any(rank.collectives for rank in self.ranks):
+        if not self.problem and not any(rank.collectives for rank in self.ranks):
             yield canvas.text("No rank made a collective, so the ranks trained or computed apart.")
         parts = [*_models(self), *_loaders(self)]
         for part in [*parts[:_MOST_PARTS], *_sums(self)]:

@@ -21,6 +21,7 @@ _AS_MANY = (
     "Every rank needs as many steps: DistributedSampler gives all ranks as many batches, "
     "and `with model.join():` lets ranks of DistributedDataParallel end early."
 )
+_JOINED = "Every rank has to call init_process_group, with the same number of ranks."
 _SIZES = (
     "Every rank has to pass tensors of the sizes that the others expect: pad them, or gather the sizes first."
 )
@@ -165,8 +166,15 @@ def waits_for(rank: RankLog, gone: RankLog) -> tuple[str, ...]:
         f"  {_waiting_in(rank)}",
         last,
         *_progress([rank, gone]),
-        f"  {_AS_MANY}",
+        f"  {_needs(rank)}",
     )
+
+
+def _needs(rank: RankLog) -> str:
+    """Say what a rank that waits for one that has ended would have needed of it."""
+    if rank.last is not None and rank.last["group"].startswith(NEW_GROUP):
+        return _GROUPS
+    return _JOINED if rank.waiting is not None and rank.waiting["is_setup"] else _AS_MANY
 
 
 def _waiting_in(rank: RankLog) -> str:

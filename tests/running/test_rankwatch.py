@@ -46,7 +46,9 @@ def test_a_rank_that_sets_up_once_more_by_itself_is(ranks):
 
 def test_a_rank_waiting_for_the_setup_of_an_ended_rank_is_found(ranks):
     logs = ranks([], [IN_SETUP])
-    assert stuck(logs, {0})[0] == "rank 1 waits for rank 0, which has ended:"
+    first, *_, last = stuck(logs, {0})
+    assert first == "rank 1 waits for rank 0, which has ended:"
+    assert last == "  Every rank has to call init_process_group, with the same number of ranks."
 
 
 def test_a_rank_that_waited_for_others_in_setting_up_may_be_the_last_to_end(ranks):
