@@ -46,7 +46,7 @@ class Applied:
         return y * self.scale
 
 
-@trigger("DP304", "`applied` is a list or attribute", "as `function` of an Applied", raises=True)
+@trigger("DP304", "`applied` is a list or attribute", "as `function` of an Applied")
 class AnObjectHoldsAFunctionThatLeadsToTheModel(Net):
     def __init__(self):
         super().__init__()
