@@ -127,7 +127,7 @@ def _watching(note: "_Note", name: str, genuine: Callable[..., object]) -> Calla
         finally:
             if here.replica is not None and watch is not None:
                 file = sys._getframe(1).f_code.co_filename
-                watch.safely(note, watch, _Called(name, args, kwargs, result, file))
+                watch.safely(lambda: note(watch, _Called(name, args, kwargs, result, file)))
         return result
 
     return watched
