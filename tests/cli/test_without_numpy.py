@@ -18,10 +18,12 @@ def without_numpy(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    mostly_slow(["run --virtual --gpus 2 -q", "run --strategy ddp --set processes=2 -q"], 2),
-    ids=["dp", "ddp"],
+    mostly_slow(
+        ["run --virtual --gpus 2 -q", "check linear -q", "run --strategy ddp --set processes=2 -q"], 3
+    ),
+    ids=["dp", "check", "ddp"],
 )
 def test_the_report_is_complete_and_without_a_warning(program, without_numpy, command):
     ended = program(*command.split(), PYTHONPATH=without_numpy)
     assert (ended.code, ended.err) == (0, "")
-    assert "Batch" in ended.out
+    assert "batch size" in ended.out

@@ -24,7 +24,7 @@ def progress() -> tuple[object, ...]:
     """List how far each generator has come, as values that can be compared."""
     torchs = [one.get_state() for one in (torch.default_generator, *torch.cuda.default_generators)]
     numpys = () if _numpy() is None else _numpy().get_state()
-    numbers = [one.numpy().tobytes() for one in torchs]
+    numbers = [one.tolist() for one in torchs]  # NumPy may be missing
     return *numbers, random.getstate(), *(getattr(one, "tobytes", lambda one=one: one)() for one in numpys)
 
 
