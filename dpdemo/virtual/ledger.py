@@ -133,14 +133,15 @@ class Ledger:
         self.live, self.peak, self.most, self.num_ooms = ([0] * self.num_gpus for _ in range(4))
         self.limits = list(self.limits) or [None] * self.num_gpus
         self.allowed = list(self.limits)
-        self._look_closer()
+        for index in range(self.num_gpus):
+            self._look_closer(index)
 
-    def _look_closer(self) -> None:
-        """Set from how many bytes on `allocate` must be asked."""
-        for index, (peak, allowed) in enumerate(zip(self.peak, self.allowed, strict=True)):
-            self.most[index] = min(peak, peak if allowed is None else allowed)
-            if self.accounts is not None:
-                self.most[index] = -1
+    def _look_closer(self, index: int) -> None:
+        """Set from how many bytes on a GPU `allocate` must be asked."""
+        peak, allowed = self.peak[index], self.allowed[index]
+        self.most[index] = (
+            -1 if self.accounts is not None else min(peak, peak if allowed is None else allowed)
+        )
 
     def see_only(self, visible: Sequence[int]) -> None:
         """Keep the GPUs `visible`, in this order; nothing was booked yet."""
@@ -153,7 +154,7 @@ class Ledger:
     def allow(self, index: int, num_bytes: int) -> None:
         """Let the program use so much of GPU `index`."""
         self.allowed[index] = num_bytes
-        self._look_closer()
+        self._look_closer(index)
 
     def allocate(self, allocation: Allocation, live: int, nbytes: int) -> None:
         """Book `nbytes` with which a GPU holds `live`: they may be too many, or a new peak."""
@@ -165,7 +166,7 @@ class Ledger:
         is_peak = live > self.peak[index]
         if is_peak:
             self.peak[index] = live
-            self._look_closer()
+            self._look_closer(index)
         if self.accounts is not None:
             allocation.birth = self.accounts.allocated(index, nbytes, allocation.kind, is_peak=is_peak)
 
@@ -182,7 +183,7 @@ class Ledger:
     def reset_peak(self, index: int) -> None:
         """Let the peak of GPU `index` start again from what is live now."""
         self.peak[index] = self.live[index]
-        self._look_closer()
+        self._look_closer(index)
         if self.accounts is not None:
             self.accounts.reset_peak(index)
 
@@ -196,7 +197,8 @@ class Ledger:
         """Return the accounts, which follow each allocation from when they are first asked for."""
         if self.accounts is None:
             self.accounts = Accounts(self)
-            self._look_closer()
+            for index in range(self.num_gpus):
+                self._look_closer(index)
         return self.accounts
 
     def transfer(self, source: int | None, target: int | None, nbytes: int) -> None:

@@ -26,6 +26,7 @@ from dpdemo.virtual.applying import replace, stands_in
 from dpdemo.virtual.ops.dispatch import VirtualGpuMode
 from dpdemo.virtual.patches.legacy import apply_default_type
 
+_AT_ONCE_S = 0.02  # most replicas have ended by then: nobody looks at them
 _WINDOW_S, _IDLE_SHARE = 0.1, 0.2  # a replica waits if it is busy for less than this share of a window
 _PATIENCE_S = 10.0  # a replica that spins until another one comes shows only by the time that it takes
 _bootstrap: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
@@ -63,6 +64,7 @@ class _ReplicaThread(threading.Thread):
         self._turns[me] = self
         try:
             deadline = time.monotonic() + _PATIENCE_S
+            self.join(_AT_ONCE_S)
             while self.is_alive() and time.monotonic() < deadline and not self._innermost().idles():
                 pass
         finally:
