@@ -13,7 +13,7 @@ from typing import TextIO
 from dpdemo.errors import RunError, UsageError
 
 MOST_BYTES = 1 << 28
-"""No config, report, recording or traceback is longer; `/dev/zero` is."""
+"""No config, source or traceback is longer; `/dev/zero` is."""
 
 
 def read_bytes(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:

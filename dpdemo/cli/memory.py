@@ -121,7 +121,11 @@ def command(
     settings = read_settings(ctx)
     sizes = read_gpu_memory(gpu_memory, _num_gpus(settings))
     training = Training(
-        optimizer or "adamw", loss or "auto", amp=amp, inference=inference, zero_grad=zero_grad or "before"
+        optimizer or "adamw",
+        "auto" if loss is None else loss,
+        amp=amp,
+        inference=inference,
+        zero_grad=zero_grad or "before",
     )
     given = inputs_of(input, inputs)
     checked = batch_of_inputs(settings, input)

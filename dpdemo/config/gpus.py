@@ -35,7 +35,7 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
     spans = [re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part) for part in parts]  # isdigit lets ³ and ٣ through
     if not parts or not all(spans):
         expected = "a count such as 3, ordinals such as 0,2 or 0-3, or `all`"
-        raise _refused(expected, text, "separate ordinals by single commas: 0,1,2")
+        raise _refused(expected, text, _meant(text))
     ends = [(_bounded(span[1]), _bounded(span[2] or span[1])) for span in spans if span]
     if is_list or (spans[0] and spans[0][2]):
         return _ordinals(ends, text)
@@ -43,6 +43,17 @@ def parse_gpus(text: str) -> int | tuple[int, ...] | str:
         hint = "for the GPU with ordinal 0 write `{gpus=[0]}`; leave `{gpus=}` out for the CPU"
         raise _refused("a count of 1 or more", text, hint)
     return ends[0][0]
+
+
+def _meant(text: str) -> str:
+    """Name the option that a value which is no list of GPUs was meant for."""
+    if "cuda:" in text and (named := re.findall(r"[0-9]+", text)):
+        return f"write the ordinals alone: `{{gpus=[{', '.join(named)}]}}`"
+    if text.endswith((".yaml", ".yml")):
+        return f"pass a config as `{{config={text}}}`"
+    if ".py" in text:
+        return f"pass a model as `{{model={text}}}`"
+    return "separate ordinals by single commas: 0,1,2"
 
 
 def _ordinals(ends: list[tuple[int, int]], text: str) -> tuple[int, ...]:

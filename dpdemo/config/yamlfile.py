@@ -96,8 +96,9 @@ def _read_text(path: Path) -> str:
         data = read_bytes(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        got = "none" if isinstance(error, FileNotFoundError) else repr(reason)
         hint = "check the path, and who may read it"
-        raise UsageError(f"expected a YAML file, got {reason!r}", place=str(path), hint=hint) from None
+        raise UsageError(f"expected a YAML file, got {got}", place=str(path), hint=hint) from None
     if len(data) > MAX_BYTES:
         raise UsageError(
             f"expected a config of at most {MAX_BYTES} bytes, got a larger file",

@@ -58,7 +58,8 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         The step with the largest batch that fits, and the gain of each remedy in the next larger step.
 
     Raises:
-        UsageError: if the config, a size or the inputs are not valid, or the model cannot be built.
+        UsageError: if the config, a size or the inputs are not valid, the config names `chunks`, or the model
+            cannot be built.
         RunError: if the model fails, or needs numbers.
 
     """
@@ -69,6 +70,12 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
             hint="name it or the card: {gpu_memory=24GiB}, or {gpu=A100-80GB}",
         )
     checked = resolve(config, overrides)
+    if checked.chunks:
+        raise UsageError(
+            "expected shares of any batch, got the sizes of the chunks of one",
+            key="chunks",
+            hint="name their proportions instead: {weights=[1, 2]}",
+        )
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)

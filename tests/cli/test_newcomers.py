@@ -43,7 +43,13 @@ UNDERSTOOD = [
 ]  # fmt: skip
 ANSWERED = [
     ("simulate --gpu 8", "(Possible options: --gpus)"),
-    ("simulate --gpus cuda:0,cuda:1", "separate ordinals by single commas: 0,1,2"),
+    ("simulate --gpus cuda:0,cuda:1", "write the ordinals alone: `--gpus 0,1`"),
+    ("run my.yaml", "pass a config as `--config my.yaml`"),
+    ("simulate model.py:Net", "pass a model as `--model model.py:Net`"),
+    (
+        "memory --gpus 2 --chunks 10,20 --batch-size 30 --gpu-memory 1GiB --fit",
+        "name their proportions instead: --weights 1,2",
+    ),
     ("simulate --gpus all", "say how many GPUs to preview: --gpus 8"),
     ("simulate 8 --batch 64", "No such option: --batch"),
     ("simulate 8 --batch-size 1k", "Invalid value for '--batch-size'"),
@@ -56,7 +62,7 @@ ANSWERED = [
     ("simulate 8 --model liner", "did you mean `linear`?"),
     ("simulate 8 --model nofile.py:Net", "got `nofile.py`, which does not exist - at option `--model`"),
     ("simulate 8 --weights 1,1,2", "expected one of `weights` for each of the 8 GPUs"),
-    ("simulate -c missing.yaml", "expected a YAML file, got 'No such file or directory' - at missing.yaml"),
+    ("simulate -c missing.yaml", "expected a YAML file, got none - at missing.yaml"),
     ("simulate -c typo.yaml", "did you mean `batch_size`?"),
     ("simulate -c broken.yaml", "expected YAML, got broken YAML"),
     ("simulate -c notes.txt", "expected a mapping of config keys"),
