@@ -116,7 +116,7 @@ def _cause(finding: Finding) -> str:
 
 
 def _joined(group: list[Finding]) -> Finding:
-    """Join findings of one cause: the worst, and where it was seen."""
+    """Merge the findings of a cause into the worst of them, with all batches that showed it."""
     worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
     others = len({one.subject for one in group}) - 1
     return replace(

@@ -142,7 +142,7 @@ TEMPLATES: dict[str, Template] = {
             r"\b(nn\.)?(?:Sync)?BatchNorm(?:1d|2d|3d)?\({channels}\)", r"\1GroupNorm({groups}, {channels})"
         ),
     ),
-    "to its device": Template("....to({x}.device)   # each tensor that is no input, where it is used"),
+    "to its device": Template("....to({x}.device)   # every tensor but the inputs, where it is used"),
     "batch first": Template(
         "out.transpose(0, 1).reshape(-1, out.size(-1))   # and what it is compared with likewise",
         fill=swapped(r"\.(view|reshape)\(-1", ".transpose(0, 1).reshape(-1"),

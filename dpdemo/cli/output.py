@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 READER_LEFT = 141
 """The exit code that a shell reports for a tool that SIGPIPE ended: 128 + 13.
 
-`head` closes the pipe once it has its lines, which is no failure. Typer and Rich exit with 1, which here
+`head` closes the pipe once it has its lines, which is not an error. Typer and Rich exit with 1, which here
 means a failed run or a finding; a script with `set -o pipefail` must tell these apart. The signal itself
 stays ignored, Python's default: otherwise a closed socket would end a rank of DDP or the program of `exec`.
 """

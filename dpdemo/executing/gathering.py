@@ -65,9 +65,9 @@ class Gathering:
         yield from ((name, sorted(logs, key=lambda log: log.number)) for name, logs in found.items())
 
     def start(self, on_stuck: OnStuck, *, ends_process: bool = True) -> None:
-        """Begin to watch, and end ranks that can never go on, once `on_stuck` was told why.
+        """Start watching: ranks that can never continue are ended after `on_stuck` got the reason.
 
-        With `ends_process` this process ends with them, before its launcher says that ranks are gone.
+        With `ends_process` this process ends too, before its launcher reports that ranks are gone.
         """
         if self.is_reporter:  # threading's own would see the GPUs
             _thread.start_new_thread(self._watch, (on_stuck, ends_process))

@@ -54,7 +54,7 @@ def flatten_arguments(forward: Callable[..., object], args: object, kwargs: obje
 def rebuild_arguments(
     forward: Callable[..., object], given: Arguments, change: Callable[[str, Any], object]
 ) -> Arguments:
-    """Build a call's arguments anew, with `change(path, leaf)` for each leaf."""
+    """Rebuild a call's arguments, with `change(path, leaf)` in place of each leaf."""
     paths = iter([path for path, _ in flatten_arguments(forward, *given)])
 
     def changed(leaf: Any) -> object:

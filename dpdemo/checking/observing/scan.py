@@ -223,7 +223,7 @@ def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Itera
 
 
 def _kind_of(part: Part, model: _Around, module: nn.Module) -> Held | None:
-    """Tell how a part of an attribute ties a replica to the original; None where it does not."""
+    """Describe how a part of an attribute ties a replica to the original; None if it does not."""
     value, holder = part.value, part.holders[0] if part.holders else None
     if isinstance(value, weakref.ReferenceType) and holder is None:
         value = value()
@@ -242,7 +242,7 @@ def _kind_of(part: Part, model: _Around, module: nn.Module) -> Held | None:
 def _kind_of_direct(
     value: torch.Tensor | nn.Module, model: _Around, module: nn.Module, *, is_alone: bool
 ) -> Held | None:
-    """Tell of what stands in an attribute, or in a container there."""
+    """Describe what an attribute holds, or a container in it."""
     if isinstance(value, torch.Tensor):
         return None if is_alone else _tensor("shared", value)
     if isinstance(value, nn.DataParallel):
@@ -252,7 +252,7 @@ def _kind_of_direct(
 
 
 def _kind_in_function(value: torch.Tensor | nn.Module, model: _Around, part: Part) -> Held | None:
-    """Tell of what a function holds: a module or tensor of the model, or a module outside of it."""
+    """Describe what a function holds: a module or tensor of the model, or a module outside of it."""
     if isinstance(value, torch.Tensor):
         leads_to = f"the model's own tensor of shape {tuple(value.shape)}"
     elif id(value) in model.tree:

@@ -91,7 +91,7 @@ class _Chunk(NamedTuple):
 
 
 class Cuts:
-    """Which tensors were cut into which chunks, as long as the chunks live.
+    """Remembers which tensors were cut into which chunks, while the chunks live.
 
     Every way to scatter goes through `Scatter.apply`, which programs with a DataParallel of their own call
     with sizes of their choice, as CornerNet and CenterNet do.
@@ -127,7 +127,7 @@ class Cuts:
 
 @dataclass
 class Made:
-    """What a thread has cut and replicated by hand."""
+    """What a thread has scattered and replicated without a wrapper."""
 
     cuts: Cuts = field(default_factory=Cuts)
     replicated: tuple[nn.Module, list[int], Any] | None = None

@@ -147,7 +147,7 @@ class Draft:
 
 
 class Watched:
-    """Calls a replica for `parallel_apply`, and notes what became of it; a call of ours is no script's."""
+    """Calls a replica for `parallel_apply` and notes the outcome."""
 
     def __init__(
         self,

@@ -26,8 +26,8 @@ _MAX_INDICES, _MAX_LISTS, _MAX_SIZES = 100_000, 16, 8
 class LoaderNames:
     """Names each DataLoader by its line; a number follows where a function or a loop makes several there.
 
-    A loader is another if other lines led to the call, or if an earlier loader of the same call still waits
-    to be drawn from. A loader that is made anew for each epoch keeps its name.
+    Two loaders differ if other lines led to the call, or if nothing was drawn from the first before the
+    second was made. A loader that the program builds again for each epoch keeps its name.
     """
 
     def __init__(self) -> None:
@@ -199,14 +199,15 @@ def fingerprint(data: Any, depth: int = 2) -> int:
 def watch(notes: Notes) -> LoaderNotes:
     """Follow the DataLoaders of this process."""
     found = LoaderNotes(notes)
+    _follow_epochs(found)
+    _follow_batches(found)
+    return found
+
+
+def _follow_epochs(found: LoaderNotes) -> None:
+    """Notice when a loader is made, and when it begins an epoch."""
     base: Any = dataloader._BaseDataLoaderIter
-    make, init, draw, take, reset = (
-        DataLoader.__init__,
-        base.__init__,
-        base._next_index,
-        base.__next__,
-        base._reset,
-    )
+    make, init, reset = DataLoader.__init__, base.__init__, base._reset
 
     @functools.wraps(make)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -224,6 +225,15 @@ def watch(notes: Notes) -> LoaderNotes:
         if not first_iter:
             found.begin(self, loader)
         reset(self, loader, first_iter)
+
+    DataLoader.__init__ = made  # type: ignore[method-assign]
+    base.__init__, base._reset = begun, begun_again
+
+
+def _follow_batches(found: LoaderNotes) -> None:
+    """Notice the indices that a loader draws, and which batches the program takes."""
+    base: Any = dataloader._BaseDataLoaderIter
+    draw, take = base._next_index, base.__next__
 
     @functools.wraps(draw)
     def drawn(self: Any) -> Any:
@@ -248,7 +258,5 @@ def watch(notes: Notes) -> LoaderNotes:
         found.last = epoch
         return batch
 
-    DataLoader.__init__ = made  # type: ignore[method-assign]
-    base.__init__, base._reset, base._next_index, base.__next__ = begun, begun_again, drawn, taken
+    base._next_index, base.__next__ = drawn, taken
     base.next = taken
-    return found
