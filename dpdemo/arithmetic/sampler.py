@@ -1,17 +1,24 @@
-"""The rule of torch's DistributedSampler: which rank draws which samples, and which are drawn twice or never.
+"""Which rank draws which samples of an epoch, and which are drawn twice or never.
 
-The sampler pads the epoch's order with its own beginning until the ranks divide it, or with its `drop_last`
-cuts the tail off, and gives rank r the positions r, r + ranks, r + 2·ranks and so on
+torch's DistributedSampler pads the epoch's order with its own beginning until the ranks divide it, or with
+its `drop_last` cuts the tail off, and gives rank r the positions r, r + ranks, r + 2·ranks and so on
 (`torch/utils/data/distributed.py`, DistributedSampler.__init__ and __iter__). So position p holds sample
 p mod data_size. A DataLoader drops the last positions, so the drawn samples are a prefix.
+
+torch has no sampler for unequal shares. Here a step then takes the next rows of the epoch's order, as
+DataParallel's batch does, and each rank its chunk of them: so both train on the same batches. All ranks must
+take part in every step. So where a short last batch has no row for one of them, samples are repeated from the
+beginning until the smallest share of a full batch is a row; with the sampler's `drop_last` that batch is left
+out instead.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from dpdemo.arithmetic.chunk import Split
+from dpdemo.arithmetic.weights import split_by_chunks
 
 
 class Visit(NamedTuple):
@@ -22,18 +29,20 @@ class Visit(NamedTuple):
     row: int
 
 
-class Epoch(ABC):
+@dataclass(frozen=True, slots=True)
+class Epoch:
     """Distribution of `data_size` samples over ranks; the drawn samples are a prefix of the epoch's order.
 
-    `full` is how the ranks share a full
-    batch, `last` how they share the short one at the end; None where there is none.
+    `full` is how the ranks share a full batch, `last` how they share the short one at the end; None where
+    there is none. A rank gets consecutive rows of each batch, or with `in_turn` every n-th position of n
+    ranks.
     """
 
-    __slots__ = ()
     data_size: int
     full: Split
-    last: Split | None
     num_full_batches: int
+    last: Split | None
+    in_turn: bool = False
 
     @property
     def num_batches(self) -> int:
@@ -64,55 +73,31 @@ class Epoch(ABC):
         """Name the samples that are never drawn, as positions in the epoch's order."""
         return range(self.data_size - self.num_dropped, self.data_size)
 
-    @abstractmethod
     def positions(self, rank: int) -> Iterator[int]:
         """Yield what a rank draws, as positions in the epoch's order: the samples themselves, unshuffled."""
-
-    @abstractmethod
-    def visits(self, position: int) -> Iterator[Visit]:
-        """Yield each time that the sample at this position of the epoch's order is drawn."""
-
-
-@dataclass(frozen=True, slots=True)
-class DistributedEpoch(Epoch):
-    """An epoch over ranks that draw `drawn_per_rank` samples each, in batches of `batch_size`."""
-
-    data_size: int
-    num_ranks: int
-    batch_size: int
-    drawn_per_rank: int
-
-    @property
-    def num_full_batches(self) -> int:  # type: ignore[override]  # read-only, as the dataclass is
-        """Full batches of each rank."""
-        return self.drawn_per_rank // self.batch_size
-
-    @property
-    def full(self) -> Split:  # type: ignore[override]
-        """The same rows for each rank."""
-        return self._equal(self.batch_size)
-
-    @property
-    def last(self) -> Split | None:  # type: ignore[override]
-        """The same rows for each rank, fewer than in a full batch."""
-        rest = self.drawn_per_rank % self.batch_size
-        return self._equal(rest) if rest else None
-
-    def _equal(self, rows: int) -> Split:
-        chunks = tuple((rank, rows) for rank in range(self.num_ranks))
-        return Split(rows * self.num_ranks, self.num_ranks, chunks)
-
-    def positions(self, rank: int) -> Iterator[int]:
-        """Yield what a rank draws, as positions in the epoch's order: the samples themselves, unshuffled."""
-        last = rank + self.drawn_per_rank * self.num_ranks
-        return (position % self.data_size for position in range(rank, last, self.num_ranks))
+        if self.in_turn:
+            yield from (place % self.data_size for place in range(rank, self.drawn, self.full.num_devices))
+            return
+        for number in range(self.num_batches):
+            rows = self._split(number).rows()
+            first = number * self.full.batch_size + sum(rows[:rank])
+            yield from (place % self.data_size for place in range(first, first + rows[rank]))
 
     def visits(self, position: int) -> Iterator[Visit]:
         """Yield each time that the sample at this position of the epoch's order is drawn."""
         for place in range(position, self.drawn, self.data_size):
-            turn, rank = divmod(place, self.num_ranks)
-            batch, row = divmod(turn, self.batch_size)
-            yield Visit(rank, batch + 1, row)
+            number, row = divmod(place, self.full.batch_size)
+            if self.in_turn:
+                row, rank = divmod(row, self.full.num_devices)
+            else:
+                ends = list(accumulate(self._split(number).rows()))
+                rank = next(rank for rank, end in enumerate(ends) if row < end)
+                row -= ends[rank - 1] if rank else 0
+            yield Visit(rank, number + 1, row)
+
+    def _split(self, number: int) -> Split:
+        """Return how a batch is shared, counted from 0."""
+        return self.last if self.last and number == self.num_full_batches else self.full
 
 
 def distribute(
@@ -122,7 +107,7 @@ def distribute(
     *,
     drop_last: bool = False,
     sampler_drop_last: bool = False,
-) -> DistributedEpoch:
+) -> Epoch:
     """Distribute an epoch by DistributedSampler's rule.
 
     Args:
@@ -140,10 +125,40 @@ def distribute(
         if number < 1:
             raise ValueError(f"expected 1 {name} or more, got {number}")
     samples = samples_per_rank(data_size, num_ranks, sampler_drop_last=sampler_drop_last)
-    drawn = samples // batch_size * batch_size if drop_last else samples
-    return DistributedEpoch(data_size, num_ranks, batch_size, drawn)
+    num_full, rest = divmod(samples, batch_size)
+    last = _equal(num_ranks, rest) if rest and not drop_last else None
+    return Epoch(data_size, _equal(num_ranks, batch_size), num_full, last, in_turn=True)
+
+
+def _equal(num_ranks: int, rows: int) -> Split:
+    return Split(rows * num_ranks, num_ranks, tuple((rank, rows) for rank in range(num_ranks)))
 
 
 def samples_per_rank(data_size: int, num_ranks: int, *, sampler_drop_last: bool) -> int:
     """Count what the sampler gives each rank."""
     return data_size // num_ranks if sampler_drop_last else -(-data_size // num_ranks)
+
+
+def deal(data_size: int, full: Split, *, drop_last: bool = False, sampler_drop_last: bool = False) -> Epoch:
+    """Deal an epoch to ranks that share a full batch as `full` says.
+
+    Args:
+        data_size: samples in the dataset.
+        full: the rows of each rank in a full batch, 1 or more.
+        drop_last: a last batch that is not full is left out.
+        sampler_drop_last: one that would need repeated samples is.
+
+    Raises:
+        ValueError: for no samples at all, or a rank without a row.
+
+    """
+    if data_size < 1:
+        raise ValueError(f"expected 1 sample or more, got {data_size}")
+    if full.num_idle or not full.smallest:
+        raise ValueError(f"expected a row for each rank, got {full.rows()}")
+    number, rest = divmod(data_size, full.batch_size)
+    last = None if drop_last or not rest else split_by_chunks(rest, full.sizes())
+    if last is not None and last.num_idle:
+        enough = -(-full.batch_size // full.smallest)
+        last = None if sampler_drop_last else split_by_chunks(max(rest, enough), full.sizes())
+    return Epoch(data_size, full, number, last)

@@ -58,8 +58,7 @@ def distribute_epoch(config: Config, num_ranks: int) -> "Epoch":
         UsageError: for weights that are not known, or not one for each rank.
 
     """
-    from dpdemo.arithmetic.dealing import deal  # the start of a command without DDP pays for neither
-    from dpdemo.arithmetic.sampler import distribute
+    from dpdemo.arithmetic.sampler import deal, distribute  # a command without DDP starts without it
 
     if is_weighted(config):
         full = split_of(config, config.batch_size, num_ranks)

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from dpdemo.arithmetic.chunk import split_batch
-from dpdemo.arithmetic.dealing import deal
-from dpdemo.arithmetic.sampler import Visit
+from dpdemo.arithmetic.sampler import Visit, deal
 from dpdemo.arithmetic.weights import split_by_chunks
 
 EPOCHS = {
