@@ -74,7 +74,7 @@ def test_every_new_tensor_names_its_device():
             ["run", "--virtual", "--gpus", "2", "--model", "TARGET", *SAMPLE],
             ["explain", "--virtual", "--gpus", "2", "--model", "TARGET", *SAMPLE],
         ],
-        every=3,
+        every=5,
     ),
     ids=lambda command: command[0],
 )

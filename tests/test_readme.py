@@ -23,6 +23,10 @@ def found(pattern):
 COMMANDS = [(page, each) for page, text in TEXTS.items() for each in shown(text)]
 
 
+def takes_long(page, each):
+    return page != "README.md" or "exec" in each.command  # a process for each rank
+
+
 def test_there_are_commands_in_the_readme_and_in_the_docs():
     assert len({page for page, _ in COMMANDS}) >= 2
     assert sum(page == "README.md" for page, _ in COMMANDS) >= 2
@@ -30,7 +34,7 @@ def test_there_are_commands_in_the_readme_and_in_the_docs():
 
 @pytest.mark.parametrize(
     ("page", "each"),
-    [pytest.param(*case, marks=[] if case[0] == "README.md" else pytest.mark.slow) for case in COMMANDS],
+    [pytest.param(*case, marks=pytest.mark.slow if takes_long(*case) else ()) for case in COMMANDS],
     ids=[f"{page}: {each.command}" for page, each in COMMANDS],
 )
 def test_commands_print_the_output_of_the_page(page, each):

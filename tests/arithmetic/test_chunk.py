@@ -36,7 +36,7 @@ def test_every_small_split_is_torchs():
     assert ours == {(b, n): chunk_sizes(b, n) for b, n in ours}
 
 
-@settings(max_examples=2000)
+@settings(max_examples=500)
 @given(batch_sizes, device_counts)
 def test_any_split_is_torchs(batch_size, num_devices):
     assert split_batch(batch_size, num_devices).sizes() == chunk_sizes(batch_size, num_devices)

@@ -27,7 +27,7 @@ def batches_of(epoch, rank):
     return [drawn[start : start + rows] for start in range(0, len(drawn), rows)]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(**EPOCHS)
 def test_a_step_takes_the_next_rows_and_every_rank_takes_part_in_each(chunks, data_size, **how):
     epoch = dealt(data_size, chunks, **how)

@@ -30,7 +30,7 @@ def torchs_epoch(*, shuffle=False, **epoch):
 
 
 @given(**EPOCHS)
-@settings(max_examples=1200, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_ranks_draw_as_torchs_sampler(**epoch):
     rule = distribute(**epoch)
     for rank, batches in enumerate(torchs_epoch(**epoch)):

@@ -48,7 +48,7 @@ def folder(tmp_path):
 CHECK = ("check", "net.py:Net", "--input", "8x4")
 
 
-@pytest.mark.parametrize(("fail_on", "code"), [("error", 1), ("never", 0)])
+@pytest.mark.parametrize(("fail_on", "code"), mostly_slow([("error", 1), ("never", 0)], every=2))
 def test_fail_on_sets_the_exit_code(folder, fail_on, code):
     assert dpdemo(folder, *CHECK, "--fail-on", fail_on).returncode == code
 
@@ -64,7 +64,7 @@ def test_fail_on_sets_the_exit_code(folder, fail_on, code):
             ("# dpdemo: ignore[]", False),
             ("# dpdemo: ignore[shared-container]", False),
         ],
-        every=3,
+        every=6,
     ),
 )
 def test_comment_silences_only_its_rules(folder, comment, is_silent):

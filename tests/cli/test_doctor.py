@@ -78,6 +78,7 @@ class TestAModel:
         for line in filter(None, named):
             assert program(*shlex.split(line)[1:]).code == 0, line
 
+    @pytest.mark.slow
     def test_json_has_its_form(self, program):
         done = program("doctor", "--gpus", "2", "--format", "json", "model.py:Net")
         assert read_json("doctor", done.out)["ok"] is True

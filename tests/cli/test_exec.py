@@ -130,6 +130,7 @@ def test_program_hides_gpus_from_itself(program, script, tmp_path):
     assert [gpu["capacity_bytes"] for gpu in report["memory"]] == [3 * 2**20, 2**20]
 
 
+@pytest.mark.slow
 def test_program_hiding_all_gpus_runs_on_the_cpu(program, script):
     path = script("""
         import os
@@ -321,6 +322,7 @@ def test_check_names_the_short_argument(program, script):
     assert "`w` has 1 of 32 rows, so only 8 of 32 samples are computed" in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_check_finds_nothing_once_the_argument_has_a_row_for_each_sample(program, script):
     done = program("exec", "--gpus", 4, "--check", "-q", script(SHORT_TENSOR.replace("{rows}", "32, 1")))
     assert (done.code, done.out) == (0, "torch.Size([32, 4])\n")
@@ -374,6 +376,7 @@ def test_check_finds_pitfalls_without_changing_the_program(program, script):
     assert found.endswith("Net on 4 virtual GPUs, batch sizes 32, 12, 16: 2 errors, 1 note\n")
 
 
+@pytest.mark.slow
 def test_check_finds_no_fault_in_a_sound_training_loop(program, script):
     done = program("exec", "--gpus", 4, "--check", "-q", script(SILENT.replace("FAULTS", "pass")))
     assert done.code == 0
@@ -381,6 +384,7 @@ def test_check_finds_no_fault_in_a_sound_training_loop(program, script):
     assert "error" not in done.err
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_call_is_rehearsed_ends_the_program_as_python_does(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(

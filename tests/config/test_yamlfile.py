@@ -64,7 +64,7 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i
         ("a: 1\nb: x\0", "YAML, got broken YAML (ReaderError: unacceptable character #x0000", ""),
         ("a: 2001-99-99", "YAML, got broken YAML (ValueError: month must be in 1..12", ":1"),
         ("a: !!int x", "YAML, got broken YAML (ValueError: invalid literal for int", ":1"),
-        ("a: " + "[" * 2000, "YAML, got broken YAML (RecursionError: maximum recursion depth exceeded", ""),
+        pytest.param("a: " + "[" * 2000, "YAML, got broken YAML (Recursion", "", marks=pytest.mark.slow),
         ("%YAML 3.0\n---\na: 1\n", "YAML, got broken YAML (found incompatible YAML document", ":1"),
     ],
 )  # fmt: skip

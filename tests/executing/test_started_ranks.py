@@ -91,7 +91,7 @@ def start(folder: Path, how: str, way: str) -> tuple[subprocess.CompletedProcess
 _ALL = [*_STARTS, "torchrun outside"]
 
 
-@pytest.mark.parametrize("how", mostly_slow(_ALL, 2))
+@pytest.mark.parametrize("how", mostly_slow(_ALL, 5))
 def test_each_batch_is_reported_once(tmp_path: Path, how: str) -> None:
     result, world = start(tmp_path, how, "right")
     assert result.returncode == 0, result.stderr

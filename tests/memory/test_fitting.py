@@ -62,6 +62,7 @@ def test_where_not_even_one_sample_fits_it_says_so_and_shows_one():
     assert report.fit.missing_bytes > 0
 
 
+@pytest.mark.slow
 def test_a_batch_whose_last_chunk_is_too_small_for_batchnorm_is_passed_over():
     given = {"gpus": 2, "model": "test_fitting:Normed", "inputs": ["8x64"]}
     report = largest_batch(gpu_memory="70MiB", reserve=0, batch_size=8, **given)
@@ -178,6 +179,7 @@ def test_a_model_that_looks_at_inference_alone_has_no_remedies_of_training():
     assert report.fit.remedies == ()
 
 
+@pytest.mark.slow
 def test_a_remedy_with_which_the_model_cannot_run_is_left_out():
     given = {"gpus": 2, "gpu_memory": "200MiB", "reserve": 0, "input_size": 64, "output_size": 4000}
     whole_batch = Training("sgd", loss="test_fitting:loss_of_the_whole_batch")

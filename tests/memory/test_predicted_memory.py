@@ -320,6 +320,7 @@ def test_a_gpu_that_is_named_twice_is_one_gpu_with_the_rows_of_both():
     assert [gpu.capacity_bytes for gpu in report.gpus] == [2**30, 2**31]
 
 
+@pytest.mark.slow
 def test_gradients_that_are_kept_are_there_when_the_backward_pass_begins():
     given = {"gpus": 1, "model": "test_fitting:Deep", "inputs": ["65536x64"], "batch_size": 65536}
     peaks = {

@@ -101,6 +101,7 @@ def inputs_of(rows, dim):
 
 
 @given(weights=weightings.filter(any), rows=st.integers(2, 40))
+@pytest.mark.slow
 def test_batchnorm_sees_each_chunk_alone_and_keeps_the_first_gpus_as_in_data_parallel(weights, rows):
     torch.manual_seed(0)
     norm, x = nn.BatchNorm1d(3).double().eval(), torch.randn(rows, 3).double()

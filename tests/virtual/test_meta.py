@@ -50,6 +50,7 @@ print(most() - before)
 """
 
 
+@pytest.mark.slow
 def test_a_model_of_a_thousand_million_parameters_takes_no_memory() -> None:
     done = run([sys.executable, "-c", HUGE], check=True)
     assert int(done.stdout) * 1024 < 0.4 * 10**9
