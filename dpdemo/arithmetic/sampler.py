@@ -1,4 +1,4 @@
-"""Which rank draws which samples of an epoch, and which are drawn twice or never.
+"""Which device or rank gets which samples of an epoch, and which are drawn twice or never.
 
 torch's DistributedSampler pads the epoch's order with its own beginning until the ranks divide it, or with
 its `drop_last` cuts the tail off, and gives rank r the positions r, r + ranks, r + 2·ranks and so on
@@ -31,11 +31,11 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Distribution of `data_size` samples over ranks; the drawn samples are a prefix of the epoch's order.
+    """Distribution of `data_size` samples over the GPUs of DataParallel or over ranks.
 
-    `full` is how the ranks share a full batch, `last` how they share the short one at the end; None where
-    there is none. A rank gets consecutive rows of each batch, or with `in_turn` every n-th position of n
-    ranks.
+    The drawn samples are a prefix of the epoch's order, repeated where it is too short. `full` is how a full
+    batch is shared, `last` how the short one at the end is; None where there is none. A rank gets consecutive
+    rows of each batch, or with `in_turn` every n-th position of n ranks.
     """
 
     data_size: int
@@ -43,6 +43,13 @@ class Epoch:
     num_full_batches: int
     last: Split | None
     in_turn: bool = False
+
+    def batches(self) -> Iterator[tuple[int, int, Split]]:
+        """Yield the batches that are shared alike: the number of the first (1-based), how many, how."""
+        if self.num_full_batches:
+            yield 1, self.num_full_batches, self.full
+        if self.last is not None:
+            yield self.num_batches, 1, self.last
 
     @property
     def num_batches(self) -> int:

@@ -4,8 +4,9 @@ A batch takes as long as the device with the most tokens, so rows say little. Ea
 are, the tokens of each device are added up, and so is what a token counts in the mean of the devices' means.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, repeat
 from operator import add
 from typing import Literal, NamedTuple
 
@@ -27,18 +28,11 @@ class Sharing:
     devices: tuple[int, ...]
     in_turn: bool = False
 
-    def count_chunks(self, drawn: Sequence[int], count: Callable[[Sequence[int]], int]) -> list[list[int]]:
-        """Count each chunk of what these batches draw: a list for each replica, an entry for each batch."""
-        num_replicas, size = len(self.rows), sum(self.rows)
-        counted, start = [], 0
-        for replica, rows in enumerate(self.rows):
-            if self.in_turn:
-                held, starts = drawn[replica::num_replicas], range(0, self.count * rows, rows)
-            else:
-                held, starts = drawn, range(start, start + self.count * size, size)
-            counted.append([count(held[first : first + rows]) for first in starts])
-            start += rows
-        return counted
+    def chunks(self, batch: Sequence[int]) -> list[Sequence[int]]:
+        """Share out the rows of one batch: a chunk for each replica."""
+        if self.in_turn:
+            return [batch[replica :: len(self.rows)] for replica in range(len(self.rows))]
+        return [batch[end - rows : end] for rows, end in zip(self.rows, accumulate(self.rows), strict=True)]
 
 
 class Batch(NamedTuple):
@@ -52,8 +46,11 @@ class Batch(NamedTuple):
 
     def balance(self, num_devices: int) -> float:
         """Return the cost of all devices over what they could do while the one with the most is busy."""
-        most = num_devices * max(self.cost)
-        return sum(self.cost) / most if most else 1.0
+        return _share(sum(self.cost), num_devices * max(self.cost))
+
+
+def _share(used: int, slots: int) -> float:
+    return used / slots if slots else 1.0
 
 
 def each_batch(
@@ -68,41 +65,33 @@ def each_batch(
         is_quadratic: a row costs the square of its length, as attention does, instead of its length.
 
     """
-    number = 0
-    for sharing, drawn in _drawn(order, sharings):
-        tokens = sharing.count_chunks(drawn, sum)
-        padded = _padded(sharing, drawn, pad_to)
-        cost = sharing.count_chunks(_squares(drawn), sum) if is_quadratic else tokens
-        for counted in zip(
-            zip(*tokens, strict=True), zip(*padded, strict=True), zip(*cost, strict=True), strict=True
-        ):
-            number += 1
-            yield Batch(number, sharing, *map(list, counted))
-
-
-def _drawn(order: Sequence[int], sharings: Iterable[Sharing]) -> Iterator[tuple[Sharing, Sequence[int]]]:
     start = 0
-    for sharing in sharings:
-        end = start + sharing.count * sum(sharing.rows)
-        yield sharing, order[start:end]
-        start = end
+    for number, sharing in enumerate(chain.from_iterable(repeat(each, each.count) for each in sharings), 1):
+        batch = order[start : start + sum(sharing.rows)]
+        start += len(batch)
+        chunks = sharing.chunks(batch)
+        tokens = list(map(sum, chunks))
+        padded = [
+            rows * most for rows, most in zip(sharing.rows, _longest(batch, chunks, pad_to), strict=True)
+        ]
+        cost = [sum(length * length for length in chunk) for chunk in chunks] if is_quadratic else tokens
+        yield Batch(number, sharing, tokens, padded, cost)
 
 
-def _padded(sharing: Sharing, drawn: Sequence[int], pad_to: PadTo) -> list[list[int]]:
-    size = sum(sharing.rows)
-    match pad_to:
-        case "chunk":
-            longest = sharing.count_chunks(drawn, max)
-        case "batch":
-            whole = [max(drawn[start : start + size]) for start in range(0, len(drawn), size)]
-            longest = [whole] * len(sharing.rows)
-        case length:
-            longest = [[length] * sharing.count] * len(sharing.rows)
-    return [[rows * most for most in each] for rows, each in zip(sharing.rows, longest, strict=True)]
+def _longest(batch: Sequence[int], chunks: list[Sequence[int]], pad_to: PadTo) -> list[int]:
+    """Return the length of a padded row of each chunk."""
+    if pad_to == "chunk":
+        return list(map(max, chunks))
+    return [max(batch) if pad_to == "batch" else pad_to] * len(chunks)
 
 
-def _squares(drawn: Sequence[int]) -> list[int]:
-    return [length * length for length in drawn]
+def balance_of(batches: Iterable[Batch], num_devices: int) -> float:
+    """Return the balance of an epoch: cost over what the devices could do while the fullest one is busy."""
+    used = slots = 0
+    for batch in batches:
+        used += sum(batch.cost)
+        slots += num_devices * max(batch.cost)
+    return _share(used, slots)
 
 
 class Weight(NamedTuple):
@@ -158,18 +147,6 @@ class Summary:
         return sum(total.padded for total in self.devices.values())
 
 
-def balance_of(
-    order: Sequence[int], sharings: Iterable[Sharing], num_devices: int, *, is_quadratic: bool = False
-) -> float:
-    """Return the balance of an epoch: cost over what the devices could do while the fullest one is busy."""
-    used = slots = 0
-    for sharing, drawn in _drawn(order, sharings):
-        cost = sharing.count_chunks(_squares(drawn) if is_quadratic else drawn, sum)
-        used += sum(map(sum, cost))
-        slots += num_devices * sum(map(max, zip(*cost, strict=True)))
-    return used / slots if slots else 1.0
-
-
 class Tally:
     """Sums up batches one by one.
 
@@ -181,31 +158,31 @@ class Tally:
 
     def __init__(self, num_devices: int, accumulate: int = 1) -> None:
         self._num_devices = num_devices
-        self._totals, self._weights = _Totals(), _Weights(accumulate)
-        self._used = self._slots = self._padded_slots = 0
+        self._weights = _Weights(accumulate)
+        self._devices: dict[int, tuple[int, ...]] = {}
+        self._slots = self._padded_slots = 0
         self._worst: Batch | None = None
         self._least = 2.0
 
     def add(self, batch: Batch) -> None:
         """Add the next batch."""
-        whole, slots = sum(batch.cost), self._num_devices * max(batch.cost)
-        self._used += whole
-        self._slots += slots
+        sharing, balance = batch.sharing, batch.balance(self._num_devices)
+        self._slots += self._num_devices * max(batch.cost)
         self._padded_slots += self._num_devices * max(batch.padded)
-        balance = whole / slots if slots else 1.0
         if balance < self._least:
             self._worst, self._least = batch, balance
-        self._totals.add(batch)
+        held = zip(sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True)
+        for device, numbers in zip(sharing.devices, held, strict=True):
+            self._devices[device] = tuple(map(add, self._devices.get(device, (0, 0, 0, 0)), numbers))
         self._weights.add(batch)
 
     def summary(self) -> Summary:
         """Sum up the batches so far; a step that is not complete counts as one."""
-        devices = self._totals.devices()
-        padded = sum(total.padded for total in devices.values())
+        devices = {device: DeviceTotal(*sums) for device, sums in sorted(self._devices.items())}
         lightest, heaviest = self._weights.extremes()
         return Summary(
-            balance=self._used / self._slots if self._slots else 1.0,
-            padded_balance=padded / self._padded_slots if self._padded_slots else 1.0,
+            balance=_share(sum(total.cost for total in devices.values()), self._slots),
+            padded_balance=_share(sum(total.padded for total in devices.values()), self._padded_slots),
             devices=devices,
             worst=self._worst,
             lightest=lightest,
@@ -220,46 +197,6 @@ def summarize(batches: Iterable[Batch], num_devices: int, accumulate: int = 1) -
     for batch in batches:
         tally.add(batch)
     return tally.summary()
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the batches of one kind, an entry for each replica."""
-
-    count: int
-    tokens: list[int]
-    padded: list[int]
-    cost: list[int]
-
-
-class _Totals:
-    """Adds up tokens of the replicas of each kind of batch."""
-
-    def __init__(self) -> None:
-        self._kinds: dict[Sharing, _Sums] = {}
-        self._last: tuple[Sharing, _Sums] | None = None
-
-    def add(self, batch: Batch) -> None:
-        if self._last is None or self._last[0] is not batch.sharing:
-            zeros = [0] * len(batch.tokens)
-            new = _Sums(0, zeros, zeros.copy(), zeros.copy())
-            self._last = batch.sharing, self._kinds.setdefault(batch.sharing, new)
-        sums = self._last[1]
-        sums.count += 1
-        sums.tokens[:] = map(add, sums.tokens, batch.tokens)
-        sums.padded[:] = map(add, sums.padded, batch.padded)
-        sums.cost[:] = map(add, sums.cost, batch.cost)
-
-    def devices(self) -> dict[int, DeviceTotal]:
-        found: dict[int, DeviceTotal] = {}
-        for sharing, sums in self._kinds.items():
-            held = (sharing.devices, sharing.rows, sums.tokens, sums.padded, sums.cost)
-            for device, rows, tokens, padded, cost in zip(*held, strict=True):
-                old = found.get(device, DeviceTotal())
-                found[device] = DeviceTotal(
-                    old.rows + sums.count * rows, old.tokens + tokens, old.padded + padded, old.cost + cost
-                )
-        return dict(sorted(found.items()))
 
 
 class _Weights:
@@ -278,22 +215,23 @@ class _Weights:
 
     def _begin(self) -> None:
         self._num_batches = self._tokens = self._last = 0
-        self._fewest: tuple[int, Batch, int] | None = None
-        self._most: tuple[int, Batch, int] | None = None
+        # (k · t, t, batch): where a token counts most, and least
+        self._fewest: tuple[int, int, Batch] | None = None
+        self._most: tuple[int, int, Batch] | None = None
 
     def add(self, batch: Batch) -> None:
-        tokens = batch.tokens
+        counts, num_replicas = [tokens for tokens in batch.tokens if tokens], len(batch.tokens)
         self._num_batches += 1
         self._last = batch.number
-        self._tokens += sum(tokens)
-        fewest, most = min(tokens), max(tokens)
-        if not fewest:
+        self._tokens += sum(counts)
+        if len(counts) < num_replicas:
             self.without_tokens = self.without_tokens or batch.number
-            fewest = min(filter(None, tokens), default=0)
-        if fewest and (self._fewest is None or fewest * len(tokens) < self._fewest[0]):
-            self._fewest = fewest * len(tokens), batch, fewest
-        if most and (self._most is None or most * len(tokens) > self._most[0]):
-            self._most = most * len(tokens), batch, most
+        if counts:
+            fewest, most = min(counts), max(counts)
+            if self._fewest is None or fewest * num_replicas < self._fewest[0]:
+                self._fewest = fewest * num_replicas, fewest, batch
+            if self._most is None or most * num_replicas > self._most[0]:
+                self._most = most * num_replicas, most, batch
         if self._num_batches == self._accumulate:
             self._lightest, self._heaviest = self.extremes()
             self._begin()
@@ -302,17 +240,14 @@ class _Weights:
         """Return the lightest and the heaviest, the step that is not complete included."""
         lightest, heaviest = self._lightest, self._heaviest
         if self._fewest is not None and self._most is not None:
-            light = self._tokens / (self._num_batches * self._most[0])
-            heavy = self._tokens / (self._num_batches * self._fewest[0])
-            if lightest is None or light < lightest.weight:
-                lightest = self._weight(light, *self._most[1:])
-            if heaviest is None or heavy > heaviest.weight:
-                heaviest = self._weight(heavy, *self._fewest[1:])
+            light, heavy = self._weight(*self._most), self._weight(*self._fewest)
+            lightest = light if lightest is None or light.weight < lightest.weight else lightest
+            heaviest = heavy if heaviest is None or heavy.weight > heaviest.weight else heaviest
         return lightest, heaviest
 
-    def _weight(self, weight: float, batch: Batch, tokens: int) -> Weight:
+    def _weight(self, times_replicas: int, tokens: int, batch: Batch) -> Weight:
         return Weight(
-            weight=weight,
+            weight=self._tokens / (self._num_batches * times_replicas),
             batch=batch.number,
             device=batch.sharing.devices[batch.tokens.index(tokens)],
             tokens=tokens,

@@ -1,4 +1,4 @@
-"""Ranks and batches of a config under DDP: their number, and the rows of each."""
+"""Ranks and batches of a config: their number, and the rows of each."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -52,14 +52,18 @@ def rows_per_rank(config: Config, num_ranks: int) -> int:
 
 
 def distribute_epoch(config: Config, num_ranks: int) -> "Epoch":
-    """Distribute the epoch of a DDP config over so many ranks.
+    """Distribute the epoch of a config over so many ranks of DDP, or GPUs of DataParallel.
 
     Raises:
         UsageError: for weights that are not known, or not one for each rank.
 
     """
-    from dpdemo.arithmetic.sampler import deal, distribute  # a command without DDP starts without it
+    from dpdemo.arithmetic.sampler import Epoch, deal, distribute  # most commands start without it
 
+    if config.strategy == "dp":
+        number, rest = divmod(config.data_size, config.batch_size)
+        last = split_of(config, rest, num_ranks) if rest and not config.drop_last else None
+        return Epoch(config.data_size, split_of(config, config.batch_size, num_ranks), number, last)
     if is_weighted(config):
         full = split_of(config, config.batch_size, num_ranks)
         drop_last, sampler_drop_last = config.drop_last, config.sampler_drop_last

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from dpdemo.arithmetic.chunk import Split
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, resolve, showing_keys
-from dpdemo.config.weights import split_of
+from dpdemo.config.ranks import distribute_epoch
 from dpdemo.errors import UsageError
 from dpdemo.results.batches import BatchGroup
 from dpdemo.results.devices import Devices
+from dpdemo.results.distribution import Distribution
 from dpdemo.results.split import SplitReport
-from dpdemo.results.tracing import trace_batches
+from dpdemo.results.tracing import trace_batches, trace_visits
 from dpdemo.splitting.shapes import outside_of, predicted_devices, replicas_of
 
 if TYPE_CHECKING:
+    from dpdemo.arithmetic.sampler import Epoch
     from dpdemo.splitting.tokens import TokenOptions
 
 
@@ -99,31 +102,47 @@ def _predict_rows(config: Config) -> SplitReport:
             key="trace_sample",
             hint="`dpdemo run` shows it, or leave shuffle out",
         )
-    if config.strategy == "ddp":
-        from dpdemo.splitting.ddp import predict_ddp
-
-        return predict_ddp(config)
     devices = predicted_devices(config)
-    full, rest = divmod(config.data_size, config.batch_size)
-    groups = []
-    if full:
-        groups.append(_group(config, devices, first=1, count=full, rows=config.batch_size))
-    if rest and not config.drop_last:
-        groups.append(_group(config, devices, first=full + 1, count=1, rows=rest))
-    report = SplitReport("simulate", config, devices, tuple(groups), wrapped=config.wrapped)
-    if config.trace_sample is None:
+    epoch = distribute_epoch(config, len(devices))
+    report = SplitReport(
+        "simulate",
+        config,
+        devices,
+        tuple(_group(config, devices, *batches) for batches in epoch.batches()),
+        strategy=config.strategy,
+        wrapped=config.wrapped,
+        distribution=_distribution(config, epoch) if config.strategy == "ddp" else None,
+    )
+    sample = config.trace_sample
+    if sample is None:
         return report
-    return replace(report, trace=trace_batches(report, config.trace_sample, config.trace_sample))
+    if config.strategy == "ddp":
+        return replace(report, trace=trace_visits(report, sample, epoch.visits(sample)))
+    return replace(report, trace=trace_batches(report, sample, sample))
 
 
-def _group(config: Config, devices: Devices, *, first: int, count: int, rows: int) -> BatchGroup:
-    split = split_of(config, rows, len(devices))
-    in_model = replicas_of(config, devices, split)
+def _group(config: Config, devices: Devices, first: int, count: int, split: Split) -> BatchGroup:
+    """Predict equal batches; under DDP `outside` is the view of rank 0."""
+    is_ddp = config.strategy == "ddp"
     return BatchGroup(
         first=first,
         count=count,
-        batch_size=rows,
-        in_model=in_model,
-        idle=devices.without([replica.device for replica in in_model]),
-        outside=outside_of(config, devices, rows),
+        batch_size=split.batch_size,
+        in_model=replicas_of(config, devices, split),
+        idle=Devices(devices[number] for number in split.idle()),
+        outside=outside_of(config, devices, split.sizes()[0] if is_ddp else split.batch_size),
+    )
+
+
+def _distribution(config: Config, epoch: "Epoch") -> Distribution:
+    return Distribution(
+        nodes=config.nodes,
+        batch_size=epoch.full.largest,
+        global_batch_size=epoch.full.batch_size,
+        drawn=epoch.drawn,
+        num_repeated=epoch.num_repeated,
+        num_dropped=epoch.num_dropped,
+        repeated=None if config.shuffle else tuple(filter(None, [epoch.repeated()])),
+        dropped=None if config.shuffle else tuple(filter(None, [epoch.dropped()])),
+        world_size=epoch.full.num_devices,
     )

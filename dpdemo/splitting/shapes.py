@@ -1,5 +1,6 @@
 """Names of devices, and shapes inside and outside the model, for both predictions."""
 
+from dataclasses import replace
 from typing import Any
 
 from dpdemo.arithmetic.chunk import Split
@@ -11,14 +12,15 @@ from dpdemo.results.devices import Devices
 
 
 def predicted_devices(config: Config) -> Devices:
-    """Return the devices of `gpus`: the CPU if there are none.
+    """Return the devices of `gpus`, or of all ranks of DDP: the CPU if there are none.
 
     Raises:
         UsageError: if `gpus` is `all`, or left out although there is an `output_device`.
 
     """
+    num_nodes = config.nodes if config.strategy == "ddp" else 1
     if config.ordinals is not None:
-        return Devices.of("cuda", config.ordinals)
+        return Devices([*Devices.of("cuda", config.ordinals)] * num_nodes)
     how_many = "say how many GPUs to preview: {gpus=8}"
     if config.gpus == "all":
         expected = (
@@ -31,7 +33,7 @@ def predicted_devices(config: Config) -> Devices:
             key="output_device",
             hint=how_many,
         )
-    return Devices.cpu()
+    return Devices.cpu((config.processes or 1) * num_nodes)
 
 
 def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
@@ -45,12 +47,16 @@ def inner_shapes(config: Config, rows: int) -> tuple[Shapes, Shapes]:
 
 
 def replicas_of(config: Config, devices: Devices, split: Split) -> tuple[Replica, ...]:
-    """Return the input and output of each replica; devices without rows have none."""
+    """Return the input and output of each replica; devices without rows have none. A rank has a place."""
     shapes = {rows: inner_shapes(config, rows) for rows in set(split.sizes())}
-    return tuple(
-        Replica(number, devices[device], rows, *shapes[rows])
-        for number, (device, rows) in enumerate(split.chunks)
-    )
+    found = []
+    for number, (device, rows) in enumerate(split.chunks):
+        replica = Replica(number, devices[device], rows, *shapes[rows])
+        if config.strategy == "ddp":
+            node, local_rank = divmod(device, len(devices) // config.nodes)
+            replica = replace(replica, rank=device, node=node, local_rank=local_rank)
+        found.append(replica)
+    return tuple(found)
 
 
 def outside_of(config: Config, devices: Devices, rows: int) -> Outside:

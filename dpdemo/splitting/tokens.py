@@ -1,18 +1,17 @@
 """The predicted tokens of an epoch: lengths put into order, and counted as the rows are shared."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Any, get_args
 
-from dpdemo.arithmetic.chunk import Split
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
 from dpdemo.arithmetic.tokens import PadTo, Sharing, balance_of, each_batch, summarize
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.load import read_values, resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
-from dpdemo.config.weights import is_weighted, split_of
+from dpdemo.config.weights import is_weighted
 from dpdemo.errors import UsageError
 from dpdemo.results.devicetokens import Cost
 from dpdemo.results.split import SplitReport
@@ -184,7 +183,8 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
 
     def balance(order: Sequence[int]) -> float:
         drawn, sharings = _drawn(config, order, len(tokens.devices))
-        return balance_of(drawn, sharings, len(tokens.devices), is_quadratic=options.cost == "quadratic")
+        batches = each_batch(drawn, sharings, tokens.pad_to, is_quadratic=options.cost == "quadratic")
+        return balance_of(batches, len(tokens.devices))
 
     if rows.arranged in {"data", "shuffled"} and options.pack is None:
         order = rows.lengths if rows.arranged == "shuffled" else shuffled(lengths, config.seed)
@@ -197,17 +197,8 @@ def _drawn(
     config: Config, lengths: Sequence[int], num_devices: int
 ) -> tuple[Sequence[int], tuple[Sharing, ...]]:
     """Return the lengths as the epoch draws them, repeated ones included, and how its batches are shared."""
-    if config.strategy == "ddp":
-        epoch = distribute_epoch(config, num_devices)
-        last = [(1, epoch.last)] if epoch.last else []
-        splits = [(epoch.num_full_batches, epoch.full), *last]
-        in_turn = not is_weighted(config)
-        return list(islice(cycle(lengths), epoch.drawn)), _sharings(splits, in_turn=in_turn)
-    full, rest = divmod(config.data_size, config.batch_size)
-    sizes = [(full, config.batch_size), (0 if config.drop_last else 1, rest)]
-    splits = [(count, split_of(config, size, num_devices)) for count, size in sizes if count and size]
-    return lengths, _sharings(splits)
-
-
-def _sharings(splits: Iterable[tuple[int, Split]], *, in_turn: bool = False) -> tuple[Sharing, ...]:
-    return tuple(Sharing(count, split.sizes(), split.used(), in_turn) for count, split in splits if count)
+    epoch = distribute_epoch(config, num_devices)
+    sharings = (
+        Sharing(count, split.sizes(), split.used(), epoch.in_turn) for _, count, split in epoch.batches()
+    )
+    return list(islice(cycle(lengths), epoch.drawn)), tuple(sharings)

@@ -257,7 +257,7 @@ def test_the_loop_knows_nothing_of_the_split_rule(monkeypatch):
         pytest.fail("run asked for a prediction")
 
     monkeypatch.setattr("dpdemo.arithmetic.chunk.split_batch", unasked)
-    monkeypatch.setattr("dpdemo.splitting.predict.split_of", unasked)
+    monkeypatch.setattr("dpdemo.splitting.predict.distribute_epoch", unasked)
     assert dpdemo.run().totals.samples == 100
 
 
