@@ -2,7 +2,7 @@
 
 `ProcessGroupNCCL` keeps its name, its options and its time-out, so that `get_backend()` is "nccl" and
 `isinstance` holds; what it does is gloo's. It is registered for "cuda" and also for "cpu", since C++ sees
-tensors of the CPU. The collectives themselves pass through `ops/collectives.py`.
+tensors of the CPU. The collectives themselves pass through `ops/c10d.py`.
 
 It promises no bandwidth, no overlap and not NCCL's order of sums.
 """

@@ -96,8 +96,9 @@ def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
         frame = frame.f_back
 
 
+@functools.cache
 def short(name: str) -> str:
-    """Return a file's path relative to the current folder if it is inside it."""
+    """Return a file's path relative to the folder in which it was first met, if it is inside that."""
     try:
         relative = os.path.relpath(name)
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ import torch
 from dpdemo.virtual.blocks import Kind
 from dpdemo.virtual.labels import as_cpp, label_of, stamp, stamp_all
 from dpdemo.virtual.ledger import Allocation
-from dpdemo.virtual.ops import collectives, meta
+from dpdemo.virtual.ops import c10d, meta
 from dpdemo.virtual.ops.delegated import delegated, one_by_one_where_mixed
 from dpdemo.virtual.ops.direct import DIRECT
 from dpdemo.virtual.ops.known import META
@@ -44,9 +44,9 @@ def choose(func: Any) -> Action:
     if found is not None and not hasattr(func, "_schema"):
         return found  # a higher-order operator
     if func.namespace == "c10d":
-        found = collectives.action(run)
-    elif func.namespace in collectives.FUNCTIONAL:
-        found = collectives.functional_action(VirtualGpuMode)
+        found = c10d.action(func, run)
+    elif func.namespace in c10d.FUNCTIONAL:
+        found = c10d.functional_action(VirtualGpuMode)
     if func in RULES:
         found = as_cpp(RULES[func])
     elif found is None and func in CONVOLUTIONS:
