@@ -254,6 +254,32 @@ def test_settings_of_cudas_libraries_are_kept() -> None:
     torch._C._cuda_clearCublasWorkspaces()
 
 
+def test_operators_that_tune_themselves_can_be_left_off() -> None:
+    tunable = torch.cuda.tunable
+    tunable.enable(False)
+    assert not tunable.is_enabled()
+    assert (tunable.tuning_is_enabled(), tunable.record_untuned_is_enabled()) == (True, False)
+    assert (tunable.get_max_tuning_duration(), tunable.get_max_tuning_iterations()) == (30, 100)
+    tunable.tuning_enable(False)
+    tunable.set_max_tuning_duration(5)
+    assert (tunable.tuning_is_enabled(), tunable.get_max_tuning_duration()) == (False, 5)
+    assert (tunable.get_results(), tunable.get_filename()) == ((), "")
+
+
+def test_each_gpu_has_its_limit_of_fft_plans() -> None:
+    caches: Any = torch.backends.cuda.cufft_plan_cache
+    caches[1].max_size = 7
+    assert (caches[0].max_size, caches[1].max_size, caches.max_size, caches.size) == (4096, 7, 4096, 0)
+    with torch.cuda.device(1):
+        assert caches.max_size == 7
+    with pytest.raises(RuntimeError, match=r"cuFFT plan cache size must be non-negative, but got -1"):
+        caches.max_size = -1
+    with pytest.raises(RuntimeError, match="read-only"):
+        caches.size = 1
+    with suspended(), virtual_gpus(9):
+        assert torch.backends.cuda.cufft_plan_cache[8].max_size == 4096
+
+
 def test_an_observer_is_called_before_the_error_of_a_full_gpu() -> None:
     seen: list[tuple[int, ...]] = []
     with suspended(), virtual_gpus(2, memory="1MiB"):

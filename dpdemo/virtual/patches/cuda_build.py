@@ -16,7 +16,7 @@ import torch
 import torch.backends.cuda
 import torch.backends.cudnn
 
-from dpdemo.virtual.applying import Patch, group, replace, stands_in
+from dpdemo.virtual.applying import Patch, group, of_session, replace, stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.patches.cuda_memory import memory_info
@@ -24,6 +24,8 @@ from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dpdemo.virtual.state import Session
 
 
 _C: Any = torch._C
@@ -41,6 +43,8 @@ _ANSWERS = {
     "_cuda_isCurrentStreamCapturing": False,
     "_cuda_memoryMetadataSupported": False,
     "_cuda_tunableop_is_enabled": False,
+    "_cuda_tunableop_get_filename": "",
+    "_cuda_tunableop_get_results": (),
     **dict.fromkeys(
         (
             *("_cuda_synchronize", "_accelerator_synchronizeDevice", "_cuda_emptyCache", "_cuda_ipc_collect"),
@@ -51,6 +55,14 @@ _ANSWERS = {
     ),
 }
 _LIBRARIES = ("linalg", "blas")  # whose preferred backend can be set
+# Settings of operators that tune themselves, with PyTorch's defaults: their readers and writers.
+_TUNING = (
+    ("_cuda_tunableop_tuning_is_enabled", "_cuda_tunableop_tuning_enable", True),
+    ("_cuda_record_untuned_is_enabled", "_cuda_record_untuned_enable", False),
+    ("_cuda_tunableop_get_max_tuning_duration", "_cuda_tunableop_set_max_tuning_duration", 30),
+    ("_cuda_tunableop_get_max_tuning_iterations", "_cuda_tunableop_set_max_tuning_iterations", 100),
+)
+_MOST_FFT_PLANS = 4096  # cuFFT's limit for a GPU, unless it is set
 
 
 def _constant(value: Any) -> Callable[..., Any]:
@@ -72,7 +84,42 @@ for _name in _LIBRARIES:
     _read, _write = _setting(_name, getattr(_C, f"_get_{_name}_preferred_backend")())
     _backend = f"{_name}_preferred_backend"
     replace(_C, _WHY, **{f"_get_{_backend}": _read, f"_set_{_backend}": _write})
-replace(torch.backends.cuda.cuFFTPlanCache, _WHY, clear=_constant(None))
+for _reader, _writer, _value in _TUNING:
+    _read, _write = _setting(_reader, _value)
+    replace(_C, _WHY, **{_reader: _read, _writer: _write})
+
+
+@stands_in(_C, "_cuda_tunableop_enable", why=_WHY)
+def _enable_tuned_operators(enabled: bool) -> None:
+    if enabled:
+        raise UnsupportedOpError("torch._C._cuda_tunableop_enable: a virtual GPU has no kernels to tune")
+
+
+def _most_fft_plans(index: int) -> int:
+    limit: int = the_session().settings.get(f"FFT plans of {index}", _MOST_FFT_PLANS)
+    return limit
+
+
+def _set_most_fft_plans(index: int, limit: int) -> None:
+    if limit < 0:
+        raise RuntimeError(f"cuFFT plan cache size must be non-negative, but got {limit}")
+    the_session().settings[f"FFT plans of {index}"] = limit
+
+
+_attribute: Any = torch.backends.cuda.cuFFTPlanCacheAttrContextProp
+replace(
+    torch.backends.cuda.cuFFTPlanCache,
+    "no kernel here uses cuFFT, so no plan is kept",
+    size=_attribute(_constant(0), vars(torch.backends.cuda.cuFFTPlanCache)["size"].setter),
+    max_size=_attribute(_most_fft_plans, _set_most_fft_plans),
+    clear=_constant(None),
+)
+
+
+@of_session
+def _plan_caches(_: Session) -> list[Patch]:
+    caches: Any = torch.backends.cuda.cuFFTPlanCacheManager
+    return group(torch.backends.cuda, "it counts the GPUs once in a process", cufft_plan_cache=caches())
 
 
 @stands_in(_C, "_cuda_set_sync_debug_mode", why=_WHY)
@@ -145,6 +192,19 @@ replace(
     "no profiler reads its marks",
     _nvtx=SimpleNamespace(**dict.fromkeys(_MARKS, _constant(0))),
 )
+
+
+@stands_in(torch.autograd.profiler.emit_nvtx, "__enter__", why="no profiler reads its marks")
+def _start_marks(self: Any) -> Any:
+    if not self.enabled:
+        return None
+    if self.entered:
+        raise RuntimeError("NVTX annotation context manager is not reentrant")
+    self.entered = True
+    return self
+
+
+replace(torch.autograd.profiler.emit_nvtx, "no profiler reads its marks", __exit__=_constant(False))
 
 # --- refused by name ---
 
