@@ -56,6 +56,11 @@ def encoding_of(stream: IO[str]) -> str:
     return (getattr(stream, "encoding", None) or "utf-8").lower()
 
 
+def canvas_of(stream: IO[str], width: int | None = None) -> Canvas:
+    """Return the canvas of a stream, in its own width unless another is named."""
+    return Canvas(width or width_of(stream), encoding=encoding_of(stream))
+
+
 def write_pieces(pieces: Iterable[str], stream: IO[str]) -> None:
     """Write exact text, piece by piece, in the characters that a stream can carry."""
     encoding = encoding_of(stream)
@@ -64,19 +69,18 @@ def write_pieces(pieces: Iterable[str], stream: IO[str]) -> None:
 
 def write_lines(lines: Iterable[Line | Uncut], stream: IO[str]) -> None:
     """Write lines to a stream: plain, or in colour where Rich finds that the stream shows colours."""
-    encoding = encoding_of(stream)
     if not _may_show_colours(stream):
         for line in lines:
-            stream.write(fit(plain(line.line if isinstance(line, Uncut) else line), encoding) + "\n")
+            stream.write(plain(line.line if isinstance(line, Uncut) else line) + "\n")
         return
     console = make_console(stderr=stream is sys.stderr)
     for line in lines:
-        console.print(as_rich(line, encoding), soft_wrap=True)
+        console.print(as_rich(line), soft_wrap=True)
 
 
 def write_blocks(blocks: Callable[[Canvas], Iterable[Block]]) -> None:
     """Write blocks to stdout."""
-    canvas = Canvas(width_of(sys.stdout))
+    canvas = canvas_of(sys.stdout)
     write_lines(lay_out(blocks(canvas), canvas), sys.stdout)
 
 
@@ -87,11 +91,9 @@ def _may_show_colours(stream: IO[str]) -> bool:
     return stream.isatty() or any(map(os.environ.get, ("FORCE_COLOR", "TTY_COMPATIBLE")))
 
 
-def as_rich(line: Line | Uncut, encoding: str = "utf-8") -> "Text":
-    """Make a line for Rich, in the characters that an encoding can carry."""
+def as_rich(line: Line | Uncut) -> "Text":
+    """Make a line for Rich."""
     from rich.text import Text
 
     pieces = line.line if isinstance(line, Uncut) else line
-    return Text.assemble(
-        *((fit(text, encoding), style) for text, style in pieces), no_wrap=True, overflow="ignore"
-    )
+    return Text.assemble(*pieces, no_wrap=True, overflow="ignore")

@@ -37,10 +37,15 @@ class GroupTable:
     def _choose(self) -> _Layout:
         """Choose the roomiest layout: all on one line; input and output on lines of their own; no bar."""
         lines = [line for group in self._groups.batches for line in group_lines(self._groups, group)]
+        fitted = self._canvas.fitted
         label = max([len("Outside"), *(text_width(line.label) for line in lines)])
         rows = max([len("rows"), *(len(_rows(line)) for line in lines)])
-        on_one = max([len("output"), *(natural_width(styled(line.shapes(one_line=True))) for line in lines)])
-        many = max([len("output"), *(natural_width(styled(line.shapes(one_line=False))) for line in lines)])
+        on_one, many = (
+            max(
+                [len("output"), *(natural_width(fitted(styled(line.shapes(one_line=way)))) for line in lines)]
+            )
+            for way in (True, False)
+        )
         room = self._canvas.width - label - rows - 2 * GAP
         headed = max(on_one, text_width(self._heading(self._canvas.width)))
         for shapes, one_line in ((headed, True), (on_one, True), (many, False)):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from dpdemo.files import FORMS, check_save_path, endings, replacing
-from dpdemo.results.console import width_of, write_lines, write_pieces
+from dpdemo.results.console import canvas_of, write_lines, write_pieces
 from dpdemo.results.formats import Cell, Row, csv_pieces, json_pieces, plain_fields, without_iterators
 from dpdemo.results.table import Block, Canvas, Line, Uncut, lay_out, plain
 
@@ -117,8 +117,7 @@ class Report:
         """
         stream = sys.stdout if stream is None else stream
         if form in DRAWN:
-            canvas = Canvas(width or width_of(stream))
-            write_lines(self.picture(canvas), stream)
+            write_lines(self.picture(canvas_of(stream, width)), stream)
         else:
             write_pieces(self.pieces(form), stream)
 
@@ -147,8 +146,7 @@ class Report:
     def __rich_console__(self, _: object, options: Any) -> Iterator[object]:
         from dpdemo.results.console import as_rich
 
-        lines = self.picture(Canvas(options.max_width))
-        yield from (as_rich(line, options.encoding) for line in lines)
+        yield from map(as_rich, self.picture(Canvas(options.max_width, encoding=options.encoding)))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         # in place of the long text that Python makes of a dataclass, where a page is not shown

@@ -7,11 +7,11 @@ pipe gets their plain text, and Rich colours the same lines on a terminal, in SV
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from dpdemo.wording import printable
+from dpdemo.wording import fit, printable
 
 GAP = 2
 """Blanks between columns."""
@@ -50,10 +50,11 @@ Block = Line | Table | Uncut
 
 
 class Canvas(NamedTuple):
-    """The width of a picture in columns, and whether it has bars; Markdown has none."""
+    """The width of a picture in columns, whether it has bars (Markdown has none), and its encoding."""
 
     width: int
     draws_bars: bool = True
+    encoding: str = "utf-8"
 
     def text(self, *lines: str, style: str = "") -> Line:
         """Make a line, or several below each other; nothing in a user's names steers the terminal."""
@@ -62,6 +63,10 @@ class Canvas(NamedTuple):
     def bar_width(self, room: int) -> int:
         """Return the width of a bar in this room; 0 where it would be too short, and in Markdown."""
         return room if self.draws_bars and room >= SHORTEST_BAR else 0
+
+    def fitted(self, line: Line) -> Line:
+        r"""Return a line in characters of the encoding; `\xe9` is wider than the letter it stands for."""
+        return tuple((fit(text, self.encoding), style) for text, style in line)
 
 
 def right(number: int) -> list[Column]:
@@ -117,11 +122,12 @@ def lay_out(blocks: Iterable[Block], canvas: Canvas) -> Iterator[Line | Uncut]:
     """Yield the lines of a picture, none with blanks at its end."""
     for block in blocks:
         if isinstance(block, Uncut):
-            yield block
+            yield Uncut(canvas.fitted(block.line))
         elif isinstance(block, Table):
-            yield from map(_stripped, _table_lines(block, canvas))
+            head, *rows = (tuple(map(canvas.fitted, row)) for row in (block.head, *block.rows))
+            yield from map(_stripped, _table_lines(replace(block, head=head, rows=rows), canvas))
         else:
-            yield from map(_stripped, wrap(block, canvas.width))
+            yield from map(_stripped, wrap(canvas.fitted(block), canvas.width))
 
 
 def wrap(line: Line, width: int) -> list[Line]:
@@ -181,7 +187,7 @@ def _stripped(line: Line) -> Line:
 
 def _table_lines(table: Table, canvas: Canvas) -> Iterator[Line]:
     widths = _widths(table, canvas.width)
-    rule = styled("─" * (sum(widths) + table.gap * (len(widths) - 1)), "dim")
+    rule = canvas.fitted(styled("─" * (sum(widths) + table.gap * (len(widths) - 1)), "dim"))
     if table.head:
         heads = [wrap(cell, width) for cell, width in zip(table.head, widths, strict=False)]
         highest = max(map(len, heads))

@@ -1,5 +1,6 @@
 """The table for people: golden pictures, read back, and what must hold for every report and width."""
 
+import dataclasses
 import io
 import re
 from pathlib import Path
@@ -48,6 +49,23 @@ def test_table_looks_like_the_golden_picture(name, golden):
 
 def test_ascii_table_looks_like_the_golden_picture(golden):
     golden("table-ascii-60.txt", drawn(simulated(gpus=8), width=60, encoding="ascii"))
+
+
+def test_columns_behind_an_escaped_name_stay_in_line():
+    report = simulated(gpus=2, batch_size=4, data_size=4)
+    (group,) = report.batches
+    names = "größe", "size"
+    replicas = tuple(
+        dataclasses.replace(each, input=((name, (2, 7)), ("mask", (2, 7))))
+        for each, name in zip(group.in_model, names, strict=True)
+    )
+    group = dataclasses.replace(group, in_model=replicas)
+    text = drawn(dataclasses.replace(report, batches=(group,)), encoding="ascii")
+    bars = [line.index("#") for line in text.splitlines() if "#" in line]
+
+    assert "gr\\xf6\\xdfe" in text
+    assert len(bars) == 2
+    assert len(set(bars)) == 1
 
 
 @given(reports(), st.integers(60, 140))
