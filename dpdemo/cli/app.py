@@ -56,9 +56,10 @@ def _is_target(word: str) -> bool:
 def build(words: Collection[str]) -> typer.Typer:
     """Build the program with the commands that are among the words; of the others only the summary.
 
-    For the Tab key, whose words are the shell's, all are built.
+    At the Tab key the words are the shell's, in a variable: bash's, or the one of the other shells.
     """
-    words = COMMANDS if "_DPDEMO_COMPLETE" in os.environ else words
+    if "_DPDEMO_COMPLETE" in os.environ:
+        words = " ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split()
     app = typer.Typer(
         rich_markup_mode="rich" if sys.stdout.isatty() else None,  # Rich is a third of the time of a help
         pretty_exceptions_enable=False,
