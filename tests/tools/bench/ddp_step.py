@@ -1,8 +1,10 @@
 """Train eight layers under DDP and print the median seconds of a step: half of tests/tools/bench/ranks.py.
 
-Usage: ddp_step.py WIDTH STEPS, under torchrun or `dpdemo exec --ranks`.
+Usage: ddp_step.py WIDTH STEPS [--dispatched], under torchrun or `dpdemo exec --ranks`. With `--dispatched`
+every operator passes through a dispatch mode of PyTorch's that only calls it: what any mode costs at least.
 """
 
+import contextlib
 import os
 import statistics
 import sys
@@ -12,8 +14,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
-width, steps = map(int, sys.argv[1:])
+
+class Dispatched(TorchDispatchMode):
+    """Calls each operator as it is."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Call the operator."""
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+width, steps = map(int, sys.argv[1:3])
 device = "cuda" if torch.cuda.is_available() else "cpu"
 dist.init_process_group("nccl" if device == "cuda" else "gloo")
 if device == "cuda":
@@ -24,12 +36,13 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 generator = torch.Generator().manual_seed(dist.get_rank())
 rows = torch.randn(64, width, generator=generator).to(device)
 seconds = []
-for _ in range(steps):
-    begun = time.perf_counter()
-    optimizer.zero_grad()
-    model(rows).square().mean().backward()
-    optimizer.step()
-    seconds.append(time.perf_counter() - begun)
+with Dispatched() if "--dispatched" in sys.argv else contextlib.nullcontext():
+    for _ in range(steps):
+        begun = time.perf_counter()
+        optimizer.zero_grad()
+        model(rows).square().mean().backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - begun)
 if dist.get_rank() == 0:
     print(statistics.median(seconds[2:]), flush=True)
 dist.destroy_process_group()
