@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import accumulate
 from typing import Any
 
 from torch import nn
@@ -84,34 +85,24 @@ class EpochRecorder:
     def __init__(self, devices: Devices, dim: int) -> None:
         self._devices = devices
         self._dim = dim
-        self._groups: list[BatchGroup] = []
-        self._current: tuple[tuple[Seen, ...], Seen] | None = None
-        self._count = 0
-        self._next = 1
+        self._last: tuple[tuple[Seen, ...], Seen] | None = None
+        self._traces: list[Trace] = []
+        self._counts: list[int] = []
+        self.num_batches = 0
 
     def add(self, replicas: tuple[Seen, ...], outside: Seen) -> None:
         """Record one batch: what each replica saw, and what the caller saw."""
         batch = (replicas, outside)
-        if batch != self._current:
-            self._flush()
-            self._current = batch
-        self._count += 1
+        if batch == self._last:
+            self._counts[-1] += 1
+        else:
+            self._last = batch
+            self._traces.append(Trace(*batch))
+            self._counts.append(1)
+        self.num_batches += 1
 
     def groups(self) -> tuple[BatchGroup, ...]:
         """Return what was recorded so far."""
-        self._flush()
-        return tuple(self._groups)
-
-    @property
-    def num_batches(self) -> int:
-        """The number of recorded batches."""
-        return self._next - 1 + self._count
-
-    def _flush(self) -> None:
-        if self._current is None:
-            return
-        trace = Trace(*self._current)
-        self._groups.append(trace.group(self._next, self._count, self._dim, self._devices))
-        self._next += self._count
-        self._count = 0
-        self._current = None
+        firsts = accumulate(self._counts, initial=1)
+        kinds = zip(self._traces, firsts, self._counts, strict=False)
+        return tuple(trace.group(first, count, self._dim, self._devices) for trace, first, count in kinds)
