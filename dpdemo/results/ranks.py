@@ -111,12 +111,18 @@ def _title(report: RanksResult) -> str:
 
 
 def _sums(report: RanksResult) -> Iterator[_Part]:
-    collectives = _folded(report.ranks, lambda rank: tuple(map(_collective, rank.collectives)))
-    rows = [
-        (_ranks(ranks) if not number else "", *cells)
-        for ranks, found in collectives
-        for number, cells in enumerate(found)
-    ]
+    names = sorted({each.name for rank in report.ranks for each in rank.collectives})
+    rows: list[tuple[str, ...]] = []
+    before = ""
+    for name in names:
+
+        def cells(rank: RankResult, name: str = name) -> tuple[str, ...]:
+            return next((_collective(each) for each in rank.collectives if each.name == name), ())
+
+        for numbers, found in _folded(report.ranks, cells):
+            if found:
+                rows.append(("" if _ranks(numbers) == before else _ranks(numbers), *found))
+                before = _ranks(numbers)
     if rows:
         head = ("ranks", "collective of each", "calls", "bytes")
         yield _Part("Collectives", ("keep", "fold", "right", "right"), head, tuple(rows))

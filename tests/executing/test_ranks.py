@@ -412,6 +412,22 @@ def test_right_programs_have_no_mistakes(tmp_path: Path, name: str) -> None:
     assert json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"] == []
 
 
+@pytest.mark.slow
+def test_a_backward_pass_counts_for_the_model_that_it_reaches(tmp_path: Path) -> None:
+    program = """
+from torch.nn.parallel import DistributedDataParallel
+maker, judge = (DistributedDataParallel(nn.Linear(2, 2).cuda(), device_ids=[rank]) for _ in range(2))
+for _ in range(3):
+    made = maker(torch.ones(1, 2).cuda())
+    judge(made.detach()).sum().backward()
+    judge(made).sum().backward()
+"""
+    result = run(tmp_path, _START + program, "--report", "report.json")
+    assert result.returncode == 0, result.stderr
+    for rank in json.loads((tmp_path / "report.json").read_text("utf-8"))["ranks"]:
+        assert [(each["forwards"], each["backwards"]) for each in rank["models"]] == [(3, 3), (6, 6)]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_ranks_end_with_their_launcher_however_it_ends(tmp_path: Path) -> None:
     loop = (

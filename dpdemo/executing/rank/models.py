@@ -29,9 +29,22 @@ class Model:
         self.parameters = {id(each) for each in parameters}
         self.forwards = self.trains = self.steps = self.averaged = 0
         self.pass_seen = self.passes = self.unsynced = 0
+        self.reached: int | None = None
+        """The number of the last backward pass that came to an output; None if no output is followed."""
         self.is_inside = False
         self.bypass = NOWHERE
         self.shapes: dict[str, int] = {}
+
+    def expect_backward(self, outputs: Iterator[torch.Tensor]) -> None:
+        """Notice which backward passes come to these outputs: with two models, a reduction is of one."""
+
+        def reach(_: torch.Tensor) -> None:
+            self.reached = torch._C._current_graph_task_id()
+
+        for each in outputs:
+            if each.requires_grad:
+                each.register_hook(reach)
+                self.reached = -1 if self.reached is None else self.reached
 
     def compared(self) -> list[Any]:
         """Return the parameters that must be equal on all ranks."""

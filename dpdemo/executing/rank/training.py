@@ -80,6 +80,7 @@ class TrainingNotes:
         if not is_training:
             return
         one.trains += 1
+        one.expect_backward(_tensors(result))
         if one.trains <= _MAX_ROWS and rows:
             self.notes.write(
                 "rows",
@@ -127,8 +128,9 @@ class TrainingNotes:
         if task < 0:
             return
         self.loaders.trained()
+        latest = max((one.reached for one in found if one.reached is not None), default=None)
         for one in found:
-            if one.module() is not None:
+            if one.module() is not None and one.trains and one.reached in {None, latest}:
                 one.averaged += 1
                 if one.pass_seen != task + 1:
                     one.pass_seen, one.passes = task + 1, one.passes + 1
