@@ -428,6 +428,25 @@ for _ in range(3):
         assert [(each["forwards"], each["backwards"]) for each in rank["models"]] == [(3, 3), (6, 6)]
 
 
+@pytest.mark.slow
+def test_a_parameter_that_a_model_returns_gets_no_hooks(tmp_path: Path) -> None:
+    program = """
+class Net(nn.Linear):
+    def forward(self, x):
+        return super().forward(x), self.weight
+
+model = nn.parallel.DistributedDataParallel(Net(2, 2).cuda(), device_ids=[rank])
+for _ in range(3):
+    made, weight = model(torch.ones(1, 2).cuda())
+    (made.sum() + weight.sum()).backward()
+assert not weight._backward_hooks
+"""
+    result = run(tmp_path, _START + program, "--report", "report.json")
+    assert result.returncode == 0, result.stderr
+    for rank in json.loads((tmp_path / "report.json").read_text("utf-8"))["ranks"]:
+        assert [each["backwards"] for each in rank["models"]] == [3]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_ranks_end_with_their_launcher_however_it_ends(tmp_path: Path) -> None:
     loop = (

@@ -30,7 +30,7 @@ class Model:
         self.forwards = self.trains = self.steps = self.averaged = 0
         self.pass_seen = self.passes = self.unsynced = 0
         self.reached: int | None = None
-        """The number of the last backward pass that came to an output; None if no output is followed."""
+        """The number of the last backward pass that came to an output; None if no output has a history."""
         self.is_inside = False
         self.bypass = NOWHERE
         self.shapes: dict[str, int] = {}
@@ -42,8 +42,8 @@ class Model:
             self.reached = torch._C._current_graph_task_id()
 
         for each in outputs:
-            if each.requires_grad:
-                each.register_hook(reach)
+            if each.grad_fn is not None:  # a parameter would gather a hook with each call
+                each.register_hook(reach)  # type: ignore[no-untyped-call]
                 self.reached = -1 if self.reached is None else self.reached
 
     def compared(self) -> list[Any]:
