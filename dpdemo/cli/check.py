@@ -32,19 +32,13 @@ DEFAULT_BATCH_SIZE = 32
 FAILED_ITSELF = 3
 """The exit code of a check that failed itself, with or without findings."""
 _MODULES = ("dpdemo.checking.engine", "dpdemo.models.targets")
-Autocast = Annotated[
-    Literal["float16", "bfloat16"] | None, o.option("--autocast", o.MODEL, "Autocast around the call.")
-]
-FailOn = Annotated[
-    Literal["error", "warning", "info", "never"],
-    o.option("--fail-on", o.CHECKS, "Exit with 1 from a finding of this severity on."),
-]
-Traceback = Annotated[
-    str, o.option("--traceback", o.CHECKS, "Explain an error that DataParallel raised.", "FILE|-")
-]
-Explain = Annotated[
-    str, o.option("--explain", o.CHECKS, "Print the page of a rule.", "CODE", autocompletion=rules)
-]
+DType = Literal["float16", "bfloat16"]
+Autocast = Annotated[DType | None, o.option("--autocast", o.MODEL, "Autocast around the call.")]
+Fails = Literal["error", "warning", "info", "never"]
+FailOn = Annotated[Fails, o.option("--fail-on", o.CHECKS, "Exit with 1 from a finding of this severity on.")]
+_TRACEBACK = "Explain an error that DataParallel raised."
+Traceback = Annotated[str, o.option("--traceback FILE|-", o.CHECKS, _TRACEBACK)]
+Explain = Annotated[str, o.option("--explain CODE", o.CHECKS, "Print the page of a rule.", rules)]
 ListRules = Annotated[bool, o.option("--list", o.CHECKS, "List all rules.")]
 
 

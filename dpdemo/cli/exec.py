@@ -28,22 +28,11 @@ _INTERPRETER = re.compile(r"python[0-9.]*")
 Program = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]", help="What to run; ARGS are all its own.")
 ]
-Count = Annotated[str | None, o.option("--gpus -g", o.GPUS, "Number of virtual GPUs. (default: 2)", "N")]
-Ranks = Annotated[
-    int | None,
-    o.option(
-        "--ranks --nproc-per-node",
-        o.GPUS,
-        "Run it as N ranks of torch.distributed, a virtual GPU each.",
-        "N",
-        min=1,
-        max=MAX_GPUS,
-    ),
-]
-Random = Annotated[
-    Literal["cuda", "cpu"],
-    o.option("--random", o.GPUS, "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."),
-]
+Count = Annotated[o.Text, o.option("--gpus -g N", o.GPUS, "Number of virtual GPUs. (default: 2)")]
+_RANKS = "Run it as N ranks of torch.distributed, a virtual GPU each."
+Ranks = Annotated[int | None, o.option("--ranks --nproc-per-node N", o.GPUS, _RANKS, min=1, max=MAX_GPUS)]
+_RANDOM = "Random numbers that a GPU draws from a seed: CUDA's or the CPU's."
+Random = Annotated[Literal["cuda", "cpu"], o.option("--random", o.GPUS, _RANDOM)]
 Module = Annotated[bool, o.option("-m", o.MODEL, "Run a module by its name, as python -m does.")]
 Check = Annotated[bool, o.option("--check", o.CHECKS, "Check every DataParallel call; see dpdemo check.")]
 ReportFile = Annotated[Path | None, o.saved(o.OUTPUT, (".json",), "Also write the report:", "--report")]

@@ -1,9 +1,11 @@
 """The options of `dpdemo simulate --lengths`, and its gate `--fail-on 'token-balance<0.8'`."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from dpdemo.cli.options import SIZE, option
+import typer
+
+from dpdemo.cli.options import SIZE, Text, option
 from dpdemo.config.fields import INT64_MAX
 from dpdemo.config.numbers import whole_number
 from dpdemo.errors import UsageError
@@ -14,61 +16,37 @@ if TYPE_CHECKING:
     from dpdemo.splitting.tokens import TokenOptions
 
 TOKENS = "Tokens"
-Lengths = Annotated[
-    str | None,
-    option(
-        "--lengths",
-        TOKENS,
-        "Tokens of each sample: a whole number a line, or a column of CSV or JSON lines; - is stdin.",
-        "FILE[:COLUMN]",
-    ),
-]
-Seed = Annotated[
-    int | None, option("--seed", TOKENS, "Shuffle the samples as PyTorch's samplers do from this seed.", "N")
-]
-GroupByLength = Annotated[
-    bool,
-    option("--group-by-length", TOKENS, "Reorder the samples as transformers' LengthGroupedSampler does."),
-]
+_LENGTHS = "Tokens of each sample: a whole number a line, or a column of CSV or JSON lines; - is stdin."
+Lengths = Annotated[Text, option("--lengths FILE[:COLUMN]", TOKENS, _LENGTHS)]
+_SEED = "Shuffle the samples as PyTorch's samplers do from this seed."
+Seed = Annotated[int | None, option("--seed N", TOKENS, _SEED)]
+_GROUP = "Reorder the samples as transformers' LengthGroupedSampler does."
+GroupByLength = Annotated[bool, option("--group-by-length", TOKENS, _GROUP)]
 Sort = Annotated[bool, option("--sort", TOKENS, "Reorder the samples by length, the longest first.")]
-Pack = Annotated[
-    int | None,
-    option("--pack", TOKENS, "Pack the samples, in their order, into rows of at most N tokens.", "N", **SIZE),
-]
-PadTo = Annotated[
-    str | None,
-    option(
-        "--pad-to",
-        TOKENS,
-        "Pad rows to the longest of their chunk or batch, or to N tokens. (default: batch; chunk under ddp)",
-        "chunk|batch|N",
-    ),
-]
-Cost = Annotated[
-    Literal["linear", "quadratic"],
-    option(
-        "--cost", TOKENS, "Whether a row takes time by its tokens, or by their square, as attention does."
-    ),
-]
-Accumulate = Annotated[
-    int, option("--accumulate", TOKENS, "Batches of an optimizer step (gradient accumulation).", "N", **SIZE)
-]
-_DEFAULTS: dict[str, Any] = {
-    "seed": None, "group_by_length": False, "sort": False, "pack": None, "pad_to": None, "cost": "linear",
-    "accumulate": 1,
-}  # fmt: skip
+_PACK = "Pack the samples, in their order, into rows of at most N tokens."
+Pack = Annotated[int | None, option("--pack N", TOKENS, _PACK, **SIZE)]
+_PAD = "Pad rows to the longest of their chunk or batch, or to N tokens. (default: batch; chunk under ddp)"
+PadTo = Annotated[Text, option("--pad-to chunk|batch|N", TOKENS, _PAD)]
+_COST = "Whether a row takes time by its tokens, or by their square, as attention does."
+Cost = Annotated[Literal["linear", "quadratic"], option("--cost", TOKENS, _COST)]
+_ACCUMULATE = "Batches of an optimizer step (gradient accumulation)."
+Accumulate = Annotated[int, option("--accumulate N", TOKENS, _ACCUMULATE, **SIZE)]
+_OPTIONS = ("seed", "group_by_length", "sort", "pack", "pad_to", "cost", "accumulate")
+"""The options that go with lengths."""
 
 
-def read_tokens(given: dict[str, Any]) -> "TokenOptions | None":
+def read_tokens(ctx: typer.Context) -> "TokenOptions | None":
     """Read the lengths and the options that go with them, by the names of the command's parameters.
 
     Raises:
         UsageError: for lengths that are not valid, or options without lengths.
 
     """
+    given = ctx.params
     if given["lengths"] is None:
-        for name, default in _DEFAULTS.items():
-            if given[name] != default:
+        default = {parameter.name: parameter.default for parameter in ctx.command.params}
+        for name in _OPTIONS:
+            if given[name] != default[name]:
                 hint = "did you mean `--set seed=`?" if name == "seed" else "add --lengths FILE"
                 flag = name.replace("_", "-")
                 raise UsageError(f"expected `--lengths` beside `--{flag}`, got none", hint=hint)
@@ -76,7 +54,7 @@ def read_tokens(given: dict[str, Any]) -> "TokenOptions | None":
     from dpdemo.splitting.lengths import read_lengths
     from dpdemo.splitting.tokens import make_options
 
-    chosen = {name: given[name] for name in _DEFAULTS if name != "seed"}
+    chosen = {name: given[name] for name in _OPTIONS if name != "seed"}
     chosen["pad_to"] = whole_number(chosen["pad_to"] or "", 1, INT64_MAX) or chosen["pad_to"]
     return make_options(read_lengths(given["lengths"]), **chosen)
 

@@ -7,13 +7,7 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.output import show
-from dpdemo.cli.settings import (
-    batch_of_inputs,
-    exclusive,
-    inputs_of,
-    read_gpu_memory,
-    read_settings,
-)
+from dpdemo.cli.settings import batch_of_inputs, exclusive, inputs_of, read_gpu_memory, read_settings
 from dpdemo.cli.startup import users_code
 from dpdemo.config.fields import Config
 from dpdemo.errors import CheckFailedError, UsageError
@@ -27,58 +21,22 @@ EXAMPLES = (
     "memory transformers:gpt2-xl --gpus 4 --gpu A100-80GB",
     "memory model.py:Net --gpus 4 --gpu-memory 24GiB --fit",
 )
-Reserve = Annotated[
-    str | None,
-    o.option(
-        "--reserve",
-        o.GPUS,
-        "Memory to keep free beside PyTorch's, for the CUDA context. (default: 600MiB)",
-        "SIZE",
-    ),
-]
+_RESERVE = "Memory to keep free beside PyTorch's, for the CUDA context. (default: 600MiB)"
+Reserve = Annotated[o.Text, o.option("--reserve SIZE", o.GPUS, _RESERVE)]
 Fit = Annotated[bool, o.option("--fit", o.GPUS, "Find the largest batch that fits on all GPUs.")]
-SeqLen = Annotated[
-    int | None,
-    o.option(
-        "--seq-len",
-        o.DATA,
-        "Tokens of a text, for transformers:... (default: 512, or what the model takes)",
-        "TOKENS",
-        **o.SIZE,
-    ),
-]
-ImageSize = Annotated[
-    int | None,
-    o.option(
-        "--image-size",
-        o.DATA,
-        "Pixels of an image's sides, for a library's model. (default: the model's)",
-        "PIXELS",
-        **o.SIZE,
-    ),
-]
-ChosenOptimizer = Annotated[
-    Optimizer | None, o.option("--optimizer", o.MODEL, "The optimizer of the step. (default: adamw)")
-]
-ChosenZeroGrad = Annotated[
-    ZeroGrad | None,
-    o.option(
-        "--zero-grad",
-        o.MODEL,
-        "When gradients are freed: before the forward pass, after it, or set to zero and kept. "
-        "(default: before)",
-    ),
-]
+_SEQ_LEN = "Tokens of a text, for transformers:... (default: 512, or what the model takes)"
+SeqLen = Annotated[int | None, o.option("--seq-len TOKENS", o.DATA, _SEQ_LEN, **o.SIZE)]
+_IMAGE = "Pixels of an image's sides, for a library's model. (default: the model's)"
+ImageSize = Annotated[int | None, o.option("--image-size PIXELS", o.DATA, _IMAGE, **o.SIZE)]
+_OPTIMIZER = "The optimizer of the step. (default: adamw)"
+ChosenOptimizer = Annotated[Optimizer | None, o.option("--optimizer", o.MODEL, _OPTIMIZER)]
+_ZERO_GRAD = """When gradients are freed: before the forward pass, after it, or set to zero and kept. \
+(default: before)"""
+ChosenZeroGrad = Annotated[ZeroGrad | None, o.option("--zero-grad", o.MODEL, _ZERO_GRAD)]
 Amp = Annotated[bool, o.option("--amp", o.MODEL, "Forward and loss under torch.autocast.")]
 Inference = Annotated[bool, o.option("--inference", o.MODEL, "No gradients, no optimizer.")]
-Numbers = Annotated[
-    bool,
-    o.option(
-        "--numbers",
-        o.MODEL,
-        "Compute real numbers, for models that look at them; takes the model's memory on this machine.",
-    ),
-]
+_NUMBERS = "Compute real numbers, for models that look at them; takes the model's memory on this machine."
+Numbers = Annotated[bool, o.option("--numbers", o.MODEL, _NUMBERS)]
 
 
 def command(

@@ -21,9 +21,8 @@ EXAMPLES = (
     "run --strategy ddp --set processes=3",
 )
 _STRATEGY_ROOMS = {"dp": "dpdemo.running.dp", "ddp": "dpdemo.running.ddp.launch"}
-Timeout = Annotated[
-    float, o.option("--timeout", o.GPUS, "How long a rank of ddp waits for the others.", "SECONDS")
-]
+_TIMEOUT = "How long a rank of ddp waits for the others."
+Timeout = Annotated[float, o.option("--timeout SECONDS", o.GPUS, _TIMEOUT)]
 
 
 def command(

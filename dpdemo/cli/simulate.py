@@ -19,16 +19,8 @@ EXAMPLES = (
     "simulate 8 --batch-size 65 --fail-on idle,lone-sample",
     "simulate --strategy ddp --gpus 4 --save split.svg",
 )
-FailOn = Annotated[
-    str,
-    o.option(
-        "--fail-on",
-        o.CHECKS,
-        "Exit with 1 on any of: idle,uneven,lone-sample,'token-balance<0.8' (for CI).",
-        "KINDS",
-        autocompletion=kinds,
-    ),
-]
+_FAIL_ON = "Exit with 1 on any of: idle,uneven,lone-sample,'token-balance<0.8' (for CI)."
+FailOn = Annotated[str, o.option("--fail-on KINDS", o.CHECKS, _FAIL_ON, kinds)]
 
 
 def command(
@@ -65,7 +57,7 @@ def command(
     from dpdemo.results.advice import find, parse_kinds
     from dpdemo.splitting.predict import predict
 
-    chosen = tokens.read_tokens(ctx.params)
+    chosen = tokens.read_tokens(ctx)
     below = {} if chosen is None else {"data_size": len(chosen.lengths.values)}
     above = {} if chosen is None or seed is None else {"seed": seed, "shuffle": not group_by_length}
     checked = read_settings(ctx, strategies=("dp", "ddp"), below=below, above=above)

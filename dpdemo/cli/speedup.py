@@ -28,30 +28,16 @@ EXAMPLES = (
 DEFAULT_GPUS = (2, 4, 8)
 _COUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGBT]?)\s*", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
-Counts = Annotated[
-    str | None,
-    o.option("--gpus -g", o.GPUS, "Numbers of GPUs to compare with one. (default: 2,4,8)", "N,N,..."),
-]
-Bandwidth = Annotated[
-    str | None, o.option("--bandwidth", o.GPUS, "Bandwidth one way, instead of --link: 20GB/s.", "RATE")
-]
-Parameters = Annotated[
-    str | None,
-    o.option("--parameters", o.MODEL, "Number of parameters, instead of a model: 124M. Needs no torch.", "N"),
-]
-Outputs = Annotated[
-    str | None,
-    o.option("--outputs", o.MODEL, "With --parameters: bytes of the outputs of one GPU, 98MB.", "BYTES"),
-]
-Inputs = Annotated[
-    str | None,
-    o.option(
-        "--inputs",
-        o.DATA,
-        "Function that returns the inputs for a batch size; with --parameters, their bytes.",
-        "pkg.mod:function|BYTES",
-    ),
-]
+_GPUS = "Numbers of GPUs to compare with one. (default: 2,4,8)"
+Counts = Annotated[o.Text, o.option("--gpus -g N,N,...", o.GPUS, _GPUS)]
+_BANDWIDTH = "Bandwidth one way, instead of --link: 20GB/s."
+Bandwidth = Annotated[o.Text, o.option("--bandwidth RATE", o.GPUS, _BANDWIDTH)]
+_PARAMETERS = "Number of parameters, instead of a model: 124M. Needs no torch."
+Parameters = Annotated[o.Text, o.option("--parameters N", o.MODEL, _PARAMETERS)]
+_OUTPUTS = "With --parameters: bytes of the outputs of one GPU, 98MB."
+Outputs = Annotated[o.Text, o.option("--outputs BYTES", o.MODEL, _OUTPUTS)]
+_INPUTS = "Function that returns the inputs for a batch size; with --parameters, their bytes."
+Inputs = Annotated[o.Text, o.option("--inputs pkg.mod:function|BYTES", o.DATA, _INPUTS)]
 
 
 def command(

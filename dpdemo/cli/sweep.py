@@ -13,11 +13,10 @@ from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep_axes
 
 EXAMPLES = ("sweep", "sweep --gpus 2-8 --batch-size 16-512:x2", "sweep --of weight --near 64")
 _AXIS = "8, 1-16, every fourth 4-32:4, doubled 1-64:x2, or a list of these."
-GpusAxis = Annotated[str, o.option("--gpus -g", o.GPUS, f"Numbers of GPUs: {_AXIS}", "AXIS")]
-SizesAxis = Annotated[str, o.option("--batch-size", o.DATA, "Batch sizes, in the same forms.", "AXIS")]
-Near = Annotated[
-    int, o.option("--near", o.DATA, "Name the even batch sizes nearest to this one.", "N", **o.SIZE)
-]
+GpusAxis = Annotated[str, o.option("--gpus -g AXIS", o.GPUS, f"Numbers of GPUs: {_AXIS}")]
+SizesAxis = Annotated[str, o.option("--batch-size AXIS", o.DATA, "Batch sizes, in the same forms.")]
+_NEAR = "Name the even batch sizes nearest to this one."
+Near = Annotated[int, o.option("--near N", o.DATA, _NEAR, **o.SIZE)]
 Of = Annotated[Measure, o.option("--of", o.OUTPUT, "The figure of each cell.")]
 
 
