@@ -7,12 +7,17 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
+from dpdemo.cli.exec import run_here
+from dpdemo.cli.execoutput import finisher
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import read_gpu_memory
-from dpdemo.cli.startup import loading_torch, users_code
+from dpdemo.cli.startup import users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
+from dpdemo.diagnosing.answers import of_program
 from dpdemo.errors import UsageError
+from dpdemo.executing.hardware import Hardware
+from dpdemo.executing.program import find_program
 from dpdemo.timing.anchors import read_anchor
 from dpdemo.timing.links import find_link
 
@@ -67,7 +72,8 @@ def command(
             input=input, batch_size=batch_size, link=link, one_gpu_step=one_gpu_step, save=save,
             format=form != "table",
         )  # fmt: skip
-        _run_script(name, arguments, num_gpus, memory, gpu)
+        finish = finisher(answer=of_program)
+        run_here(find_program(name, arguments), Hardware(num_gpus, memory, card=gpu), finish, ((), ()))
     if arguments:
         raise UsageError(
             f"expected one model, got {len(target)} words",
@@ -95,21 +101,3 @@ def _refuse_for_script(**given: object) -> None:
             key=wrong[0],
             hint="options of the script go after it; `dpdemo exec --report FILE` saves the report",
         )
-
-
-def _run_script(
-    name: str, arguments: list[str], num_gpus: int, memory: list[int] | None, card: str | None
-) -> None:
-    """Run a script as `exec --check` does, and exit as it does."""
-    from dpdemo.cli.execoutput import finisher
-    from dpdemo.diagnosing.answers import of_program
-    from dpdemo.executing.program import find_program
-
-    found = find_program(name, arguments)
-    with loading_torch(hides_gpus=True):
-        from dpdemo.executing.callcheck import CallCheck
-        from dpdemo.executing.execute import execute
-        from dpdemo.executing.hardware import Hardware
-
-    finish = finisher(answer=of_program)
-    raise SystemExit(execute(found, Hardware(num_gpus, memory, card=card), finish, CallCheck()))

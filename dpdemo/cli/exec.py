@@ -2,20 +2,20 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
 from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
-from dpdemo.cli.execoutput import finisher
+from dpdemo.cli.execoutput import Finish, finisher
 from dpdemo.cli.settings import codes_of, exclusive, read_gpu_memory
 from dpdemo.cli.startup import loading_torch
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.errors import UsageError
 from dpdemo.executing.hardware import Hardware
-from dpdemo.executing.program import find_program
+from dpdemo.executing.program import Program, find_program
 
 EXAMPLES = (
     "exec --gpus 4 train.py --epochs 1",
@@ -25,7 +25,7 @@ EXAMPLES = (
 CONTEXT = {"allow_interspersed_args": False}
 DEFAULT_GPUS = 2
 _INTERPRETER = re.compile(r"python[0-9.]*")
-Program = Annotated[
+Words = Annotated[
     list[str], typer.Argument(metavar="SCRIPT [ARGS]", help="What to run; ARGS are all its own.")
 ]
 Count = Annotated[o.Text, o.option("--gpus -g N", o.GPUS, "Number of virtual GPUs. (default: 2)")]
@@ -39,7 +39,7 @@ ReportFile = Annotated[Path | None, o.saved(o.OUTPUT, (".json",), "Also write th
 
 
 def command(
-    program: Program,
+    program: Words,
     gpus: Count = None,
     ranks: Ranks = None,
     gpu: o.Card = None,
@@ -72,12 +72,18 @@ def command(
     if gpus is None and not quiet:
         _hint(words)
     chosen = _chosen(select, ignore, check=check)
-    finish = finisher(quiet=quiet, path=report)
+    run_here(found, hardware, finisher(quiet=quiet, path=report), chosen if check else None)
+
+
+def run_here(
+    found: Program, hardware: Hardware, finish: Finish, rules: tuple[tuple[str, ...], tuple[str, ...]] | None
+) -> NoReturn:
+    """Run a program in this process, check its calls if there are rules, and exit as it does."""
     with loading_torch(hides_gpus=True):
         from dpdemo.executing.callcheck import CallCheck
         from dpdemo.executing.execute import execute
 
-    raise SystemExit(execute(found, hardware, finish, CallCheck(*chosen) if check else None))
+    raise SystemExit(execute(found, hardware, finish, None if rules is None else CallCheck(*rules)))
 
 
 def _chosen(select: str, ignore: str, *, check: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from dpdemo.results.bars import IDLE, SHORT, bar, bar_heading
 from dpdemo.results.batches import BatchGroup, bracketed
 from dpdemo.results.grouplines import DeviceLine, Groups, group_lines
-from dpdemo.results.table import GAP, Block, Canvas, Column, Table, natural_width, styled, text_width
+from dpdemo.results.table import GAP, Block, Canvas, Table, styled, text_width
 from dpdemo.wording import printable
 
 
@@ -36,16 +36,8 @@ class GroupTable:
 
     def _choose(self) -> _Layout:
         """Choose the roomiest layout: all on one line; input and output on lines of their own; no bar."""
-        lines = [line for group in self._groups.batches for line in group_lines(self._groups, group)]
-        fitted = self._canvas.fitted
-        label = max([len("Outside"), *(text_width(line.label) for line in lines)])
-        rows = max([len("rows"), *(len(_rows(line)) for line in lines)])
-        on_one, many = (
-            max(
-                [len("output"), *(natural_width(fitted(styled(line.shapes(one_line=way)))) for line in lines)]
-            )
-            for way in (True, False)
-        )
+        label, rows, on_one = self._widths(one_line=True)
+        *_, many = self._widths(one_line=False)
         room = self._canvas.width - label - rows - 2 * GAP
         headed = max(on_one, text_width(self._heading(self._canvas.width)))
         for shapes, one_line in ((headed, True), (on_one, True), (many, False)):
@@ -57,6 +49,14 @@ class GroupTable:
         label = max(1, min(label, columns - min(many, columns // 2)))
         return _Layout(label, rows, max(1, min(many, columns - label)), 0, one_line=False)
 
+    def _widths(self, *, one_line: bool) -> list[int]:
+        """Measure the columns of all groups."""
+        table = Table(("keep", "keep", "keep"), head=(styled("Outside"), styled("rows"), styled("output")))
+        for group in self._groups.batches:
+            for line in group_lines(self._groups, group):
+                table.add(styled(line.label), styled(_rows(line)), styled(line.shapes(one_line=one_line)))
+        return table.widths(self._canvas)
+
     def _heading(self, width: int) -> str:
         whole = f"{self._groups.inside}: input → output"
         if len(whole) <= width:
@@ -65,19 +65,19 @@ class GroupTable:
         return f"{view}{of.strip()}\n{rest if len(rest) <= width else rest.replace(' ', chr(10), 1)}"
 
     def _table(self, group: BatchGroup) -> Table:
-        layout, bars = self._layout, [bar_heading(self._layout.bar)] if self._layout.bar else []
-        names = ["device", "rows".rjust(layout.rows), self._heading(layout.shapes), *bars]
-        columns: list[Column] = [layout.label, "right", layout.shapes]
-        columns += [layout.bar] if bars else []
-        table = Table(columns, head=tuple(styled(name, "dim") for name in names), has_rule=True)
-        for line in group_lines(self._groups, group):
+        layout, lines = self._layout, list(group_lines(self._groups, group))
+        head = ("device", "rows".rjust(layout.rows), self._heading(layout.shapes))
+        table = Table(
+            (layout.label, "right", layout.shapes),
+            head=tuple(styled(name, "dim") for name in head),
+            has_rule=True,
+        )
+        for line in lines:
             style = IDLE if line.is_idle else SHORT if line.rows < group.largest else ""
             shapes = styled(line.shapes(one_line=layout.one_line), IDLE if line.is_idle else "")
-            drawn = [bar(line.rows, group.largest, layout.bar)] if bars else []
-            table.add(
-                styled(line.label, style), styled(_rows(line).rjust(layout.rows), style), shapes, *drawn
-            )
-        return table
+            table.add(styled(line.label, style), styled(_rows(line).rjust(layout.rows), style), shapes)
+        bars = (bar(line.rows, group.largest, layout.bar) for line in lines)
+        return table.with_bars(3, bars, layout.bar, bar_heading(layout.bar))
 
     def _outside(self, group: BatchGroup) -> Table:
         outside = group.outside

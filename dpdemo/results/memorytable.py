@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from dpdemo.results.bars import lettered
 from dpdemo.results.devices import label
 from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy
-from dpdemo.results.table import GAP, Block, Canvas, Column, Line, Table, bands, right, styled, text_width
+from dpdemo.results.table import Block, Canvas, Line, Table, right, styled
 from dpdemo.sizes import size
 from dpdemo.wording import percent
 
@@ -70,14 +70,10 @@ def room(gpu: GpuMemory) -> str:
 def tables(gpus: Sequence[GpuMemory], canvas: Canvas) -> Iterator[Block]:
     """Yield a table for as many columns as fit, and then the bars."""
     lines = gpu_lines(gpus)
-    rows = _rows(gpus, [line.gpu for line in lines])
-    widths = [
-        max(text_width(text) for text in (line.heading, *(cells[place] for _, cells in rows)))
-        for place, line in enumerate(lines)
-    ]
-    for places in bands(widths, canvas.width - _LABEL):
+    table = _table(lines, _rows(gpus, [line.gpu for line in lines]), canvas)
+    for band in table.bands(canvas):
         yield ()
-        yield _table(lines[places], [(name, cells[places]) for name, cells in rows], canvas)
+        yield band
     if canvas.draws_bars:
         yield ()
         yield _bars(lines, canvas)
@@ -124,16 +120,13 @@ def _sign(name: str) -> Line:
 
 
 def _bars(lines: list[GpuLine], canvas: Canvas) -> Table:
-    labels = [line.label for line in lines]
-    ends = [share(line.gpu) or size(line.gpu.peak_bytes) for line in lines]
-    width = canvas.bar_width(canvas.width - max(map(len, labels)) - max(map(len, ends)) - 2 * GAP)
-    columns: list[Column] = [width] if width else []
-    rows = Table(("fold", *columns, "right"))
+    table = Table(("fold", "right"))
+    for line in lines:
+        end = share(line.gpu) or size(line.gpu.peak_bytes)
+        table.add(styled(line.label), styled(end, "" if line.gpu.fits else "bold red"))
+    width = table.bar_width(canvas)
     scale = max(1, *(max(line.gpu.peak_bytes, line.gpu.capacity_bytes or 0) for line in lines))
-    for name, line, end in zip(labels, lines, ends, strict=True):
-        drawn = [bar(line.gpu, scale, width)] if width else []
-        rows.add(styled(name), *drawn, styled(end, "" if line.gpu.fits else "bold red"))
-    return rows
+    return table.with_bars(1, (bar(line.gpu, scale, width) for line in lines), width)
 
 
 def bar(gpu: GpuMemory, scale: int, width: int) -> Line:

@@ -15,22 +15,10 @@ from dpdemo.results.speedupdata import (
     PhaseName,
     Rate,
     Scaling,
-    Strategy,
     Way,
     Workload,
 )
-from dpdemo.results.table import (
-    GAP,
-    SHORTEST_BAR,
-    Block,
-    Canvas,
-    Line,
-    Table,
-    bands,
-    right,
-    styled,
-    text_width,
-)
+from dpdemo.results.table import SHORTEST_BAR, Block, Canvas, Line, Table, right, styled
 from dpdemo.sizes import size
 from dpdemo.wording import counted, ms_span
 
@@ -78,10 +66,6 @@ class SpeedupReport(Report):
     anchors: tuple[Anchor, ...]
     method_error: float
     ways: tuple[Way, ...]
-
-    def way(self, num_gpus: int, strategy: Strategy) -> Way:
-        """Return the way of this strategy over so many GPUs."""
-        return next(way for way in self.ways if (way.num_gpus, way.strategy) == (num_gpus, strategy))
 
     @property
     def summary(self) -> str:
@@ -219,38 +203,29 @@ def _heading(way: Way) -> str:
 
 def _tables(ways: tuple[Way, ...], rows: list[_Cells], canvas: Canvas) -> Iterator[Block]:
     """Yield as many columns in each table as fit, without parting the strategies of a number of GPUs."""
-    names = max(text_width(name) for name, _ in rows)
-    widths = [
-        max(map(text_width, [_heading(way), *(cells[place] for _, cells in rows)]))
-        for place, way in enumerate(ways)
-    ]
-    for places in bands(widths, canvas.width - names, step=2):
-        if places.start:
+    headings = (canvas.text(_heading(way), style="dim") for way in ways)
+    table = Table(("keep", *right(len(ways))), head=((), *headings))
+    for name, cells in rows:
+        style = "dim" if name == _BETWEEN else ""
+        found = (canvas.text(cell, style=_STYLES.get(cell, style)) for cell in cells)
+        table.add(canvas.text(name, style=style), *found)
+    for number, band in enumerate(table.bands(canvas, step=2)):
+        if number:
             yield ()
-        shown = ways[places]
-        headings = (canvas.text(_heading(way), style="dim") for way in shown)
-        table = Table(("keep", *right(len(shown))), head=((), *headings))
-        for name, cells in rows:
-            style = "dim" if name == _BETWEEN else ""
-            found = (canvas.text(cell, style=_STYLES.get(cell, style)) for cell in cells[places])
-            table.add(canvas.text(name, style=style), *found)
-        yield table
+        yield band
 
 
 def _timelines(ways: tuple[Way, ...], canvas: Canvas) -> Iterator[Block]:
     """Yield a bar for each way, on one scale, and what the letters in them mean."""
+    table = Table(("keep", "right"))
     sums = [sum(ms for _, ms in way.timeline) for way in ways]
-    totals = [ms_span(total, total) for total in sums]
-    labels = [_heading(way) for way in ways]
-    room = canvas.width - max(map(len, labels)) - max(map(len, totals)) - 2 * GAP
-    width = max(room, SHORTEST_BAR)
-    rows = Table(("keep", width, "right"))
-    seen = set()
-    for label, way, total in zip(labels, ways, totals, strict=True):
-        bar = lettered([(*_PARTS[name], ms) for name, ms in way.timeline], max(sums), width)
-        seen |= {text for text, _ in bar}
-        rows.add(canvas.text(label), bar, canvas.text(total))
-    yield rows
+    for way, total in zip(ways, sums, strict=True):
+        table.add(canvas.text(_heading(way)), canvas.text(ms_span(total, total)))
+    width = max(table.bar_width(canvas), SHORTEST_BAR)
+    parts = ([(*_PARTS[name], ms) for name, ms in way.timeline] for way in ways)
+    bars = [lettered(each, max(sums), width) for each in parts]
+    yield table.with_bars(1, bars, width)
+    seen = {text for bar in bars for text, _ in bar}
     legend: Line = ()
     for name, (letter, colour) in _PARTS.items():
         if letter in seen:

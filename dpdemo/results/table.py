@@ -32,7 +32,10 @@ class Uncut:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells in columns; `has_rule` draws a rule below the head, `rules` are rows with a rule above them."""
+    """Cells in columns; `has_rule` draws a rule below the head, `rules` are rows with a rule above them.
+
+    The table alone measures its columns: in the characters that a canvas shows.
+    """
 
     columns: Sequence[Column]
     rows: list[tuple[Line, ...]] = field(default_factory=list)
@@ -44,6 +47,44 @@ class Table:
     def add(self, *cells: Line) -> None:
         """Add a row."""
         self.rows.append(cells)
+
+    def widths(self, canvas: "Canvas") -> list[int]:
+        """Return the width of each column, had it all the room that it wants."""
+        rows = [self.head, *self.rows] if self.head else self.rows
+        return [
+            column
+            if isinstance(column, int)
+            else max((natural_width(canvas.fitted(row[at])) for row in rows if at < len(row)), default=0)
+            for at, column in enumerate(self.columns)
+        ]
+
+    def bar_width(self, canvas: "Canvas") -> int:
+        """Return the width of a bar beside the columns; 0 where there is no room for one."""
+        return canvas.bar_width(canvas.width - sum(self.widths(canvas)) - self.gap * len(self.columns))
+
+    def with_bars(self, at: int, bars: Iterable[Line], width: int, head: str = "") -> "Table":
+        """Return the table with a column of bars before column `at`; without one where the width is 0."""
+        if not width:
+            return self
+        rows = [(*row[:at], bar, *row[at:]) for row, bar in zip(self.rows, bars, strict=True)]
+        heads = (*self.head[:at], styled(head, "dim"), *self.head[at:]) if self.head else ()
+        return replace(self, columns=[*self.columns[:at], width, *self.columns[at:]], rows=rows, head=heads)
+
+    def bands(self, canvas: "Canvas", step: int = 1) -> Iterator["Table"]:
+        """Yield the table in parts with as many columns as fit, at least `step`, each behind the first."""
+        first, *widths = self.widths(canvas)
+        start = 1
+        for stop in range(1 + step, len(widths) + 2, step):
+            too_wide = sum(widths[start - 1 : stop - 1]) + self.gap * (stop - start) > canvas.width - first
+            if stop - start > step and too_wide:
+                yield self._part(first, slice(start, stop - step))
+                start = stop - step
+        yield self._part(first, slice(start, None))
+
+    def _part(self, first: int, places: slice) -> "Table":
+        rows = [(row[0], *row[places]) for row in self.rows]
+        head = (self.head[0], *self.head[places]) if self.head else ()
+        return replace(self, columns=(first, *self.columns[places]), rows=rows, head=head)
 
 
 Block = Line | Table | Uncut
@@ -90,16 +131,6 @@ def facts(canvas: Canvas, found: Iterable[Fact], remarks: Iterable[tuple[str, st
     return table
 
 
-def bands(widths: Sequence[int], room: int, step: int = 1) -> Iterator[slice]:
-    """Yield the columns of each table, as many as fit with a gap before each; at least `step` of them."""
-    start = 0
-    for stop in range(step, len(widths) + 1, step):
-        if stop - start > step and sum(widths[start:stop]) + GAP * (stop - start) > room:
-            yield slice(start, stop - step)
-            start = stop - step
-    yield slice(start, len(widths))
-
-
 def styled(text: str, style: str = "") -> Line:
     """Make a line of one piece."""
     return ((text, style),)
@@ -124,8 +155,7 @@ def lay_out(blocks: Iterable[Block], canvas: Canvas) -> Iterator[Line | Uncut]:
         if isinstance(block, Uncut):
             yield Uncut(canvas.fitted(block.line))
         elif isinstance(block, Table):
-            head, *rows = (tuple(map(canvas.fitted, row)) for row in (block.head, *block.rows))
-            yield from map(_stripped, _table_lines(replace(block, head=head, rows=rows), canvas))
+            yield from map(_stripped, _table_lines(block, canvas))
         else:
             yield from map(_stripped, wrap(canvas.fitted(block), canvas.width))
 
@@ -186,10 +216,10 @@ def _stripped(line: Line) -> Line:
 
 
 def _table_lines(table: Table, canvas: Canvas) -> Iterator[Line]:
-    widths = _widths(table, canvas.width)
+    widths = _widths(table, canvas)
     rule = canvas.fitted(styled("─" * (sum(widths) + table.gap * (len(widths) - 1)), "dim"))
     if table.head:
-        heads = [wrap(cell, width) for cell, width in zip(table.head, widths, strict=False)]
+        heads = [wrap(canvas.fitted(cell), width) for cell, width in zip(table.head, widths, strict=False)]
         highest = max(map(len, heads))
         bottom = (joined([*[()] * (highest - len(lines)), *lines]) for lines in heads)
         yield from _row_lines(table, widths, tuple(bottom))
@@ -198,19 +228,13 @@ def _table_lines(table: Table, canvas: Canvas) -> Iterator[Line]:
     for number, row in enumerate(table.rows):
         if number in table.rules:
             yield rule
-        yield from _row_lines(table, widths, row)
+        yield from _row_lines(table, widths, tuple(map(canvas.fitted, row)))
 
 
-def _widths(table: Table, room: int) -> list[int]:
-    rows = [table.head, *table.rows] if table.head else table.rows
-    found = [
-        column
-        if isinstance(column, int)
-        else max((natural_width(row[number]) for row in rows if number < len(row)), default=0)
-        for number, column in enumerate(table.columns)
-    ]
+def _widths(table: Table, canvas: Canvas) -> list[int]:
+    found = table.widths(canvas)
     folded = [number for number, column in enumerate(table.columns) if column == "fold"]
-    while folded and sum(found) + table.gap * (len(found) - 1) > room:
+    while folded and sum(found) + table.gap * (len(found) - 1) > canvas.width:
         widest = max(folded, key=lambda number: found[number])
         if found[widest] <= 1:
             break

@@ -10,7 +10,7 @@ from dpdemo.arithmetic.tokens import Batch, PadTo, Sharing, each_batch
 from dpdemo.results.bars import IDLE, SHORT, bar
 from dpdemo.results.devicetokens import EVEN, DeviceTokens, Line, Lines, counted_tokens
 from dpdemo.results.report import rounded
-from dpdemo.results.table import GAP, Block, Canvas, Column, Fact, Table, facts, right, styled, text_width
+from dpdemo.results.table import Block, Canvas, Fact, Table, facts, right, styled
 from dpdemo.wording import counted, percent
 
 _HEAD = ("device", "rows", "tokens", "padded", "share")
@@ -188,15 +188,9 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _drawn(lines: Lines, canvas: Canvas) -> Table:
-    cells = [_cells(line) for line in lines]
-    widths = [max(map(text_width, column)) for column in zip(_HEAD, *cells, strict=True)]
-    room = canvas.width - sum(widths) - GAP * len(widths)
-    width = canvas.bar_width(room)
-    bars: list[Column] = [width] if width else []
-    head = tuple(styled(name, "dim") for name in (*_HEAD, *[""] * len(bars)))
-    shown = Table(("keep", *right(4), *bars), head=head, has_rule=True)
-    for line, row in zip(lines, cells, strict=True):
+    table = Table(("keep", *right(4)), head=tuple(styled(name, "dim") for name in _HEAD), has_rule=True)
+    for line in lines:
         style = IDLE if not line.rows else SHORT if line.cost < line.most else ""
-        drawn = [bar(line.cost, max(line.most, 1), width)] if width else []
-        shown.add(*(styled(cell, style) for cell in row), *drawn)
-    return shown
+        table.add(*(styled(cell, style) for cell in _cells(line)))
+    width = table.bar_width(canvas)
+    return table.with_bars(5, (bar(line.cost, max(line.most, 1), width) for line in lines), width)

@@ -61,7 +61,8 @@ def _compare(row, one_gpu_ms):
     link = LINKS.get(row["link"]) or link_of_bandwidth(row["link"])
     report = predict_speedup(workload, link, [gpus], [Anchor(ms=one_gpu_ms)])
     measured = gpus * one_gpu_ms / float(row["value"])
-    return Compared(row, measured, report.way(gpus, STRATEGIES[row["strategy"]]).weak)
+    ways = {way.strategy: way for way in report.ways}
+    return Compared(row, measured, ways[STRATEGIES[row["strategy"]]].weak)
 
 
 def table(rows):

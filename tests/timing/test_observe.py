@@ -43,7 +43,8 @@ def moved_by_ledger(config, rows, gpus):
 @pytest.mark.parametrize("model", mostly_slow(["linear", "cnn", "transformer"], 3))
 def test_the_bytes_of_both_scalings_are_those_of_the_ledger(model, gpus):
     config = make_config({"model": model, "batch_size": 10})
-    way = predict_speedup(observe_workload(config), LINKS["pcie4"], [gpus]).way(gpus, "DataParallel")
+    report = predict_speedup(observe_workload(config), LINKS["pcie4"], [gpus])
+    way = next(way for way in report.ways if way.strategy == "DataParallel")
     for scaling, rows in ((way.weak, 10 * gpus), (way.strong, 10)):
         predicted = {phase.name: phase.num_bytes for phase in scaling.phases if phase.name != "load"}
         assert predicted == moved_by_ledger(config, rows, gpus)

@@ -138,7 +138,7 @@ def test_at_the_break_even_several_gpus_take_as_long_as_one(work, link, gpus, na
             [gpus],
             [Anchor(ms=even.point, rows=None if rows == 1e9 else work.rows)],
         )
-        scaling = getattr(again.way(gpus, way.strategy), name)
+        scaling = getattr(next(each for each in again.ways if each.strategy == way.strategy), name)
         if name == "weak":
             assert scaling.speedup.point == pytest.approx(1, abs=1e-6)
         else:  # a shorter step is never shorter than its launches
@@ -154,7 +154,8 @@ def test_one_gpu_has_nothing_to_gain(work, link, alone):
 
 
 def test_the_interval_is_wider_by_the_error_of_the_method():
-    gained = predict_speedup(WORK, EXACT, [2], [Anchor(ms=100)]).way(2, "DataParallel").weak.speedup
+    ways = predict_speedup(WORK, EXACT, [2], [Anchor(ms=100)]).ways
+    gained = next(way for way in ways if way.strategy == "DataParallel").weak.speedup
     step = DataParallelStep(WORK, EXACT, (1.0, 1.0))
     slow = 200 / (100 + step.extra_ms(100, SLOW)) * (1 - METHOD_ERROR)
     assert gained.low == pytest.approx(slow)
