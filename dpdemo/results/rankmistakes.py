@@ -234,17 +234,18 @@ def _replicas(model: int, ranks: Sequence[Noted]) -> Iterator[Mistake]:
     first = _first_difference(_checks(model, ranks))
     if first is None:
         return
+    added = ", ".join(first["added"])
     if not first["steps"]:
+        alike = "load a checkpoint on every rank, or before the model is wrapped"
         yield Mistake(
             "The parameters differ between ranks before step 1",
             first["at"],
-            "load a checkpoint on every rank, or before the model is wrapped",
+            f"{added} {ADDED}" if added else alike,
         )
         return
     unsynced = [fact for noted in ranks for fact in noted["unsynced"] if fact["model"] == model]
     step = f"the parameters differ between ranks after step {first['steps']}"
     if not unsynced:
-        added = ", ".join(first["added"])
         same = "every rank has to make the same optimizer step from the same gradients"
         yield Mistake(
             f"{step[0].upper()}{step[1:]}",

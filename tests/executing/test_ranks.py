@@ -312,6 +312,14 @@ net[0].requires_grad_(True)
 train(DataLoader(data, 4, sampler=sampler), ddp, ddp, sampler)""",
         "The parameters differ between ranks after step 1",
     ),
+    "made after wrapping": (
+        """
+ddp.module.append(nn.Linear(3, 3).cuda())
+torch.manual_seed(rank)
+nn.init.normal_(ddp.module[-1].weight)
+train(DataLoader(data, 4, sampler=sampler), sampler=sampler)""",
+        "The parameters differ between ranks before step 1",
+    ),
     "one file": ("torch.save(net.state_dict(), 'm.pt')", "2 ranks wrote m.pt"),
     "batch norm": (
         """
@@ -402,6 +410,7 @@ def test_silent_mistakes_are_named_with_their_line(tmp_path: Path, name: str) ->
     assert len(mistakes) == 1, mistakes
     assert words in mistakes[0]["text"]
     assert mistakes[0]["at"].startswith("train.py:")
+    assert ("came after the model was wrapped" in mistakes[0]["advice"]) == ("after wrapping" in name)
 
 
 @pytest.mark.slow

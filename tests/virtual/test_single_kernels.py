@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from dpdemo.virtual import VirtualGpus, suspended, virtual_gpus
 
@@ -112,6 +113,20 @@ def test_numbers_and_gradients_of_a_norm_are_the_cpus(with_weight: bool) -> None
 
     for found, wanted in zip(run("cuda:1"), run("cpu"), strict=True):
         torch.testing.assert_close(found.cpu(), wanted)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: F.rms_norm(x, [4]), lambda x: nn.LSTM(4, 2).to(x.device)(x)[0], lambda x: F.dropout(x, 0.0)],
+)
+def test_a_class_with_operators_of_its_own_sees_those_of_a_kernel(function: Any) -> None:
+    given: Any = TwoTensor(torch.ones(3, 4, device="cuda"), torch.ones(3, 4, device="cuda"))  # type: ignore[no-untyped-call]
+    given.requires_grad_()
+    result = function(given)
+    assert (type(result), result.device.index) == (TwoTensor, 0)
+    assert result.a.equal(result.b)
+    torch.autograd.backward(result.sum())
+    assert given.grad.a.shape == (3, 4)
 
 
 def test_under_autocast_the_norm_is_in_float32() -> None:

@@ -13,7 +13,7 @@ _MAX_BYTES = 1 << 26
 
 def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) -> int:
     """Return a checksum of a tensor's first bytes, continued from `start`."""
-    if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout is not torch.strided:
+    if not _is_plain(tensor):
         return start
     with torch._C._DisableTorchDispatch():
         if not tensor.is_contiguous():
@@ -25,14 +25,28 @@ def checksum(tensor: torch.Tensor, start: int = 0, max_bytes: int = _MAX_BYTES) 
 
 
 def values(tensor: torch.Tensor, most: int) -> list[float]:
-    """Return the first numbers of a tensor."""
+    """Return the first numbers of a tensor; none of a class that keeps them elsewhere, such as DTensor."""
+    if not _is_plain(tensor):
+        return []
     with torch._C._DisableTorchDispatch():
         return [torch.Tensor.item(element) for element in torch.Tensor.detach(tensor).reshape(-1)[:most]]
 
 
 def value(number: Any) -> float:
-    """Return a number, or the one in a tensor."""
-    return values(number, 1)[0] if isinstance(number, torch.Tensor) else float(number)
+    """Return a number, or the one in a tensor.
+
+    Raises:
+        ValueError: if the tensor shows no number.
+
+    """
+    if not isinstance(number, torch.Tensor):
+        return float(number)
+    (found,) = values(number, 1)
+    return found
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in {torch.Tensor, torch.nn.Parameter} and tensor.layout is torch.strided
 
 
 def is_checked(count: int) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from dpdemo.virtual.labels import gpu_of, label_of, stamp_all
+from dpdemo.virtual.labels import gpu_of, has_operators_of_its_own, label_of, stamp_all
 from dpdemo.virtual.state import is_seen_by_us_alone, the_session
 
 if TYPE_CHECKING:
@@ -55,7 +55,13 @@ def is_plain() -> bool:
 
 
 def run_fused(kernel: Kernel, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-    """Run a kernel on tensors that are on one GPU."""
+    """Run a kernel on tensors that are on one GPU.
+
+    A class with operators of its own, such as DTensor, takes the CPU's operators instead: it has no numbers
+    that a kernel could read.
+    """
+    if any(has_operators_of_its_own(type(tensor)) for tensor in tensors if tensor is not None):
+        return kernel.run(*tensors)
     is_recorded = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
