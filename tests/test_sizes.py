@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdemo.sizes import capacities, parse_size
+from dpdemo.sizes import size as written
 
 
 @pytest.mark.parametrize(
@@ -92,3 +93,12 @@ def test_a_bad_size_in_a_list_is_refused() -> None:
 def test_other_types_are_refused(memory: Any) -> None:
     with pytest.raises(ValueError, match=r"^expected"):
         capacities(memory, 1)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3000, "2.93 KiB"), (102400, "100 KiB"),
+     (1024**2 - 1, "1 MiB"), (24 * 1024**3, "24 GiB"), (1536, "1.5 KiB"), (1000 * 1024, "0.98 MiB")],
+)  # fmt: skip
+def test_a_size_is_written_with_three_digits(num_bytes: int, text: str) -> None:
+    assert written(num_bytes) == text

@@ -7,7 +7,7 @@ file of `dpdemo init` then know it.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 from dpdemo.config import kinds
 from dpdemo.config.catalogue import MODELS
@@ -61,6 +61,11 @@ def key(default: Any, text: str, kind: Kind, example: object = "") -> Any:
     )
 
 
+def flag(text: str) -> Any:
+    """Make the field of a key that is true or false, and false unless it is set."""
+    return key(False, text, kinds.FLAG, "true")
+
+
 @dataclass(frozen=True, init=False)
 class Config:
     """The model, data and GPUs of a split; the defaults are those of PyTorch's DataParallel tutorial.
@@ -73,9 +78,7 @@ class Config:
     input_size: int = key(5, "Features of one sample.", kinds.SIZE)
     output_size: int = key(2, "Features of one output.", kinds.SIZE)
     batch_size: int = key(
-        30,
-        "Samples in one batch: over all GPUs together; under `ddp`, of each rank.",
-        kinds.SIZE,
+        30, "Samples in one batch: over all GPUs together; under `ddp`, of each rank.", kinds.SIZE
     )
     data_size: int = key(100, "Samples in one epoch.", kinds.SIZE)
     gpus: Gpus = key(
@@ -98,15 +101,10 @@ class Config:
         "0",
     )
     dim: int = key(0, "Dimension that holds the batch.", kinds.whole(0, 63, "a dimension from 0 to 63"), "1")
-    shuffle: bool = key(False, "Visit the samples in a random order.", kinds.FLAG, "true")
-    drop_last: bool = key(False, "Leave out a last batch that is not full.", kinds.FLAG, "true")
+    shuffle: bool = flag("Visit the samples in a random order.")
+    drop_last: bool = flag("Leave out a last batch that is not full.")
     seed: int = key(0, "Seed of data and weights.", kinds.ROWS, "1")
-    dtype: DType = key(
-        "float32",
-        "Type of the model's numbers.",
-        kinds.words("float32", "float64", "bfloat16", "float16"),
-        "bfloat16",
-    )
+    dtype: DType = key("float32", "Type of the model's numbers.", kinds.words(*get_args(DType)), "bfloat16")
     strategy: Literal["dp", "ddp"] = key(
         "dp",
         "DataParallel (dp), or DistributedDataParallel with a process for each rank (ddp).",
@@ -123,12 +121,9 @@ class Config:
         kinds.words("per-rank", "global"),
         "global",
     )
-    sampler_drop_last: bool = key(
-        False,
+    sampler_drop_last: bool = flag(
         "DistributedSampler's drop_last: leave out the samples that the ranks do not divide, instead of "
-        "repeating some.",
-        kinds.FLAG,
-        "true",
+        "repeating some."
     )
     weights: tuple[int | float, ...] | None = key(
         None,

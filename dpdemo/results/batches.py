@@ -143,16 +143,8 @@ class BatchGroup:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "first": self.first,
-            "count": self.count,
-            "batch_size": self.batch_size,
-            "in_model": [replica.to_dict() for replica in self.in_model],
-            "idle": list(self.idle),
-            "outside": self.outside.to_dict(),
-            "utilization": rounded(self.utilization),
-            "sample_weight": rounded(self.sample_weight),
-        }
+        ratios = {"utilization": rounded(self.utilization), "sample_weight": rounded(self.sample_weight)}
+        return {**plain_fields(self), **ratios}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Names of devices in replica order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import groupby, pairwise
-from typing import Self
+from typing import Self, TypeVar
+
+_Member = TypeVar("_Member")
+_Key = TypeVar("_Key", bound=Hashable)
 
 _MANY = 8
 _MOST_SPANS = 3
@@ -65,6 +68,14 @@ def is_stretch(names: Sequence[str], steps: Sequence[int] = (-1, 0, 1)) -> bool:
     ordinals = [ordinal_of(name) for name in names]
     found = {after - before for before, after in pairwise(ordinals)}
     return not found or (len(found) == 1 and found <= set(steps))
+
+
+def alike(members: Iterable[_Member], key: Callable[[_Member], _Key]) -> dict[_Key, list[_Member]]:
+    """Group members by their key, in the order of the first of each group."""
+    found: dict[_Key, list[_Member]] = {}
+    for member in members:
+        found.setdefault(key(member), []).append(member)
+    return found
 
 
 def spans(numbers: Iterable[int]) -> list[str]:

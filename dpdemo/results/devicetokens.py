@@ -102,19 +102,17 @@ class DeviceTokens:
 
     def batch_lines(self, batch: Batch) -> Lines:
         """Return a line for each device in one batch."""
-        sharing, most = batch.sharing, max(batch.cost)
-        columns = zip(sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True)
-        held = dict(zip(sharing.devices, columns, strict=True))
-        return [
-            Line(self.label(device), *held.get(device, (0, 0, 0, 0)), most)
-            for device in range(len(self.devices))
-        ]
+        columns = zip(batch.sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True)
+        return self._lines(dict(zip(batch.sharing.devices, columns, strict=True)))
 
     def all_lines(self) -> Lines:
         """Return a line for each device in all batches."""
-        totals = self.summary.devices
-        held = {at: (sums.rows, sums.tokens, sums.padded, sums.cost) for at, sums in totals.items()}
-        most = max((total.cost for total in totals.values()), default=0)
+        totals = self.summary.devices.items()
+        return self._lines({at: (sums.rows, sums.tokens, sums.padded, sums.cost) for at, sums in totals})
+
+    def _lines(self, held: dict[int, tuple[int, int, int, int]]) -> Lines:
+        """Return a line for each device; `held` has the rows, tokens, padded tokens and cost of some."""
+        most = max((cost for *_, cost in held.values()), default=0)
         return [
             Line(self.label(device), *held.get(device, (0, 0, 0, 0)), most)
             for device in range(len(self.devices))

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from dpdemo.results.formats import plain_fields
+
 Indices = tuple[range, ...]
 """Numbers of samples, in order, neighbouring ones as one range; in JSON the first and last of each."""
 
@@ -42,16 +44,10 @@ class Distribution:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
+        spans = {"repeated": _plain_spans(self.repeated), "dropped": _plain_spans(self.dropped)}
+        found = {**plain_fields(self), **spans}
         return {
-            "nodes": self.nodes,
-            "batch_size_per_rank": self.batch_size,
-            "global_batch_size": self.global_batch_size,
-            "drawn": self.drawn,
-            "num_repeated": self.num_repeated,
-            "num_dropped": self.num_dropped,
-            "repeated": _plain_spans(self.repeated),
-            "dropped": _plain_spans(self.dropped),
-            "world_size": self.world_size,
+            ("batch_size_per_rank" if name == "batch_size" else name): each for name, each in found.items()
         }
 
 

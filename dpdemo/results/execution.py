@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpdemo.results.batches import BatchGroup, crossed
 from dpdemo.results.check import CheckReport
-from dpdemo.results.devices import Devices, label
+from dpdemo.results.devices import Devices, alike, label
 from dpdemo.results.formats import Row, plain_fields
-from dpdemo.results.grouplines import Groups
-from dpdemo.results.grouptable import GroupTable
+from dpdemo.results.grouptable import Groups, GroupTable
 from dpdemo.results.ranks import RanksResult
 from dpdemo.results.report import Report
 from dpdemo.results.table import Block, Canvas, Table, styled
@@ -271,7 +270,5 @@ def _routes(report: ExecReport) -> Iterator[tuple[str, int, int]]:
 
 def peaks(report: ExecReport) -> list[tuple[list[str], int, int | None]]:
     """List the peaks and capacities, each with the GPUs that have it."""
-    alike: dict[tuple[int, int | None], list[str]] = {}
-    for device, held in zip(report.devices, report.peaks, strict=True):
-        alike.setdefault(held, []).append(device)
-    return [(names, *held) for held, names in alike.items()]
+    held = dict(zip(report.devices, report.peaks, strict=True))
+    return [(names, *peak) for peak, names in alike(held, held.__getitem__).items()]

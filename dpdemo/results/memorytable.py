@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpdemo.results.bars import lettered
-from dpdemo.results.devices import label
+from dpdemo.results.devices import alike, label
 from dpdemo.results.memorydata import PARTS, GpuMemory, Remedy
 from dpdemo.results.table import Block, Canvas, Line, Table, right, styled
 from dpdemo.sizes import size
@@ -42,10 +42,8 @@ class GpuLine:
 
 def gpu_lines(gpus: Sequence[GpuMemory]) -> list[GpuLine]:
     """Group the GPUs that hold the same, in the order of the first of each group."""
-    alike: dict[GpuMemory, list[GpuMemory]] = {}
-    for gpu in gpus:
-        alike.setdefault(replace(gpu, device=""), []).append(gpu)
-    return [GpuLine(label([gpu.device for gpu in same]), len(same), same[0]) for same in alike.values()]
+    groups = alike(gpus, lambda gpu: replace(gpu, device="")).values()
+    return [GpuLine(label([gpu.device for gpu in same]), len(same), same[0]) for same in groups]
 
 
 def used_parts(gpus: Sequence[GpuMemory]) -> list[int]:

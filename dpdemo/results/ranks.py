@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from dpdemo.results.devices import label, spans
+from dpdemo.results.devices import alike, label, spans
 from dpdemo.results.report import Report
 from dpdemo.results.table import Column, Table, Uncut, styled
 from dpdemo.sizes import size
@@ -15,13 +15,67 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dpdemo.results.formats import Row
-    from dpdemo.results.rankdata import Collective, Coverage, RankModel, RankResult
     from dpdemo.results.rankmistakes import Mistake
     from dpdemo.results.table import Block, Canvas
 
 Cells = TypeVar("Cells")
 _MOST_PARTS, _MOST_SHAPES = 8, 4
 """Modules and loaders, and shapes of one, that are drawn; the JSON form has them all."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """The calls of one collective by one rank; `num_bytes` is the sum over its tensors."""
+
+    name: str
+    count: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class RankModel:
+    """A module that is trained by several ranks, on one; `shapes` counts forward calls by their shapes."""
+
+    name: str
+    at: str
+    forwards: int
+    backwards: int
+    steps: int
+    shapes: dict[str, int]
+    wrapper: str = "DistributedDataParallel"
+
+
+@dataclass(frozen=True)
+class RankSamples:
+    """The samples that one rank drew from a DataLoader, in all epochs."""
+
+    at: str
+    epochs: int
+    drawn: int
+    length: int | None
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The samples of a data set that all ranks together drew in the first epoch of a DataLoader."""
+
+    at: str
+    length: int
+    drawn: int
+    num_repeated: int
+    num_left_out: int
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """One rank: its exit code, its collectives, and what it held on each GPU at its peak."""
+
+    rank: int
+    exit_code: int
+    collectives: tuple[Collective, ...]
+    peak_bytes: dict[str, int]
+    models: tuple[RankModel, ...] = ()
+    samples: tuple[RankSamples, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,11 +182,8 @@ def _sums(report: RanksResult) -> Iterator[_Part]:
         yield _Part("Collectives", ("keep", "fold", "right", "right"), head, tuple(rows))
     peaks = report.peaks()
     if peaks:
-        alike = [
-            (peak, [device for device, held in peaks.items() if held == peak])
-            for peak in dict.fromkeys(peaks.values())
-        ]
-        held = tuple((f"{label(names)}{' each' * (len(names) > 1)}", size(peak)) for peak, names in alike)
+        groups = alike(peaks, peaks.__getitem__).items()
+        held = tuple((f"{label(names)}{' each' * (len(names) > 1)}", size(peak)) for peak, names in groups)
         yield _Part("Peak memory", ("fold", "right"), ("GPU", "bytes"), held)
 
 
@@ -204,10 +255,7 @@ def _folded(
     ranks: Iterable[RankResult], cells: Callable[[RankResult], tuple[Cells, ...]]
 ) -> list[tuple[list[int], tuple[Cells, ...]]]:
     """Group the ranks that have the same cells."""
-    groups: dict[tuple[Cells, ...], list[int]] = {}
-    for rank in ranks:
-        groups.setdefault(cells(rank), []).append(rank.rank)
-    return [(numbers, found) for found, numbers in groups.items()]
+    return [([rank.rank for rank in same], found) for found, same in alike(ranks, cells).items()]
 
 
 def _ranks(numbers: Sequence[int]) -> str:

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from dpdemo.results import splitwords as words
 from dpdemo.results.batches import UNKNOWN, BatchGroup, Shapes, is_lone
-from dpdemo.results.grouplines import Groups
-from dpdemo.results.grouptable import GroupTable
+from dpdemo.results.grouptable import Groups, GroupTable
 from dpdemo.results.report import Report
 from dpdemo.results.splitdata import SplitData
 from dpdemo.results.table import Block, Canvas, facts

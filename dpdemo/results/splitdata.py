@@ -121,24 +121,14 @@ class SplitData(Report):
         for replica in group.in_model:
             place = () if self.distribution is None else (replica.node, replica.local_rank)
             shapes = (crossed(replica.input), crossed(replica.output))
-            yield (
-                *batch,
-                "in_model",
-                replica.replica,
-                replica.device,
-                replica.rows,
-                replica.device,
-                *shapes,
-                *place,
-            )
+            held = (replica.replica, replica.device, replica.rows, replica.device)
+            yield *batch, "in_model", *held, *shapes, *place
         for device in group.idle:
-            yield (*batch, "idle", None, device, 0, None, None, None, *no_place)
+            yield *batch, "idle", None, device, 0, None, None, None, *no_place
         out = group.outside
         shapes = (crossed(out.input), crossed(out.output))
-        yield (
-            *(*batch, "outside", None, out.device, group.batch_size, out.input_device, *shapes),
-            *no_place,
-        )
+        whole = (None, out.device, group.batch_size, out.input_device)
+        yield *batch, "outside", *whole, *shapes, *no_place
 
     def each_batch(self) -> Iterator[BatchGroup]:
         """Yield every batch as a group of its own."""

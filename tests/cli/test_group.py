@@ -101,16 +101,3 @@ print([name for name in ("torch", "dpdemo.cli.run", "dpdemo.config.fields") if n
 def test_other_spellings_of_help_work(dpdemo, words, as_option):
     done, expected = dpdemo(*words), dpdemo(*as_option)
     assert (done.code, done.out) == (0, expected.out)
-
-
-def test_a_lone_number_after_simulate_is_its_gpus(dpdemo):
-    assert dpdemo("simulate", "8", "-q").out == dpdemo("simulate", "--gpus", "8", "-q").out
-
-
-def test_the_case_of_a_choice_does_not_matter(dpdemo):
-    done = dpdemo("simulate", "--strategy", "DDP", "--set", "processes=2", "--format", "CSV", "-q")
-    assert (
-        done.out
-        == dpdemo("simulate", "--strategy", "ddp", "--set", "processes=2", "--format", "csv", "-q").out
-    )
-    assert done.code == 0

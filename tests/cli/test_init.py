@@ -33,11 +33,6 @@ def test_existing_files_are_not_touched(dpdemo, tmp_path, name):
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_missing_folder_is_created(dpdemo, tmp_path):
-    assert dpdemo("init", tmp_path / "new" / "folder").code == 0
-    assert (tmp_path / "new" / "folder" / "model.py").is_file()
-
-
 def test_a_file_in_place_of_a_folder_is_an_error(dpdemo, tmp_path):
     (tmp_path / "file").touch()
     done = dpdemo("init", tmp_path / "file")

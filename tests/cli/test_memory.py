@@ -167,12 +167,6 @@ def test_a_saved_json_has_the_memory_over_the_step(dpdemo, tmp_path):
 
 
 @needs_no_gpu
-def test_report_names_when_gradients_are_freed(dpdemo):
-    said = dpdemo("memory", *WIDE, "--input", "64x256", "--zero-grad", "to-zero").out
-    assert "gradients set to zero and kept" in " ".join(said.split())
-
-
-@needs_no_gpu
 def test_each_gpu_may_have_a_size_of_its_own(dpdemo):
     done = dpdemo(
         "memory", *WIDE, "--gpu-memory", "80MiB,1GiB", "--reserve", "0", "--input", "64x256", "-f", "csv"

@@ -1,7 +1,5 @@
 """A check's report, in each of its forms, says what could not be looked at."""
 
-import json
-
 import pytest
 
 from dpdemo.results.check import CheckReport
@@ -15,22 +13,6 @@ REPORT = CheckReport("Net", 4, (), (8,), notes=(NOTE,))
 def test_a_note_is_in_every_form(form):
     assert NOTE in REPORT.text(form)
     assert "not compared" not in CheckReport("Net", 4, (), (8,)).text(form)
-
-
-def test_programs_read_notes_as_a_list():
-    assert json.loads(REPORT.text("json"))["notes"] == [NOTE]
-    (run,) = json.loads(REPORT.text("sarif"))["runs"]
-    assert run["invocations"] == [
-        {"executionSuccessful": True, "toolExecutionNotifications": [{"message": {"text": NOTE}}]}
-    ]
-
-
-def test_notes_come_before_the_summary():
-    said = REPORT.text("text")
-    assert (
-        said
-        == f"note: {NOTE}\n\nNet on 4 virtual GPUs, batch size 8: no pitfalls in what could be looked at\n"
-    )
 
 
 def test_a_repair_of_several_lines_keeps_them_on_github():

@@ -8,7 +8,7 @@ from rich.console import Console
 from samples import write
 
 from dpdemo.results.devices import Devices
-from dpdemo.results.execution import ExecReport, Traffic, Use, heading, peaks
+from dpdemo.results.execution import ExecReport, Traffic, Use, heading
 from dpdemo.splitting.predict import simulate
 
 GPUS = Devices.of("cuda", range(3))
@@ -48,16 +48,6 @@ def test_the_picture_names_object_calls_splits_bytes_and_peaks():
     ]
 
 
-def test_a_program_without_gpus_has_a_short_report():
-    nothing = ExecReport("train.py", (), GPUS, (), Traffic(0, 0, 0, 0, 0, 0), (0, 0, 0))
-    assert drawn(nothing).splitlines() == [
-        "Ran on 3 virtual GPUs: train.py",
-        "DataParallel was not used: the program never made one.",
-        "",
-        "No tensor was moved to a GPU.",
-    ]
-
-
 def test_a_module_wrapped_again_is_named_once():
     assert "DataParallel(Model) #1 on cuda:0–2, wrapped 6 times: 4 calls" in drawn(report(use(num_objects=6)))
 
@@ -84,11 +74,6 @@ def test_many_objects_and_many_splits_are_cut_short_and_counted(form):
 )
 def test_the_heading_counts_the_calls(which, num_calls, said):
     assert heading(use(num_calls=num_calls), SPLITS[which]) == said
-
-
-def test_gpus_with_the_same_peak_share_a_line():
-    found = peaks(report(peak_bytes=(1, 2, 2)))
-    assert found == [(["cuda:0"], 1, None), (["cuda:1", "cuda:2"], 2, None)]
 
 
 def test_a_peak_names_the_capacity():

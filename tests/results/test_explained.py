@@ -10,7 +10,6 @@ from dpdemo.config.fields import Config
 from dpdemo.results.devices import Devices
 from dpdemo.results.explanation import Explanation, ModuleSize, Move, Part, PlainCall, Step, same_as_plain
 from dpdemo.results.lessons import with_lessons
-from dpdemo.sizes import size
 
 
 def explanation(rows, *, devices=None, out=0, **plain):
@@ -128,12 +127,3 @@ def test_the_json_holds_every_step_with_its_sums():
 def test_a_difference_of_nan_is_null_in_json(difference):
     text = drawn(explanation([5, 5], difference=difference), form="json")
     assert read_json("explain", text)["plain"]["difference"] is None
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3000, "2.93 KiB"), (102400, "100 KiB"),
-     (1024**2 - 1, "1 MiB"), (24 * 1024**3, "24 GiB"), (1536, "1.5 KiB"), (1000 * 1024, "0.98 MiB")],
-)  # fmt: skip
-def test_sizes_have_three_digits(num_bytes, text):
-    assert size(num_bytes) == text

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from samples import few_gpus, few_sizes, reports, simulated
 
-from dpdemo.results.grouplines import group_lines
+from dpdemo.results.grouptable import group_lines
 
 
 def labels(**config):

@@ -81,13 +81,6 @@ def reports(draw):
     return report(*(replace(each, capacity_bytes=limit) for each in held))
 
 
-@given(reports(), st.integers(60, 160))
-def test_no_line_is_wider_than_the_terminal_or_ends_in_blanks(found, width):
-    for line in drawn(found, width=width).splitlines():
-        assert len(line) <= width
-        assert line == line.rstrip()
-
-
 @given(parts, capacities.filter(bool), st.integers(5, 80), st.sampled_from([1, 1000]))
 def test_a_bar_passes_its_capacity_only_if_the_gpu_does(held, capacity, width, times):
     one = replace(first(capacity), parts=held)
@@ -151,11 +144,6 @@ def test_different_gpus_have_separate_columns(change):
     assert len(gpu_lines(report(one, two).gpus)) == 1
 
 
-def test_a_gathering_gpu_has_no_rows():
-    found = replace(report(), gpus=(replace(other(0), rows=256), first()))
-    assert [line.gpu.rows for line in gpu_lines(found.gpus)] == [256, 0]
-
-
 def test_an_idle_gpu_is_full_in_no_phase():
     idle = gpu(1, "between steps")
     assert re.search("in phase +loss +–$", drawn(report(first(), idle)), re.MULTILINE)
@@ -193,17 +181,6 @@ def test_the_answer_names_three_groups_and_counts_the_rest():
     assert said.endswith("; 3 more GPUs less.")
 
 
-def test_remedies_keep_the_order_of_the_report():
-    text = drawn(fitted())
-    names = re.findall(r"^  (\w.*?) {2,}gains (\S+ \wiB)", text, re.MULTILINE)
-    assert names == [
-        ("inference mode", "15 GiB"),
-        ("loss inside the model", "11 GiB"),
-        ("another output_device", "12 GiB"),
-        ("smaller chunk on GPU 0", "1 MiB"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("training", "said"),
     [
@@ -221,12 +198,6 @@ def test_remedies_keep_the_order_of_the_report():
 )
 def test_the_line_below_the_title_lists_assumptions(training, said):
     assert said in flat(drawn(report(training=training)))
-
-
-def test_inference_is_no_training_step():
-    assert drawn(report(training=Training(inference=True))).startswith(
-        "Predicted: an inference call of own.models"
-    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from samples import (
     drawn,
     few_gpus,
     few_sizes,
-    observed,
     reports,
     returning_a_dict,
     simulated,
@@ -46,13 +45,6 @@ def test_transcript_has_the_tutorials_lines(gpus):
     assert drawn(simulated(gpus=gpus), "transcript") == expected
 
 
-def test_transcript_of_a_wrapped_submodule_has_its_shapes_inside():
-    lines = drawn(simulated(gpus=2, model="partial"), "transcript").splitlines()
-
-    assert lines[1] == "\tIn Model: input size torch.Size([15, 20]) output size torch.Size([15, 20])"
-    assert lines[3] == "Outside: input size torch.Size([30, 5]) output_size torch.Size([30, 2])"
-
-
 def test_transcript_of_structures_names_their_tensors():
     line = drawn(returning_a_dict(), "transcript").splitlines()[1]
 
@@ -70,9 +62,8 @@ def test_transcript_greets_for_devices_not_for_replicas():
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])
-@pytest.mark.parametrize("gpus", [3, 8])
-def test_plain_formats_look_like_the_golden_files(form, gpus, golden):
-    golden(f"linear-{gpus}.{form}", drawn(simulated(gpus=gpus), form))
+def test_plain_formats_look_like_the_golden_files(form, golden):
+    golden(f"linear-8.{form}", drawn(simulated(gpus=8), form))
 
 
 @given(few)
@@ -115,12 +106,6 @@ def test_json_tells_tensors_structures_and_the_unknown_apart():
     assert entry["output"] == {"logits": [2, 3], "state[0]": [1, 2, 9]}
     assert unknown["in_model"][0]["input"] == [30, 5]
     assert unknown["in_model"][0]["output"] is unknown["outside"]["output"] is None
-
-
-def test_json_of_a_run_stopped_before_its_first_batch_is_valid():
-    report = observed(simulated(gpus=2), batches=(), partial=True)
-
-    assert read_json("report", drawn(report, "json"))["totals"]["sample_weight"] is None
 
 
 @given(few)

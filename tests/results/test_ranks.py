@@ -1,8 +1,6 @@
 """Drawing DistributedDataParallel: lines by rank and node, and what was drawn twice or never."""
 
-import csv
 import dataclasses
-import io
 import json
 import re
 
@@ -12,9 +10,8 @@ from hypothesis import strategies as st
 from jsonforms import read_json
 from samples import drawn, observed, simulated
 
-from dpdemo.results.grouplines import group_lines
-from dpdemo.results.rankdata import Collective, RankModel, RankResult
-from dpdemo.results.ranks import RanksResult
+from dpdemo.results.grouptable import group_lines
+from dpdemo.results.ranks import Collective, RankModel, RankResult, RanksResult
 
 
 def ddp(**config):
@@ -90,17 +87,6 @@ def test_json_of_dataparallel_has_no_trace_of_ranks():
     assert "rank" not in data["batches"][0]["in_model"][0]
 
 
-def test_csv_names_node_and_local_rank():
-    lines = list(csv.DictReader(io.StringIO(drawn(ddp(nodes=2, gpus=2), "csv"))))
-    assert [(line["view"], line["replica"], line["node"], line["local_rank"]) for line in lines] == [
-        ("in_model", "0", "0", "0"),
-        ("in_model", "1", "0", "1"),
-        ("in_model", "2", "1", "0"),
-        ("in_model", "3", "1", "1"),
-        ("outside", "", "", ""),
-    ]
-
-
 def test_nodes_of_several_sizes_have_lines_of_their_own():
     report = ddp(nodes=3, gpus=8)
     places = [(0, 8), (1, 8), (2, 4), (3, 4)]
@@ -131,10 +117,6 @@ def test_the_tip_names_the_option_against_repeats():
     assert "--set sampler_drop_last=true leaves out 1 sample instead of" in drawn(ddp(processes=3))
     assert "sampler_drop_last" not in drawn(ddp(processes=4))
     assert "sampler_drop_last" not in drawn(observed(ddp(processes=3)))
-
-
-def test_the_transcript_greets_for_every_gpu_of_every_node():
-    assert drawn(ddp(nodes=2, gpus=4), "transcript").startswith("Let's use 8 GPUs!\n")
 
 
 def test_models_made_at_each_step_are_one_line_and_their_number_is_bounded():

@@ -26,12 +26,6 @@ def test_the_weight_is_the_one_of_the_definition(batch_size, num_devices):
     assert group.sample_weight == float(weight_by_definition(chunk_rows(group)))
 
 
-def test_a_report_has_the_weight_of_its_worst_batch():
-    report = simulate(gpus=3)
-    assert [round(group.sample_weight, 2) for group in report.batches] == [1.0, 1.67]
-    assert round(report.sample_weight, 2) == 1.67
-
-
 @given(configs)
 def test_totals_are_the_sums_over_every_batch(config):
     report = predict(config)

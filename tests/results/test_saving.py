@@ -18,15 +18,6 @@ SUFFIXES = (".svg", ".html", ".txt", ".json", ".csv", ".md")
 REPORT = simulated(gpus=8, batch_size=65, data_size=200)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_ending_can_be_saved_and_nothing_else_is_left(suffix, tmp_path):
-    path = tmp_path / f"report{suffix}"
-    REPORT.save(path)
-
-    assert path.stat().st_size > 0
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize(
     ("suffix", "form"), [(".txt", "table"), (".json", "json"), (".csv", "csv"), (".md", "markdown")]
 )
@@ -88,15 +79,6 @@ def test_a_picture_is_the_same_from_every_terminal(suffix, environment, tmp_path
     REPORT.save(tmp_path / f"other{suffix}")
 
     assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"other{suffix}").read_bytes()
-
-
-def test_pictures_are_coloured_and_text_is_not(tmp_path):
-    for suffix in (".svg", ".html", ".txt"):
-        REPORT.save(tmp_path / f"report{suffix}")
-
-    assert "#98a84b" in (tmp_path / "report.svg").read_text(encoding="utf-8")
-    assert "#239641" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "\x1b" not in (tmp_path / "report.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

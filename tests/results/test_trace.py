@@ -79,28 +79,10 @@ def test_a_run_traces_the_sample_by_its_numbers(sample, shuffle, tmp_path, monke
     assert found == [(stop.batch, stop.device, stop.row)]
 
 
-def test_each_rank_and_step_of_a_sample_is_named():
-    trace = dpdemo.simulate(strategy="ddp", processes=3, trace_sample=1).trace
-    assert [(stop.batch, stop.replica, stop.row) for stop in trace.stops] == [(1, 1, 0), (2, 2, 3)]
-
-
 def test_a_dropped_sample_has_no_stops():
     report = dpdemo.simulate(gpus=2, drop_last=True, trace_sample=95)
     assert report.trace.stops == ()
     assert "Sample 95      in no batch it is left out" in drawn(report)
-
-
-def test_without_a_sample_there_is_no_trace():
-    assert dpdemo.simulate(gpus=2).trace is None
-    assert '"trace":' not in drawn(dpdemo.simulate(gpus=2), "json")
-
-
-def test_a_sample_beyond_the_data_is_an_error():
-    with pytest.raises(
-        dpdemo.UsageError, match="expected one of the 100 samples, 0 to 99, got 100"
-    ) as caught:
-        dpdemo.simulate(gpus=2, trace_sample=100)
-    assert caught.value.hint == "samples are counted from 0"
 
 
 @pytest.mark.parametrize("config", [{"gpus": 2}, {"strategy": "ddp", "processes": 2}])

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from samples import interrupted, observed, simulated
+from samples import observed, simulated
 
 from dpdemo.results import splitwords as words
 
@@ -27,11 +27,6 @@ def test_the_setting_lists_the_config(config, expected):
     assert words.setting(simulated(**config)) == expected
 
 
-def test_an_interrupted_run_says_how_far_it_came():
-    assert words.interruption(interrupted()) == "Interrupted: only the first 2 of 4 batches"
-    assert words.interruption(simulated(gpus=3)) == ""
-
-
 def found(**config):
     return {name: (number, meaning) for name, number, meaning in words.facts(simulated(**config))}
 
@@ -41,16 +36,6 @@ def test_an_even_split_wastes_nothing_and_weighs_all_alike():
 
     assert facts["Balance"] == ("100 %", ": no device ever waits for another")
     assert facts["Sample weight"] == ("", "every sample counts the same")
-
-
-def test_an_uneven_split_names_its_worst_batch():
-    facts = found(gpus=8, batch_size=65, data_size=65)
-
-    assert facts["Balance"] == ("90.3 %", ": of the row slots filled while the largest chunk runs")
-    assert facts["Sample weight"][1] == (
-        "a sample on cuda:7 in batch 1 counts 4.06 times its fair share "
-        "if the loss is averaged inside the model"
-    )
 
 
 def test_a_short_replica_on_a_shared_device_has_its_number():
