@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dpdemo.executing.children import reaching_children
 from dpdemo.executing.hardware import Hardware
+from dpdemo.executing.mistakes import find_mistakes
 from dpdemo.executing.program import Program
 from dpdemo.executing.startup.sitecustomize import LAUNCHER
-from dpdemo.results.rankmistakes import find_mistakes
 from dpdemo.results.ranks import Collective, Coverage, RankModel, RankResult, RankSamples, RanksResult
 from dpdemo.running.ranklog import RankLog
 from dpdemo.running.ranks import launch

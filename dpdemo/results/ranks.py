@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dpdemo.results.formats import Row
-    from dpdemo.results.rankmistakes import Mistake
     from dpdemo.results.table import Block, Canvas
 
 Cells = TypeVar("Cells")
@@ -76,6 +75,18 @@ class RankResult:
     peak_bytes: dict[str, int]
     models: tuple[RankModel, ...] = ()
     samples: tuple[RankSamples, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake: its effect, its line in the program, and the remedy."""
+
+    text: str
+    at: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.at}): {self.advice}"
 
 
 @dataclass(frozen=True)

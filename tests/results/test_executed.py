@@ -1,11 +1,8 @@
 """The picture and the JSON of what a program did on virtual GPUs."""
 
-import io
-
 import pytest
 from jsonforms import read_json
-from rich.console import Console
-from samples import write
+from samples import drawn
 
 from dpdemo.results.devices import Devices
 from dpdemo.results.execution import ExecReport, Traffic, Use, heading
@@ -22,13 +19,6 @@ def use(number=1, splits=SPLITS, num_calls=4, **others):
 def report(*uses, peak_bytes=(4608, 2048, 2048), **others):
     moved = Traffic(2048, 0, 5 * 2**30, 6, 0, 1)
     return ExecReport("train.py", ("--lr", "1"), GPUS, uses, moved, peak_bytes, **others)
-
-
-def drawn(found, width=80, encoding="utf-8"):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    write(found, "table", Console(file=file, width=width))
-    file.seek(0)
-    return file.read()
 
 
 def test_the_picture_names_object_calls_splits_bytes_and_peaks():

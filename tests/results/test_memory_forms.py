@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonforms import read_json
 from memories import GIB, MIB, first, fitted, gpu, other, report
-from rich.console import Console
-from samples import write
+from samples import drawn
 
 from dpdemo.results.devices import label
 from dpdemo.results.memory import number_text, verdict
@@ -23,14 +22,6 @@ from dpdemo.results.table import plain
 
 GOLDEN = Path(__file__).parent / "golden"
 SIXTY_FOUR = report(first(), *(other(device) for device in range(1, 63)), other(63, temporaries=MIB))
-
-
-def drawn(found, form="table", *, width=80, encoding="utf-8", **console):
-    raw = io.BytesIO()
-    with io.TextIOWrapper(raw, encoding=encoding, newline="\n") as file:
-        write(found, form, Console(file=file, width=width, _environ={}, **console))
-        file.flush()
-        return raw.getvalue().decode(encoding)
 
 
 def flat(text):

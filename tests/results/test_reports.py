@@ -19,8 +19,15 @@ from dpdemo.errors import UsageError
 from dpdemo.results.check import CheckReport
 from dpdemo.results.diagnosis import Answer, Diagnosis
 from dpdemo.results.findings import Finding, Place, RulePage
-from dpdemo.results.rankmistakes import Mistake
-from dpdemo.results.ranks import Collective, Coverage, RankModel, RankResult, RankSamples, RanksResult
+from dpdemo.results.ranks import (
+    Collective,
+    Coverage,
+    Mistake,
+    RankModel,
+    RankResult,
+    RankSamples,
+    RanksResult,
+)
 from dpdemo.results.report import Report
 from dpdemo.results.weights import SampleWeight, WeightsReport
 from dpdemo.sweeping.sweep import sweep

@@ -5,8 +5,7 @@ import io
 import json
 
 import pytest
-from rich.console import Console
-from samples import write
+from samples import drawn
 
 from dpdemo.results.speedupdata import Anchor, Launches
 from dpdemo.timing.links import LINKS
@@ -23,32 +22,25 @@ REPORTS = {
 }
 
 
-def written(report, form, width=80, encoding="utf-8"):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    write(report, form, Console(file=file, width=width, color_system=None))
-    file.seek(0)
-    return file.read()
-
-
 @pytest.mark.parametrize(("name", "width"), [("anchored", 80), ("anchored", 130), ("bytes", 80), ("one", 80)])
 def test_the_table_is_as_it_was(golden, name, width):
-    golden(f"speedup-{name}-{width}.txt", written(REPORTS[name], "table", width))
+    golden(f"speedup-{name}-{width}.txt", drawn(REPORTS[name], width=width))
 
 
 def test_markdown_is_as_it_was(golden):
-    golden("speedup-anchored.md", written(REPORTS["anchored"], "markdown"))
+    golden("speedup-anchored.md", drawn(REPORTS["anchored"], "markdown"))
 
 
 def test_json_has_the_report_and_its_summary():
     report = REPORTS["anchored"]
-    told = json.loads(written(report, "json"))
+    told = json.loads(drawn(report, "json"))
     assert (told["schema"], told["summary"]) == ("dpdemo.speedup/1", report.summary)
     assert told["ways"][0]["weak"]["speedup"]["point"] == report.ways[0].weak.speedup.point
 
 
 def test_csv_has_a_line_for_each_way_and_scaling():
     report = REPORTS["anchored"]
-    lines = list(csv.DictReader(io.StringIO(written(report, "csv"))))
+    lines = list(csv.DictReader(io.StringIO(drawn(report, "csv"))))
     assert len(lines) == 2 * len(report.ways)
     for line, way in zip(lines[::2], report.ways, strict=True):
         assert (line["gpus"], line["strategy"]) == (str(way.num_gpus), way.strategy)

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
 from dpdemo.executing.importing import when_imported
+from dpdemo.executing.rank import ADDED
 from dpdemo.executing.rank.models import (
     ByHand,
     Model,
@@ -28,7 +29,6 @@ from dpdemo.executing.rank.models import (
 from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
 from dpdemo.models.frames import is_users
-from dpdemo.results.rankmistakes import ADDED
 from dpdemo.virtual.ops.collectives import flat_tensors
 
 if TYPE_CHECKING:

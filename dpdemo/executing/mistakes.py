@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from dpdemo.executing.rank import ADDED
+from dpdemo.results.ranks import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -15,20 +17,6 @@ Noted = dict[str, list[Fact]]
 """The facts of one rank by their kind."""
 _UNEVEN = 1.2
 _CLOSE, _ALMOST = 1e-3, 0.1
-ADDED = "came after the model was wrapped: wrap it once it has all its parameters, and unfreeze none later"
-"""About parameters that DistributedDataParallel does not know."""
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A mistake: its effect, its line in the program, and the remedy."""
-
-    text: str
-    at: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.text} ({self.at}): {self.advice}"
 
 
 def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
