@@ -66,6 +66,17 @@ def one(*shape: int) -> torch.Tensor:
                 "(when checking argument in method wrapper_CUDA_nll_loss_forward)"
             ),
         ),
+        (
+            lambda: F.conv2d(zero(1, 1, 3, 3), one(1, 1, 2, 2)),
+            (
+                "got weight is on cuda:1, different from other tensors on cuda:0 "
+                "(when checking argument in method wrapper_CUDA__cudnn_convolution)"
+            ),
+        ),
+        (
+            lambda: F.conv2d(zero(1, 1, 3, 3), zero(1, 1, 2, 2), one(1)),
+            "found at least two devices, cuda:0 and cuda:1!",
+        ),
     ],
 )
 def test_operands_on_two_devices_fail_in_cudas_words(compute: Any, message: str) -> None:

@@ -51,6 +51,8 @@ def test_events_measure_wall_clock_time() -> None:
     end.record()
     torch.cuda.synchronize()
     assert begin.query()
+    assert repr(torch.cuda.Event()) == "<torch.cuda.Event uninitialized>"
+    assert repr(begin).startswith("<torch.cuda.Event 0x")
     assert 0 < begin.elapsed_time(end) < 10_000
     with pytest.raises(ValueError, match="enable_timing=True"):
         torch.cuda.Event().elapsed_time(end)

@@ -203,6 +203,28 @@ def test_pinned_memory_is_a_flag_of_cpu_tensors() -> None:
         tensor.cuda().pin_memory()
 
 
+@pytest.mark.parametrize("name", ["ones", "empty", "rand"])
+def test_no_memory_of_a_gpu_is_pinned(name: str) -> None:
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        getattr(torch, name)(2, device="cuda", pin_memory=True)
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct")
+@pytest.mark.parametrize("name", ["tensor", "as_tensor", "asarray"])
+def test_a_list_of_numbers_from_a_gpu_becomes_a_cpu_tensor(name: str) -> None:
+    make = getattr(torch, name)
+    losses = torch.ones(2, device="cuda:1").unbind()
+    assert make(losses).device == torch.device("cpu")
+    assert make(losses, device="cuda:1").device == torch.device("cuda:1")
+    assert make(losses[0]).device == torch.device("cuda:1")
+
+
+def test_functions_of_torch_name_the_device_as_the_methods_do() -> None:
+    tensor = torch.ones(2, device="cuda:1")
+    assert torch.get_device(tensor) == tensor.get_device() == 1  # type: ignore[attr-defined]
+    assert torch.get_device(torch.ones(2)) == -1  # type: ignore[attr-defined]
+
+
 def test_modules_keep_their_parameters_when_they_move() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     parameters = list(model.parameters())

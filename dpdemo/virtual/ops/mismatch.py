@@ -70,6 +70,8 @@ def _in_its_own_words(func: Any, found: list[Operand]) -> RuntimeError | None:
         for kind, device, other in others:
             if device != home and (device.type, home.type) != ("cuda", "cuda"):
                 return convolution_types(data.type(), kind, other.type(), or_mkldnn=home.type == "cpu")
+        if others[0][1] != home:  # a bias is added afterwards
+            return _kernel_clash(_aten.cudnn_convolution.default, [("self", home, data), others[0]])
     elif name in {"aten::masked_fill", "aten::masked_fill_"}:  # native/cuda/Indexing.cu
         mask = next(device for kind, device, _ in found if kind == "mask")
         if mask != home:

@@ -1,10 +1,12 @@
 """Operators that CUDA has for a narrow dtype and the CPU does not: run wider, and rounded.
 
 There are few (`histc` of integers, `avg_pool3d` of float16, some of complex32), and which they are changes
-with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". An operator that CUDA
-refuses too is computed here.
+with every release. So the CPU's own refusal decides: "... not implemented for 'Half'". Integers CUDA takes
+where the CPU does not in `histc` alone, and neither takes narrow numbers in LAPACK's operators (PyTorch's
+database of operators, `dtypes` and `dtypesIfCUDA`): there the refusal stands.
 
-Products of float16 numbers the CPU has, and computes on a slow path: they are run wider at once.
+Products of float16 numbers the CPU has, and computes on a slow path: they are run wider at once. Products of
+integers only the CPU has.
 
 Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
 of what it is given.
@@ -34,6 +36,10 @@ _NAMES = {
     "Int": (torch.int32, torch.float64),
     "Long": (torch.int64, torch.float64),
 }
+_INTEGERS = {"Bool", "Byte", "Char", "Short", "Int", "Long"}
+_REFUSED_NARROW = re.compile(
+    "linalg|cholesky|geqrf|ormqr|orgqr|householder|lu_|triangular_solve|lstsq|svd|cdist|pdist|ctc_loss|histogram"
+)
 _REFUSAL = re.compile(r"(?:not implemented for '|Unsupported dtype )(\w+)")
 
 
@@ -59,8 +65,11 @@ def _softmax_backward(
 _aten = torch.ops.aten
 _PRODUCTS = CONVOLUTIONS | {
     *(_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default),
-    *(_aten.addbmm.default, _aten.mv.default, _aten.addmv.default),
+    *(_aten.addbmm.default, _aten.mv.default, _aten.addmv.default, _aten.dot.default, _aten.vdot.default),
 }
+# By operator: CUDA's kernel, which has no integers (native/cuda/Blas.cpp).
+_KERNELS = {"mm": "addmm_cuda", "addmm": "addmm_cuda", "mv": "addmv_impl_cuda", "addmv": "addmv_impl_cuda"}
+_KERNELS |= {"dot": "dot", "vdot": "dot"} | dict.fromkeys(("bmm", "baddbmm", "addbmm"), "baddbmm_cuda")
 _FROM_HALF: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax,
     _aten._log_softmax.default: _softmax,
@@ -78,8 +87,13 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
     """
     if func in _FROM_HALF and args[-1] in (True, torch.float16):
         return _FROM_HALF[func](func, *args)
-    name = _REFUSAL.search(str(refusal))
-    if name is None and str(refusal).startswith("Could not run"):
+    words = str(refusal)
+    name = _REFUSAL.search(words)
+    if name is not None and _cuda_refuses(func, name[1]):
+        raise type(refusal)(words.replace("_cpu", "_cuda")) from None
+    if words.startswith("expected m1 and m2"):
+        raise RuntimeError(words.replace("m1 and m2", "mat1 and mat2", 1)) from None  # native/cuda/Blas.cpp
+    if name is None and words.startswith("Could not run"):
         raise UnsupportedOpError(
             f"{func}: the CPU has no such operator, and virtual GPUs do not compute it by others"
         ) from refusal
@@ -93,6 +107,13 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
         raise UnsupportedOpError(f"{func}: {refusal}") from again
 
 
+def _cuda_refuses(func: Any, dtype: str) -> bool:
+    """Return whether CUDA has no kernel either for an operator's operands of this dtype."""
+    if dtype in _INTEGERS:
+        return not func._schema.name.startswith("aten::histc")
+    return _REFUSED_NARROW.search(func._schema.name) is not None
+
+
 def run_cast(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: torch.dtype, wide: torch.dtype
 ) -> Any:
@@ -102,17 +123,33 @@ def run_cast(
 
 
 def in_float32(func: Any, op: Any) -> Any:
-    """Return what computes float16 products in float32, and `op` itself for any other operator.
+    """Return what computes products as CUDA does, and `op` itself for any other operator.
 
     Most CPUs take up to a hundred times as long for a product of float16 numbers as for one of float32
     numbers. CUDA's kernels multiply float16 numbers, add up in float32 and round once; so does this.
+    CUDA has no products of integers.
     """
     if func not in _PRODUCTS:
         return op
+    kernel = _KERNELS.get(func._schema.name.removeprefix("aten::"))
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if all(arg.dtype is torch.float16 for arg in args if isinstance(arg, torch.Tensor)):
-            return run_cast(op, args, kwargs, torch.float16, torch.float32)
+        dtype = args[1].dtype
+        if dtype is not torch.float32 and all(
+            arg.dtype is dtype for arg in args if isinstance(arg, torch.Tensor)
+        ):
+            if dtype is torch.float16:
+                return run_cast(op, args, kwargs, torch.float16, torch.float32)
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise _no_integers(kernel, dtype)
         return op(*args, **kwargs)
 
     return run
+
+
+def _no_integers(kernel: str | None, dtype: torch.dtype) -> RuntimeError:
+    """Build the error of a product of integers, or of truth values."""
+    name = next((name for name, (known, _) in _NAMES.items() if known is dtype), "Bool")
+    if kernel is None:  # a convolution (aten/src/ATen/cudnn/Types.cpp)
+        return RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {name}")
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{name}'")

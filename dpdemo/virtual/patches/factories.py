@@ -21,7 +21,7 @@ from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_
 from dpdemo.virtual.transfer import move
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Function = Callable[..., Any]
 
@@ -83,6 +83,8 @@ def _made(original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             unstamp(result, the_session())
         if _transform_level() is not None:
             _note_made_by_user(result)
+    if pinned and gpu_of(result) is not None:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
     return result.pin_memory() if pinned else result
 
 
@@ -107,11 +109,12 @@ def _device_in(kwargs: dict[str, Any]) -> torch.device | None:
 @wraps(torch.nested, "nested_tensor", why=_COPIES)
 def copying(original: Function) -> Function:
     """Build a replacement that makes its tensor on the CPU and then moves it to the GPU asked for."""
+    of_lists = original is torch.nested.nested_tensor  # other lists are read as numbers
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
         device = _device_in(kwargs)  # else the result belongs where the data is
-        homes = gpus_of((*args, *kwargs.values())) if device is None else {gpu_index(device)}
+        homes = _gpus_of_data((*args, *kwargs.values()), of_lists) if device is None else {gpu_index(device)}
         target = next(iter(homes - {None}), None)
         if target is None:
             return _made(original, args, kwargs)
@@ -121,6 +124,11 @@ def copying(original: Function) -> Function:
         return made.requires_grad_() if leaf else made
 
     return make
+
+
+def _gpus_of_data(values: Iterable[Any], of_lists: bool) -> set[int | None]:
+    """Return the GPUs of the tensors among `values`, and of those in lists of them, if these count."""
+    return gpus_of(value for value in values if of_lists or isinstance(value, torch.Tensor))
 
 
 @wraps(torch, "as_tensor", why=_COPIES)

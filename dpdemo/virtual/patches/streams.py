@@ -139,7 +139,7 @@ class VirtualEvent:
     from_ipc_handle: Any = ipc_handle
 
     def __repr__(self) -> str:
-        return f"<torch.cuda.Event {id(self):#x}>"
+        return f"<torch.cuda.Event {'uninitialized' if self._time is None else hex(id(self))}>"
 
 
 @cuda_runtime("_accelerator_getStream")

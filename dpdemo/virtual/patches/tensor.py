@@ -100,6 +100,7 @@ def _is_cpu(self: torch.Tensor) -> bool:
     return bool(device(self).type == "cpu")
 
 
+@stands_in(torch, "get_device", why=_NAMES_DEVICE)
 @_method("get_device")
 def _get_device(self: torch.Tensor) -> int:
     index = gpu_of(self)
