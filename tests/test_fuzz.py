@@ -4,11 +4,13 @@ import os
 import signal
 import sys
 
+import byhand
 import commandline
 import dataparallel
 import interrupts
 import pytest
 import torch
+from fastpart import mostly_slow
 from processes import run
 
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is visible on this machine")
@@ -53,19 +55,20 @@ def test_function_left_patched_is_found(monkeypatch):
     assert interrupts.left_behind(before) == ["DataParallel.forward"]
 
 
-@pytest.mark.slow
 @needs_no_gpu
-def test_random_programs_equal_chunks_by_hand():
-    found = [(number, given, what) for number, given, what in dataparallel.runs(0, 600, most=100) if what]
+@pytest.mark.parametrize("seed", mostly_slow(range(6), 6))
+def test_random_programs_equal_chunks_by_hand(seed):
+    runs = list(dataparallel.runs(seed, 600, most=30))
+    assert {name for _, given, _ in runs for name in given["names"]} == dataparallel.LAYERS.keys()
+    found = [(number, given, what) for number, given, what in runs if what]
     assert not found, found[:3]
 
 
 @needs_no_gpu
 def test_another_chunking_is_found(monkeypatch):
-    genuine = dataparallel.by_hand
-    monkeypatch.setattr(
-        dataparallel,
-        "by_hand",
-        lambda model, batches, chunks, given: genuine(model, batches, chunks + 1, given),
-    )
+    class OneMore(byhand.ByHand):
+        def __init__(self, module, num_chunks):
+            super().__init__(module, num_chunks + 1)
+
+    monkeypatch.setattr(dataparallel, "ByHand", OneMore)
     assert any(what for _, _, what in dataparallel.runs(0, 600, most=20))

@@ -33,7 +33,7 @@ COMPUTING = [
 ]  # fmt: skip
 """Tests whose assertions depend on a kernel's numbers, or on its temporary memory."""
 SHORT = [
-    "tests/virtual/test_data_parallel.py", "tests/splitting", "tests/checking/test_clean_models.py",
+    "tests/splitting", "tests/checking/test_clean_models.py",
     "tests/executing/test_watching.py", "tests/checking/test_unequal.py",
     "tests/explaining", "tests/cli/test_explain.py", "tests/results", "tests/models",
     "tests/test_fuzz.py::test_random_programs_equal_chunks_by_hand",

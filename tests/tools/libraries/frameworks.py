@@ -10,7 +10,7 @@ import copy
 
 import pytest
 import torch
-from by_hand import assert_agrees, state_of
+from byhand import assert_agrees, state_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from by_hand import NUM_GPUS, assert_agrees, state_of
+from byhand import NUM_GPUS, assert_agrees, state_of
 from torch import nn
 
 from dpdemo.virtual import virtual_gpus

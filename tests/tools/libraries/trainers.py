@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from by_hand import NUM_GPUS, chunks, state_of
+from byhand import NUM_GPUS, chunks, state_of
 from sentence_pairs import rated_pairs, save_reader, sentence_model
 
 from dpdemo.virtual import virtual_gpus

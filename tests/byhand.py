@@ -15,9 +15,12 @@ NUM_GPUS = 3
 
 
 def chunks(value: Any, num_chunks: int) -> list[Any]:
-    """Cut every tensor in `value` along its first dimension; all else goes to each chunk as it is."""
+    """Cut every tensor in `value` along its first dimension; all else goes to each chunk as it is.
+
+    Each chunk lies in memory of its own, as on its GPU: a kernel may look at where its operands begin.
+    """
     if isinstance(value, torch.Tensor):
-        return list(value.chunk(num_chunks))
+        return [chunk.clone() for chunk in value.chunk(num_chunks)]
     if isinstance(value, Mapping):
         parts = chunks(list(value.values()), num_chunks)
         return [dict(zip(value, part, strict=True)) for part in parts]
@@ -40,7 +43,7 @@ def joined(results: list[Any]) -> Any:
 
 
 class ByHand(nn.Module):
-    """Calls a module on each chunk; like DataParallel it keeps the buffers that the first chunk leaves."""
+    """Calls a module on each chunk: gradients add up, and of the buffers those of the first chunk stay."""
 
     def __init__(self, module: nn.Module, num_chunks: int = NUM_GPUS) -> None:
         super().__init__()
