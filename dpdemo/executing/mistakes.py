@@ -34,6 +34,8 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
         if any(ranks == others for others, _ in shared):
             found += _samples(mine)
             found += _losses(ranks, mine)
+    for noted in by_kind.values():
+        found += _idle(noted)
     for ranks, model in wrapped:
         mine = [by_kind[rank] for rank in ranks]
         found += _replicas(model, mine)
@@ -43,6 +45,7 @@ def find_mistakes(facts: Mapping[int, Sequence[Fact]]) -> tuple[Mistake, ...]:
         found += _by_hand(model, [by_kind[rank] for rank in ranks])
     for ranks, model in shared:
         found += _norms(model, [by_kind[rank] for rank in ranks])
+    found += _new_groups(by_kind)
     found += _files(by_kind)
     return tuple(dict.fromkeys(found))
 
@@ -308,6 +311,39 @@ def _losses(numbers: Sequence[int], ranks: Sequence[Noted]) -> Iterator[Mistake]
                 f"{counts[high] / counts[low]:.3g} times as much",
                 at,
                 "divide the rank's sum by all ranks' number of elements, and multiply by the number of ranks",
+            )
+
+
+def _idle(noted: Noted) -> Iterator[Mistake]:
+    """Name an optimizer whose parameters never get a gradient, beside a model that no step changes."""
+    for fact in noted["by hand"]:
+        if fact["is_idle"] and noted["unstepped"]:
+            at = next(each["at"] for each in noted["parameters"] if each["model"] == fact["model"])
+            yield Mistake(
+                f"No step changes the model under {noted['unstepped'][0]['wrapper']}: "
+                "the optimizer has other parameters, which never get a gradient",
+                at,
+                "make the optimizer after the model is wrapped, from the wrapped model's parameters",
+            )
+
+
+def _new_groups(by_kind: Mapping[int, Noted]) -> Iterator[Mistake]:
+    """Name a group that not all ranks made, although it is not under local synchronization."""
+    made: dict[tuple[int, ...], dict[int, list[Fact]]] = defaultdict(lambda: defaultdict(list))
+    for rank, noted in by_kind.items():
+        for fact in noted["new group"]:
+            made[tuple(fact["members"])][rank].append(fact)
+    for members, by_rank in made.items():
+        counts = {rank: len(by_rank[rank]) for rank in members}
+        if set(members) <= set(by_kind) and len(set(counts.values())) > 1:
+            fewest = min(counts.values())
+            missing = next(rank for rank in members if counts[rank] == fewest)
+            fact = next(by_rank[rank][fewest] for rank in members if counts[rank] > fewest)
+            yield Mistake(
+                f"Rank {missing} did not call {fact['op']} #{fewest + 1}, as others did",
+                fact["at"],
+                "every rank has to call it, also for a group that it is not in: "
+                "NCCL waits for all of them if init_process_group got a device_id",
             )
 
 

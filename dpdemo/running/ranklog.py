@@ -110,7 +110,9 @@ class RankLog:
 
     def _collective(self, event: Event) -> None:
         self.last, self.waiting = event, None
-        if not event["group"].startswith(NEW_GROUP):
+        if event["group"].startswith(NEW_GROUP):
+            self.facts.append({"kind": "new group", **event})
+        else:
             count = self.sums.setdefault(public_name(event["op"]), [0, 0])
             count[0] += 1
             count[1] += event["bytes"]

@@ -306,7 +306,11 @@ def _failed(ranks: Sequence[Rank]) -> Verdict:
         if None not in codes or waited > (_LAST_WORDS_S if has_ended else _LOST_S):
             break
         time.sleep(_POLL_S)
-    ended = {rank.number for rank, code in zip(ranks, codes, strict=True) if code == 0}
+    ended = {
+        rank.number
+        for rank, code in zip(ranks, codes, strict=True)
+        if code == 0 or (code is None and rank.log.end and rank.number not in failed)  # it takes its time
+    }
     how = {number: _how(codes[number] or 1) for number in failed}
     first, message = failure(logs, failed, ended, how)
     if first is None:

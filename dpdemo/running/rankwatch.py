@@ -148,8 +148,7 @@ def stuck(ranks: Sequence[RankLog], ended: set[int]) -> tuple[str, ...]:
         return ()
     waiting = [blocked[number] for number in sorted(for_good)]
     pairs = any(rank.exchanged[key] for rank in waiting for key in rank.exchanged)
-    is_of_groups = len({event["group"] for rank in waiting for _, event in _open_calls(rank)}) > 1
-    order = _GROUPS if is_of_groups else _SAME_ORDER
+    order = _GROUPS if any(map(_is_making_group, waiting)) else _SAME_ORDER
     return (
         "The ranks wait for each other; NCCL would hang:",
         *(f"  {_waiting_in(rank)}" for rank in waiting),
@@ -172,9 +171,13 @@ def waits_for(rank: RankLog, gone: RankLog) -> tuple[str, ...]:
 
 def _needs(rank: RankLog) -> str:
     """Say what a rank that waits for one that has ended would have needed of it."""
-    if rank.last is not None and rank.last["group"].startswith(NEW_GROUP):
+    if _is_making_group(rank):
         return _GROUPS
     return _JOINED if rank.waiting is not None and rank.waiting["is_setup"] else _AS_MANY
+
+
+def _is_making_group(rank: RankLog) -> bool:
+    return rank.last is not None and rank.last["group"].startswith(NEW_GROUP)
 
 
 def _waiting_in(rank: RankLog) -> str:

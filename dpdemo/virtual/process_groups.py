@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from dpdemo.virtual.applying import Patch, group
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.ops.collectives import coalesced, gpu_of_group, nccl_groups
+from dpdemo.virtual.ops.collectives import coalesced, gpu_of_group, mixed_groups, nccl_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,10 +151,13 @@ def _registering(cpp: Any) -> list[Patch]:
     register, kinds = cpp.ProcessGroup._register_backend, cpp.ProcessGroup._device_types
     kept: list[Any] = []
     only_gpu: set[int] = set()
+    mixed: set[int] = set()
 
     def _register_backend(self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
         kept.append(backend)  # pybind11 would forget that it is a ProcessGroupNCCL
         register(self, device, kind, backend)
+        if isinstance(backend, process_group_class()):
+            mixed.add(id(self))
         if device.type == "cuda" and not any(each.type == "cpu" for each in kinds.__get__(self)):
             register(self, torch.device("cpu"), kind, backend)
             only_gpu.add(id(self))
@@ -171,7 +174,8 @@ def _registering(cpp: Any) -> list[Patch]:
     def _set_group_name(self: Any, name: str) -> None:
         set_name(self, name)
         gpu_of_group.pop(name, None)
-        (nccl_groups.add if id(self) in only_gpu else nccl_groups.discard)(name)
+        for names, known in ((nccl_groups, only_gpu), (mixed_groups, mixed - only_gpu)):
+            (names.add if id(self) in known else names.discard)(name)
 
     return group(
         cpp.ProcessGroup,

@@ -171,6 +171,11 @@ assert [part.tolist() for part in received] == [[rank + 0.0] * (rank + 1), [rank
 first = torch.full((2,), rank + 1.0, device="cuda")
 assert functional.all_reduce(first, "avg", dist.group.WORLD).tolist() == [1.5, 1.5]
 assert functional.all_gather_tensor(first, 0, dist.group.WORLD).device.index == rank
+both = dist.new_group(backend="cpu:gloo,cuda:nccl")
+assert functional.all_gather_tensor(first, 0, both).device.index == rank
+on_host = torch.ones(2)
+dist.all_reduce(on_host, group=both)
+assert on_host.tolist() == [2.0, 2.0]
 part = dist.split_group(split_ranks=[[1], [0]])
 assert dist.get_world_size(part) == 1 and dist.get_backend(part) == "nccl"
 for call, words in [
@@ -212,7 +217,7 @@ def test_collectives_behave_as_under_nccl(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     names = {entry["name"]: entry["count"] for entry in report["ranks"][0]["collectives"]}
-    assert names["all_reduce"] == 3, names  # two of dist, one functional
+    assert names["all_reduce"] == 4, names  # three of dist, one functional
     assert sorted(result.stdout.splitlines()) == ["[1] done 1", "done 0"]
     assert "Ran on 2 ranks: train.py" in result.stderr
 
@@ -242,6 +247,10 @@ def test_collectives_behave_as_under_nccl(tmp_path: Path) -> None:
             (
                 "g = dist.new_group([rank])\ndist.barrier()",
                 "rank 1: new_group #1 of ranks 1 at train.py:7",
+            ),
+            (
+                "made = [dist.new_group() for _ in 'ab']\nfor i in 0, 1:\n    dist.barrier(made[i ^ rank])",
+                "Every rank has to make the same collectives in the same order",
             ),
             (
                 "for g in [[0]][rank:] + [[0, 1]]:\n    dist.new_group(g, use_local_synchronization=True)",
@@ -319,6 +328,20 @@ torch.manual_seed(rank)
 nn.init.normal_(ddp.module[-1].weight)
 train(DataLoader(data, 4, sampler=sampler), sampler=sampler)""",
         "The parameters differ between ranks before step 1",
+    ),
+    "an optimizer made before FSDP": (
+        """
+net = nn.Linear(4, 3).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+fully_shard(net)
+for epoch in range(2):
+    net(torch.full((1, 4), rank + 1.0).cuda()).sum().backward()
+    optimizer.step()""",
+        "No step changes the model under fully_shard",
+    ),
+    "a group that a rank does not make": (
+        "if rank == 0:\n    dist.new_group([0])",
+        "Rank 1 did not call new_group #1, as others did",
     ),
     "one file": ("torch.save(net.state_dict(), 'm.pt')", "2 ranks wrote m.pt"),
     "batch norm": (
@@ -421,39 +444,54 @@ def test_right_programs_have_no_mistakes(tmp_path: Path, name: str) -> None:
     assert json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"] == []
 
 
-@pytest.mark.slow
-def test_a_backward_pass_counts_for_the_model_that_it_reaches(tmp_path: Path) -> None:
-    program = """
-from torch.nn.parallel import DistributedDataParallel
-maker, judge = (DistributedDataParallel(nn.Linear(2, 2).cuda(), device_ids=[rank]) for _ in range(2))
+_COUNTED = {
+    "two models": (
+        """
+maker, judge = (nn.parallel.DistributedDataParallel(nn.Linear(2, 2).cuda()) for _ in range(2))
 for _ in range(3):
     made = maker(torch.ones(1, 2).cuda())
     judge(made.detach()).sum().backward()
     judge(made).sum().backward()
-"""
-    result = run(tmp_path, _START + program, "--report", "report.json")
-    assert result.returncode == 0, result.stderr
-    for rank in json.loads((tmp_path / "report.json").read_text("utf-8"))["ranks"]:
-        assert [(each["forwards"], each["backwards"]) for each in rank["models"]] == [(3, 3), (6, 6)]
-
-
-@pytest.mark.slow
-def test_a_parameter_that_a_model_returns_gets_no_hooks(tmp_path: Path) -> None:
-    program = """
+""",
+        [(3, 3, 0), (6, 6, 0)],
+    ),
+    "a parameter is returned": (
+        """
 class Net(nn.Linear):
     def forward(self, x):
         return super().forward(x), self.weight
 
-model = nn.parallel.DistributedDataParallel(Net(2, 2).cuda(), device_ids=[rank])
+model = nn.parallel.DistributedDataParallel(Net(2, 2).cuda())
 for _ in range(3):
     made, weight = model(torch.ones(1, 2).cuda())
     (made.sum() + weight.sum()).backward()
 assert not weight._backward_hooks
-"""
+""",
+        [(3, 3, 0)],
+    ),
+    "an optimizer steps another": (
+        """
+model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2).cuda())
+from torch.distributed.optim import ZeroRedundancyOptimizer
+optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+for _ in range(3):
+    model(torch.ones(1, 2).cuda()).sum().backward()
+    optimizer.step()
+""",
+        [(3, 3, 3)],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _COUNTED)
+def test_calls_backward_passes_and_steps_count_for_their_model(tmp_path: Path, name: str) -> None:
+    program, counts = _COUNTED[name]
     result = run(tmp_path, _START + program, "--report", "report.json")
     assert result.returncode == 0, result.stderr
     for rank in json.loads((tmp_path / "report.json").read_text("utf-8"))["ranks"]:
-        assert [each["backwards"] for each in rank["models"]] == [3]
+        found = [(each["forwards"], each["backwards"], each["steps"]) for each in rank["models"]]
+        assert found == counts
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")

@@ -83,6 +83,7 @@ class CollectiveNotes:
             dtype="",
             bytes=0,
             group=key,
+            members=members,
             ranks=ranks,
             at=users_line(),
             backward=self.backward_passes(),

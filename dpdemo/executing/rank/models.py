@@ -128,7 +128,8 @@ class ByHand(Model):
         self.exchanged = [0, 0]
         """Elements of all collectives up to the first step, and up to the last one."""
         self.counts = {"all": 0, "some": 0, "none": 0}
-        self.is_local = False
+        self.is_local, self.is_idle = False, True
+        """Whether parameters were reduced themselves; whether none ever had a gradient."""
 
     def compared(self) -> list[Any]:
         """Return the parameters."""
@@ -151,6 +152,7 @@ class ByHand(Model):
         trained = [each for each in self.compared() if each.grad is not None]
         found = sum(id(each) in reduced.gradients for each in trained)
         flat = reduced.num_elements - self.reduced_before >= sum(each.numel() for each in trained)
+        self.is_idle &= not trained
         self.is_local |= any(id(each) in reduced.parameters for each in trained)
         kind = "all" if flat or (trained and found == len(trained)) else "some" if found else "none"
         self.counts[kind] += 1

@@ -52,6 +52,8 @@ class TrainingNotes:
         self.by_module: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
         self.norms: weakref.WeakSet[Any] = weakref.WeakSet()
         self.reduced = Reductions()
+        self.outer: Any = None
+        """The optimizer whose step is under way: ZeroRedundancyOptimizer's makes a step of another one."""
 
     @never_raises
     def made(self, module: Any, wrapper: str, groups: list[Any]) -> None:
@@ -151,6 +153,7 @@ class TrainingNotes:
     @never_raises
     def begins_step(self, optimizer: Any) -> None:
         """Begin to follow the parameters of an optimizer, if they are under no wrapper."""
+        self.outer = self.outer or optimizer
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return
         parameters = parameters_of(optimizer)
@@ -164,6 +167,9 @@ class TrainingNotes:
     @never_raises
     def stepped(self, optimizer: Any) -> None:
         """Look at the models after a step: at averaged gradients, and whether parameters are equal."""
+        if optimizer is not self.outer:
+            return
+        self.outer = None
         for one in self._of(optimizer):
             one.steps += 1
             self.loaders.trained()
@@ -191,11 +197,14 @@ class TrainingNotes:
         for one in self.models:
             if one.steps:
                 self.compare(one, "the end")
+            if isinstance(one, Wrapped) and one.passes and not one.steps:
+                self.notes.write("unstepped", model=one.number, wrapper=one.wrapper)
             if isinstance(one, ByHand):
                 self.notes.write(
                     "by hand",
                     model=one.number,
                     ranks=one.ranks,
+                    is_idle=one.is_idle,
                     is_local=one.is_local,
                     is_alone=one.is_alone(),
                     **one.counts,

@@ -18,6 +18,7 @@ from dpdemo.virtual.ops.collectives import (
     coalesced,
     flat_tensors,
     listeners,
+    mixed_groups,
     nccl_groups,
 )
 from dpdemo.virtual.ops.nccl_limits import AVG, check_own_gpu, is_float8, prepare
@@ -43,7 +44,7 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     def collective(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         group = torch.distributed.ProcessGroup.unbox(args[group_at])
         call = Call(name, func, args, kwargs, group, reduction_at)
-        is_nccl = group.group_name in nccl_groups
+        is_nccl = _is_by_nccl(session, call)
         if is_nccl:
             prepare(session, call)
         for listener in listeners:
@@ -56,6 +57,14 @@ def action(func: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return collective
+
+
+def _is_by_nccl(session: Session, call: Call) -> bool:
+    """Return whether NCCL would run a collective: of two backends, the one for the tensors' device."""
+    name = call.group.group_name
+    if name not in mixed_groups:
+        return name in nccl_groups
+    return any(label_of(tensor, session.key) is not None for tensor in flat_tensors(call.args))
 
 
 def functional_action(seen: Any) -> Callable[..., Any]:
