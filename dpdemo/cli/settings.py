@@ -1,6 +1,7 @@
 """Reading the options that commands share: the config, the memory of GPUs, the inputs of a model."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -8,9 +9,10 @@ import typer
 from dpdemo.cli.edge import Edge
 from dpdemo.cli.options import CONFIG_KEYS
 from dpdemo.config.fields import KEYS, Config
-from dpdemo.config.load import make_config, read_values
+from dpdemo.config.load import make_config
 from dpdemo.config.targets import is_target
 from dpdemo.config.weights import is_weighted, weights_key
+from dpdemo.config.yamlfile import read_mapping
 from dpdemo.errors import UsageError, about
 from dpdemo.sizes import capacities
 from dpdemo.wording import show
@@ -53,7 +55,7 @@ def read_settings(
     exclusive(target=given.get("target"), model=given.get("model"))
     exclusive(quiet=given.get("quiet"), verbose=given.get("verbose"))
     file = given.get("config")
-    values, where = read_values(file) if file is not None else ({}, {})
+    values, where = read_mapping(Path(file)) if file is not None else ({}, {})
     typed = {**_typed_keys(given), **(above or {})}
     edge.where = {key: line for key, line in where.items() if key not in typed}
     if given.get("target"):

@@ -24,63 +24,60 @@ class ModelShapes(NamedTuple):
     """One sample's shapes, without the batch, as functions of (input_size, output_size).
 
     `wrapped` is the path of the submodule inside DataParallel, "" for the whole model; `inner_input` and
-    `inner_output` are its shapes. `num_dims` is the number of possible batch dimensions.
+    `inner_output` are its shapes. The batch can be in dimension 0 or 1 of each.
     """
 
     summary: str
     input: Callable[[int, int], Shape]
     output: Callable[[int, int], Shape]
-    num_dims: int
     wrapped: str = ""
     inner_input: Callable[[int, int], Shape] | None = None
     inner_output: Callable[[int, int], Shape] | None = None
     reads_cpu_input: bool = False
 
 
+def _features(inputs: int, _: int) -> Shape:
+    return (inputs,)
+
+
+def _outputs(_: int, outputs: int) -> Shape:
+    return (outputs,)
+
+
+def _text(inputs: int, _: int) -> Shape:
+    return (STEPS, inputs)
+
+
+def _steps(_: int, outputs: int) -> Shape:
+    return (STEPS, outputs)
+
+
+def _image(inputs: int, _: int) -> Shape:
+    return (CHANNELS, inputs, inputs)
+
+
 MODELS = {
-    "linear": ModelShapes(
-        "one linear layer, as in the tutorial",
-        input=lambda i, _: (i,),
-        output=lambda _, o: (o,),
-        num_dims=2,
-    ),
+    "linear": ModelShapes("one linear layer, as in the tutorial", _features, _outputs),
     "partial": ModelShapes(
         "three linear blocks, of which only the middle one is wrapped",
-        input=lambda i, _: (i,),
-        output=lambda _, o: (o,),
-        num_dims=2,
+        _features,
+        _outputs,
         wrapped="block2",
         inner_input=lambda _i, _o: (BLOCK,),
         inner_output=lambda _i, _o: (BLOCK,),
     ),
     "hybrid": ModelShapes(
         "an embedding that stays on the CPU, then a wrapped linear layer on the GPUs",
-        input=lambda i, _: (i,),
-        output=lambda i, o: (i, o),
-        num_dims=2,
+        _features,
+        lambda i, o: (i, o),
         wrapped="fc",
         inner_input=lambda i, _: (i, EMBEDDING),
         inner_output=lambda i, o: (i, o),
         reads_cpu_input=True,
     ),
-    "cnn": ModelShapes(
-        "convolution, BatchNorm, pooling and a linear layer",
-        input=lambda i, _: (CHANNELS, i, i),
-        output=lambda _, o: (o,),
-        num_dims=2,
-    ),
-    "rnn": ModelShapes(
-        "an LSTM and a linear layer at every time step",
-        input=lambda i, _: (STEPS, i),
-        output=lambda _, o: (STEPS, o),
-        num_dims=2,
-    ),
-    "transformer": ModelShapes(
-        "a two-layer transformer encoder",
-        input=lambda i, _: (STEPS, i),
-        output=lambda _, o: (STEPS, o),
-        num_dims=2,
-    ),
+    "cnn": ModelShapes("convolution, BatchNorm, pooling and a linear layer", _image, _outputs),
+    "rnn": ModelShapes("an LSTM and a linear layer at every time step", _text, _steps),
+    "transformer": ModelShapes("a two-layer transformer encoder", _text, _steps),
 }
 
 

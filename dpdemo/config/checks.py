@@ -49,14 +49,6 @@ def _of_model(config: Config) -> Iterator[Problem]:
             f"one of {', '.join(MODELS)}, or {FORMS}, got {show(config.model)}",
             f"did you mean `{near[0]}`?" if near else f"{example}`torchvision:resnet50`",
         )
-    # A model of the user's own gets rows of input_size features
-    num_dims = MODELS[config.model].num_dims if config.is_builtin else 2
-    if config.dim >= num_dims:
-        yield (
-            "dim",
-            f"a dimension from 0 to {num_dims - 1} for this model, got {config.dim}",
-            "the batch is in dimension 0 unless the model says otherwise: leave `{dim=}` out",
-        )
 
 
 def _of_dp(config: Config) -> Iterator[Problem]:

@@ -100,7 +100,7 @@ class Config:
         kinds.ORDINAL,
         "0",
     )
-    dim: int = key(0, "Dimension that holds the batch.", kinds.whole(0, 63, "a dimension from 0 to 63"), "1")
+    dim: int = key(0, "Dimension that holds the batch.", kinds.whole(0, 1, "dimension 0 or 1"), "1")
     shuffle: bool = flag("Visit the samples in a random order.")
     drop_last: bool = flag("Leave out a last batch that is not full.")
     seed: int = key(0, "Seed of data and weights.", kinds.ROWS, "1")

@@ -1,6 +1,6 @@
 """Making a checked config: from YAML, from keyword arguments, or from both.
 
-Nothing here needs torch. The YAML reader itself is imported only when there is a file to read.
+Nothing here needs torch, and ruamel.yaml is imported only when there is a file to read.
 """
 
 import inspect
@@ -12,9 +12,10 @@ from typing import Any, TypeVar, Unpack
 from dpdemo.config.checks import check_together
 from dpdemo.config.fields import KEYS, Config, Keys
 from dpdemo.config.kinds import unknown_key
+from dpdemo.config.yamlfile import read_mapping
 from dpdemo.errors import placed
 
-__all__ = ["Keys", "load_config", "make_config", "read_values", "resolve", "showing_keys"]
+__all__ = ["Keys", "load_config", "make_config", "resolve", "showing_keys"]
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -70,26 +71,9 @@ def load_config(path: str | os.PathLike[str], **overrides: Unpack[Keys]) -> Conf
         UsageError: if the file cannot be read, is not YAML, or holds anything but a valid config.
 
     """
-    return _loaded(path, overrides)
-
-
-def _loaded(path: str | os.PathLike[str], overrides: Mapping[str, object]) -> Config:
-    values, where = read_values(path)
-    return make_config(
-        {**values, **overrides}, {key: line for key, line in where.items() if key not in overrides}
-    )
-
-
-def read_values(path: str | os.PathLike[str]) -> tuple[dict[str, object], dict[str, str]]:
-    """Read the keys of a config file, unchecked, and the file and line of each.
-
-    Raises:
-        UsageError: if the file cannot be read or is not a YAML mapping with text keys.
-
-    """
-    from dpdemo.config.yamlfile import read_mapping
-
-    return read_mapping(Path(path))
+    values, where = read_mapping(Path(path))
+    lines = {key: line for key, line in where.items() if key not in overrides}
+    return make_config({**values, **overrides}, lines)
 
 
 def resolve(config: Config | str | os.PathLike[str] | None, overrides: Mapping[str, object]) -> Config:
@@ -101,4 +85,4 @@ def resolve(config: Config | str | os.PathLike[str] | None, overrides: Mapping[s
     """
     if config is None or isinstance(config, Config):
         return make_config({**(config.values() if config else {}), **overrides})
-    return _loaded(config, overrides)
+    return load_config(config, **overrides)  # type: ignore[arg-type]  # make_config checks them

@@ -4,14 +4,16 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any, get_args
 
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
 from dpdemo.arithmetic.tokens import PadTo, Sharing, balance_of, each_batch, summarize
 from dpdemo.config.fields import INT64_MAX, Config
-from dpdemo.config.load import read_values, resolve
+from dpdemo.config.load import resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
 from dpdemo.config.weights import is_weighted
+from dpdemo.config.yamlfile import read_mapping
 from dpdemo.errors import UsageError
 from dpdemo.results.devicetokens import Cost
 from dpdemo.results.split import SplitReport
@@ -79,7 +81,7 @@ def resolve_sized(
 
     """
     if isinstance(config, str | os.PathLike):
-        set_keys: Collection[str] = read_values(config)[0]
+        set_keys: Collection[str] = read_mapping(Path(config))[0]
     else:
         set_keys = config.given if config is not None else ()
     if "data_size" in set_keys or "data_size" in overrides:

@@ -140,7 +140,7 @@ ANSWERED = [
     ("run --data-size 99999999999999999999", "got 99999999999999999999 - at option `--data-size`"),
     ("run --set dtype=int8", "float64, bfloat16, float16, got 'int8' - at option `--set dtype`"),
     ("run --model nowhere:factory", "expected an importable module `nowhere`, got ModuleNotFoundError"),
-    ("run --set dim=7", "expected a dimension from 0 to 1 for this model, got 7"),
+    ("run --set dim=7", "expected dimension 0 or 1, got 7 - at option `--set dim`"),
     ("run --quiet --verbose", "got both - at option `--quiet` and option `--verbose`"),
     ("run --drop-last --batch-size 200", "expected at least one full batch"),
     ("run 2 --gpus 4", "got both - at argument GPUS and option `--gpus`"),
