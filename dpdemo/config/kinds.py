@@ -18,7 +18,7 @@ class Kind(NamedTuple):
         expected: the values that it accepts, in words.
         accepts: whether a value is of this kind.
         read: how the text of an option becomes a value; `accepts` judges the result.
-        most: the largest number; 0 for a kind without numbers.
+        most: the largest number, where a larger one is refused by it; else 0.
         item: the kind of the items of a list.
 
     """
@@ -36,7 +36,8 @@ def whole(least: int, most: int = INT64_MAX, expected: str = "") -> Kind:
     def accepts(value: object) -> bool:
         return type(value) is int and least <= value <= most
 
-    return Kind(expected or f"a whole number of {least} or more", accepts, _number, most)
+    named = 0 if expected else most
+    return Kind(expected or f"a whole number of {least} or more", accepts, _number, named)
 
 
 def words(*known: str) -> Kind:
