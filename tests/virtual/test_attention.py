@@ -302,3 +302,13 @@ def test_a_kernel_that_does_not_take_the_dtype_is_not_replaced_by_another() -> N
         assert F.scaled_dot_product_attention(*[query.half()] * 3).is_cuda
     with sdpa_kernel(SDPBackend.MATH):
         assert F.scaled_dot_product_attention(query, query, query).is_cuda
+
+
+def test_each_kernel_alone_computes_what_all_together_do() -> None:
+    query = torch.randn(1, 2, 8, 16, device="cuda:0").half().requires_grad_()
+    expected = F.scaled_dot_product_attention(query, query, query)
+    for kernel in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        with sdpa_kernel(kernel):
+            result = F.scaled_dot_product_attention(query, query, query)
+        torch.testing.assert_close(result, expected)
+        assert torch.autograd.grad(result.sum(), query)[0].is_cuda

@@ -168,3 +168,8 @@ def test_profilers_marks_do_nothing() -> None:
         pass
     with torch.autograd.profiler.emit_nvtx(record_shapes=True):
         assert (batch() + 1).is_cuda
+
+
+def test_a_number_inside_nested_vmaps_takes_the_device_of_its_tensor() -> None:
+    doubled = torch.func.vmap(torch.func.vmap(lambda item: item * 2 + 1))(torch.ones(2, 3, device="cuda:1"))
+    assert (doubled.tolist(), doubled.get_device()) == ([[3.0] * 3] * 2, 1)

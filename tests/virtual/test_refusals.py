@@ -119,3 +119,40 @@ def test_operands_of_two_dtypes_are_taken_where_cuda_takes_them() -> None:
     assert nn.BatchNorm1d(2).cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is HALF
     with torch.autocast("cuda"):
         assert nn.GroupNorm(1, 2).cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is torch.float32
+
+
+OTHERS: dict[str, tuple[Any, str]] = {
+    "a tensor written over that backward needs": (
+        lambda: grown("cuda:1", 3).exp().add_(1).sum().backward(),
+        "modified by an inplace operation: [torch.cuda.FloatTensor [3]], which is output 0 of Exp",
+    ),
+    "indices that are no integers": (
+        lambda: F.embedding(on("cuda", 1), on("cuda", 3, 2)),
+        "scalar types: Long, Int; but got torch.cuda.FloatTensor instead",
+    ),
+    "a histogram": (
+        lambda: torch.histogram(on("cuda", 3), 2),
+        "Could not run 'aten::histogram.bin_ct' with arguments from the 'CUDA' backend.",
+    ),
+    "a window on the CPU": (
+        lambda: torch.stft(on("cuda", 64), 8, window=torch.hann_window(8), return_complex=True),
+        "stft input and window must be on the same device but got self on cuda:0 and window on cpu",
+    ),
+    "a window on the CPU, backwards": (
+        lambda: torch.istft(on("cuda", 5, 9, dtype=torch.complex64), 8, window=torch.hann_window(8)),
+        "istft input and window must be on the same device but got self on cuda:0 and window on cpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_further_errors_have_cudas_words(what: str) -> None:
+    compute, message = OTHERS[what]
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        compute()
+
+
+def test_errors_of_cpu_tensors_keep_the_cpus_words() -> None:
+    with pytest.raises(RuntimeError, match=re.escape("[torch.FloatTensor [3]]")):
+        grown("cpu", 3).exp().add_(1).sum().backward()
+    assert torch.histogram(torch.ones(3), 2).hist.sum() == 3

@@ -218,7 +218,9 @@ def _run(
 ) -> tuple[Tensor, ...]:
     dtype = query.dtype
     query, key, value, mask = cast((query, key, value, mask), torch.float16, torch.float32)  # slow on CPUs
-    attend = _unfused_with_dropout if options["dropout_p"] > 0 else _attention_with
+    switches: Any = torch.backends.cuda  # the CPU heeds them too, and it has no efficient kernel
+    cpu_attends = switches.math_sdp_enabled() or switches.flash_sdp_enabled()
+    attend = _attention_with if cpu_attends and options["dropout_p"] == 0 else _unfused
     result = attend(query, key, value, mask, options).to(dtype)
     return (result.transpose(1, 2).contiguous().transpose(1, 2),)
 

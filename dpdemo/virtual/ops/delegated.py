@@ -29,6 +29,8 @@ _FOR_ALL = (
     "CompositeExplicitAutogradNonFunctional",
 )
 
+_OF_CPU = ("histogram.", "_histogramdd_")  # PyTorch's own operators that CUDA does not have
+
 
 def delegated(func: Any, run: Action) -> Action | None:
     """Return the action of an operator of one of these kinds, else None; `run` runs an ordinary operator."""
@@ -42,8 +44,9 @@ def delegated(func: Any, run: Action) -> Action | None:
     registered: set[str] = torch.library._impls
     if f"{namespace}/{name}/CUDA" in registered and not _is_pytorchs_own(name, registered):
         return _on_gpu_by(lambda *args, **kwargs: func._op_dk(_Key.CUDA, *args, **kwargs))
-    if f"{namespace}/{name}/CPU" in registered and namespace != "aten":
-        return None if any(_has_code(func.name(), key) for key in _FOR_ALL) else _refused_on_gpu
+    is_for_cpu = f"{namespace}/{name}/CPU" in registered and namespace != "aten"
+    if name.startswith(_OF_CPU) or (is_for_cpu and not any(_has_code(func.name(), key) for key in _FOR_ALL)):
+        return _refused_on_gpu
     is_composite = (
         torch._C._dispatch_has_kernel(func.name())  # the dispatcher does not know `aten::dim`
         and _has_code(func.name(), "CompositeImplicitAutograd")

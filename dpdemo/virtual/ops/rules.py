@@ -60,7 +60,8 @@ def _to_copy(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[st
     own, even if it is made from a user's CPU tensor. A user's move to the CPU comes through `Tensor.to`,
     which `transfer.py` answers without this operator. Without numbers C++ names "meta" in the same sense.)
     """
-    source = gpu_of(args[0])
+    # `torch.func` passes a number where C++ has a tensor that wraps one
+    source = gpu_of(args[0]) if isinstance(args[0], torch.Tensor) else None
     device = kwargs.pop("device", None)
     kwargs.pop("pin_memory", None)
     if source is not None and session.current.names_host and device is not None and device.type == "cpu":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.errors import UnsupportedOpError, on_cuda
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
             f"{func}: the CPU has no such operator, and virtual GPUs do not compute it by others"
         ) from refusal
     if name is None:
-        raise refusal
+        raise on_cuda(refusal)
     if name[1] not in _NAMES or func._schema.is_mutable:
         raise UnsupportedOpError(f"{func}: {refusal}") from refusal
     try:

@@ -53,6 +53,24 @@ def _on_one_device(original: Call) -> Call:
     return call
 
 
+@wraps(torch._VF, "stft", why=_WHY)
+@wraps(torch, "istft", why=_WHY)
+def _beside_its_window(original: Call) -> Call:
+    """Build a replacement that expects the window, the fifth argument, where the data is."""
+
+    @functools.wraps(original)
+    def call(data: Tensor, *args: Any, **kwargs: Any) -> Any:
+        window = args[3] if len(args) > 3 else kwargs.get("window")
+        if window is not None and gpu_of(window) != gpu_of(data):
+            raise RuntimeError(  # native/SpectralOps.cpp
+                f"{original.__name__} input and window must be on the same device but got self on "
+                f"{data.device} and window on {window.device}"
+            )
+        return original(data, *args, **kwargs)
+
+    return call
+
+
 @wraps(torch.linalg, "cond", "matrix_rank", why="C++ may make its result from nothing, on the CPU")
 def _where_input_is(original: Call) -> Call:
     @functools.wraps(original)
