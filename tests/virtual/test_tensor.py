@@ -151,6 +151,11 @@ def test_repr_and_type_name_the_device() -> None:
     assert torch.cuda.LongTensor([1, 2]).type() == "torch.cuda.LongTensor"
 
 
+def test_a_move_is_one_node_of_the_graph_under_its_own_name() -> None:
+    moved = torch.ones(1, requires_grad=True).cuda()
+    assert repr(moved) == "tensor([1.], device='cuda:0', grad_fn=<ToCopyBackward0>)"
+
+
 def test_classes_are_pytorchs_own() -> None:
     assert type(torch.ones(1, device="cuda")) is torch.Tensor
     assert type(nn.Linear(2, 2).cuda().weight) is nn.Parameter

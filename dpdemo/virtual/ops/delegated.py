@@ -28,7 +28,6 @@ _FOR_ALL = (
     *("CompositeImplicitAutograd", "CompositeExplicitAutograd"),
     "CompositeExplicitAutogradNonFunctional",
 )
-
 _OF_CPU = ("histogram.", "_histogramdd_")  # PyTorch's own operators that CUDA does not have
 
 

@@ -36,9 +36,7 @@ _SOURCES = "_virtual_gpu_sources"
 _ANYWHERE = -1  # the place of a gradient whose argument is not a tensor
 
 
-_WRITTEN_OVER = (
-    "one of the variables needed for gradient computation has been modified by an inplace operation"
-)
+_WRITTEN_OVER = "one of the variables needed for gradient computation has been modified by an inplace"
 _GIVEN = "set as a gradient on the CPU"
 _grad: Any = torch._C.TensorBase.grad
 _unpack_dual: Any = torch._VF._unpack_dual
