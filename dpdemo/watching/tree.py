@@ -22,6 +22,14 @@ def entries(value: object) -> list[tuple[object, object]] | None:
     return None
 
 
+def text_of(key: object, write: Callable[[object], str] = str) -> str:
+    """Write a key; one of a class that cannot be written is named by its class."""
+    try:
+        return write(key)
+    except Exception:  # noqa: BLE001 - a user's own class
+        return type(key).__name__
+
+
 def flatten(value: object, path: str = "") -> list[tuple[str, Any]]:
     """List the leaves of a value with their paths, written as Python does: `[0]['boxes']`, `.field`."""
     parts = entries(value)
@@ -29,7 +37,7 @@ def flatten(value: object, path: str = "") -> list[tuple[str, Any]]:
         return [(path, value)]
     found = []
     for key, part in parts:
-        step = f".{key}" if hasattr(value, "_fields") else f"[{key!r}]"
+        step = f".{key}" if hasattr(value, "_fields") else f"[{text_of(key, repr)}]"
         found += flatten(part, path + step)
     return found
 
@@ -42,7 +50,7 @@ def named_tensors(value: object, path: str = "") -> list[tuple[str, torch.Tensor
         value = tuple(value)  # without the names of a named one
     found = []
     for key, part in entries(value) or []:
-        found += named_tensors(part, f"{path}.{key}" if path else str(key))
+        found += named_tensors(part, f"{path}.{text_of(key)}" if path else text_of(key))
     return found
 
 

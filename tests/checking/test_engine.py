@@ -49,6 +49,37 @@ def test_seven_faults_of_one_model_are_told_in_one_run():
     assert set(report.codes) == {"DP201", "DP301", "DP302", "DP305", "DP309", "DP402", "DP403"}
 
 
+class Unwritable:
+    """A key that has no text."""
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+class Circular(Net):
+    """Holds a list and a dict that contain themselves, and keys without a text; returns one of these."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.tree, self.by_key = [], {}, {Unwritable(): 1}
+        self.seen.append(self.seen)
+        self.tree["self"] = self.tree
+
+    def forward(self, x):
+        return {Unwritable(): self.fc(x)}
+
+
+class CircularAndCounting(Circular):
+    def forward(self, x):
+        self.tree["calls"] = self.tree.get("calls", 0) + 1
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(("model", "codes"), [(Circular, set()), (CircularAndCounting, {"DP309"})])
+def test_a_model_may_hold_itself_and_keys_without_a_text(model, codes):
+    assert set(check(model(), x()).codes) == codes
+
+
 @pytest.mark.parametrize("data_size", [None, 8])
 def test_a_batch_of_no_rows_is_an_error(data_size):
     with pytest.raises(UsageError, match="expected a batch of 1 or more, got 0 rows"):

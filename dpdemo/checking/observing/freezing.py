@@ -14,12 +14,15 @@ from dpdemo.checking import evidence
 from dpdemo.checking.evidence import Value
 from dpdemo.checking.observing.closeness import copy_of, identical, same_numbers
 from dpdemo.checking.observing.holders import attributes, is_array, is_code, is_of_users
+from dpdemo.watching.tree import text_of
 
 _CONTAINERS = (list, dict, set, tuple, collections.deque, bytearray, array.array)
 _PLAIN = (int, float, complex, bool, type(None))
 _MAX_PARTS = 200
 _MAX_DEPTH = 2
 """So deep objects are opened; those of the user's own classes twice as deep."""
+_MAX_CONTAINERS = 50
+"""So many containers are opened, one in the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +62,15 @@ def is_shared(value: object) -> bool:
     return not is_plain and (hasattr(value, "__dict__") or bool(attributes(value)))
 
 
-def frozen(value: Any, depth: int = 0) -> Frozen:  # noqa: PLR0911 - a kind each
-    """Copy a value as far as a change in it could matter."""
+def frozen(value: Any, depth: int = 0, around: tuple[int, ...] = ()) -> Frozen:  # noqa: PLR0911 - a kind each
+    """Copy a value as far as a change in it could matter.
+
+    Args:
+        value: anything.
+        depth: how many containers and, counted twice, objects it is in.
+        around: the identities of these containers: one that holds itself is not opened again.
+
+    """
     kind = type(value).__name__
     if isinstance(value, (str, bytes, *_PLAIN)):  # most are
         return Frozen(kind, value)
@@ -69,15 +79,22 @@ def frozen(value: Any, depth: int = 0) -> Frozen:  # noqa: PLR0911 - a kind each
     if isinstance(value, (nn.Module, type)) or is_code(value):
         return Frozen(kind, identity=id(value))
     if isinstance(value, _CONTAINERS):
+        if id(value) in around or len(around) > _MAX_CONTAINERS:
+            return Frozen(kind, length=len(value))
         items = list(value.items() if isinstance(value, dict) else enumerate(value))[:_MAX_PARTS]
-        held = {str(key): frozen(part, depth + 1) for key, part in items}
+        around = (*around, id(value))
+        held = {text_of(key): frozen(part, depth + 1, around) for key, part in items}
         return Frozen(kind, length=len(value), parts=held)
     if is_array(value):
         return Frozen("array", value.tobytes(), tuple(value.shape))
     if isinstance(value, itertools.count):
         return Frozen("count", repr(value))
     is_opened = depth < _MAX_DEPTH or (depth < 2 * _MAX_DEPTH and is_of_users(value))
-    held = {name: frozen(part, depth + 2) for name, part in attributes(value).items()} if is_opened else {}
+    held = (
+        {name: frozen(part, depth + 2, around) for name, part in attributes(value).items()}
+        if is_opened
+        else {}
+    )
     return Frozen(kind, identity=id(value), parts=held)
 
 

@@ -16,6 +16,7 @@ from torch import nn
 from torch.distributions import Distribution, Transform
 
 from dpdemo.models.frames import is_users
+from dpdemo.watching.tree import text_of
 
 
 def core_of(model: nn.Module) -> nn.Module:
@@ -77,7 +78,10 @@ def _parts(whole: Part) -> list[Part]:
     if isinstance(value, (torch.Tensor, nn.Module, type)):
         return []
     if isinstance(value, dict):
-        return [Part(f"{path}{{{key}}}", one, holders, key) for key, one in list(value.items())[:_MOST_PARTS]]
+        return [
+            Part(f"{path}{{{text_of(key)}}}", one, holders, key)
+            for key, one in list(value.items())[:_MOST_PARTS]
+        ]
     if isinstance(value, (list, tuple, set, deque)):
         return [Part(f"{path}[{at}]", one, holders) for at, one in enumerate(tuple(value)[:_MOST_PARTS])]
     holders = (*holders, value)
@@ -90,7 +94,7 @@ def _parts(whole: Part) -> list[Part]:
 
 def names_a_gpu(parts: Iterable[Part]) -> bool:
     """Whether any key is a GPU or has it in its name, or any part is a GPU."""
-    return any("cuda" in str(part.key) or isinstance(part.value, torch.device) for part in parts)
+    return any("cuda" in text_of(part.key) or isinstance(part.value, torch.device) for part in parts)
 
 
 _WAITED_FOR = (

@@ -13,7 +13,7 @@ from dpdemo.checking.evidence import Leaf
 from dpdemo.checking.observing.holders import attributes, is_array
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_repeated, length_of
-from dpdemo.watching.tree import entries, flatten, rebuild
+from dpdemo.watching.tree import entries, flatten, rebuild, text_of
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -140,7 +140,7 @@ def _tensors_inside(value: object) -> tuple[str, ...]:
     inside = dict(value) if isinstance(value, Mapping) else attributes(value)
     found = []
     for key, part in inside.items():
-        for path, leaf in flatten(part, str(key)):
+        for path, leaf in flatten(part, text_of(key)):
             if isinstance(leaf, torch.Tensor):
                 found.append(f"{path} on {leaf.device}")
     return tuple(found)
@@ -159,7 +159,10 @@ def structure(value: object) -> str:
     own_name = "" if type(value) in (dict, list, tuple) else type(value).__name__
     if isinstance(value, dict):
         return (
-            own_name + "{" + ", ".join(f"{key}: {text}" for key, text in zip(value, inner, strict=True)) + "}"
+            own_name
+            + "{"
+            + ", ".join(f"{text_of(key)}: {text}" for key, text in zip(value, inner, strict=True))
+            + "}"
         )
     text = f"{inner[0]} ×{len(inner)}" if len(inner) > 1 and len(set(inner)) == 1 else ", ".join(inner)
     return own_name + (f"[{text}]" if isinstance(value, list) else f"({text})")
