@@ -1,7 +1,5 @@
 """The correct result of DataParallel, computed on the CPU: a module called on one chunk after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +12,7 @@ from dpdemo.virtual import virtual_gpus
 NUM_GPUS = 3
 
 
-def chunks(value: Any, num_chunks: int) -> list[Any]:
+def chunks(value, num_chunks):
     """Cut every tensor in `value` along its first dimension; all else goes to each chunk as it is.
 
     Each chunk lies in memory of its own, as on its GPU: a kernel may look at where its operands begin.
@@ -30,7 +28,7 @@ def chunks(value: Any, num_chunks: int) -> list[Any]:
     return [value] * num_chunks
 
 
-def joined(results: list[Any]) -> Any:
+def joined(results):
     """Put the results of all chunks together as `gather` does: rows one after the other, numbers as a row."""
     first = results[0]
     if isinstance(first, torch.Tensor):
@@ -45,12 +43,12 @@ def joined(results: list[Any]) -> Any:
 class ByHand(nn.Module):
     """Calls a module on each chunk: gradients add up, and of the buffers those of the first chunk stay."""
 
-    def __init__(self, module: nn.Module, num_chunks: int = NUM_GPUS) -> None:
+    def __init__(self, module, num_chunks=NUM_GPUS):
         super().__init__()
         self.module = module
         self.num_chunks = num_chunks
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args, **kwargs):
         results = []
         before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         for some, named in self._calls(args, kwargs):
@@ -61,7 +59,7 @@ class ByHand(nn.Module):
                 results.append(self.module(*some, **named))
         return joined(results)
 
-    def _calls(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    def _calls(self, args, kwargs):
         positional = chunks(args, self.num_chunks) if args else []
         named = chunks(kwargs, self.num_chunks) if kwargs else []
         length = len(positional or named)
@@ -72,7 +70,7 @@ Wrapper = Callable[[nn.Module], nn.Module]
 Program = Callable[[Wrapper, str], Any]
 
 
-def assert_agrees(program: Program, *, num_gpus: int = NUM_GPUS) -> None:
+def assert_agrees(program, *, num_gpus=NUM_GPUS):
     """Run a program with genuine DataParallel on virtual GPUs, and by hand on the CPU: the same comes out."""
     torch.manual_seed(0)
     expected = program(lambda module: ByHand(module, num_gpus), "cpu")
@@ -82,7 +80,7 @@ def assert_agrees(program: Program, *, num_gpus: int = NUM_GPUS) -> None:
     torch.testing.assert_close(found, expected)
 
 
-def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
+def state_of(module):
     """The parameters and buffers of a model that was trained, on the CPU, without the wrappers around it."""
     inner = module.module if isinstance(module, (nn.DataParallel, ByHand)) else module
     return {name: value.detach().cpu().clone() for name, value in inner.state_dict().items()}

@@ -1,7 +1,5 @@
 """The DataLoaders of a rank: which of them are one and the same in its report."""
 
-from __future__ import annotations
-
 import pytest
 from torch.utils.data import DataLoader
 
@@ -9,11 +7,11 @@ from dpdemo.executing.rank.loaders import LoaderNames
 
 
 @pytest.fixture
-def names() -> LoaderNames:
+def names():
     return LoaderNames()
 
 
-def make(names: LoaderNames, *, draw: bool = False) -> tuple[DataLoader, str]:
+def make(names, *, draw=False):
     loader = DataLoader(range(4))
     name = names.name(loader)
     if draw:

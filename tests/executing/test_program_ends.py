@@ -34,13 +34,7 @@ def called_before(script):
 
 @pytest.mark.parametrize(
     "script",
-    [
-        len,
-        lambda wrapped: wrapped[0],
-        list,
-        lambda wrapped: wrapped.predict(x()),
-        lambda wrapped: wrapped.fc,
-    ],
+    [len, lambda wrapped: wrapped[0], list, lambda wrapped: wrapped.predict(x()), lambda wrapped: wrapped.fc],
 )
 @pytest.mark.parametrize("before", [called_before, lambda script: script])
 def test_a_wrapper_that_is_used_as_the_model_is_told_at_the_end(script, before):

@@ -1,12 +1,8 @@
 """However a rank ends, or cannot note what it does: the others are stopped, and no process is left."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from ddpruns import processes_of
@@ -33,12 +29,12 @@ dist.destroy_process_group()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     yield tmp_path
     wait_for(lambda: not processes_of(tmp_path))  # no orphan
 
 
-def start(folder: Path, trouble: str, after: str = "") -> subprocess.Popen[str]:
+def start(folder, trouble, after=""):
     program = folder / "train.py"
     program.write_text(_PROGRAM.format(trouble=trouble, after=after), "utf-8")
     command = [sys.executable, "-m", "dpdemo", "exec", "--ranks", "2", str(program)]
@@ -58,7 +54,7 @@ def start(folder: Path, trouble: str, after: str = "") -> subprocess.Popen[str]:
         ("fill_the_disk(); raise ValueError('a bad row')", 1, "rank 1 failed: ValueError: a bad row at "),
     ],
 )
-def test_the_others_are_stopped(folder: Path, trouble: str, code: int, words: str) -> None:
+def test_the_others_are_stopped(folder, trouble, code, words):
     process = start(folder, trouble)
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == code, err
@@ -66,7 +62,7 @@ def test_the_others_are_stopped(folder: Path, trouble: str, code: int, words: st
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_the_notes_and_not_the_program(folder: Path) -> None:
+def test_a_full_disk_ends_the_notes_and_not_the_program(folder):
     """Rank 0 notes collectives that rank 1 cannot note any more, and waits for it: nothing is wrong."""
     process = start(folder, "fill_the_disk()", "time.sleep(3 * rank)\ndist.barrier()")
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -75,7 +71,7 @@ def test_a_full_disk_ends_the_notes_and_not_the_program(folder: Path) -> None:
     assert "not in the same collective" not in err
 
 
-def test_ctrl_c_names_where_each_rank_was(folder: Path) -> None:
+def test_ctrl_c_names_where_each_rank_was(folder):
     process = start(folder, "open('blocked', 'w').close(); time.sleep(600)")
     wait_for((folder / "blocked").exists)
     process.send_signal(signal.SIGINT)

@@ -3,8 +3,6 @@
 The oracle is a plain CPU module that gets the rows of all ranks in one process.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -118,7 +116,7 @@ assert whole.grad.full_tensor().tolist() == [[1.0, 1.0]] * 2""",
 }
 
 
-def run(folder: Path, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+def run(folder, program, *options):
     (folder / "train.py").write_text(program, "utf-8")
     command = [sys.executable, "-m", "dpdemo", "exec", "--ranks", "2", *options, "train.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
@@ -126,7 +124,7 @@ def run(folder: Path, program: str, *options: str) -> subprocess.CompletedProces
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", _WAYS)
-def test_training_equals_one_process_with_the_rows_of_all_ranks(tmp_path: Path, way: str) -> None:
+def test_training_equals_one_process_with_the_rows_of_all_ranks(tmp_path, way):
     result = run(tmp_path, _START + _TRAINING + _WAYS[way], "--report", "report.json")
     assert result.returncode == 0, result.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
@@ -210,7 +208,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_collectives_behave_as_under_nccl(tmp_path: Path) -> None:
+def test_collectives_behave_as_under_nccl(tmp_path):
     start = _START.replace('"nccl"', '"nccl", device_id=torch.device("cuda", int(os.environ["RANK"]))')
     options = ("--report", "report.json")
     result = run(tmp_path, start + _COLLECTIVES, *options)
@@ -244,10 +242,7 @@ def test_collectives_behave_as_under_nccl(tmp_path: Path) -> None:
                 "t = torch.ones(3 - rank).cuda()\ndist.all_gather([torch.empty_like(t) for _ in 'ab'], t)",
                 "The ranks are not in the same collective (other sizes)",
             ),
-            (
-                "g = dist.new_group([rank])\ndist.barrier()",
-                "rank 1: new_group #1 of ranks 1 at train.py:7",
-            ),
+            ("g = dist.new_group([rank])\ndist.barrier()", "rank 1: new_group #1 of ranks 1 at train.py:7"),
             (
                 "made = [dist.new_group() for _ in 'ab']\nfor i in 0, 1:\n    dist.barrier(made[i ^ rank])",
                 "Every rank has to make the same collectives in the same order",
@@ -262,7 +257,7 @@ def test_collectives_behave_as_under_nccl(tmp_path: Path) -> None:
         5,
     ),
 )
-def test_what_keeps_ranks_from_going_on_is_named(tmp_path: Path, program: str, words: str) -> None:
+def test_what_keeps_ranks_from_going_on_is_named(tmp_path, program, words):
     result = run(tmp_path, _START + program)
     assert result.returncode == 1
     assert words in result.stderr
@@ -425,7 +420,7 @@ train(DataLoader(mine, 4, shuffle=True))""",
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _SILENT)
-def test_silent_mistakes_are_named_with_their_line(tmp_path: Path, name: str) -> None:
+def test_silent_mistakes_are_named_with_their_line(tmp_path, name):
     program, words = _SILENT[name]
     result = run(tmp_path, _START + _DATA + program, "--report", "report.json")
     assert result.returncode == 0, result.stderr
@@ -438,7 +433,7 @@ def test_silent_mistakes_are_named_with_their_line(tmp_path: Path, name: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _RIGHT)
-def test_right_programs_have_no_mistakes(tmp_path: Path, name: str) -> None:
+def test_right_programs_have_no_mistakes(tmp_path, name):
     result = run(tmp_path, _START + _DATA + _RIGHT[name], "--report", "report.json")
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "report.json").read_text("utf-8"))["mistakes"] == []
@@ -485,7 +480,7 @@ for _ in range(3):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _COUNTED)
-def test_calls_backward_passes_and_steps_count_for_their_model(tmp_path: Path, name: str) -> None:
+def test_calls_backward_passes_and_steps_count_for_their_model(tmp_path, name):
     program, counts = _COUNTED[name]
     result = run(tmp_path, _START + program, "--report", "report.json")
     assert result.returncode == 0, result.stderr
@@ -495,7 +490,7 @@ def test_calls_backward_passes_and_steps_count_for_their_model(tmp_path: Path, n
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-def test_ranks_end_with_their_launcher_however_it_ends(tmp_path: Path) -> None:
+def test_ranks_end_with_their_launcher_however_it_ends(tmp_path):
     loop = (
         "from pathlib import Path\nimport os, time\nPath(os.environ['RANK']).write_text(str(os.getpid()))\n"
     )
@@ -509,7 +504,7 @@ def test_ranks_end_with_their_launcher_however_it_ends(tmp_path: Path) -> None:
     wait_for(lambda: not any(_is_alive(int(file.read_text("utf-8"))) for file in files))
 
 
-def _is_alive(pid: int) -> bool:
+def _is_alive(pid):
     try:
         state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
     except OSError:

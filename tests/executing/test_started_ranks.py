@@ -1,12 +1,8 @@
 """Ranks that a program starts by itself inside `dpdemo exec --gpus N`: reported, and their mistakes named."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fastpart import mostly_slow
@@ -76,7 +72,7 @@ train.main(int(os.environ["RANK"]), 2, sys.argv[1])
 _TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
-def start(folder: Path, how: str, way: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def start(folder, how, way):
     """Run the program inside `dpdemo exec`, and return its outcome and the one world of ranks reported."""
     (folder / "train.py").write_text(_TRAIN, "utf-8")
     (folder / "start.py").write_text(_STARTS[how.removesuffix(" outside")], "utf-8")
@@ -92,7 +88,7 @@ _ALL = [*_STARTS, "torchrun outside"]
 
 
 @pytest.mark.parametrize("how", mostly_slow(_ALL, 5))
-def test_each_batch_is_reported_once(tmp_path: Path, how: str) -> None:
+def test_each_batch_is_reported_once(tmp_path, how):
     result, world = start(tmp_path, how, "right")
     assert result.returncode == 0, result.stderr
     assert result.stdout.replace("\n", "") == "donedone"  # in one pipe their lines may run into each other
@@ -112,7 +108,7 @@ def test_each_batch_is_reported_once(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", _ALL)
-def test_ranks_that_can_never_go_on_are_stopped_and_named(tmp_path: Path, how: str) -> None:
+def test_ranks_that_can_never_go_on_are_stopped_and_named(tmp_path, how):
     result, world = start(tmp_path, how, "hangs")
     assert result.returncode == 1
     first, entry, other, *_ = world["problem"]
@@ -124,7 +120,7 @@ def test_ranks_that_can_never_go_on_are_stopped_and_named(tmp_path: Path, how: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", _ALL)
-def test_the_rank_that_failed_is_named(tmp_path: Path, how: str) -> None:
+def test_the_rank_that_failed_is_named(tmp_path, how):
     result, world = start(tmp_path, how, "raises")
     assert result.returncode == 1
     assert world["problem"][0].startswith("rank 1 failed: ValueError: a bad row at train.py:")
@@ -132,7 +128,7 @@ def test_the_rank_that_failed_is_named(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.slow
-def test_mistakes_that_raise_nothing_are_named(tmp_path: Path) -> None:
+def test_mistakes_that_raise_nothing_are_named(tmp_path):
     result, world = start(tmp_path, "mp.spawn", "forgotten")
     assert result.returncode == 0
     assert [entry["text"] for entry in world["mistakes"]] == [

@@ -7,14 +7,13 @@ What is particular to the PyTorch of that time (1.5 to 1.8): `log_softmax` keeps
 """
 
 import itertools
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 
-def unit(wide: int, narrow: int, size: int = 3, stride: int = 1, dilation: int = 1) -> nn.Sequential:
+def unit(wide, narrow, size=3, stride=1, dilation=1):
     """Return a convolution with its norm and ReLU."""
     padding = dilation * (size // 2)
     conv = nn.Conv2d(wide, narrow, size, stride, padding, dilation, bias=False)
@@ -24,7 +23,7 @@ def unit(wide: int, narrow: int, size: int = 3, stride: int = 1, dilation: int =
 class Block(nn.Module):
     """A residual block: two 3x3 convolutions, or a 3x3 between two 1x1."""
 
-    def __init__(self, wide: int, inner: int, out: int, stride: int, dilation: int) -> None:
+    def __init__(self, wide, inner, out, stride, dilation):
         super().__init__()
         if out == inner:
             layers = [*unit(wide, inner, 3, stride, dilation), *unit(inner, out, 3, 1, dilation)[:2]]
@@ -38,7 +37,7 @@ class Block(nn.Module):
         is_same = wide == out and stride == 1
         self.shortcut = nn.Identity() if is_same else unit(wide, out, 1, stride)[:2]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         """Add the two ways."""
         out = self.layers(x)
         out += self.shortcut(x)
@@ -51,7 +50,7 @@ DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 class Backbone(nn.Module):
     """ResNet-V1c with the last two stages dilated to an eighth of the image."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth):
         super().__init__()
         self.stem = nn.Sequential(*unit(3, 32, stride=2), *unit(32, 32), *unit(32, 64), nn.MaxPool2d(3, 2, 1))
         grows = 1 if depth == 18 else 4
@@ -67,7 +66,7 @@ class Backbone(nn.Module):
                 wide = inner * grows
             self.stages.append(nn.Sequential(*blocks))
 
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+    def forward(self, x):
         """Return what each stage makes."""
         stages = []
         x = self.stem(x)
@@ -80,14 +79,14 @@ class Backbone(nn.Module):
 class FcnHead(nn.Module):
     """Convolutions, and one over their result beside their input."""
 
-    def __init__(self, wide: int, channels: int, num_convs: int, classes: int, *, joins: bool) -> None:
+    def __init__(self, wide, channels, num_convs, classes, *, joins):
         super().__init__()
         widths = [wide, *[channels] * num_convs]
         self.convs = nn.Sequential(*(unit(*pair) for pair in itertools.pairwise(widths)))
         self.join = unit(wide + channels, channels) if joins else None
         self.classify = nn.Sequential(nn.Dropout2d(0.1), nn.Conv2d(channels, classes, 1))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         """Return the logits at the features' size."""
         out = self.convs(x)
         if self.join is not None:
@@ -98,7 +97,7 @@ class FcnHead(nn.Module):
 class PspHead(nn.Module):
     """Means over regions of four sizes beside the features."""
 
-    def __init__(self, wide: int, channels: int, classes: int) -> None:
+    def __init__(self, wide, channels, classes):
         super().__init__()
         self.pools = nn.ModuleList(
             nn.Sequential(nn.AdaptiveAvgPool2d(scale), unit(wide, channels, 1)) for scale in (1, 2, 3, 6)
@@ -106,7 +105,7 @@ class PspHead(nn.Module):
         self.join = unit(wide + 4 * channels, channels)
         self.classify = nn.Sequential(nn.Dropout2d(0.1), nn.Conv2d(channels, classes, 1))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         """Return the logits at the features' size."""
         pooled = [
             functional.interpolate(pool(x), x.shape[2:], mode="bilinear", align_corners=False)
@@ -118,7 +117,7 @@ class PspHead(nn.Module):
 class AsppHead(nn.Module):
     """Convolutions of four dilations and a mean over the image (DeepLabV3)."""
 
-    def __init__(self, wide: int, channels: int, classes: int) -> None:
+    def __init__(self, wide, channels, classes):
         super().__init__()
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), unit(wide, channels, 1))
         self.branches = nn.ModuleList(
@@ -127,7 +126,7 @@ class AsppHead(nn.Module):
         self.join = unit(5 * channels, channels)
         self.classify = nn.Sequential(nn.Dropout2d(0.1), nn.Conv2d(channels, classes, 1))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         """Return the logits at the features' size."""
         pooled = functional.interpolate(self.pool(x), x.shape[2:], mode="bilinear", align_corners=False)
         return self.classify(self.join(torch.cat([pooled, *(branch(x) for branch in self.branches)], dim=1)))
@@ -136,7 +135,7 @@ class AsppHead(nn.Module):
 class Segmenter(nn.Module):
     """A backbone with two heads, each with its cross-entropy at the labels' size."""
 
-    def __init__(self, head: str, depth: int, classes: int) -> None:
+    def __init__(self, head, depth, classes):
         super().__init__()
         wide = 512 if depth == 18 else 2048
         channels = wide // 4
@@ -149,7 +148,7 @@ class Segmenter(nn.Module):
         self.head = heads[head]()
         self.aside = FcnHead(wide // 2, channels // 2, 1, classes, joins=False)
 
-    def forward(self, image: torch.Tensor, label: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, image, label):
         """Return the loss."""
         stages = self.backbone(image)
         loss = _loss(self.head(stages[-1]), label) + 0.4 * _loss(self.aside(stages[-2]), label)
@@ -165,23 +164,23 @@ class _LogSoftmax(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor) -> torch.Tensor:
+    def forward(ctx, logits):
         result = torch.log_softmax(logits, 1)
         ctx.save_for_backward(logits, result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx, grad):
         logits, result = ctx.saved_tensors
         return torch.ops.aten._log_softmax_backward_data(grad, result, 1, logits.dtype)
 
 
-def _loss(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+def _loss(logits, label):
     large = functional.interpolate(logits, label.shape[1:], mode="bilinear", align_corners=False)
     losses = functional.nll_loss(_LogSoftmax.apply(large), label, ignore_index=255, reduction="none")
     return losses.mean()
 
 
-def make(row: dict[str, str]) -> nn.Module:
+def make(row):
     """Return the network of a row of `published.csv`."""
     return Segmenter(row["head"], int(row["depth"]), int(row["classes"]))

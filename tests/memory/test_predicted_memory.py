@@ -281,10 +281,7 @@ def test_a_dtype_is_that_of_a_users_model_too():
         ({"gpus": 2, "gpu_memory": "lots"}, "expected a size such as 24GiB or 512MiB, got 'lots'"),
         ({"gpus": 2, "model": "test_predicted_memory:fails"}, "OSError: no weights here"),
         ({"gpus": 2, "inputs": ["5"], "dim": 1}, "expected a shape with a dimension 1, got 5"),
-        (
-            {"gpus": 2, "inputs": lambda _: 1 / 0},
-            "expected inputs for a batch of 30, got ZeroDivisionError",
-        ),
+        ({"gpus": 2, "inputs": lambda _: 1 / 0}, "expected inputs for a batch of 30, got ZeroDivisionError"),
         ({"gpus": 2, "training": Training(loss="no.such:loss")}, "expected an importable module `no.such`"),
     ],
 )

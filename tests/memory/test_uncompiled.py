@@ -37,7 +37,7 @@ assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() =
 @pytest.mark.parametrize(
     "use", mostly_slow(["", " * bool(__import__('inspect').getmodule(sys._getframe()) is not torch)"], 2)
 )
-def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use: str) -> None:
+def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use):
     program = (
         PREDICTS.format(use=use) + 'assert predict() > 0\nassert "torch._dynamo" not in sys.modules\n' + KEPT
     )
@@ -48,6 +48,6 @@ def test_the_compiler_is_not_loaded_and_is_itself_afterwards(use: str) -> None:
 @pytest.mark.parametrize(
     "use", [" * torch._dynamo.config.cache_size_limit", " * bool(__import__('torch._dynamo.utils').__file__)"]
 )
-def test_a_model_that_asks_for_the_compiler_gets_it(use: str) -> None:
+def test_a_model_that_asks_for_the_compiler_gets_it(use):
     program = PREDICTS.format(use=use) + "assert predict() > 0\n" + KEPT
     run([sys.executable, "-c", program], check=True)

@@ -1,21 +1,15 @@
 """What the tests of virtual GPUs share."""
 
-from __future__ import annotations
-
 import gc
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from dpdemo.virtual import VirtualGpus, virtual_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from dpdemo.virtual import virtual_gpus
 
 
 @pytest.fixture
-def gpus(request: pytest.FixtureRequest) -> Iterator[VirtualGpus]:
+def gpus(request):
     """Four virtual GPUs; with the parameter "cpu" they draw its random numbers, for an oracle on it."""
     torch.manual_seed(0)
     with virtual_gpus(4, random=getattr(request, "param", "cuda")) as opened:
@@ -23,7 +17,7 @@ def gpus(request: pytest.FixtureRequest) -> Iterator[VirtualGpus]:
 
 
 @pytest.fixture
-def without_collector() -> Iterator[None]:
+def without_collector():
     """Let whatever dies die at once, without the garbage collector."""
     gc.disable()
     yield

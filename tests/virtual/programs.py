@@ -3,12 +3,9 @@
 Each has a name, and takes a `Notes`, to which it says when a phase is over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +25,7 @@ class Notes:
     gpus: VirtualGpus
     pages: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, phase: str) -> None:
+    def __call__(self, phase):
         """Close a phase: note what is held and what was moved, and begin the next one."""
         self.pages[phase] = [
             {
@@ -44,11 +41,7 @@ class Notes:
         self.gpus.reset_peaks()
 
 
-Program = Callable[[Notes], None]
-Batch = Callable[[], tuple[Any, ...]]
-
-
-def pages_of(program: Program, storage: Any, num_gpus: int = 3) -> dict[str, Any]:
+def pages_of(program, storage, num_gpus=3):
     """Run a program on GPUs with this storage; return what the ledger said after each phase."""
     torch.manual_seed(0)
     with virtual_gpus(num_gpus, storage=storage) as gpus:
@@ -58,20 +51,20 @@ def pages_of(program: Program, storage: Any, num_gpus: int = 3) -> dict[str, Any
         return notes.pages
 
 
-def numbers(*shape: int) -> torch.Tensor:
+def numbers(*shape):
     return torch.randn(shape)
 
 
-def words(*shape: int) -> torch.Tensor:
+def words(*shape):
     return torch.randint(0, 50, shape)
 
 
-def _image(*layers: nn.Module) -> tuple[Callable[[], nn.Module], Batch]:
+def _image(*layers):
     return lambda: nn.Sequential(*layers), lambda: (numbers(6, 3, 16, 16),)
 
 
 # Built inside the block: each entry makes a model, and a batch of what it is called with.
-MODELS: dict[str, tuple[Callable[[], nn.Module], Batch]] = {
+MODELS = {
     "linear": (
         lambda: nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 70)),
         lambda: (numbers(12, 20),),
@@ -108,7 +101,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Batch]] = {
     ),
     "channels last": (
         lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).to(
-            memory_format=torch.channels_last  # type: ignore[call-overload]
+            memory_format=torch.channels_last
         ),
         lambda: (numbers(6, 3, 16, 16).contiguous(memory_format=torch.channels_last),),
     ),
@@ -195,7 +188,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Batch]] = {
     ),
 }  # fmt: skip
 
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, 0.1),
     "momentum": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
     "momentum, one by one": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9, foreach=False),
@@ -212,9 +205,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "radam": torch.optim.RAdam,
 }
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Target = Callable[[], torch.Tensor]
-LOSSES: dict[str, tuple[Loss, Target]] = {
+LOSSES = {
     "cross entropy": (F.cross_entropy, lambda: torch.randint(0, 70, (12,))),
     "cross entropy, smoothed": (
         lambda output, target: F.cross_entropy(output, target, label_smoothing=0.1),
@@ -253,32 +244,25 @@ LOSSES: dict[str, tuple[Loss, Target]] = {
 }
 
 
-def leaves(output: Any) -> list[torch.Tensor]:
+def leaves(output):
     """The tensors of numbers in an output."""
     if isinstance(output, torch.Tensor):
         return [output] if output.is_floating_point() else []
     return [leaf for part in output for leaf in leaves(part)]
 
 
-def squares(output: Any) -> torch.Tensor:
+def squares(output):
     """A loss for any output."""
-    total: Any = sum(leaf.float().square().mean() for leaf in leaves(output))
-    return total
+    return sum(leaf.float().square().mean() for leaf in leaves(output))
 
 
 def training(
-    model_and_batch: tuple[Callable[[], nn.Module], Batch],
-    optimizer: Callable[[Any], torch.optim.Optimizer] = OPTIMIZERS["sgd"],
-    *,
-    loss: Callable[[Any], torch.Tensor] = squares,
-    is_split: bool = True,
-    autocast: torch.dtype | None = None,
-    clip: bool = False,
-) -> Program:
+    model_and_batch, optimizer=OPTIMIZERS["sgd"], *, loss=squares, is_split=True, autocast=None, clip=False
+):
     """Two steps of training, under DataParallel or on one GPU."""
     make, batch = model_and_batch
 
-    def run(notes: Notes) -> None:
+    def run(notes):
         model = make().cuda()
         model = nn.DataParallel(model) if is_split else model
         steps = optimizer(model.parameters())
@@ -304,11 +288,11 @@ def training(
     return run
 
 
-def evaluation(model_and_batch: tuple[Callable[[], nn.Module], Batch], context: Any) -> Program:
+def evaluation(model_and_batch, context):
     """One call in evaluation mode."""
     make, batch = model_and_batch
 
-    def run(notes: Notes) -> None:
+    def run(notes):
         model = nn.DataParallel(make().cuda()).eval()
         notes("build")
         with context():
@@ -322,29 +306,29 @@ def evaluation(model_and_batch: tuple[Callable[[], nn.Module], Batch], context: 
 class Turned(nn.Module):
     """A layer for channels first, where they are last."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer):
         super().__init__()
         self.layer = layer
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        turned: torch.Tensor = self.layer(x.transpose(1, 2))
+    def forward(self, x):
+        turned = self.layer(x.transpose(1, 2))
         return turned.transpose(1, 2)
 
 
 class Checkpointed(nn.Module):
     """Runs its inner part again in the backward pass."""
 
-    def __init__(self, *, reentrant: bool) -> None:
+    def __init__(self, *, reentrant):
         super().__init__()
         self.reentrant = reentrant
         self.first = nn.Linear(8, 50)
         self.inner = nn.Sequential(nn.Linear(50, 50), nn.ReLU(), nn.Dropout(0.3), nn.Linear(50, 4))
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         return checkpoint(self.inner, self.first(x), use_reentrant=self.reentrant)
 
 
-def functional(notes: Notes) -> None:
+def functional(notes):
     """DataParallel's four steps one by one."""
     model, batch = nn.Linear(8, 40).cuda(), numbers(10, 8).cuda()
     replicas = replicate(model, [0, 1, 2])
@@ -359,7 +343,7 @@ def functional(notes: Notes) -> None:
     notes("backward")
 
 
-def copies(notes: Notes) -> None:
+def copies(notes):
     """Copies of a model, of its state, and of an optimizer's; to the host and back, to a file and back."""
     model = nn.Sequential(nn.Linear(8, 40), nn.BatchNorm1d(40)).cuda()
     twin = copy.deepcopy(model)
@@ -386,7 +370,7 @@ def copies(notes: Notes) -> None:
     notes("back")
 
 
-def accumulation(notes: Notes) -> None:
+def accumulation(notes):
     """Gradients of three batches added up."""
     model = nn.DataParallel(nn.Linear(8, 40).cuda())
     for number in range(3):
@@ -396,7 +380,7 @@ def accumulation(notes: Notes) -> None:
     notes("zero")
 
 
-def packed(notes: Notes) -> None:
+def packed(notes):
     """Sequences of several lengths."""
     network = nn.LSTM(10, 33, batch_first=True, bidirectional=True).cuda()
     lengths = torch.tensor([7, 5, 3, 2])
@@ -410,7 +394,7 @@ def packed(notes: Notes) -> None:
     notes("backward")
 
 
-def made_there(notes: Notes) -> None:
+def made_there(notes):
     """Models made on a GPU."""
     first = nn.Sequential(nn.Linear(8, 40, device="cuda"), nn.BatchNorm1d(40, device="cuda"))
     notes("device=")
@@ -420,7 +404,7 @@ def made_there(notes: Notes) -> None:
     del first, second
 
 
-def operators(notes: Notes) -> None:
+def operators(notes):
     """Operators that users write themselves."""
     x = numbers(6, 8).cuda().requires_grad_()
     y = torch.cat([torch.einsum("ij,kj->ik", x, x), x], 1)
@@ -443,7 +427,7 @@ def operators(notes: Notes) -> None:
     notes("others")
 
 
-def _without_gradients() -> dict[str, Program]:
+def _without_gradients():
     names = ("convolution", "batch norm 1d", "lstm", "encoder", "encoder, norm first", "embedding", "decoder")
     return {
         **{f"evaluation: {name}": evaluation(MODELS[name], contextlib.nullcontext) for name in names[:4]},
@@ -452,11 +436,11 @@ def _without_gradients() -> dict[str, Program]:
     }
 
 
-def _with_loss(loss: Loss, target: Target) -> Program:
+def _with_loss(loss, target):
     return training(MODELS["linear"], loss=lambda output: loss(output, target().cuda()))
 
 
-def _lowered() -> dict[str, Program]:
+def _lowered():
     names = ("linear", "convolution", "lstm", "gru", "attention", "encoder", "embedding", "decoder")
     return {
         f"autocast, {str(dtype).removeprefix('torch.')}: {name}": training(
@@ -467,7 +451,7 @@ def _lowered() -> dict[str, Program]:
     }
 
 
-PROGRAMS: dict[str, Program] = {
+PROGRAMS = {
     **{f"DataParallel: {name}": training(model) for name, model in MODELS.items()},
     **{
         f"one GPU: {name}": training(MODELS[name], is_split=False)

@@ -1,11 +1,8 @@
 """What C++ asks of a tensor on a real GPU, the emulation asks past the tensor's class and past all modes."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,32 +13,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpdemo.virtual import UnsupportedOpError, virtual_gpus
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_C: Any = torch._C
+_C = torch._C
 
 
 class Refusing(torch.Tensor):
     """A tensor whose class refuses every function, once it is made."""
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
         raise TypeError(f"{func} was asked of the class")
 
 
-def refusing(device: str) -> torch.Tensor:
+def refusing(device):
     return torch.arange(8.0).reshape(4, 2).to(device).as_subclass(Refusing)
 
 
-BY_CPP: dict[str, Callable[[], Any]] = {
+BY_CPP = {
     "scatter from the CPU": lambda: _C._scatter(refusing("cpu"), [0, 1], None, 0, None),
     "scatter by sizes": lambda: _C._scatter(refusing("cuda:0"), [0, 1], [1, 3], 0, None),
     "broadcast": lambda: _C._broadcast(refusing("cuda:0"), [1]),
     "broadcast coalesced": lambda: _C._broadcast_coalesced([refusing("cuda:0")], [0, 1], 10000)[1],
     "gather": lambda: [_C._gather([refusing("cuda:0"), refusing("cuda:1")], 0, 0)],
 }
-OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
+OPERATORS = {
     "add": lambda x: x + x,
     "matmul": lambda x: x @ x.t(),
     "cat": lambda x: torch.cat([x, x]),
@@ -56,26 +50,26 @@ OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", BY_CPP)
 @pytest.mark.usefixtures("gpus")
-def test_dataparallels_functions_ask_no_class_and_return_plain_tensors(name: str) -> None:
+def test_dataparallels_functions_ask_no_class_and_return_plain_tensors(name):
     assert {type(tensor) for tensor in BY_CPP[name]()} == {torch.Tensor}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.usefixtures("gpus")
-def test_operators_ask_no_class(name: str) -> None:
+def test_operators_ask_no_class(name):
     tensor = refusing("cuda:0")
     with torch._C.DisableTorchFunctionSubclass():  # as below a class that passes the call on
         assert OPERATORS[name](tensor).is_cuda
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_class_sees_what_its_user_asks() -> None:
+def test_a_class_sees_what_its_user_asks():
     with pytest.raises(TypeError, match="was asked of the class"):
         _ = refusing("cuda:0").device
 
 
 @pytest.mark.usefixtures("gpus")
-def test_expanded_weights_of_per_sample_gradients_run() -> None:
+def test_expanded_weights_of_per_sample_gradients_run():
     from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 
     model = nn.Linear(3, 2)
@@ -89,17 +83,17 @@ def test_expanded_weights_of_per_sample_gradients_run() -> None:
 class Functions(TorchFunctionMode):
     """Notes the functions that it sees."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.seen: list[str] = []
+        self.seen = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         self.seen.append(str(func.__name__))
         return func(*args, **(kwargs or {}))
 
 
-def test_a_function_mode_sees_what_it_sees_without_virtual_gpus() -> None:
-    def seen(device: str) -> list[str]:
+def test_a_function_mode_sees_what_it_sees_without_virtual_gpus():
+    def seen(device):
         tensor = torch.ones(4, 2, device=device)
         with Functions() as mode:
             torch.cat([tensor @ tensor.t(), tensor.relu()], 1).sum()
@@ -113,22 +107,22 @@ def test_a_function_mode_sees_what_it_sees_without_virtual_gpus() -> None:
 class Operators(TorchDispatchMode):
     """Notes the operators that it sees."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.seen: list[str] = []
+        self.seen = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.seen.append(str(func))
         return func(*args, **(kwargs or {}))
 
 
-def test_a_dispatch_mode_behaves_alike_before_inside_and_after_a_block() -> None:
+def test_a_dispatch_mode_behaves_alike_before_inside_and_after_a_block():
     from torch._library import simple_registry
 
     original = simple_registry.find_torch_dispatch_rule
     mode = Operators()
 
-    def run() -> list[str]:
+    def run():
         mode.seen.clear()
         with mode:
             torch.ones(2).add(1).sum()
@@ -143,7 +137,7 @@ def test_a_dispatch_mode_behaves_alike_before_inside_and_after_a_block() -> None
 
 @pytest.mark.parametrize("function", [torch.sgn, torch.linalg.slogdet])
 @pytest.mark.usefixtures("gpus")
-def test_tangents_are_where_their_tensors_are(function: Callable[..., Any]) -> None:
+def test_tangents_are_where_their_tensors_are(function):
     with forward_ad.dual_level():
         eye = torch.eye(3, device="cuda:1")
         found = function(forward_ad.make_dual(eye, torch.ones_like(eye)))
@@ -152,7 +146,7 @@ def test_tangents_are_where_their_tensors_are(function: Callable[..., Any]) -> N
 
 
 @pytest.mark.usefixtures("gpus")
-def test_the_jacobian_of_a_trace_is_on_the_gpu() -> None:
+def test_the_jacobian_of_a_trace_is_on_the_gpu():
     found = torch.func.jacrev(torch.trace)(torch.ones(3, 3, device="cuda:1"))
     assert found.device == torch.device("cuda:1")
     assert torch.equal(found.cpu(), torch.eye(3))
@@ -160,19 +154,19 @@ def test_the_jacobian_of_a_trace_is_on_the_gpu() -> None:
 
 @pytest.mark.parametrize("name", ["cond", "matrix_rank"])
 @pytest.mark.usefixtures("gpus")
-def test_results_of_no_elements_are_on_the_gpu(name: str) -> None:
+def test_results_of_no_elements_are_on_the_gpu(name):
     assert getattr(torch.linalg, name)(torch.empty(0, 3, 3, device="cuda:1")).device == torch.device("cuda:1")
 
 
 @pytest.mark.parametrize("hermitian", [False, True])
 @pytest.mark.usefixtures("gpus")
-def test_matrix_rank_is_written_into_out(hermitian: bool) -> None:
+def test_matrix_rank_is_written_into_out(hermitian):
     out = torch.full((), 77, device="cuda:1")
     torch.linalg.matrix_rank(torch.eye(3, device="cuda:1"), hermitian=hermitian, out=out)
     assert out.item() == 3
 
 
-def test_names_that_a_program_imported_before_the_block_answer() -> None:
+def test_names_that_a_program_imported_before_the_block_answer():
     from torch.cuda.graphs import graph_pool_handle, is_current_stream_capturing
 
     with virtual_gpus(1):
@@ -183,7 +177,7 @@ def test_names_that_a_program_imported_before_the_block_answer() -> None:
         assert isinstance(torch.backends.cudnn.version(), int)
 
 
-def test_a_resized_storage_is_counted() -> None:
+def test_a_resized_storage_is_counted():
     with virtual_gpus(1) as gpus:
         tensor = torch.empty(1024, device="cuda")
         tensor.untyped_storage().resize_(0)
@@ -217,6 +211,6 @@ else:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checks", [False, True])
-def test_forward_mode_first_used_on_the_gpus(checks: bool) -> None:
+def test_forward_mode_first_used_on_the_gpus(checks):
     """PyTorch scripts some derivatives at the first use: here while its functions are replaced."""
     subprocess.run([sys.executable, "-c", FORWARD_MODE.format(checks=checks)], check=True)

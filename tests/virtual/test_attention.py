@@ -1,9 +1,5 @@
 """Attention on a virtual GPU: the CPU's numbers and gradients, and the bytes of CUDA's kernels."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
@@ -11,22 +7,18 @@ from fastpart import mostly_slow
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from dpdemo.virtual import VirtualGpus
-
 pytestmark = pytest.mark.usefixtures("without_collector", "gpus")
 BATCH, HEADS, ROWS, WIDTH = 2, 3, 10, 16
 
 
-def operands(
-    rows: int = ROWS, columns: int = ROWS, width: int = WIDTH, dtype: torch.dtype = torch.float32
-) -> list[torch.Tensor]:
+def operands(rows=ROWS, columns=ROWS, width=WIDTH, dtype=torch.float32):
     """q, k and v on the CPU."""
     torch.manual_seed(1)
     shapes = ((rows, width), (columns, width), (columns, width))
     return [torch.randn(BATCH, HEADS, *shape).to(dtype) for shape in shapes]
 
 
-def attend(device: str, tensors: list[torch.Tensor], mask: Any = None, **options: Any) -> list[torch.Tensor]:
+def attend(device, tensors, mask=None, **options):
     """Attend on a device; return the result and all gradients, on the CPU."""
     leaves = [tensor.to(device).detach().requires_grad_() for tensor in tensors]
     at = None if mask is None else mask.detach().to(device).requires_grad_(mask.requires_grad)
@@ -39,7 +31,7 @@ def attend(device: str, tensors: list[torch.Tensor], mask: Any = None, **options
     return [tensor.detach().cpu() for tensor in (result, *gradients)]
 
 
-def agree(tensors: list[torch.Tensor], mask: Any = None, **options: Any) -> None:
+def agree(tensors, mask=None, **options):
     """Hold a GPU's results and gradients against the CPU's."""
     ours = attend("cuda:1", tensors, mask, **options)
     theirs = attend("cpu", tensors, mask, **options)
@@ -52,11 +44,11 @@ def agree(tensors: list[torch.Tensor], mask: Any = None, **options: Any) -> None
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_numbers_and_gradients_are_the_cpus(dtype: torch.dtype, is_causal: bool) -> None:
+def test_numbers_and_gradients_are_the_cpus(dtype, is_causal):
     agree(operands(dtype=dtype), is_causal=is_causal)
 
 
-def test_cross_attention_other_widths_and_a_scale() -> None:
+def test_cross_attention_other_widths_and_a_scale():
     for columns in (1, 7, 16, 33):
         agree(operands(columns=columns))
     for width in (1, 5, 8, 12, 300):  # CUDA fuses some of them
@@ -77,18 +69,18 @@ def test_cross_attention_other_widths_and_a_scale() -> None:
     ],
     ids=["a row of bool", "bool", "bool of all heads", "float", "float with all dimensions", "float of rows"],
 )
-def test_masks(mask: torch.Tensor) -> None:
+def test_masks(mask):
     agree(operands(), mask)
 
 
 @pytest.mark.parametrize("shape", [(ROWS, ROWS), (1, HEADS, ROWS, ROWS), (BATCH, HEADS, ROWS, ROWS)])
-def test_the_gradient_of_a_mask(shape: tuple[int, ...]) -> None:
+def test_the_gradient_of_a_mask(shape):
     torch.manual_seed(5)
     agree(operands(), torch.randn(shape, requires_grad=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(dtype: torch.dtype) -> None:
+def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(dtype):
     """Attention is linear in v: so the gradient of v is the weights, those that were used, summed up."""
     q, k, v = (tensor.to("cuda:1") for tensor in operands(dtype=dtype))
     v.requires_grad_()
@@ -102,7 +94,7 @@ def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(dtype: torch.
 
 
 @pytest.mark.parametrize("gpus", ["cpu"], indirect=True)
-def test_dropout_drops_what_the_cpu_drops_where_its_numbers_are_asked_for() -> None:
+def test_dropout_drops_what_the_cpu_drops_where_its_numbers_are_asked_for():
     results = []
     for device in ("cpu", "cuda:1"):
         tensors = [tensor.to(device) for tensor in operands()]
@@ -111,7 +103,7 @@ def test_dropout_drops_what_the_cpu_drops_where_its_numbers_are_asked_for() -> N
     torch.testing.assert_close(*results)
 
 
-def test_recomputation_leaves_the_generator_where_it_was() -> None:
+def test_recomputation_leaves_the_generator_where_it_was():
     leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
     result = F.scaled_dot_product_attention(*leaves, dropout_p=0.5).sum()
     state = torch.cuda.get_rng_state(1)
@@ -120,13 +112,13 @@ def test_recomputation_leaves_the_generator_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpoints_around_dropout(reentrant: bool) -> None:
+def test_checkpoints_around_dropout(reentrant):
     gradients = []
     for wrapped in (False, True):
         leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
         torch.manual_seed(4)
 
-        def run(*tensors: torch.Tensor) -> torch.Tensor:
+        def run(*tensors):
             return F.scaled_dot_product_attention(*tensors, dropout_p=0.5)
 
         result = checkpoint(run, *leaves, use_reentrant=reentrant) if wrapped else run(*leaves)
@@ -137,15 +129,15 @@ def test_checkpoints_around_dropout(reentrant: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
-def _backward(result: torch.Tensor, leaves: list[torch.Tensor]) -> list[Any]:
+def _backward(result, leaves):
     result.sum().backward()
     return [leaf.grad for leaf in leaves]
 
 
-def test_the_gradient_of_a_gradient_where_cuda_has_one() -> None:
+def test_the_gradient_of_a_gradient_where_cuda_has_one():
     """Neither CUDA's fused kernels nor the CPU's have one: PyTorch's advice is the plain operators."""
 
-    def second(device: str) -> list[torch.Tensor]:
+    def second(device):
         leaves = [tensor.to(device).requires_grad_() for tensor in operands()]
         with sdpa_kernel(SDPBackend.MATH):
             result = F.scaled_dot_product_attention(*leaves)
@@ -161,10 +153,10 @@ def test_the_gradient_of_a_gradient_where_cuda_has_one() -> None:
         first.sum().backward()
 
 
-def test_functions_of_functions() -> None:
+def test_functions_of_functions():
     q, k, v = (tensor.to("cuda:1") for tensor in operands())
 
-    def total(query: torch.Tensor) -> torch.Tensor:
+    def total(query):
         return F.scaled_dot_product_attention(query, k, v).square().sum()
 
     leaf = q.detach().requires_grad_()
@@ -174,7 +166,7 @@ def test_functions_of_functions() -> None:
     torch.testing.assert_close(each, F.scaled_dot_product_attention(q, k, v))
 
 
-def test_a_graph_that_is_kept_can_be_used_twice() -> None:
+def test_a_graph_that_is_kept_can_be_used_twice():
     leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
     total = F.scaled_dot_product_attention(*leaves, dropout_p=0.3).square().sum()
     first = torch.autograd.grad(total, leaves, retain_graph=True)
@@ -185,7 +177,7 @@ def test_a_graph_that_is_kept_can_be_used_twice() -> None:
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_nothing_is_kept(gpus: VirtualGpus, context: Any) -> None:
+def test_without_gradients_nothing_is_kept(gpus, context):
     with context():
         tensors = [tensor.to("cuda:1") for tensor in operands()]
         before = gpus.live_bytes(1)
@@ -194,7 +186,7 @@ def test_without_gradients_nothing_is_kept(gpus: VirtualGpus, context: Any) -> N
         assert gpus.live_bytes(1) == before + block(BATCH * HEADS * ROWS * WIDTH * 4)
 
 
-def block(num_bytes: int) -> int:
+def block(num_bytes):
     return -(-num_bytes // 512) * 512
 
 
@@ -208,9 +200,7 @@ def block(num_bytes: int) -> int:
         (torch.float16, 264, False, 32),  # too wide for flash
     ],
 )
-def test_what_cudas_kernels_keep(
-    gpus: VirtualGpus, dtype: torch.dtype, width: int, mask: bool, sums: int
-) -> None:
+def test_what_cudas_kernels_keep(gpus, dtype, width, mask, sums):
     leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands(width=width, dtype=dtype)]
     given = torch.zeros(ROWS, 16, dtype=dtype, device="cuda:1")[:, :ROWS] if mask else None
     before = gpus.live_bytes(1)
@@ -224,7 +214,7 @@ def test_what_cudas_kernels_keep(
 
 
 @pytest.mark.parametrize("width", [5, 6])
-def test_what_cuda_does_not_fuse_keeps_the_weights(gpus: VirtualGpus, width: int) -> None:
+def test_what_cuda_does_not_fuse_keeps_the_weights(gpus, width):
     leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands(width=width)]
     before = gpus.live_bytes(1)
     result = F.scaled_dot_product_attention(*leaves)
@@ -235,7 +225,7 @@ def test_what_cuda_does_not_fuse_keeps_the_weights(gpus: VirtualGpus, width: int
 
 
 @pytest.mark.parametrize("kind", ["autocast", "float32"])
-def test_a_mask_whose_rows_are_not_in_one_piece_is_not_fused(gpus: VirtualGpus, kind: str) -> None:
+def test_a_mask_whose_rows_are_not_in_one_piece_is_not_fused(gpus, kind):
     """The learned bias of T5, permuted: its peak on an H100 was a quarter more than with a fused kernel."""
     shape = (BATCH, HEADS, 16, 16)
     leaves = [torch.randn(shape, device="cuda:1").requires_grad_() for _ in range(3)]
@@ -255,9 +245,7 @@ def test_a_mask_whose_rows_are_not_in_one_piece_is_not_fused(gpus: VirtualGpus, 
 @pytest.mark.parametrize(
     "options", mostly_slow([{}, {"is_causal": True}, {"scale": -0.3}, {"enable_gqa": True}], 4)
 )
-def test_what_is_not_fused_attends_with_dropout_as_without_but_for_what_is_dropped(
-    dtype: torch.dtype, options: dict[str, Any]
-) -> None:
+def test_what_is_not_fused_attends_with_dropout_as_without_but_for_what_is_dropped(dtype, options):
     q, k, v = (torch.randn(2, 4, 6, 5, device="cuda", dtype=dtype) for _ in range(3))  # 5: no kernel takes it
     if "enable_gqa" in options:
         k, v = k[:, :2], v[:, :2]
@@ -269,16 +257,14 @@ def test_what_is_not_fused_attends_with_dropout_as_without_but_for_what_is_dropp
     assert (drawn[0] - drawn[1]).abs().max() > 0
 
 
-def test_operands_on_two_devices_are_an_error() -> None:
+def test_operands_on_two_devices_are_an_error():
     q, k, v = operands()
     with pytest.raises(RuntimeError, match="Expected query, key, and value to have the same device type"):
         F.scaled_dot_product_attention(q.to("cuda:1"), k, v)
 
 
 @pytest.mark.parametrize(("dtype", "is_fused"), [(torch.bfloat16, True), (torch.float32, False)])
-def test_queries_that_share_keys_are_fused_by_the_flash_kernel_alone(
-    gpus: VirtualGpus, dtype: torch.dtype, is_fused: bool
-) -> None:
+def test_queries_that_share_keys_are_fused_by_the_flash_kernel_alone(gpus, dtype, is_fused):
     q, k, v = operands(dtype=dtype)
     agree([q, k[:, :1].clone(), v[:, :1].clone()], enable_gqa=True)
     leaves = [tensor.to("cuda:1").requires_grad_() for tensor in (q, k[:, :1].clone(), v[:, :1].clone())]
@@ -288,13 +274,13 @@ def test_queries_that_share_keys_are_fused_by_the_flash_kernel_alone(
     assert (gpus.live_bytes(1) == before + kept) is is_fused
 
 
-def test_heads_that_do_not_fit_are_an_error() -> None:
+def test_heads_that_do_not_fit_are_an_error():
     q, k, v = (tensor.to("cuda:1", torch.bfloat16) for tensor in operands())
     with pytest.raises(RuntimeError):
         F.scaled_dot_product_attention(q, k[:, :2], v[:, :2])
 
 
-def test_a_kernel_that_does_not_take_the_dtype_is_not_replaced_by_another() -> None:
+def test_a_kernel_that_does_not_take_the_dtype_is_not_replaced_by_another():
     query = torch.randn(1, 2, 8, 16, device="cuda:0")
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         with pytest.raises(RuntimeError, match=r"^No available kernel\. Aborting execution\.$"):

@@ -1,14 +1,14 @@
 """`virtual_gpus(n)` opens, closes, and leaves no trace."""
 
-from __future__ import annotations
-
 import os
+import re
 import sys
-from typing import Any
 
 import pytest
 import torch
 from processes import run
+from torch import nn
+from torch.optim import optimizer as optimizer_hooks
 
 import dpdemo.virtual
 from dpdemo.arithmetic.cards import VIRTUAL
@@ -19,9 +19,9 @@ from dpdemo.virtual.block import _open
 ABSENT = object()
 
 
-def snapshot() -> list[tuple[Any, str, Any]]:
+def snapshot(storage="cpu"):
     """Return every attribute of the table with what it is now."""
-    session = _open(2, [None, None], VIRTUAL, is_meta=False, draws_as_cpu=False)
+    session = _open(2, [None, None], VIRTUAL, is_meta=storage == "meta", draws_as_cpu=False)
     try:
         table = patches.table(session)
     finally:
@@ -29,21 +29,23 @@ def snapshot() -> list[tuple[Any, str, Any]]:
     return [(patch.owner, patch.name, attributes(patch.owner).get(patch.name, ABSENT)) for patch in table]
 
 
-def changed(before: list[tuple[Any, str, Any]]) -> list[str]:
+def changed(before):
     """Name the attributes that are no longer what they were."""
     return [
         f"{owner}.{name}" for owner, name, value in before if attributes(owner).get(name, ABSENT) is not value
     ]
 
 
-def test_every_replaced_attribute_is_put_back_by_identity() -> None:
-    before = snapshot()
-    with virtual_gpus(2):
+@pytest.mark.parametrize("storage", ["cpu", "meta"])
+def test_every_replaced_attribute_is_put_back_by_identity(storage):
+    before, hooks = snapshot(storage), len(optimizer_hooks._global_optimizer_post_hooks)
+    with virtual_gpus(2, storage=storage):
         assert len(changed(before)) > 100
     assert changed(before) == []
+    assert len(optimizer_hooks._global_optimizer_post_hooks) == hooks
 
 
-def test_every_replaced_attribute_is_put_back_after_an_exception() -> None:
+def test_every_replaced_attribute_is_put_back_after_an_exception():
     before = snapshot()
     with pytest.raises(ZeroDivisionError, match="division"), virtual_gpus(2):
         len(torch.zeros(1, device="cuda")) // 0
@@ -51,11 +53,11 @@ def test_every_replaced_attribute_is_put_back_after_an_exception() -> None:
     assert not is_active()
 
 
-def test_an_exception_while_patching_puts_back_what_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_while_patching_puts_back_what_was_replaced(monkeypatch):
     before = snapshot()
     table = patches.table
 
-    def broken(*given: Any) -> list[Patch]:
+    def broken(*given):
         return [*table(*given), Patch(object(), "nothing", 1, "cannot be set")]
 
     monkeypatch.setattr(patches, "table", broken)
@@ -70,16 +72,16 @@ class Stubborn:
 
     value = 0
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name, value):
         if name in vars(self):
             raise PermissionError(name)
         super().__setattr__(name, value)
 
-    def __delattr__(self, name: str) -> None:
+    def __delattr__(self, name):
         raise PermissionError(name)
 
 
-def test_what_cannot_be_put_back_keeps_nothing_else_from_going_back() -> None:
+def test_what_cannot_be_put_back_keeps_nothing_else_from_going_back():
     before, after = {"a": 1}, {"a": 1}
     owners = (before, Stubborn(), Stubborn(), after)
     with (
@@ -90,7 +92,7 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_going_back() -> None:
     assert before["a"] == after["a"] == 1
 
 
-def test_every_patch_says_why() -> None:
+def test_every_patch_says_why():
     session = _open(1, [None], VIRTUAL, is_meta=False, draws_as_cpu=False)
     try:
         assert all(patch.why for patch in patches.table(session))
@@ -98,7 +100,7 @@ def test_every_patch_says_why() -> None:
         state.session = None
 
 
-def test_a_block_is_active_only_while_it_is_open() -> None:
+def test_a_block_is_active_only_while_it_is_open():
     assert not is_active()
     outside = torch.cuda.device_count()
     with virtual_gpus(3) as gpus:
@@ -109,14 +111,14 @@ def test_a_block_is_active_only_while_it_is_open() -> None:
     assert torch.cuda.device_count() == outside
 
 
-def test_a_second_block_inside_the_first_is_an_error_and_leaves_the_first_alone() -> None:
+def test_a_second_block_inside_the_first_is_an_error_and_leaves_the_first_alone():
     with virtual_gpus(2):
         with pytest.raises(VirtualGpuError, match="2 virtual GPUs is open already"), virtual_gpus(3):
             pass
         assert torch.cuda.device_count() == 2
 
 
-def test_real_gpus_in_use_are_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_gpus_in_use_are_an_error_that_says_what_to_do(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with (
         pytest.raises(VirtualGpuError, match=r"uses real GPUs already.*CUDA_VISIBLE_DEVICES"),
@@ -143,13 +145,13 @@ print(torch.randn(3, device="cuda").sum().item(), held.device)
 
 
 @pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a real GPU")
-def test_real_gpus_are_out_of_sight_and_then_back() -> None:
+def test_real_gpus_are_out_of_sight_and_then_back():
     done = run([sys.executable, "-c", REAL_AFTER_VIRTUAL])
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("cpu\n")
 
 
-def test_more_gpus_than_torch_reads_from_an_unset_variable_are_all_there() -> None:
+def test_more_gpus_than_torch_reads_from_an_unset_variable_are_all_there():
     with virtual_gpus(100):
         assert torch.cuda.device_count() == 100
         assert torch.ones(1, device="cuda:99").get_device() == 99
@@ -158,12 +160,12 @@ def test_more_gpus_than_torch_reads_from_an_unset_variable_are_all_there() -> No
 
 
 @pytest.mark.parametrize("number", [0, -1, 129, 1.5, "2", True, None])
-def test_a_number_of_gpus_that_is_none_is_an_error(number: Any) -> None:
+def test_a_number_of_gpus_that_is_none_is_an_error(number):
     with pytest.raises(ValueError, match="`num_gpus`: expected a number from 1 to 128"), virtual_gpus(number):
         pass
 
 
-def test_tensors_that_outlive_the_block_are_cpu_tensors() -> None:
+def test_tensors_that_outlive_the_block_are_cpu_tensors():
     with virtual_gpus(2):
         tensor = torch.ones(3, device="cuda:1")
     assert tensor.device.type == "cpu"
@@ -172,7 +174,7 @@ def test_tensors_that_outlive_the_block_are_cpu_tensors() -> None:
         assert not tensor.is_cuda
 
 
-def test_after_the_block_cuda_fails_as_before_it() -> None:
+def test_after_the_block_cuda_fails_as_before_it():
     program = (
         "import torch\n"
         "from dpdemo.virtual import virtual_gpus\n"
@@ -187,7 +189,7 @@ def test_after_the_block_cuda_fails_as_before_it() -> None:
     run([sys.executable, "-W", "error", "-c", program], check=True, env=hidden)
 
 
-def test_the_public_names_are_these() -> None:
+def test_the_public_names_are_these():
     assert sorted(dpdemo.virtual.__all__) == [
         "UnsupportedOpError",
         "VirtualGpuError",
@@ -199,7 +201,7 @@ def test_the_public_names_are_these() -> None:
     ]
 
 
-def test_opening_a_block_and_working_in_it_does_not_import_the_compiler() -> None:
+def test_opening_a_block_and_working_in_it_does_not_import_the_compiler():
     program = (
         "import sys, torch\n"
         "from dpdemo.virtual import virtual_gpus\n"
@@ -211,8 +213,60 @@ def test_opening_a_block_and_working_in_it_does_not_import_the_compiler() -> Non
     run([sys.executable, "-c", program], check=True)
 
 
-def test_a_missing_private_name_is_one_error_with_the_release() -> None:
+def test_a_missing_private_name_is_one_error_with_the_release():
     code = "import torch; del torch._C._nn._parse_to; import dpdemo.virtual"
     done = run([sys.executable, "-c", code])
     assert "VirtualGpuError: virtual GPUs need a name of PyTorch that torch 2." in done.stderr
     assert "_parse_to" in done.stderr
+
+
+# ---- without numbers ----
+
+
+def test_a_model_from_before_the_block_keeps_them_too_and_its_optimizer():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters())
+    before = list(model.parameters())
+    with virtual_gpus(2, storage="meta") as gpus:
+        model.cuda()
+        assert all(one is other for one, other in zip(before, model.parameters(), strict=True))
+        nn.DataParallel(model)(torch.ones(4, 4)).sum().backward()
+        optimizer.step()
+        assert gpus.live_by_kind(0)["optimizer state"] == 8 * 512
+        assert gpus.live_by_kind(0)["gradients"] == 512
+
+
+def test_a_model_that_stays_outside_keeps_its_numbers():
+    model = nn.Linear(2, 2)
+    weight = model.weight.detach().clone()
+    with virtual_gpus(1, storage="meta"):
+        assert model(torch.ones(1, 2)).shape == (1, 2)
+    assert torch.equal(model.weight, weight)
+
+
+def test_a_tensor_that_outlives_the_block_is_a_meta_tensor():
+    with virtual_gpus(1, storage="meta"):
+        tensor = torch.ones(2, device="cuda")
+    assert tensor.device.type == "meta"
+    with virtual_gpus(1):
+        assert not tensor.is_cuda
+
+
+@pytest.mark.parametrize("storage", ["gpu", "", None, "META"])
+def test_another_storage_is_an_error(storage):
+    wording = re.escape(f"`storage`: expected 'cpu' or 'meta', got {storage!r}")
+    with pytest.raises(ValueError, match=wording), virtual_gpus(1, storage=storage):
+        pass
+
+
+def test_a_tensor_of_the_host_that_is_too_large_to_be_made_has_no_numbers():
+    with virtual_gpus(1, storage="meta") as gpus:
+        layer = nn.Linear(300_000, 300_000)  # 360 GB
+        assert layer.weight.device == torch.device("cpu")
+        assert layer.cuda().weight is next(layer.parameters())
+        assert gpus.live_by_kind(0)["parameters"] == 4 * 300_000**2 + 4 * 300_000 + 128
+        noise = torch.randn(300_000, 300_000)
+        assert (noise.device.type, noise.is_meta) == ("cpu", True)
+        assert not torch.randn(1000, 1000).is_meta
+        with pytest.raises(RuntimeError, match="negative dimension"):
+            torch.empty(-1)

@@ -1,16 +1,14 @@
 """The simulated allocator keeps the rules of PyTorch's: worked out by hand, and kept for any sequence."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdemo.virtual.caching import Block, CachingAllocator, Segment
+from dpdemo.virtual.caching import CachingAllocator
 
 MIB = 2**20
 
 
-def blocks(segment: Segment) -> list[Block]:
+def blocks(segment):
     """Return the blocks of a segment in order."""
     found, block = [], segment.first
     while block is not None:
@@ -19,7 +17,7 @@ def blocks(segment: Segment) -> list[Block]:
     return found
 
 
-def test_small_requests_share_a_segment_of_two_mebibytes() -> None:
+def test_small_requests_share_a_segment_of_two_mebibytes():
     allocator = CachingAllocator()
     for _ in range(2 * MIB // 512):
         allocator.allocate(512)
@@ -28,7 +26,7 @@ def test_small_requests_share_a_segment_of_two_mebibytes() -> None:
     assert allocator.reserved_bytes == 4 * MIB
 
 
-def test_middling_requests_share_segments_of_twenty_and_large_ones_are_rounded_to_two() -> None:
+def test_middling_requests_share_segments_of_twenty_and_large_ones_are_rounded_to_two():
     allocator = CachingAllocator()
     allocator.allocate(6 * MIB)
     assert allocator.reserved_bytes == 20 * MIB
@@ -38,7 +36,7 @@ def test_middling_requests_share_segments_of_twenty_and_large_ones_are_rounded_t
     assert allocator.reserved_bytes == 32 * MIB
 
 
-def test_what_is_free_is_used_again_and_too_small_a_rest_is_not_cut_off() -> None:
+def test_what_is_free_is_used_again_and_too_small_a_rest_is_not_cut_off():
     allocator = CachingAllocator()
     first = allocator.allocate(30 * MIB)
     allocator.free(first)
@@ -50,7 +48,7 @@ def test_what_is_free_is_used_again_and_too_small_a_rest_is_not_cut_off() -> Non
     assert allocator.reserved_bytes == 30 * MIB
 
 
-def test_holes_are_reserved_memory_that_a_larger_request_cannot_use() -> None:
+def test_holes_are_reserved_memory_that_a_larger_request_cannot_use():
     allocator = CachingAllocator()
     whole = allocator.allocate(40 * MIB)
     allocator.free(whole)
@@ -65,18 +63,16 @@ def test_holes_are_reserved_memory_that_a_larger_request_cannot_use() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 60_000), st.integers(0, 50)), max_size=60))
-def test_blocks_fill_their_segments_without_overlap_and_free_neighbours_are_joined(
-    steps: list[tuple[bool, int, int]],
-) -> None:
+def test_blocks_fill_their_segments_without_overlap_and_free_neighbours_are_joined(steps):
     allocator = CachingAllocator()
-    used: list[Block] = []
+    used = []
     for is_allocation, size, place in steps:
         if is_allocation or not used:
             used.append(allocator.allocate(size * 512))
         else:
             allocator.free(used.pop(place % len(used)))
     assert sum(segment.size for segment in allocator.segments) == allocator.reserved_bytes
-    found: set[int] = set()
+    found = set()
     for segment in allocator.segments:
         address, was_free = segment.address, False
         for block in blocks(segment):

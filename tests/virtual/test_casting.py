@@ -1,16 +1,11 @@
 """`torch.autocast("cuda")` casts on virtual GPUs by CUDA's lists, and nowhere else."""
 
-from __future__ import annotations
-
 import warnings
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
-
-from dpdemo.virtual import VirtualGpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -35,14 +30,14 @@ pytestmark = pytest.mark.usefixtures("gpus")
         (lambda x: x.double() @ x.double(), "float64"),
     ],
 )
-def test_results_have_the_dtypes_of_cudas_lists(dtype: torch.dtype, compute: Any, kind: str) -> None:
+def test_results_have_the_dtypes_of_cudas_lists(dtype, compute, kind):
     with torch.autocast("cuda", dtype):
         result = compute(torch.rand(4, 4, device="cuda:1").to("cuda:0"))
     assert result.dtype is {"lower": dtype, "float32": torch.float32, "float64": torch.float64}[kind]
     assert result.is_cuda
 
 
-def test_cpu_tensors_are_left_alone_and_the_cpus_own_autocast_too() -> None:
+def test_cpu_tensors_are_left_alone_and_the_cpus_own_autocast_too():
     x = torch.rand(4, 4)
     with torch.autocast("cuda"):
         assert (x @ x).dtype is torch.float32
@@ -53,7 +48,7 @@ def test_cpu_tensors_are_left_alone_and_the_cpus_own_autocast_too() -> None:
         assert (x.cuda() @ x.cuda()).device.type == "cuda"
 
 
-def test_autocast_ends_where_its_block_ends_and_nests() -> None:
+def test_autocast_ends_where_its_block_ends_and_nests():
     x = torch.rand(4, 4, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
         with torch.autocast("cuda", enabled=False):
@@ -62,7 +57,7 @@ def test_autocast_ends_where_its_block_ends_and_nests() -> None:
     assert (x @ x).dtype is torch.float32
 
 
-def test_weights_are_cast_once_and_get_their_gradients_in_float32() -> None:
+def test_weights_are_cast_once_and_get_their_gradients_in_float32():
     layer = nn.Linear(4, 4).cuda()
     x = torch.rand(4, 4, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
@@ -73,13 +68,13 @@ def test_weights_are_cast_once_and_get_their_gradients_in_float32() -> None:
     assert layer.weight.grad.is_cuda
 
 
-def test_binary_cross_entropy_is_refused_in_cudas_words() -> None:
+def test_binary_cross_entropy_is_refused_in_cudas_words():
     x = torch.rand(4, device="cuda")
     with torch.autocast("cuda"), pytest.raises(RuntimeError, match="unsafe to autocast"):
         F.binary_cross_entropy(x, x)
 
 
-def test_replicas_run_under_autocast_in_float16_whatever_the_caller_asked_for() -> None:
+def test_replicas_run_under_autocast_in_float16_whatever_the_caller_asked_for():
     """`parallel_apply` hands on only whether autocast is on, not its dtype (pytorch/pytorch#60706)."""
     model = nn.DataParallel(nn.Linear(4, 2).cuda())
     with torch.autocast("cuda", torch.bfloat16):
@@ -87,7 +82,7 @@ def test_replicas_run_under_autocast_in_float16_whatever_the_caller_asked_for() 
         assert model.module(torch.rand(8, 4).cuda()).dtype is torch.bfloat16
 
 
-def test_the_gradient_scaler_trains_and_skips_infinite_steps() -> None:
+def test_the_gradient_scaler_trains_and_skips_infinite_steps():
     model = nn.Linear(4, 2).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
@@ -104,7 +99,7 @@ def test_the_gradient_scaler_trains_and_skips_infinite_steps() -> None:
     assert scaler.get_scale() == 512
 
 
-def test_the_older_names_of_autocast_and_scaler_work() -> None:
+def test_the_older_names_of_autocast_and_scaler_work():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         scaler = torch.cuda.amp.GradScaler()
@@ -114,7 +109,7 @@ def test_the_older_names_of_autocast_and_scaler_work() -> None:
 
 
 @pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
-def test_softmax_of_float16_makes_no_wide_copy_of_its_operand(gpus: VirtualGpus, function: Any) -> None:
+def test_softmax_of_float16_makes_no_wide_copy_of_its_operand(gpus, function):
     data = torch.randn(64, 256, device="cuda").half().requires_grad_()
     seed = torch.randn(64, 256, device="cuda")
     wide = data.detach().float().requires_grad_()
@@ -133,6 +128,6 @@ def test_softmax_of_float16_makes_no_wide_copy_of_its_operand(gpus: VirtualGpus,
     torch.testing.assert_close(data.grad, wide.grad.half(), rtol=0, atol=0)
 
 
-def test_on_the_cpu_softmax_from_float16_is_refused_as_ever() -> None:
+def test_on_the_cpu_softmax_from_float16_is_refused_as_ever():
     with pytest.raises(RuntimeError, match="not supported on CPU"):
         torch.ops.aten._softmax(torch.ones(2, dtype=torch.float16), 0, True)

@@ -1,9 +1,6 @@
 """The functions behind DataParallel check, share and say what comm.cpp does."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -11,23 +8,23 @@ from torch import nn
 from torch.nn.parallel import comm, replicate
 from torch.overrides import TorchFunctionMode
 
-from dpdemo.virtual import UnsupportedOpError, VirtualGpus
+from dpdemo.virtual import UnsupportedOpError
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-def on(index: int, *shape: int) -> torch.Tensor:
+def on(index, *shape):
     return torch.ones(shape, device=f"cuda:{index}")
 
 
-def test_broadcast_returns_the_tensor_itself_where_it_is() -> None:
+def test_broadcast_returns_the_tensor_itself_where_it_is():
     tensor = on(1, 3)
     copies = comm.broadcast(tensor, [0, 1, 2])
     assert [copy.get_device() for copy in copies] == [0, 1, 2]
     assert copies[1] is tensor
 
 
-def test_coalesced_broadcast_keeps_the_order_of_mixed_and_repeated_tensors() -> None:
+def test_coalesced_broadcast_keeps_the_order_of_mixed_and_repeated_tensors():
     first, second = on(0, 2), on(0, 3).double()
     tensors = [first, second, first, on(0, 2, 2) * 5, second * 2]
     copies = comm.broadcast_coalesced(tensors, [0, 1], 16)
@@ -38,7 +35,7 @@ def test_coalesced_broadcast_keeps_the_order_of_mixed_and_repeated_tensors() -> 
         assert copy.tolist() == tensor.tolist()
 
 
-def test_scatter_gives_views_where_the_tensor_is_and_copies_elsewhere() -> None:
+def test_scatter_gives_views_where_the_tensor_is_and_copies_elsewhere():
     tensor = torch.arange(7.0, device="cuda:0")
     chunks = comm.scatter(tensor, [0, 1, 2])
     assert [chunk.tolist() for chunk in chunks] == [[0, 1, 2], [3, 4, 5], [6]]
@@ -49,7 +46,7 @@ def test_scatter_gives_views_where_the_tensor_is_and_copies_elsewhere() -> None:
     assert [len(chunk) for chunk in uneven] == [1, 6]
 
 
-def test_gather_concatenates_on_any_device_and_keeps_channels_last() -> None:
+def test_gather_concatenates_on_any_device_and_keeps_channels_last():
     parts = [on(index, 1, 2, 3, 3).contiguous(memory_format=torch.channels_last) for index in range(3)]
     whole = comm.gather(parts, 0, 2)
     assert whole.shape == (3, 2, 3, 3)
@@ -58,7 +55,7 @@ def test_gather_concatenates_on_any_device_and_keeps_channels_last() -> None:
     assert comm.gather(parts, 1, "cpu").device.type == "cpu"
 
 
-def test_reduction_adds_on_the_device_asked_for() -> None:
+def test_reduction_adds_on_the_device_asked_for():
     total = comm.reduce_add([on(0, 2), on(1, 2), on(2, 2)], 1)
     assert (total.tolist(), total.get_device()) == ([3, 3], 1)
     (dense,) = comm.reduce_add_coalesced([[on(0, 2)], [on(1, 2)]], 0)
@@ -99,7 +96,7 @@ def test_reduction_adds_on_the_device_asked_for() -> None:
         (lambda: comm.broadcast_coalesced([on(1, 2)], [0, 1]), "All tensors must be on devices[0]: 0"),
     ],
 )
-def test_misuse_fails_in_pytorchs_words(call: Any, message: str) -> None:
+def test_misuse_fails_in_pytorchs_words(call, message):
     with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
         call()
 
@@ -112,7 +109,7 @@ def test_misuse_fails_in_pytorchs_words(call: Any, message: str) -> None:
         lambda: comm.gather([on(0, 2)], out=on(0, 2)),
     ],
 )
-def test_outputs_given_by_the_user_are_refused_by_name(call: Any) -> None:
+def test_outputs_given_by_the_user_are_refused_by_name(call):
     with pytest.raises(UnsupportedOpError, match=r"torch\._C\._(broadcast|scatter|gather)_out: "):
         call()
 
@@ -124,17 +121,17 @@ def test_outputs_given_by_the_user_are_refused_by_name(call: Any) -> None:
         (lambda: comm.gather([on(0), on(1)], dim=1), "Dimension specified as 1 but tensor has no dimensions"),
     ],
 )
-def test_a_dimension_that_is_not_there_is_an_index_error(call: Any, message: str) -> None:
+def test_a_dimension_that_is_not_there_is_an_index_error(call, message):
     with pytest.raises(IndexError, match=message):
         call()
 
 
-def on_each(size: int = 256) -> list[torch.Tensor]:
+def on_each(size=256):
     """One tensor a GPU: ones, twos and so on."""
     return [torch.full((size,), index + 1.0, device=f"cuda:{index}") for index in range(4)]
 
 
-def test_gradients_are_added_up_while_they_are_sent(gpus: VirtualGpus) -> None:
+def test_gradients_are_added_up_while_they_are_sent(gpus):
     parts = on_each()
     gpus.reset_peaks()
     before, moved = gpus.live_bytes(1), gpus.bytes_moved_between
@@ -147,7 +144,7 @@ def test_gradients_are_added_up_while_they_are_sent(gpus: VirtualGpus) -> None:
     assert [part[0].item() for part in parts] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_nccl_takes_dense_tensors_each_on_a_gpu_of_its_own() -> None:
+def test_nccl_takes_dense_tensors_each_on_a_gpu_of_its_own():
     nccl = torch.cuda.nccl
     parts = on_each()
     assert nccl.is_available(parts)
@@ -157,7 +154,7 @@ def test_nccl_takes_dense_tensors_each_on_a_gpu_of_its_own() -> None:
     assert not nccl.is_available([part.view(16, 16).t() for part in parts])
 
 
-def test_nccl_adds_and_does_nothing_else() -> None:
+def test_nccl_adds_and_does_nothing_else():
     parts = on_each()
     torch.cuda.nccl.reduce(parts, root=2)
     assert parts[2].tolist() == [10.0] * 256
@@ -165,24 +162,24 @@ def test_nccl_adds_and_does_nothing_else() -> None:
         torch.cuda.nccl.reduce(parts, root=2, op=1)
 
 
-def test_what_nccl_does_not_take_is_added_up_all_the_same() -> None:
+def test_what_nccl_does_not_take_is_added_up_all_the_same():
     total = comm.reduce_add([part.to_sparse() for part in on_each()], destination=0)
     assert total.to_dense().tolist() == [10.0] * 256
 
 
-def test_under_a_default_device_each_replica_has_its_parameters_on_its_own_gpu() -> None:
+def test_under_a_default_device_each_replica_has_its_parameters_on_its_own_gpu():
     model = nn.Linear(4, 2).cuda()
     with torch.device("meta"):
         replicas = replicate(model, [0, 1, 2])
     assert [replica.weight.device.index for replica in replicas] == [0, 1, 2]
 
 
-def seen_by_a_mode(device: str) -> list[str]:
+def seen_by_a_mode(device):
     """What a TorchFunctionMode sees of a backward pass."""
     seen = []
 
     class Log(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, func, types, args=(), kwargs=None):
             seen.append(func.__name__)
             return func(*args, **(kwargs or {}))
 
@@ -193,14 +190,12 @@ def seen_by_a_mode(device: str) -> list[str]:
     return seen
 
 
-def test_a_mode_that_looks_at_functions_sees_no_more_than_on_the_cpu() -> None:
+def test_a_mode_that_looks_at_functions_sees_no_more_than_on_the_cpu():
     assert seen_by_a_mode("cuda") == seen_by_a_mode("cpu")
 
 
 @pytest.mark.parametrize(("layers", "counted"), [(1, 3), (2, 1)])
-def test_replicas_on_one_gpu_share_one_buffer_and_a_single_tensor_with_the_model(
-    layers: int, counted: int
-) -> None:
+def test_replicas_on_one_gpu_share_one_buffer_and_a_single_tensor_with_the_model(layers, counted):
     """Seen on an H100 with torch 2.11: the count of batches, alone of its type, goes up once a replica."""
     model = nn.Sequential(*(nn.BatchNorm1d(4) for _ in range(layers))).cuda()
     parallel = nn.DataParallel(model, device_ids=[0, 0, 0])
@@ -208,7 +203,7 @@ def test_replicas_on_one_gpu_share_one_buffer_and_a_single_tensor_with_the_model
     assert [layer.num_batches_tracked.item() for layer in model] == [counted] * layers
 
 
-def test_a_gpu_that_is_named_again_holds_one_copy_more_whatever_number_of_times(gpus: VirtualGpus) -> None:
+def test_a_gpu_that_is_named_again_holds_one_copy_more_whatever_number_of_times(gpus):
     tensors = [torch.ones(256, device="cuda:0"), torch.ones(512, device="cuda:0")]
     before = gpus.live_bytes(0)
     copies = comm.broadcast_coalesced(tensors, [0, 0, 0, 0])

@@ -1,9 +1,5 @@
 """What only CUDA's build can do works, or says that it does not; and the CPU's autocast leaves GPUs alone."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
@@ -17,7 +13,7 @@ ONE = torch.device("cuda:1")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_products_of_narrow_matrices_are_added_up_wide(dtype: torch.dtype) -> None:
+def test_products_of_narrow_matrices_are_added_up_wide(dtype):
     one, other = torch.randn(4, 300).to(dtype), torch.randn(300, 5).to(dtype)
     expected = one.float() @ other.float()
     here, there = one.to(ONE), other.to(ONE)
@@ -37,7 +33,7 @@ def test_products_of_narrow_matrices_are_added_up_wide(dtype: torch.dtype) -> No
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "fft2", "rfftn", "ihfft"])
-def test_half_precision_is_transformed_and_rounded(name: str) -> None:
+def test_half_precision_is_transformed_and_rounded(name):
     data = torch.randn(8, 16).half()
     transform = getattr(torch.fft, name)
     result = transform(data.to(ONE))
@@ -57,14 +53,14 @@ def test_half_precision_is_transformed_and_rounded(name: str) -> None:
         lambda q: torch.ops.aten._flash_attention_forward(q, q, q, None, None, 8, 8, 0.0, False, False),
     ],
 )
-def test_a_kernel_that_is_not_there_is_refused_by_name(call: Any) -> None:
+def test_a_kernel_that_is_not_there_is_refused_by_name(call):
     with pytest.raises(
         UnsupportedOpError, match=r"^aten\._\w+attention\w*\.default: the CPU has no such operator"
     ):
         call(torch.randn(1, 2, 8, 16, device=ONE, dtype=torch.float16))
 
 
-def test_the_cpus_autocast_casts_the_cpus_tensors_alone() -> None:
+def test_the_cpus_autocast_casts_the_cpus_tensors_alone():
     here, there = torch.randn(3, 3), torch.randn(3, 3, device=ONE)
     network, convolution = nn.LSTM(3, 3).to(ONE), nn.Conv1d(3, 3, 1).to(ONE)
     with torch.autocast("cpu"):
@@ -82,7 +78,7 @@ def test_the_cpus_autocast_casts_the_cpus_tensors_alone() -> None:
 @pytest.mark.parametrize(
     "activities", [[ProfilerActivity.CPU, ProfilerActivity.CUDA], [ProfilerActivity.CPU], None]
 )
-def test_the_profiler_records_the_operators_and_complains_of_none(activities: Any, capfd: Any) -> None:
+def test_the_profiler_records_the_operators_and_complains_of_none(activities, capfd):
     with profile(activities=activities) as profiler:
         torch.ones(2, device=ONE).sin()
     assert "aten::sin" in {event.key for event in profiler.key_averages()}
@@ -91,9 +87,7 @@ def test_the_profiler_records_the_operators_and_complains_of_none(activities: An
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("shape", [(6, 3, 4, 4), (6, 3)])
-def test_synchronised_batch_norm_equals_one_over_the_union_of_the_ranks(
-    shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
+def test_synchronised_batch_norm_equals_one_over_the_union_of_the_ranks(shape, dtype):
     """The operators of two ranks with 2 and 4 rows, put together by hand as SyncBatchNorm does."""
     plain = (nn.BatchNorm2d if len(shape) > 2 else nn.BatchNorm1d)(3)
     nn.init.normal_(plain.weight)
@@ -123,7 +117,7 @@ def test_synchronised_batch_norm_equals_one_over_the_union_of_the_ranks(
     assert {result.dtype for result in [*results, *of_input]} == {dtype}
     assert mean.device == ONE
     error = 1e-5 if dtype is torch.float32 else 0.02
-    narrow: dict[str, Any] = {"atol": error, "rtol": error}
+    narrow = {"atol": error, "rtol": error}
     torch.testing.assert_close(torch.cat(results).cpu().float(), expected.detach(), **narrow)
     torch.testing.assert_close(torch.cat(of_input).cpu().float(), whole.grad, **narrow)
     torch.testing.assert_close(for_weight.cpu(), plain.weight.grad, **narrow)
@@ -132,7 +126,7 @@ def test_synchronised_batch_norm_equals_one_over_the_union_of_the_ranks(
     torch.testing.assert_close(synced.running_var.cpu(), plain.running_var, **narrow)
 
 
-def test_distributed_random_operator_runs_as_on_cuda() -> None:
+def test_distributed_random_operator_runs_as_on_cuda():
     """DTensor's `run_dtensor_rng_op`, which PyTorch has for CUDA alone, shifts the GPU's stream."""
     from torch._prims import rng_prims
 

@@ -3,12 +3,9 @@
 `tests/tools/fuzz/dataparallel.py` holds random programs against the same chunks done by hand on the CPU.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -22,9 +19,7 @@ DIM = 6
 @pytest.mark.parametrize("make", [functools.partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW])
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("options", [{}, {"foreach": False}])
-def test_optimizers_built_before_and_after_the_move_train_alike(
-    make: Any, early: bool, options: dict[str, Any]
-) -> None:
+def test_optimizers_built_before_and_after_the_move_train_alike(make, early, options):
     layers = nn.Linear(DIM, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)
     model = nn.Sequential(*layers).double()
     batches = [torch.randn(7, DIM, dtype=torch.float64) for _ in range(3)]
@@ -44,7 +39,7 @@ def test_optimizers_built_before_and_after_the_move_train_alike(
     torch.testing.assert_close(state, expected)
 
 
-def test_fused_optimizers_and_gradient_clipping_work_across_gpus() -> None:
+def test_fused_optimizers_and_gradient_clipping_work_across_gpus():
     with virtual_gpus(2):
         parts = [nn.Linear(3, 3).cuda(0), nn.Linear(3, 3).cuda(1)]
         parameters = [value for part in parts for value in part.parameters()]
@@ -57,11 +52,11 @@ def test_fused_optimizers_and_gradient_clipping_work_across_gpus() -> None:
     assert total == pytest.approx(0.5, rel=1e-4)
 
 
-def test_second_derivatives_pass_through_data_parallel() -> None:
+def test_second_derivatives_pass_through_data_parallel():
     model = nn.Sequential(nn.Linear(DIM, 4), nn.Tanh()).double()
     batch = torch.randn(5, DIM, dtype=torch.float64)
 
-    def penalty(net: Any, leaf: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
+    def penalty(net, leaf, weight):
         (slope,) = torch.autograd.grad(net(leaf).sum(), leaf, create_graph=True)
         return [value.cpu() for value in torch.autograd.grad(slope.pow(2).sum(), [leaf, weight])]
 
@@ -72,14 +67,14 @@ def test_second_derivatives_pass_through_data_parallel() -> None:
     torch.testing.assert_close(got, expected)
 
 
-def test_the_tutorial_prints_its_lines_in_device_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tutorial_prints_its_lines_in_device_order(capsys):
     class Model(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.fc = nn.Linear(5, 2)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            output: torch.Tensor = self.fc(x)
+        def forward(self, x):
+            output = self.fc(x)
             print("\tIn Model: input size", x.size(), "output size", output.size())  # noqa: T201 - as the tutorial does
             return output
 
@@ -94,13 +89,13 @@ def test_the_tutorial_prints_its_lines_in_device_order(capsys: pytest.CaptureFix
     assert output.shape == (30, 2)
 
 
-def test_other_dimensions_than_the_first_can_be_split() -> None:
+def test_other_dimensions_than_the_first_can_be_split():
     with virtual_gpus(2):
         output = nn.DataParallel(nn.Identity(), dim=1)(torch.arange(12.0).view(3, 4).cuda())
         assert output.tolist() == torch.arange(12.0).view(3, 4).tolist()
 
 
-def test_the_functional_form_and_the_primitives_work_by_themselves() -> None:
+def test_the_functional_form_and_the_primitives_work_by_themselves():
     model, batch = nn.Linear(DIM, 3).double(), torch.randn(5, DIM, dtype=torch.float64)
     expected = model(batch)
     with virtual_gpus(3):
@@ -119,9 +114,9 @@ def test_the_functional_form_and_the_primitives_work_by_themselves() -> None:
             torch.testing.assert_close(output.cpu(), expected)
 
 
-def test_a_failing_replica_is_reported_with_its_number_and_device() -> None:
+def test_a_failing_replica_is_reported_with_its_number_and_device():
     class Picky(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             if x.get_device() == 1:
                 raise ValueError("not here")
             return x
@@ -133,13 +128,13 @@ def test_a_failing_replica_is_reported_with_its_number_and_device() -> None:
         nn.DataParallel(Picky())(torch.ones(4, 1))
 
 
-def test_a_tensor_kept_on_the_module_fails_in_the_second_replica_in_cudas_words() -> None:
+def test_a_tensor_kept_on_the_module_fails_in_the_second_replica_in_cudas_words():
     class Keeps(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.kept = torch.ones(3, device="cuda:0")
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return x + self.kept
 
     with virtual_gpus(2), pytest.raises(RuntimeError) as caught:
@@ -149,7 +144,7 @@ def test_a_tensor_kept_on_the_module_fails_in_the_second_replica_in_cudas_words(
     assert "found at least two devices, cuda:1 and cuda:0!" in text
 
 
-def test_a_module_that_is_elsewhere_fails_in_pytorchs_words() -> None:
+def test_a_module_that_is_elsewhere_fails_in_pytorchs_words():
     message = (
         "module must have its parameters and buffers on device cuda:0 (device_ids[0]) "
         "but found one of them on device: "
@@ -160,7 +155,7 @@ def test_a_module_that_is_elsewhere_fails_in_pytorchs_words() -> None:
                 nn.DataParallel(model, [0, 1])(torch.ones(2, 1))
 
 
-def test_devices_that_are_not_there_fail_in_pytorchs_words() -> None:
+def test_devices_that_are_not_there_fail_in_pytorchs_words():
     with virtual_gpus(2):
         with pytest.raises(AssertionError, match=r"^Invalid device id$"):
             nn.DataParallel(nn.Linear(1, 1).cuda(), [0, 2])
@@ -170,9 +165,9 @@ def test_devices_that_are_not_there_fail_in_pytorchs_words() -> None:
             nn.DataParallel(nn.LazyLinear(1).cuda())(torch.ones(4, 2))
 
 
-def test_scalar_outputs_become_a_vector_with_pytorchs_warning() -> None:
+def test_scalar_outputs_become_a_vector_with_pytorchs_warning():
     class Mean(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return x.mean()
 
     leaf = torch.arange(4.0, requires_grad=True)
@@ -185,13 +180,13 @@ def test_scalar_outputs_become_a_vector_with_pytorchs_warning() -> None:
     assert leaf.grad.tolist() == [0.5] * 4
 
 
-def test_replica_0_works_on_the_modules_own_buffers_and_the_others_on_copies() -> None:
+def test_replica_0_works_on_the_modules_own_buffers_and_the_others_on_copies():
     class Counts(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.register_buffer("rows", torch.zeros(()))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             self.rows += len(x)
             return x
 
@@ -201,13 +196,13 @@ def test_replica_0_works_on_the_modules_own_buffers_and_the_others_on_copies() -
         assert parallel.module.rows.item() == 3
 
 
-def test_outputs_unused_by_the_loss_give_zeros_and_no_error() -> None:
+def test_outputs_unused_by_the_loss_give_zeros_and_no_error():
     class Two(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.used, self.unused = nn.Linear(2, 1), nn.Linear(2, 1)
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def forward(self, x):
             return self.used(x), self.unused(x)
 
     with virtual_gpus(3):
@@ -218,7 +213,7 @@ def test_outputs_unused_by_the_loss_give_zeros_and_no_error() -> None:
         assert {value.grad.get_device() for value in inner.parameters() if value.grad is not None} == {0}
 
 
-def test_channels_last_layouts_survive() -> None:
+def test_channels_last_layouts_survive():
     with virtual_gpus(2):
         model = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last).cuda()
         batch = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
@@ -229,7 +224,7 @@ def test_channels_last_layouts_survive() -> None:
         assert model.weight.grad.is_cuda
 
 
-def test_models_wrapped_by_the_compiler_run_as_written_with_a_warning() -> None:
+def test_models_wrapped_by_the_compiler_run_as_written_with_a_warning():
     with virtual_gpus(2):
         model = nn.Linear(3, 2).cuda()
         with pytest.warns(UserWarning, match="virtual GPUs compile nothing"):

@@ -1,7 +1,5 @@
 """What programs ask a build for CUDA: every public name answers, or is refused by its name."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect
@@ -9,18 +7,13 @@ import io
 import pickle
 import re
 import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
 
-from dpdemo.virtual import UnsupportedOpError, VirtualGpus, suspended, virtual_gpus
+from dpdemo.virtual import UnsupportedOpError, suspended, virtual_gpus
 from dpdemo.virtual.ops import provenance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -33,7 +26,7 @@ MODULES = (
 OF_OTHERS = {"list_gpu_processes", "tune_gemm_in_file", "mgpu_tune_gemm_in_file"}
 
 
-def functions() -> Iterator[Any]:
+def functions():
     """Yield every public function of the modules that can be called with nothing."""
     for name in MODULES:
         module = importlib.import_module(name)
@@ -48,13 +41,13 @@ def functions() -> Iterator[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("module", "name"), list(functions()))
-def test_every_public_function_answers_or_is_refused_by_name(module: str, name: str) -> None:
+def test_every_public_function_answers_or_is_refused_by_name(module, name):
     function = getattr(importlib.import_module(module), name)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(UnsupportedOpError):
         function()
 
 
-REFUSED: dict[str, Callable[[], object]] = {
+REFUSED = {
     "torch.cuda.graphs.CUDAGraph": torch.cuda.CUDAGraph,
     "_graph_pool_handle": torch.cuda.graph_pool_handle,
     "torch.cuda.graphs.CUDAGraph:": lambda: torch.cuda.make_graphed_callables(nn.Linear(2, 2), (batch(),)),
@@ -72,26 +65,26 @@ REFUSED: dict[str, Callable[[], object]] = {
 }
 
 
-def batch() -> torch.Tensor:
+def batch():
     return torch.ones(3, 2, device="cuda")
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_names_that_need_a_real_gpu_are_refused(name: str) -> None:
+def test_names_that_need_a_real_gpu_are_refused(name):
     with pytest.raises(UnsupportedOpError, match=re.escape(name)):
         REFUSED[name]()
 
 
-def test_a_refused_class_is_as_before_after_the_block() -> None:
+def test_a_refused_class_is_as_before_after_the_block():
     with suspended(), pytest.raises(OSError, match="no-such-file"):
         torch.cuda.memory.CUDAPluggableAllocator("no-such-file", "allocate", "free")
 
 
-def test_versions_are_those_of_a_build_for_cuda() -> None:
-    assert float(torch.version.cuda) >= 12  # type: ignore[arg-type] # transformer-xl reads it so
+def test_versions_are_those_of_a_build_for_cuda():
+    assert float(torch.version.cuda) >= 12
     assert torch.backends.cuda.is_built()
     assert torch.backends.cudnn.is_available()
-    assert torch.backends.cudnn.version() >= 90000  # type: ignore[operator]
+    assert torch.backends.cudnn.version() >= 90000
     assert "sm_90" in torch.cuda.get_arch_list()
     assert torch.cuda.nccl.version() >= (2, 0, 0)
     assert torch.cuda.get_allocator_backend() == "native"
@@ -102,14 +95,14 @@ def test_versions_are_those_of_a_build_for_cuda() -> None:
     )
 
 
-def test_the_facts_go_with_the_block() -> None:
+def test_the_facts_go_with_the_block():
     with suspended():
         assert torch.version.cuda is None or torch.cuda._is_compiled()
         assert hasattr(torch._C, "_cuda_getArchFlags") == torch.cuda._is_compiled()
         assert torch.get_device_module() is not None
 
 
-def test_a_part_of_the_memory_is_all_that_may_be_used() -> None:
+def test_a_part_of_the_memory_is_all_that_may_be_used():
     torch.cuda.set_per_process_memory_fraction(0.5, 1)
     assert torch.cuda.get_per_process_memory_fraction(1) == 0.5
     assert torch.cuda.get_per_process_memory_fraction(0) == 1.0
@@ -124,9 +117,7 @@ def test_a_part_of_the_memory_is_all_that_may_be_used() -> None:
         del kept
 
 
-def test_a_snapshot_has_every_block_that_lives_in_the_segments_of_the_caching_allocator(
-    gpus: VirtualGpus,
-) -> None:
+def test_a_snapshot_has_every_block_that_lives_in_the_segments_of_the_caching_allocator(gpus):
     kept = [torch.ones(count, device="cuda:1") for count in (1000, 500, 3 * 2**20)]
     segments = [segment for segment in torch.cuda.memory_snapshot() if segment["device"] == 1]
     assert [segment["segment_type"] for segment in segments] == ["small", "large"]
@@ -136,7 +127,7 @@ def test_a_snapshot_has_every_block_that_lives_in_the_segments_of_the_caching_al
     assert sum(segment["allocated_size"] for segment in segments) == gpus.live_bytes(1)
 
 
-def test_the_history_tells_what_was_allocated_and_freed(tmp_path: Path) -> None:
+def test_the_history_tells_what_was_allocated_and_freed(tmp_path):
     torch.cuda.memory._record_memory_history(max_entries=5)
     tensor = torch.ones(1000, device="cuda:2")
     del tensor
@@ -150,10 +141,10 @@ def test_the_history_tells_what_was_allocated_and_freed(tmp_path: Path) -> None:
     assert torch.cuda.memory._snapshot()["device_traces"] == [[]] * 4
 
 
-def test_which_attention_kernels_there_are_is_what_runs() -> None:
+def test_which_attention_kernels_there_are_is_what_runs():
     cuda = torch.backends.cuda
 
-    def parameters(like: torch.Tensor, mask: torch.Tensor | None = None) -> cuda.SDPAParams:
+    def parameters(like, mask=None):
         return cuda.SDPAParams(like, like, like, mask, 0.0, False, False)
 
     half = torch.ones(1, 2, 8, 64, device="cuda", dtype=torch.float16)
@@ -166,7 +157,7 @@ def test_which_attention_kernels_there_are_is_what_runs() -> None:
     assert not cuda.can_use_flash_attention(parameters(half.cpu()))
 
 
-def test_settings_that_a_build_for_the_cpu_lacks_can_be_read_and_set() -> None:
+def test_settings_that_a_build_for_the_cpu_lacks_can_be_read_and_set():
     assert torch.backends.cudnn.benchmark_limit == 10
     torch.backends.cudnn.benchmark_limit = 5
     assert torch.backends.cudnn.benchmark_limit == 5
@@ -178,13 +169,13 @@ def test_settings_that_a_build_for_the_cpu_lacks_can_be_read_and_set() -> None:
     assert not torch.ones(1).is_shared()
 
 
-def test_the_ways_into_a_refused_class_are_refused_too() -> None:
-    contexts: Any = pytest.importorskip("torch.cuda.green_contexts")
+def test_the_ways_into_a_refused_class_are_refused_too():
+    contexts = pytest.importorskip("torch.cuda.green_contexts")
     with pytest.raises(UnsupportedOpError, match="GreenContext: "):
         contexts.GreenContext.create(num_sms=2, device_id=0)
 
 
-def test_a_program_that_profiles_or_checks_errors_goes_on() -> None:
+def test_a_program_that_profiles_or_checks_errors_goes_on():
     torch.cuda.profiler.start()
     torch.cuda.profiler.stop()
     assert torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
@@ -196,24 +187,24 @@ def test_a_program_that_profiles_or_checks_errors_goes_on() -> None:
         torch.cuda.cudart().cudaStreamCreate(0)
 
 
-def test_streams_keep_a_priority_within_cudas_range() -> None:
+def test_streams_keep_a_priority_within_cudas_range():
     assert torch.cuda.Stream.priority_range() == (0, -5)
     assert [torch.cuda.Stream(priority=wanted).priority for wanted in (3, -2, -9)] == [0, -2, -5]
 
 
-def test_storages_are_made_on_a_gpu(gpus: VirtualGpus) -> None:
+def test_storages_are_made_on_a_gpu(gpus):
     storage = torch.UntypedStorage(1000, device="cuda:1")
     assert storage.device == torch.device("cuda:1")
     assert gpus.live_bytes(1) == 1024
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert torch.cuda.FloatStorage(3).device == torch.device("cuda:0")  # type: ignore[attr-defined]
+        assert torch.cuda.FloatStorage(3).device == torch.device("cuda:0")
     with pytest.raises(UnsupportedOpError, match="each process has virtual GPUs of its own"):
         storage._share_cuda_()
 
 
 @pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
-def test_a_default_type_of_cuda_makes_tensors_on_the_gpu_until_the_block_ends() -> None:
+def test_a_default_type_of_cuda_makes_tensors_on_the_gpu_until_the_block_ends():
     torch.set_default_tensor_type("torch.cuda.DoubleTensor")
     made = torch.zeros(2)
     assert (made.device, made.dtype) == (torch.device("cuda:0"), torch.float64)
@@ -225,9 +216,9 @@ def test_a_default_type_of_cuda_makes_tensors_on_the_gpu_until_the_block_ends() 
 
 
 @pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
-def test_a_default_type_of_cuda_holds_for_old_constructors_and_in_replicas() -> None:
+def test_a_default_type_of_cuda_holds_for_old_constructors_and_in_replicas():
     class Old(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return x + torch.Tensor([1, 2]) + torch.zeros(2) + torch.Tensor(2).zero_()
 
     torch.set_default_tensor_type("torch.cuda.FloatTensor")
@@ -248,13 +239,13 @@ def test_a_default_type_of_cuda_holds_for_old_constructors_and_in_replicas() -> 
     assert "__new__" not in vars(torch.Tensor)
 
 
-def test_settings_of_cudas_libraries_are_kept() -> None:
+def test_settings_of_cudas_libraries_are_kept():
     assert "Magma" in str(torch.backends.cuda.preferred_linalg_library("magma"))
     assert not torch.cuda.tunable.is_enabled()
     torch._C._cuda_clearCublasWorkspaces()
 
 
-def test_operators_that_tune_themselves_can_be_left_off() -> None:
+def test_operators_that_tune_themselves_can_be_left_off():
     tunable = torch.cuda.tunable
     tunable.enable(False)
     assert not tunable.is_enabled()
@@ -266,8 +257,8 @@ def test_operators_that_tune_themselves_can_be_left_off() -> None:
     assert (tunable.get_results(), tunable.get_filename()) == ((), "")
 
 
-def test_each_gpu_has_its_limit_of_fft_plans() -> None:
-    caches: Any = torch.backends.cuda.cufft_plan_cache
+def test_each_gpu_has_its_limit_of_fft_plans():
+    caches = torch.backends.cuda.cufft_plan_cache
     caches[1].max_size = 7
     assert (caches[0].max_size, caches[1].max_size, caches.max_size, caches.size) == (4096, 7, 4096, 0)
     with torch.cuda.device(1):
@@ -280,8 +271,8 @@ def test_each_gpu_has_its_limit_of_fft_plans() -> None:
         assert torch.backends.cuda.cufft_plan_cache[8].max_size == 4096
 
 
-def test_an_observer_is_called_before_the_error_of_a_full_gpu() -> None:
-    seen: list[tuple[int, ...]] = []
+def test_an_observer_is_called_before_the_error_of_a_full_gpu():
+    seen = []
     with suspended(), virtual_gpus(2, memory="1MiB"):
         torch._C._cuda_attach_out_of_memory_observer(lambda *facts: seen.append(facts))
         with pytest.raises(torch.OutOfMemoryError):
@@ -289,7 +280,7 @@ def test_an_observer_is_called_before_the_error_of_a_full_gpu() -> None:
     assert seen == [(1, 2**22, 2**20, 2**20)]
 
 
-def test_a_type_of_tensors_tells_the_cpu_from_a_gpu() -> None:
+def test_a_type_of_tensors_tells_the_cpu_from_a_gpu():
     here, there = torch.ones(2), torch.ones(2, device="cuda")
     assert [isinstance(here, kind) for kind in (torch.FloatTensor, torch.cuda.FloatTensor)] == [True, False]
     assert [isinstance(there, kind) for kind in (torch.FloatTensor, torch.cuda.FloatTensor)] == [False, True]

@@ -1,9 +1,5 @@
 """Features of PyTorch that reach devices in ways of their own work on virtual GPUs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
@@ -17,16 +13,16 @@ pytestmark = pytest.mark.usefixtures("gpus")
 ONE = torch.device("cuda:1")
 
 
-def batch() -> torch.Tensor:
+def batch():
     return torch.rand(6, 4, device="cuda:1")
 
 
-def layer() -> nn.Linear:
+def layer():
     return nn.Linear(4, 3).cuda(1)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpoints_recompute_with_the_same_dropout(reentrant: bool) -> None:
+def test_checkpoints_recompute_with_the_same_dropout(reentrant):
     leaf = torch.ones(50, device="cuda:1", requires_grad=True)
     output = checkpoint(F.dropout, leaf, use_reentrant=reentrant)
     output.sum().backward()
@@ -35,13 +31,13 @@ def test_checkpoints_recompute_with_the_same_dropout(reentrant: bool) -> None:
     assert leaf.grad.device == ONE
 
 
-def test_data_parallel_works_around_checkpoints() -> None:
+def test_data_parallel_works_around_checkpoints():
     class Checkpointed(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.inner = nn.Linear(4, 3)
 
-        def forward(self, x: torch.Tensor) -> Any:
+        def forward(self, x):
             return checkpoint(self.inner, x, use_reentrant=False)
 
     model = nn.DataParallel(Checkpointed().cuda())
@@ -60,11 +56,11 @@ def test_data_parallel_works_around_checkpoints() -> None:
         (lambda x: torch.func.functional_call(layer(), dict(layer().named_parameters()), (x,)), 1),
     ],
 )
-def test_function_transforms_keep_devices(compute: Any, index: int) -> None:
+def test_function_transforms_keep_devices(compute, index):
     assert compute(batch()).get_device() == index
 
 
-def test_inference_mode_takes_composite_operators_apart() -> None:
+def test_inference_mode_takes_composite_operators_apart():
     with torch.inference_mode():
         x = batch()
         results = (
@@ -80,7 +76,7 @@ def test_inference_mode_takes_composite_operators_apart() -> None:
             layer()(torch.ones(2, 4))
 
 
-def test_saved_tensors_can_wait_on_the_cpu() -> None:
+def test_saved_tensors_can_wait_on_the_cpu():
     leaf = batch().requires_grad_()
     with torch.autograd.graph.save_on_cpu():
         result = layer()(leaf).exp()
@@ -89,7 +85,7 @@ def test_saved_tensors_can_wait_on_the_cpu() -> None:
     assert leaf.grad.device == ONE
 
 
-def test_other_dispatch_modes_see_the_same_operators() -> None:
+def test_other_dispatch_modes_see_the_same_operators():
     with FlopCounterMode(display=False) as counter:
         layer()(batch())
     assert counter.get_total_flops() == 2 * 6 * 4 * 3
@@ -98,14 +94,14 @@ def test_other_dispatch_modes_see_the_same_operators() -> None:
 @pytest.mark.parametrize(
     "normalise", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm]
 )
-def test_parametrised_weights_work_in_replicas(normalise: Any) -> None:
+def test_parametrised_weights_work_in_replicas(normalise):
     model = nn.DataParallel(normalise(nn.Linear(4, 2)).cuda())
     model(torch.ones(6, 4)).sum().backward()
     assert all(value.grad.is_cuda for value in model.parameters())
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_sparse_and_nested_tensors_are_where_their_parts_are() -> None:
+def test_sparse_and_nested_tensors_are_where_their_parts_are():
     coo, csr = torch.eye(6, device="cuda:1").to_sparse(), torch.eye(6, device="cuda:1").to_sparse_csr()
     for sparse in (coo, csr):
         assert sparse.device == ONE
@@ -120,31 +116,31 @@ def test_sparse_and_nested_tensors_are_where_their_parts_are() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")
-def test_scripted_modules_run_and_are_replicated() -> None:
+def test_scripted_modules_run_and_are_replicated():
     assert torch.jit.script(layer())(batch()).device == ONE
     assert nn.DataParallel(torch.jit.script(nn.Linear(4, 2).cuda()))(torch.ones(6, 4)).shape == (6, 2)
 
 
-def test_lengths_of_a_ctc_loss_may_be_on_the_cpu() -> None:
+def test_lengths_of_a_ctc_loss_may_be_on_the_cpu():
     scores = torch.randn(10, 2, 5, device="cuda:1").log_softmax(2)
     targets = torch.randint(1, 5, (2, 3), device="cuda:1")
     assert F.ctc_loss(scores, targets, torch.tensor([10, 10]), torch.tensor([3, 2])).device == ONE
 
 
-def test_meta_tensors_stay_apart() -> None:
+def test_meta_tensors_stay_apart():
     assert batch().to("meta").device.type == "meta"
     assert torch.empty_like(batch(), device="meta").device.type == "meta"
     assert nn.Linear(2, 2, device="meta").to_empty(device="cuda:1").weight.device == ONE
 
 
-def test_complex_numbers_and_conjugate_views_work() -> None:
+def test_complex_numbers_and_conjugate_views_work():
     spectrum = torch.fft.fft(batch())
     assert (spectrum.conj() + 1).device == ONE
     assert spectrum.conj().cpu().resolve_conj().device.type == "cpu"
     torch.testing.assert_close(torch.fft.ifft(spectrum).real.cpu(), torch.fft.ifft(spectrum.cpu()).real)
 
 
-def test_memory_is_not_handed_to_other_libraries_as_if_it_were_the_cpus() -> None:
+def test_memory_is_not_handed_to_other_libraries_as_if_it_were_the_cpus():
     with pytest.raises(
         UnsupportedOpError, match="to_dlpack: the memory of a virtual GPU cannot be handed out"
     ):
@@ -157,7 +153,7 @@ def test_memory_is_not_handed_to_other_libraries_as_if_it_were_the_cpus() -> Non
     assert torch.from_dlpack(torch.ones(1)).tolist() == [1]
 
 
-def test_profilers_marks_do_nothing() -> None:
+def test_profilers_marks_do_nothing():
     torch.cuda.nvtx.range_push("step")
     torch.cuda.nvtx.mark("here")
     torch.cuda.nvtx.range_pop()

@@ -1,16 +1,12 @@
 """Each kind of bytes comes to light: what a storage is for, as the program goes on."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import gather, replicate, scatter
 from torch.utils.checkpoint import checkpoint
 
-from dpdemo.virtual import VirtualGpus, virtual_gpus
+from dpdemo.virtual import virtual_gpus
 
 LAYER = 128 * 128 * 4 + 512  # Linear(128, 128)
 MANY = 1000  # rows, so that a batch takes more room than a layer
@@ -18,27 +14,27 @@ WIDE = MANY * 128 * 4
 
 
 @pytest.fixture(params=["cpu", "meta"])
-def gpus(request: pytest.FixtureRequest) -> Any:
+def gpus(request):
     """Four virtual GPUs of each storage."""
     with virtual_gpus(4, storage=request.param) as opened:
         opened.live_by_kind(0)  # followed from now on
         yield opened
 
 
-def layer() -> nn.Linear:
+def layer():
     return nn.Linear(128, 128)
 
 
-def rows(number: int = 4) -> torch.Tensor:
+def rows(number=4):
     return torch.ones(number, 128)
 
 
-def held(gpus: VirtualGpus, index: int = 0) -> dict[str, int]:
+def held(gpus, index=0):
     """What a GPU holds, less the kinds of which it holds nothing."""
     return {kind: size for kind, size in gpus.live_by_kind(index).items() if size}
 
 
-def test_parameters_and_buffers_of_a_module_that_moves(gpus: VirtualGpus) -> None:
+def test_parameters_and_buffers_of_a_module_that_moves(gpus):
     model = nn.Sequential(layer(), nn.BatchNorm1d(128)).cuda()
     assert held(gpus) == {"parameters": LAYER + 2 * 512, "buffers": 3 * 512}
     model.to("cuda:2")
@@ -56,13 +52,13 @@ def test_parameters_and_buffers_of_a_module_that_moves(gpus: VirtualGpus) -> Non
     ],
     ids=["device=", "to_empty"],
 )
-def test_parameters_and_buffers_of_a_module_made_there(gpus: VirtualGpus, make: Any) -> None:
+def test_parameters_and_buffers_of_a_module_made_there(gpus, make):
     model = make()
     assert held(gpus) == {"parameters": LAYER + 2 * 512, "buffers": 3 * 512}
     del model
 
 
-def test_tied_weights_count_once_and_stay_tied(gpus: VirtualGpus) -> None:
+def test_tied_weights_count_once_and_stay_tied(gpus):
     model = nn.Sequential(layer(), layer())
     model[1].weight = model[0].weight
     model.cuda()
@@ -70,7 +66,7 @@ def test_tied_weights_count_once_and_stay_tied(gpus: VirtualGpus) -> None:
     assert held(gpus) == {"parameters": LAYER + 512}
 
 
-def test_gradients_after_backward(gpus: VirtualGpus) -> None:
+def test_gradients_after_backward(gpus):
     model = layer().cuda()
     batch = rows().cuda()
     model(batch).sum().backward()
@@ -91,7 +87,7 @@ def test_gradients_after_backward(gpus: VirtualGpus) -> None:
         (lambda parameters: torch.optim.Adam(parameters, foreach=False), 2),
     ],
 )
-def test_optimizer_state_after_a_step(gpus: VirtualGpus, make: Any, copies: int) -> None:
+def test_optimizer_state_after_a_step(gpus, make, copies):
     model = layer().cuda()
     optimizer = make(model.parameters())
     for _ in range(2):
@@ -103,7 +99,7 @@ def test_optimizer_state_after_a_step(gpus: VirtualGpus, make: Any, copies: int)
     del optimizer
 
 
-def test_inputs_from_the_host(gpus: VirtualGpus) -> None:
+def test_inputs_from_the_host(gpus):
     inputs = [
         rows().cuda(),
         rows().to("cuda:1"),
@@ -116,7 +112,7 @@ def test_inputs_from_the_host(gpus: VirtualGpus) -> None:
     del inputs
 
 
-def test_inputs_that_scatter_cuts(gpus: VirtualGpus) -> None:
+def test_inputs_that_scatter_cuts(gpus):
     batch = torch.empty(8, 128, device="cuda")
     chunks = scatter((batch,), [0, 1, 2, 3])
     assert held(gpus) == {"temporaries": 4096}  # of its own chunk it is a view
@@ -124,7 +120,7 @@ def test_inputs_that_scatter_cuts(gpus: VirtualGpus) -> None:
     del chunks
 
 
-def test_replica_copies_are_one_buffer(gpus: VirtualGpus) -> None:
+def test_replica_copies_are_one_buffer(gpus):
     model = nn.Sequential(layer(), nn.BatchNorm1d(128)).cuda()
     replicas = replicate(model, [0, 2])
     weights = (128 * 128 + 3 * 128) * 4
@@ -134,7 +130,7 @@ def test_replica_copies_are_one_buffer(gpus: VirtualGpus) -> None:
     del replicas
 
 
-def test_gathered_outputs(gpus: VirtualGpus) -> None:
+def test_gathered_outputs(gpus):
     parts = [torch.empty(2, 128, device=f"cuda:{index}") for index in range(3)]
     whole = gather(parts, 3)
     assert held(gpus, 3) == {"gathered outputs": 6 * 128 * 4}
@@ -142,7 +138,7 @@ def test_gathered_outputs(gpus: VirtualGpus) -> None:
     del whole
 
 
-def test_activations_are_what_is_there_when_backward_begins(gpus: VirtualGpus) -> None:
+def test_activations_are_what_is_there_when_backward_begins(gpus):
     model = nn.Sequential(layer(), nn.ReLU(), layer()).cuda()
     batch = rows(MANY).cuda()
     loss = model(batch).sum()
@@ -156,14 +152,14 @@ def test_activations_are_what_is_there_when_backward_begins(gpus: VirtualGpus) -
     assert peak["temporaries"] == 2 * WIDE  # two gradients on their way
 
 
-def test_temporaries_are_the_rest(gpus: VirtualGpus) -> None:
+def test_temporaries_are_the_rest(gpus):
     one = torch.zeros(128, 128, device="cuda")
     two = one + one
     assert held(gpus) == {"temporaries": 2 * 128 * 128 * 4}
     del two
 
 
-def test_what_a_checkpoint_makes_again_is_no_activation_of_the_first_pass(gpus: VirtualGpus) -> None:
+def test_what_a_checkpoint_makes_again_is_no_activation_of_the_first_pass(gpus):
     inner = nn.Sequential(layer(), nn.ReLU(), layer()).cuda()
     first = layer().cuda()
     batch = rows(MANY).cuda()
@@ -174,7 +170,7 @@ def test_what_a_checkpoint_makes_again_is_no_activation_of_the_first_pass(gpus: 
     assert peak["temporaries"] >= 2 * WIDE  # among them the ReLU's result
 
 
-def test_a_gradient_on_its_way_is_neither_input_nor_gathered(gpus: VirtualGpus) -> None:
+def test_a_gradient_on_its_way_is_neither_input_nor_gathered(gpus):
     model = nn.DataParallel(nn.Sequential(layer(), layer()).cuda())
     output = model(torch.ones(4 * MANY, 128, device="cuda"))
     gpus.reset_peaks()
@@ -184,7 +180,7 @@ def test_a_gradient_on_its_way_is_neither_input_nor_gathered(gpus: VirtualGpus) 
     assert gpus.peak_by_kind(0)["inputs"] == 0  # the batch was never on the host
 
 
-def test_all_kinds_of_a_whole_step_under_data_parallel(gpus: VirtualGpus) -> None:
+def test_all_kinds_of_a_whole_step_under_data_parallel(gpus):
     model = nn.DataParallel(nn.Sequential(layer(), nn.BatchNorm1d(128), nn.ReLU(), layer()).cuda())
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(2):
@@ -204,7 +200,7 @@ def test_all_kinds_of_a_whole_step_under_data_parallel(gpus: VirtualGpus) -> Non
     assert others["parameters"] == others["optimizer state"] == 0
 
 
-def test_the_peak_of_a_step_is_told_by_what_its_parts_turned_out_to_be(gpus: VirtualGpus) -> None:
+def test_the_peak_of_a_step_is_told_by_what_its_parts_turned_out_to_be(gpus):
     """At the fullest moment, in backward, nobody has said yet that the gradients are gradients."""
     model = nn.Sequential(*(layer() for _ in range(3))).cuda()
     batch = rows().cuda()
@@ -216,7 +212,7 @@ def test_the_peak_of_a_step_is_told_by_what_its_parts_turned_out_to_be(gpus: Vir
     assert sum(parts.values()) == gpus.peak_bytes(0)
 
 
-def test_a_module_in_a_module_outlives_its_place(gpus: VirtualGpus) -> None:
+def test_a_module_in_a_module_outlives_its_place(gpus):
     model = nn.Sequential(layer(), layer()).cuda()
     del model[1]
     assert held(gpus) == {"parameters": LAYER}
@@ -224,7 +220,7 @@ def test_a_module_in_a_module_outlives_its_place(gpus: VirtualGpus) -> None:
     assert held(gpus) == {}
 
 
-def test_nothing_is_kept_without_gradients(gpus: VirtualGpus) -> None:
+def test_nothing_is_kept_without_gradients(gpus):
     model = nn.Sequential(layer(), nn.ReLU(), layer()).cuda()
     with torch.no_grad():
         output = model(rows().cuda())

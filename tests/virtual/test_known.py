@@ -3,53 +3,50 @@
 The oracle is the CPU: the same lines run outside the block, on real tensors.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpdemo.virtual import UnsupportedOpError, VirtualGpus, virtual_gpus
+from dpdemo.virtual import UnsupportedOpError, virtual_gpus
 from dpdemo.virtual.ops.known import LARGEST
+
+pytestmark = pytest.mark.usefixtures("gpus")
 
 
 @pytest.fixture
-def gpus() -> Iterator[VirtualGpus]:
+def gpus():
     """Two virtual GPUs without numbers."""
     with virtual_gpus(2, storage="meta") as opened:
         yield opened
 
 
-def learned(*shape: int) -> torch.Tensor:
+def learned(*shape):
     """Return a tensor on GPU 0 of which no number is known."""
     return nn.Parameter(torch.ones(shape)).cuda().detach()
 
 
-def padding(device: str) -> torch.Tensor:
+def padding(device):
     """Return the mask of two rows of 3 and of 5 tokens."""
     return torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], device=device)
 
 
-def causal(device: str) -> torch.Tensor:
+def causal(device):
     """Return the mask of a decoder, as most libraries make it."""
     places = torch.arange(5, device=device)
     return (places[None, :] <= places[:, None])[None, None] & padding(device).bool()[:, None, None, :]
 
 
-def packed(device: str) -> torch.Tensor:
+def packed(device):
     """Return which sequence each token belongs to, told from the positions."""
     positions = torch.tensor([[0, 1, 2, 0, 1]], device=device)
     first = positions.diff(prepend=positions[:, :1] - 1, dim=1) != 1
     return first.cumsum(-1)
 
 
-def written_in_part(device: str) -> torch.Tensor:
+def written_in_part(device):
     """Return zeros of which some were overwritten, through a view and by a mask."""
     rows = torch.zeros(2, 5, dtype=torch.int64, device=device)
     rows[:, 1:] = padding(device)[:, :-1]
@@ -58,14 +55,14 @@ def written_in_part(device: str) -> torch.Tensor:
     return rows
 
 
-def buckets(device: str) -> torch.Tensor:
+def buckets(device):
     """Return buckets of relative positions, by way of fractions."""
     places = torch.arange(40, device=device)
     far = (places.float().clamp(min=1).log() / 3 * 8).to(torch.int64)
     return torch.where(places < 8, places, far.clamp(max=15))
 
 
-PROGRAMS: list[Callable[[str], torch.Tensor]] = [
+PROGRAMS = [
     padding, causal, packed, written_in_part, buckets,
     lambda device: padding(device).nonzero(),
     lambda device: padding(device)[padding(device).bool()],
@@ -82,10 +79,7 @@ PROGRAMS: list[Callable[[str], torch.Tensor]] = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_follows_from_the_host_is_known_as_on_the_cpu(
-    gpus: VirtualGpus, program: Callable[[str], torch.Tensor]
-) -> None:
-    assert len(gpus) == 2
+def test_what_follows_from_the_host_is_known_as_on_the_cpu(program):
     expected, found = program("cpu"), program("cuda:1")
     assert found.device == torch.device("cuda:1")
     assert found.is_meta
@@ -94,7 +88,7 @@ def test_what_follows_from_the_host_is_known_as_on_the_cpu(
     assert torch.equal(found.cpu(), expected)
 
 
-STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+STEPS = {
     "add": lambda x, _: x.add_(1),
     "a column": lambda x, _: x[:, 1].fill_(5),
     "a view": lambda _, seen: seen.fill_(2),
@@ -107,15 +101,13 @@ STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=1, max_size=4),
     steps=st.lists(st.sampled_from(sorted(STEPS)), max_size=6),
 )
-def test_any_sequence_of_reads_and_writes_gives_what_the_cpu_gives(
-    rows: list[list[int]], steps: list[str]
-) -> None:
-    def run(device: str) -> list[Any]:
+def test_any_sequence_of_reads_and_writes_gives_what_the_cpu_gives(rows, steps):
+    def run(device):
         x = torch.tensor(rows, device=device)
         seen = x[0]
         for step in steps:
@@ -123,33 +115,30 @@ def test_any_sequence_of_reads_and_writes_gives_what_the_cpu_gives(
             x = result if isinstance(result, torch.Tensor) and result.shape == x.shape else x
         return [x.tolist(), seen.tolist(), int(x.sum())]
 
-    with virtual_gpus(1, storage="meta"):
-        assert run("cuda") == run("cpu")
+    assert run("cuda") == run("cpu")
 
 
-def test_the_same_is_seen_in_each_replica(gpus: VirtualGpus) -> None:
+def test_the_same_is_seen_in_each_replica():
     seen = []
 
     class Looks(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.register_buffer("places", torch.arange(6))
             self.layer = nn.Linear(4, 4)
 
-        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def forward(self, x, mask):
             seen.append((mask.tolist(), bool(mask.all()), self.get_buffer("places")[: len(mask)].tolist()))
-            rows: torch.Tensor = self.layer(x)
+            rows = self.layer(x)
             return rows[mask]
 
-    assert len(gpus) == 2
     mask = torch.tensor([True, True, True, False])
     output = nn.DataParallel(Looks().cuda())(learned(4, 4), mask)
     assert output.shape == (3, 4)
     assert seen == [([True, True], True, [0, 1]), ([True, False], False, [0, 1])]
 
 
-def test_an_index_by_a_known_mask_has_its_gradient(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_an_index_by_a_known_mask_has_its_gradient():
     for index in (padding("cuda").bool(), torch.tensor([1, 0, 1]).cuda(), torch.tensor([1, 0])):
         x = learned(*((2, 5) if index.dtype is torch.bool else (4, 3))).requires_grad_()
         torch.autograd.backward(x[index].sum())
@@ -158,9 +147,8 @@ def test_an_index_by_a_known_mask_has_its_gradient(gpus: VirtualGpus) -> None:
 
 
 @pytest.mark.parametrize("places", [[-1, 0], (1, 0), range(2), np.array([2, 1]), [True, False, True], []])
-def test_places_that_are_listed_pick_known_numbers(gpus: VirtualGpus, places: Any) -> None:
+def test_places_that_are_listed_pick_known_numbers(places):
     """As `pad_token_id in input_ids[:, [-1, 0]]` does, by which models warn of padding without a mask."""
-    assert len(gpus) == 2
     ids = torch.tensor([[5, 6, 0], [7, 8, 9]])
     there = ids.cuda()
     assert there[:, places].tolist() == ids[:, places].tolist()
@@ -170,8 +158,7 @@ def test_places_that_are_listed_pick_known_numbers(gpus: VirtualGpus, places: An
     assert there.tolist() == ids.tolist()
 
 
-def test_all_equal_elements_of_any_number_take_no_memory(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_all_equal_elements_of_any_number_take_no_memory():
     huge = torch.ones(2**20, 2**20, dtype=torch.int64, device="cuda")
     assert bool((huge == 1).all())
     assert not bool((huge * 2 == 0).any())
@@ -179,15 +166,13 @@ def test_all_equal_elements_of_any_number_take_no_memory(gpus: VirtualGpus) -> N
         huge.sum(1).cumsum(0).tolist()
 
 
-def test_past_the_bound_numbers_are_not_known(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_past_the_bound_numbers_are_not_known():
     assert torch.arange(LARGEST // 8, device="cuda")[-1].item() == LARGEST // 8 - 1
     with pytest.raises(UnsupportedOpError):
         torch.arange(LARGEST // 8 + 64, device="cuda")[-1].item()
 
 
-def test_what_is_written_with_learned_numbers_is_no_longer_known(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_what_is_written_with_learned_numbers_is_no_longer_known():
     scores = torch.zeros(4, device="cuda")
     first = scores[:1]
     assert first.tolist() == [0]
@@ -198,8 +183,7 @@ def test_what_is_written_with_learned_numbers_is_no_longer_known(gpus: VirtualGp
     assert first.tolist() == [0]
 
 
-def test_numbers_that_are_not_known_are_taken_to_be_finite(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_numbers_that_are_not_known_are_taken_to_be_finite():
     x = learned(3)
     assert not x.isnan().any()
     assert not x.isinf().any()
@@ -208,7 +192,7 @@ def test_numbers_that_are_not_known_are_taken_to_be_finite(gpus: VirtualGpus) ->
         bool((x > 0).any())
 
 
-def test_a_scaler_makes_its_step_and_a_norm_may_be_checked(gpus: VirtualGpus) -> None:
+def test_a_scaler_makes_its_step_and_a_norm_may_be_checked(gpus):
     model = nn.Linear(8, 8).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler("cuda", growth_interval=1)
@@ -221,17 +205,16 @@ def test_a_scaler_makes_its_step_and_a_norm_may_be_checked(gpus: VirtualGpus) ->
     assert gpus.live_by_kind(0)["optimizer state"] == 4 * 512
 
 
-def test_a_deep_copy_knows_what_its_original_knows_and_goes_its_own_way(gpus: VirtualGpus) -> None:
+def test_a_deep_copy_knows_what_its_original_knows_and_goes_its_own_way():
     import copy
 
-    assert len(gpus) == 2
     counter = torch.arange(3, device="cuda")
     other = copy.deepcopy(counter)
     counter += 1
     assert (counter.tolist(), other.tolist()) == ([1, 2, 3], [0, 1, 2])
 
 
-def test_reading_what_is_known_counts_as_a_copy_to_the_host(gpus: VirtualGpus) -> None:
+def test_reading_what_is_known_counts_as_a_copy_to_the_host(gpus):
     counter = torch.arange(3, device="cuda")
     before = gpus.bytes_moved.num_device_to_host
     counter.tolist()
@@ -239,8 +222,7 @@ def test_reading_what_is_known_counts_as_a_copy_to_the_host(gpus: VirtualGpus) -
     assert gpus.bytes_moved.num_device_to_host == before + 2
 
 
-def test_batch_norm_counts_its_batches_and_its_statistics_are_not_known(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_batch_norm_counts_its_batches_and_its_statistics_are_not_known():
     norm = nn.BatchNorm1d(4).cuda()
     assert norm.running_mean is not None
     assert norm.running_mean.tolist() == [0, 0, 0, 0]
@@ -252,8 +234,7 @@ def test_batch_norm_counts_its_batches_and_its_statistics_are_not_known(gpus: Vi
         norm.running_mean.tolist()
 
 
-def test_buffers_made_of_parameters_that_have_no_numbers_can_be_moved(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_buffers_made_of_parameters_that_have_no_numbers_can_be_moved():
     norm = nn.BatchNorm1d(4)
     assert norm.running_mean is not None
     norm.running_mean.copy_(nn.Linear(4, 4).bias.detach())
@@ -261,32 +242,32 @@ def test_buffers_made_of_parameters_that_have_no_numbers_can_be_moved(gpus: Virt
     assert norm(learned(2, 4)).shape == (2, 4)
 
 
-def _checked_by_if(x: torch.Tensor) -> torch.Tensor:
+def _checked_by_if(x):
     if torch.any(x < 0):
         raise ValueError("negative")
     return x
 
 
-def _checked_by_if_not(x: torch.Tensor) -> torch.Tensor:
+def _checked_by_if_not(x):
     if not (x > 0).all():
         message = "not positive"
         raise ValueError(message)
     return x
 
 
-def _checked_by_assert(x: torch.Tensor) -> torch.Tensor:
+def _checked_by_assert(x):
     assert x.max() < 100
     assert not (x < 0).any(), "negative"
     return x
 
 
-def _checked_by_pytorch(x: torch.Tensor) -> torch.Tensor:
+def _checked_by_pytorch(x):
     torch._check_tensor_all(x > 0, lambda: "not positive")
     torch._check_tensor_all_with(ValueError, x > 0, lambda: "not positive")
     return x
 
 
-def _decides(x: torch.Tensor) -> torch.Tensor:
+def _decides(x):
     if x.sum() > 0:
         x = x * 2
     return x
@@ -295,17 +276,13 @@ def _decides(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "program", [_checked_by_if, _checked_by_if_not, _checked_by_assert, _checked_by_pytorch]
 )
-def test_a_check_that_can_only_raise_passes(
-    gpus: VirtualGpus, program: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    assert len(gpus) == 2
+def test_a_check_that_can_only_raise_passes(program):
     assert program(learned(3)).shape == (3,)
     with pytest.raises((ValueError, AssertionError, RuntimeError)):
         program(torch.tensor([-1, 200], device="cuda"))
 
 
-def test_a_decision_is_refused(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_a_decision_is_refused():
     with pytest.raises(UnsupportedOpError, match=r"Tensor\.__bool__"):
         _decides(learned(3))
 
@@ -314,8 +291,7 @@ def test_a_decision_is_refused(gpus: VirtualGpus) -> None:
     "kind",
     [torch.optim.Adafactor, torch.optim.ASGD, torch.optim.Adagrad, torch.optim.RAdam, torch.optim.Rprop],
 )
-def test_optimizers_make_their_steps(gpus: VirtualGpus, kind: Any) -> None:
-    assert len(gpus) == 2
+def test_optimizers_make_their_steps(kind):
     model = nn.Linear(8, 8).cuda()
     optimizer = kind(model.parameters())
     for _ in range(2):
@@ -323,8 +299,7 @@ def test_optimizers_make_their_steps(gpus: VirtualGpus, kind: Any) -> None:
         optimizer.step()
 
 
-def test_losses_that_check_their_operands_or_take_lengths_work(gpus: VirtualGpus) -> None:
-    assert len(gpus) == 2
+def test_losses_that_check_their_operands_or_take_lengths_work():
     functional, x = nn.functional, learned(4, 8).requires_grad_()
     scores = x.view(4, 1, 8).log_softmax(-1)
     lengths = torch.tensor([4]).cuda(), torch.tensor([2]).cuda()

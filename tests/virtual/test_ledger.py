@@ -1,10 +1,7 @@
 """Bytes are counted by storage, in the caching allocator's blocks, and come back when the storage dies."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dpdemo.virtual import VirtualGpus, separate_ledger
+from dpdemo.virtual import separate_ledger
 from dpdemo.virtual.blocks import BLOCK_BYTES, Kind, rounded
 from dpdemo.virtual.ledger import Allocation, Ledger
 
@@ -20,17 +17,17 @@ NUM_GPUS = 2
 
 
 @pytest.fixture(autouse=True)
-def _followed(gpus: VirtualGpus) -> None:
+def _followed(gpus):
     """The figures by kind are followed from when they are first asked for."""
     gpus.live_by_kind(0)
 
 
-def test_sizes_are_rounded_up_to_blocks() -> None:
+def test_sizes_are_rounded_up_to_blocks():
     assert BLOCK_BYTES == 512
     assert [rounded(size) for size in (0, 1, 512, 513, 1024)] == [0, 512, 512, 1024, 1024]
 
 
-def test_views_and_aliases_of_a_storage_count_once(gpus: VirtualGpus) -> None:
+def test_views_and_aliases_of_a_storage_count_once(gpus):
     tensor = torch.zeros(256, device="cuda:2")
     others = [tensor[1:], tensor.detach(), tensor.view(16, 16), nn.Parameter(tensor), tensor.data]
     assert gpus.live_bytes(2) == 1024
@@ -41,7 +38,7 @@ def test_views_and_aliases_of_a_storage_count_once(gpus: VirtualGpus) -> None:
     assert gpus.peak_bytes(2) == 1024
 
 
-def test_a_storage_that_grows_in_place_is_followed(gpus: VirtualGpus) -> None:
+def test_a_storage_that_grows_in_place_is_followed(gpus):
     tensor = torch.empty(0, device="cuda:1")
     assert gpus.live_bytes(1) == 0
     torch.add(torch.zeros(256, device="cuda:1"), 1, out=tensor)
@@ -52,7 +49,7 @@ def test_a_storage_that_grows_in_place_is_followed(gpus: VirtualGpus) -> None:
     assert gpus.live_bytes(1) == 0
 
 
-def test_a_training_step_leaves_parameters_gradients_and_optimizer_state(gpus: VirtualGpus) -> None:
+def test_a_training_step_leaves_parameters_gradients_and_optimizer_state(gpus):
     model = nn.Linear(128, 128).cuda()
     weights = 128 * 128 * 4 + 512
     assert gpus.live_bytes(0) == weights
@@ -66,7 +63,7 @@ def test_a_training_step_leaves_parameters_gradients_and_optimizer_state(gpus: V
     assert [gpus.live_bytes(index) for index in (1, 2, 3)] == [0, 0, 0]
 
 
-def test_replicas_are_held_while_the_graph_lives_and_freed_after_backward(gpus: VirtualGpus) -> None:
+def test_replicas_are_held_while_the_graph_lives_and_freed_after_backward(gpus):
     model = nn.DataParallel(nn.Linear(128, 128).cuda())
     weights = 128 * 128 * 4 + 512
     batch = torch.ones(4, 128, device="cuda").requires_grad_()
@@ -81,7 +78,7 @@ def test_replicas_are_held_while_the_graph_lives_and_freed_after_backward(gpus: 
     assert gpus.peak_bytes(3) > weights
 
 
-def test_sparse_tensors_count_their_parts(gpus: VirtualGpus) -> None:
+def test_sparse_tensors_count_their_parts(gpus):
     layer = nn.Embedding(100, 64, sparse=True).cuda()
     before = gpus.live_bytes(0)
     layer(torch.tensor([1, 2, 2], device="cuda")).sum().backward()
@@ -91,7 +88,7 @@ def test_sparse_tensors_count_their_parts(gpus: VirtualGpus) -> None:
     assert gpus.live_bytes(0) > before
 
 
-def test_a_separate_ledger_keeps_all_off_the_other_one(gpus: VirtualGpus) -> None:
+def test_a_separate_ledger_keeps_all_off_the_other_one(gpus):
     before = torch.ones(128, device="cuda:1")
     with separate_ledger() as aside:
         inside = torch.ones(1024).cuda(1)
@@ -104,7 +101,7 @@ def test_a_separate_ledger_keeps_all_off_the_other_one(gpus: VirtualGpus) -> Non
     assert (aside.live_bytes(1), gpus.live_bytes(1)) == (0, 0)
 
 
-def test_the_ledger_is_back_after_an_exception(gpus: VirtualGpus) -> None:
+def test_the_ledger_is_back_after_an_exception(gpus):
     with pytest.raises(KeyboardInterrupt), separate_ledger():
         raise KeyboardInterrupt
     kept = torch.ones(128, device="cuda:1")
@@ -128,30 +125,30 @@ class Oracle:
     blocks: list[Block] = field(default_factory=list)
     peaks: dict[int, list[Block]] = field(default_factory=lambda: {index: [] for index in range(NUM_GPUS)})
 
-    def live(self, index: int) -> list[Block]:
+    def live(self, index):
         return [block for block in self.blocks if block.is_live and block.index == index]
 
-    def allocate(self, index: int, nbytes: int) -> Block:
+    def allocate(self, index, nbytes):
         block = Block(index, nbytes)
         self.blocks.append(block)
         if total(self.live(index)) > total(self.peaks[index]):
             self.reset_peak(index)
         return block
 
-    def reset_peak(self, index: int) -> None:
+    def reset_peak(self, index):
         self.peaks[index] = self.live(index)
 
-    def keep_temporaries(self) -> None:
+    def keep_temporaries(self):
         for block in self.blocks:
             if block.is_live and block.kind is Kind.TEMPORARY:
                 block.kind = Kind.ACTIVATION
 
 
-def total(blocks: list[Block]) -> int:
+def total(blocks):
     return sum(block.nbytes for block in blocks)
 
 
-def by_kind(blocks: list[Block]) -> list[int]:
+def by_kind(blocks):
     return [sum(block.nbytes for block in blocks if block.kind is kind) for kind in Kind]
 
 
@@ -172,12 +169,10 @@ steps = st.one_of(
 
 @pytest.mark.slow
 @given(st.lists(steps, max_size=40))
-def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(
-    program: list[tuple[str, int, Any]],
-) -> None:
+def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(program):
     ledger, oracle = Ledger(NUM_GPUS), Oracle()
     accounts = ledger.open_accounts()
-    held: list[tuple[Allocation, Block]] = []
+    held = []
     for name, number, value in program:
         run(name, number, value, ledger, oracle, held)
         for index in range(NUM_GPUS):
@@ -189,8 +184,8 @@ def test_the_peak_is_told_as_if_all_that_lived_then_had_been_noted(
 
 
 def run(  # noqa: PLR0917 - a step, and what it is done to
-    name: str, number: int, value: Any, ledger: Ledger, oracle: Oracle, held: list[tuple[Allocation, Block]]
-) -> None:
+    name, number, value, ledger, oracle, held
+):
     """Do one step to the ledger and to the oracle."""
     if name == "allocate":
         held.append((Allocation(ledger, number, value), oracle.allocate(number, rounded(value))))
@@ -217,7 +212,7 @@ def run(  # noqa: PLR0917 - a step, and what it is done to
         held.append((allocation, block))
 
 
-def test_a_peak_is_told_with_the_phase_in_which_it_came(gpus: VirtualGpus) -> None:
+def test_a_peak_is_told_with_the_phase_in_which_it_came(gpus):
     gpus.phase = "forward"
     first = torch.zeros(1000, device="cuda:1")
     gpus.phase = "backward"
@@ -234,7 +229,7 @@ def test_a_peak_is_told_with_the_phase_in_which_it_came(gpus: VirtualGpus) -> No
     del third
 
 
-def test_reset_peaks_begins_again_from_what_is_live(gpus: VirtualGpus) -> None:
+def test_reset_peaks_begins_again_from_what_is_live(gpus):
     kept = torch.zeros(200, device="cuda:0")
     del kept
     kept = torch.zeros(100, device="cuda:0")
@@ -248,7 +243,7 @@ def test_reset_peaks_begins_again_from_what_is_live(gpus: VirtualGpus) -> None:
     assert gpus.peak_by_kind(0)["temporaries"] == 1024
 
 
-def test_growing_in_place_needs_both_sizes_at_once_and_keeps_the_kind(gpus: VirtualGpus) -> None:
+def test_growing_in_place_needs_both_sizes_at_once_and_keeps_the_kind(gpus):
     weight = nn.Parameter(torch.zeros(128, device="cuda:0"))
     holder = nn.Module()
     holder.register_parameter("weight", weight)
@@ -259,7 +254,7 @@ def test_growing_in_place_needs_both_sizes_at_once_and_keeps_the_kind(gpus: Virt
     assert gpus.peak_bytes(0) == 512 + 2048
 
 
-def test_accounts_take_over_what_was_there_without_bytes_too() -> None:
+def test_accounts_take_over_what_was_there_without_bytes_too():
     ledger = Ledger(1)
     empty, full = Allocation(ledger, 0, 0), Allocation(ledger, 0, 600)
     accounts = ledger.open_accounts()
@@ -271,7 +266,7 @@ def test_accounts_take_over_what_was_there_without_bytes_too() -> None:
     assert accounts.gpus[0].held[Kind.PARAMETER] == ledger.live[0] == 512
 
 
-def test_bytes_of_a_full_gpu_are_not_taken() -> None:
+def test_bytes_of_a_full_gpu_are_not_taken():
     ledger = Ledger(1, [1024])
     first = Allocation(ledger, 0, 600)
     with pytest.raises(

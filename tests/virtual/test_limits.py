@@ -1,9 +1,6 @@
 """GPUs can be full: what does not fit is CUDA's own error, and memory that comes back can be used again."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -27,7 +24,7 @@ FULL = (
 )
 
 
-def bytes_of(mib: float, device: str = "cuda") -> torch.Tensor:
+def bytes_of(mib, device="cuda"):
     return torch.empty(int(mib * MIB), dtype=torch.uint8, device=device)
 
 
@@ -41,21 +38,21 @@ def bytes_of(mib: float, device: str = "cuda") -> torch.Tensor:
         (None, [80 * 2**30] * 3),
     ],
 )
-def test_a_size_for_all_or_one_for_each(memory: Any, totals: list[int]) -> None:
+def test_a_size_for_all_or_one_for_each(memory, totals):
     with virtual_gpus(3, memory=memory):
         assert [torch.cuda.get_device_properties(index).total_memory for index in range(3)] == totals
         assert [torch.cuda.mem_get_info(index) for index in range(3)] == [(total, total) for total in totals]
 
 
 @pytest.mark.parametrize("memory", [["1GiB"], ["1GiB"] * 4, []])
-def test_another_number_of_sizes_than_of_gpus_is_an_error(memory: list[str]) -> None:
+def test_another_number_of_sizes_than_of_gpus_is_an_error(memory):
     wording = f"^expected one size, or one for each of the 3 GPUs, got {len(memory)} sizes$"
     with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):
         pass
 
 
 @pytest.mark.parametrize("memory", ["-1GiB", "lots", "24XB", 0, -1, True, 1.5, ["lots"] * 3])
-def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory: Any) -> None:
+def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory):
     wording = "^expected a size such as 24GiB or 512MiB, got "
     with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):
         pass
@@ -63,7 +60,7 @@ def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory: Any) ->
 
 
 @STORAGES
-def test_what_does_not_fit_is_cudas_error_in_its_own_words(storage: Any) -> None:
+def test_what_does_not_fit_is_cudas_error_in_its_own_words(storage):
     with virtual_gpus(2, memory=["1GiB", "100MiB"], storage=storage):
         kept = bytes_of(60, "cuda:1")
         with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
@@ -79,7 +76,7 @@ def test_what_does_not_fit_is_cudas_error_in_its_own_words(storage: Any) -> None
     [(1, "2.00 MiB"), (MIB, "2.00 MiB"), (MIB + 1, "20.00 MiB"), (10 * MIB - 512, "20.00 MiB"),
      (10 * MIB, "10.00 MiB"), (11 * MIB, "12.00 MiB"), (3 * 2**30, "3.00 GiB")],
 )  # fmt: skip
-def test_the_error_tells_the_segment_that_the_allocator_would_ask_for(nbytes: int, tried: str) -> None:
+def test_the_error_tells_the_segment_that_the_allocator_would_ask_for(nbytes, tried):
     """(`get_allocation_size`, c10/cuda/CUDACachingAllocator.cpp)."""
     with virtual_gpus(1, memory=512, storage="meta"):
         full = torch.empty(512, dtype=torch.uint8, device="cuda")
@@ -89,7 +86,7 @@ def test_the_error_tells_the_segment_that_the_allocator_would_ask_for(nbytes: in
 
 
 @STORAGES
-def test_the_last_byte_can_be_used_and_no_more(storage: Any) -> None:
+def test_the_last_byte_can_be_used_and_no_more(storage):
     with virtual_gpus(1, memory="1MiB", storage=storage) as gpus:
         all_of_it = bytes_of(1)
         assert torch.cuda.mem_get_info() == (0, MIB)
@@ -100,8 +97,8 @@ def test_the_last_byte_can_be_used_and_no_more(storage: Any) -> None:
 
 
 @STORAGES
-def test_memory_comes_back_when_tensors_die(storage: Any) -> None:
-    def scope() -> int:
+def test_memory_comes_back_when_tensors_die(storage):
+    def scope():
         local = bytes_of(0.9)
         return local.nbytes
 
@@ -119,7 +116,7 @@ def test_memory_comes_back_when_tensors_die(storage: Any) -> None:
 
 
 @STORAGES
-def test_a_step_that_failed_gives_its_memory_back_and_half_the_batch_fits(storage: Any) -> None:
+def test_a_step_that_failed_gives_its_memory_back_and_half_the_batch_fits(storage):
     """The usual loop: catch, halve, try again."""
     tried, did = [], False
     with virtual_gpus(1, memory="3MiB", storage=storage):
@@ -160,7 +157,7 @@ def test_a_step_that_failed_gives_its_memory_back_and_half_the_batch_fits(storag
         3,
     ),
 )
-def test_every_way_to_memory_has_the_limit(storage: Any, allocate: Any) -> None:
+def test_every_way_to_memory_has_the_limit(storage, allocate):
     with virtual_gpus(1, memory="1MiB", storage=storage):
         big = torch.ones(MIB // 4 - 256, device="cuda")
         before = torch.cuda.memory_allocated()
@@ -170,7 +167,7 @@ def test_every_way_to_memory_has_the_limit(storage: Any, allocate: Any) -> None:
 
 
 @STORAGES
-def test_each_gpu_has_its_own_limit(storage: Any) -> None:
+def test_each_gpu_has_its_own_limit(storage):
     with virtual_gpus(2, memory=["1MiB", "4MiB"], storage=storage):
         one = bytes_of(3, "cuda:1")
         with pytest.raises(torch.OutOfMemoryError, match=r"GPU 0 has a total capacity of 1024\.00 KiB"):
@@ -179,7 +176,7 @@ def test_each_gpu_has_its_own_limit(storage: Any) -> None:
 
 
 @STORAGES
-def test_torch_answers_from_the_ledger(storage: Any) -> None:
+def test_torch_answers_from_the_ledger(storage):
     with virtual_gpus(2, memory="10MiB", storage=storage):
         kept = bytes_of(4, "cuda:1")
         with pytest.raises(torch.OutOfMemoryError):
@@ -197,7 +194,7 @@ def test_torch_answers_from_the_ledger(storage: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:\\n.*There is an imbalance between your GPUs")
 @STORAGES
-def test_a_replica_that_does_not_fit_is_data_parallels_error(storage: Any) -> None:
+def test_a_replica_that_does_not_fit_is_data_parallels_error(storage):
     with virtual_gpus(3, memory=["1GiB", "1GiB", "1MiB"], storage=storage):
         model = nn.DataParallel(nn.Sequential(nn.Linear(10, 1000), nn.ReLU()).cuda())
         small = model(torch.ones(30, 10))
@@ -213,7 +210,7 @@ def test_a_replica_that_does_not_fit_is_data_parallels_error(storage: Any) -> No
 
 
 @STORAGES
-def test_gpu_0_fills_up_while_the_others_are_half_empty(storage: Any) -> None:
+def test_gpu_0_fills_up_while_the_others_are_half_empty(storage):
     """DataParallel's most reported trouble: the loss needs all outputs on one GPU."""
     with virtual_gpus(4, memory="8MiB", storage=storage):
         model = nn.DataParallel(nn.Linear(10, 2000).cuda())
@@ -223,7 +220,7 @@ def test_gpu_0_fills_up_while_the_others_are_half_empty(storage: Any) -> None:
         assert all(torch.cuda.mem_get_info(index)[0] > 7 * MIB for index in (1, 2, 3))
 
 
-def test_the_limit_ends_with_the_block() -> None:
+def test_the_limit_ends_with_the_block():
     with virtual_gpus(1, memory=512):
         pass
     with virtual_gpus(1) as gpus:

@@ -5,10 +5,6 @@ up to the caching allocator's 512. Sizes here are multiples of it, so only lone 
 the counts of steps, which an optimizer keeps on the host.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 from torch import nn
@@ -16,18 +12,13 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from dpdemo.virtual import virtual_gpus
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    Make = Callable[[], tuple[nn.Module, torch.Tensor]]
-
-
-def _mlp() -> tuple[nn.Module, torch.Tensor]:
+def _mlp():
     layers = (nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 128))
     return nn.Sequential(*layers), torch.zeros(64, 256)
 
 
-def _cnn() -> tuple[nn.Module, torch.Tensor]:
+def _cnn():
     layers = (
         *(nn.Conv2d(16, 128, 3, padding=1), nn.BatchNorm2d(128), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(128, 128, 3), nn.Flatten(), nn.Linear(128 * 14 * 14, 128)),
@@ -35,21 +26,21 @@ def _cnn() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(*layers), torch.zeros(8, 16, 32, 32)
 
 
-def _encoder() -> tuple[nn.Module, torch.Tensor]:
+def _encoder():
     return nn.TransformerEncoderLayer(256, 4, 512, dropout=0.0, batch_first=True), torch.zeros(4, 32, 256)
 
 
-def _step(model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+def _step(model, batch, optimizer):
     optimizer.zero_grad()
     model(batch).square().mean().backward()
     optimizer.step()
 
 
-def _optimizer(kind: type[torch.optim.Optimizer], model: nn.Module) -> torch.optim.Optimizer:
-    return kind(model.parameters(), lr=0.1, foreach=False)  # type: ignore[call-arg] # both have it
+def _optimizer(kind, model):
+    return kind(model.parameters(), lr=0.1, foreach=False)
 
 
-def tracked_peak(make: Make, kind: type[torch.optim.Optimizer]) -> int:
+def tracked_peak(make, kind):
     """Return the peak of two steps on the CPU, as PyTorch tracks it."""
     model, batch = make()
     optimizer, tracker = _optimizer(kind, model), MemTracker()
@@ -62,9 +53,9 @@ def tracked_peak(make: Make, kind: type[torch.optim.Optimizer]) -> int:
     return int(sizes["Total"])
 
 
-def ledger_peak(make: Make, kind: type[torch.optim.Optimizer], storage: str) -> int:
+def ledger_peak(make, kind, storage):
     """Return the peak of the same steps on a virtual GPU."""
-    with virtual_gpus(1, storage=storage) as gpus:  # type: ignore[arg-type] # one of the two
+    with virtual_gpus(1, storage=storage) as gpus:
         model, batch = make()
         model, batch = model.cuda(), batch.cuda()
         optimizer = _optimizer(kind, model)
@@ -76,8 +67,6 @@ def ledger_peak(make: Make, kind: type[torch.optim.Optimizer], storage: str) -> 
 @pytest.mark.parametrize("storage", ["cpu", "meta"])
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
 @pytest.mark.parametrize("make", [_mlp, _cnn, _encoder])
-def test_the_peak_of_training_is_what_pytorch_tracks(
-    make: Make, kind: type[torch.optim.Optimizer], storage: str
-) -> None:
+def test_the_peak_of_training_is_what_pytorch_tracks(make, kind, storage):
     lone_numbers = 8 * 512
     assert abs(ledger_peak(make, kind, storage) - tracked_peak(make, kind)) <= lone_numbers

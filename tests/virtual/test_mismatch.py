@@ -1,10 +1,7 @@
 """Operands on two devices: CUDA's errors for those who may not mix, and none for those who may."""
 
-from __future__ import annotations
-
 import contextlib
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -12,79 +9,33 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpdemo.virtual import suspended, virtual_gpus
+
 pytestmark = pytest.mark.usefixtures("gpus")
 BEGINNING = "Expected all tensors to be on the same device, but "
 
 
-def zero(*shape: int) -> torch.Tensor:
+def zero(*shape):
     return torch.ones(shape, device="cuda:0")
 
 
-def one(*shape: int) -> torch.Tensor:
+def one(*shape):
     return torch.ones(shape, device="cuda:1")
 
 
-@pytest.mark.parametrize(
-    ("compute", "message"),
-    [
-        (lambda: zero(3) + one(3), "found at least two devices, cuda:0 and cuda:1!"),
-        (lambda: zero(3) * torch.ones(3), "found at least two devices, cuda:0 and cpu!"),
-        (lambda: torch.ones(3) - zero(3), "found at least two devices, cuda:0 and cpu!"),
-        (lambda: zero(3).add_(torch.ones(3)), "found at least two devices, cuda:0 and cpu!"),
-        (
-            lambda: zero(2, 2) @ one(2, 2),
-            (
-                "got mat2 is on cuda:1, different from other tensors on cuda:0 "
-                "(when checking argument in method wrapper_CUDA_mm)"
-            ),
-        ),
-        (
-            lambda: F.linear(one(2, 3), zero(4, 3), zero(4)),
-            (
-                "got mat1 is on cuda:1, different from other tensors on cuda:0 "
-                "(when checking argument in method wrapper_CUDA_addmm)"
-            ),
-        ),
-        (
-            lambda: F.embedding(torch.tensor([0, 1]), zero(3, 3)),
-            (
-                "got index is on cpu, different from other tensors on cuda:0 "
-                "(when checking argument in method wrapper_CUDA__index_select)"
-            ),
-        ),
-        (
-            lambda: torch.cat([zero(2), torch.ones(2)]),
-            (
-                "got tensors is on cpu, different from other tensors on cuda:0 "
-                "(when checking argument in method wrapper_CUDA_cat)"
-            ),
-        ),
-        (
-            lambda: F.cross_entropy(zero(2, 3), torch.tensor([0, 1])),
-            (
-                "got target is on cpu, different from other tensors on cuda:0 "
-                "(when checking argument in method wrapper_CUDA_nll_loss_forward)"
-            ),
-        ),
-        (
-            lambda: F.conv2d(zero(1, 1, 3, 3), one(1, 1, 2, 2)),
-            (
-                "got weight is on cuda:1, different from other tensors on cuda:0 "
-                "(when checking argument in method wrapper_CUDA__cudnn_convolution)"
-            ),
-        ),
-        (
-            lambda: F.conv2d(zero(1, 1, 3, 3), zero(1, 1, 2, 2), one(1)),
-            "found at least two devices, cuda:0 and cuda:1!",
-        ),
-    ],
-)
-def test_operands_on_two_devices_fail_in_cudas_words(compute: Any, message: str) -> None:
-    with pytest.raises(RuntimeError, match=f"^{re.escape(BEGINNING + message)}$"):
-        compute()
+def elsewhere(name, there, others, kernel):
+    """What a kernel of CUDA says of an operand on another device than the first."""
+    method = f"(when checking argument in method wrapper_CUDA_{kernel})"
+    text = f"{BEGINNING}got {name} is on {there}, different from other tensors on {others} {method}"
+    return f"^{re.escape(text)}$"
 
 
-def test_temporaries_on_the_cpu_are_told_from_tensors_that_pytorch_makes_inside() -> None:
+def apart(one, other):
+    """What an iterator over operands says of two devices."""
+    return f"^{re.escape(f'{BEGINNING}found at least two devices, {one} and {other}!')}$"
+
+
+def test_temporaries_on_the_cpu_are_told_from_tensors_that_pytorch_makes_inside():
     with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
         zero(3) + torch.ones(3)
     with pytest.raises(RuntimeError, match="is on cpu"):
@@ -96,17 +47,8 @@ def test_temporaries_on_the_cpu_are_told_from_tensors_that_pytorch_makes_inside(
     assert zero(4, 4)[[0, 1]].is_cuda
 
 
-def test_a_convolution_of_a_cpu_tensor_fails_in_its_own_words() -> None:
-    message = (
-        "Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same "
-        "or input should be a MKLDNN tensor and weight is a dense tensor"
-    )
-    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
-        nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2))
-
-
 @pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
-def test_a_recurrent_network_with_parts_elsewhere_fails_in_its_own_words(make: Any) -> None:
+def test_a_recurrent_network_with_parts_elsewhere_fails_in_its_own_words(make):
     network, hidden = make(2, 2).cuda(), torch.zeros(1, 1, 2)
     message = (
         "Input and hidden tensors are not at the same device, "
@@ -120,7 +62,7 @@ def test_a_recurrent_network_with_parts_elsewhere_fails_in_its_own_words(make: A
         network(torch.zeros(1, 1, 2))
 
 
-def test_a_cpu_tensor_without_dimensions_may_be_read_beside_gpu_tensors_but_not_written() -> None:
+def test_a_cpu_tensor_without_dimensions_may_be_read_beside_gpu_tensors_but_not_written():
     assert (zero(3) + torch.tensor(1.0)).get_device() == 0
     assert torch.where(zero(3) > 0, zero(3), torch.tensor(0.0)).get_device() == 0
     with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
@@ -129,7 +71,7 @@ def test_a_cpu_tensor_without_dimensions_may_be_read_beside_gpu_tensors_but_not_
         zero() + one(3)
 
 
-def test_indices_may_be_on_the_cpu_and_not_on_another_gpu() -> None:
+def test_indices_may_be_on_the_cpu_and_not_on_another_gpu():
     assert zero(3)[torch.tensor([0, 1])].get_device() == 0
     assert zero(3)[zero(3) > 0].get_device() == 0
     with pytest.raises(
@@ -140,7 +82,7 @@ def test_indices_may_be_on_the_cpu_and_not_on_another_gpu() -> None:
         torch.ones(3)[torch.tensor([0], device="cuda:1")]
 
 
-def test_lengths_of_packed_sequences_must_be_on_the_cpu() -> None:
+def test_lengths_of_packed_sequences_must_be_on_the_cpu():
     batch = zero(2, 3, 4)
     packed = nn.utils.rnn.pack_padded_sequence(batch, torch.tensor([3, 2]), batch_first=True)
     assert packed.data.is_cuda
@@ -154,14 +96,14 @@ def test_lengths_of_packed_sequences_must_be_on_the_cpu() -> None:
     assert padded.is_cuda
 
 
-def test_a_generator_of_another_kind_of_device_is_refused() -> None:
+def test_a_generator_of_another_kind_of_device_is_refused():
     with pytest.raises(RuntimeError, match=r"^Expected a 'cuda' device type for generator but found 'cpu'$"):
         torch.randn(2, device="cuda:1", generator=torch.Generator())
     with pytest.raises(RuntimeError, match=r"^Expected a 'cpu' device type for generator but found 'cuda'$"):
         torch.randn(2, generator=torch.Generator("cuda:1"))
 
 
-def test_a_custom_operator_runs_on_a_gpu_or_says_that_it_cannot() -> None:
+def test_a_custom_operator_runs_on_a_gpu_or_says_that_it_cannot():
     @torch.library.custom_op("dpdemo_tests::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
         return x * torch.full((1,), 2.0, device=x.device)
@@ -181,20 +123,63 @@ class Doubled(torch.autograd.Function):
     """Twice its input; its gradient is left on the CPU."""
 
     @staticmethod
-    def forward(ctx: Any, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+    def forward(ctx, data):  # noqa: ARG004
         return data * 2
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+    def backward(ctx, *gradients):  # noqa: ARG004
         return gradients[0].cpu()
 
 
-def _assign(index: Any, value: torch.Tensor) -> None:
+def _assign(index, value):
     zero(3)[index] = value
 
 
 # Each as a program would have it that forgot one `.cuda()`, and what CUDA's build says.
-FORGOTTEN: dict[str, tuple[Any, str]] = {
+FORGOTTEN = {
+    "an addend on another GPU": (lambda: zero(3) + one(3), apart("cuda:0", "cuda:1")),
+    "a factor": (lambda: zero(3) * torch.ones(3), apart("cuda:0", "cpu")),
+    "a minuend": (lambda: torch.ones(3) - zero(3), apart("cuda:0", "cpu")),
+    "an addend in place": (lambda: zero(3).add_(torch.ones(3)), apart("cuda:0", "cpu")),
+    "an addend that was brought back": (lambda: zero(3) + zero(3).cpu(), apart("cuda:0", "cpu")),
+    "a matrix on another GPU": (lambda: zero(2, 2) @ one(2, 2), elsewhere("mat2", "cuda:1", "cuda:0", "mm")),
+    "a linear layer's input": (
+        lambda: F.linear(one(2, 3), zero(4, 3), zero(4)),
+        elsewhere("mat1", "cuda:1", "cuda:0", "addmm"),
+    ),
+    "a linear layer": (lambda: nn.Linear(2, 2)(zero(1, 2)), elsewhere("mat1", "cuda:0", "cpu", "addmm")),
+    "an embedding's index": (
+        lambda: F.embedding(torch.tensor([0, 1]), zero(3, 3)),
+        elsewhere("index", "cpu", "cuda:0", "_index_select"),
+    ),
+    "a part": (lambda: torch.cat([zero(2), torch.ones(2)]), elsewhere("tensors", "cpu", "cuda:0", "cat")),
+    "parts on two GPUs": (
+        lambda: torch.cat([zero(2), one(2)]),
+        elsewhere("tensors", "cuda:1", "cuda:0", "cat"),
+    ),
+    "a list of losses": (
+        lambda: torch.stack([zero(3).sum(), torch.tensor(1.0)]),
+        elsewhere("tensors", "cpu", "cuda:0", "cat"),
+    ),
+    "targets": (
+        lambda: F.cross_entropy(zero(2, 3), torch.tensor([0, 1])),
+        elsewhere("target", "cpu", "cuda:0", "nll_loss_forward"),
+    ),
+    "a convolution's input": (
+        lambda: nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2)),
+        (
+            "^Input type .torch.FloatTensor. and weight type .torch.cuda.FloatTensor. should be the same "
+            "or input should be a MKLDNN tensor and weight is a dense tensor$"
+        ),
+    ),
+    "a convolution": (
+        lambda: nn.Conv2d(1, 1, 1)(zero(1, 1, 2, 2)),
+        r"Input type \(torch.cuda.FloatTensor\) and weight type \(torch.FloatTensor\) should be the same",
+    ),
+    "DataParallel's module": (
+        lambda: nn.DataParallel(nn.Linear(2, 2)).cuda(1)(torch.ones(4, 2)),
+        r"on device cuda:0 \(device_ids\[0\]\) but found one of them on device: cuda:1",
+    ),
     "a linear layer of 3 dimensions": (
         lambda: nn.Linear(2, 2).cuda()(torch.ones(1, 3, 2)),
         "got mat1 is on cpu.*wrapper_CUDA_addmm",
@@ -277,27 +262,34 @@ FORGOTTEN: dict[str, tuple[Any, str]] = {
         "^invalid gradient at index 0 - expected device cuda:0 but got cpu$",
     ),
     "a Function's gradient": (
-        lambda: Doubled.apply(zero(3).requires_grad_()).sum().backward(),  # type: ignore[no-untyped-call]
+        lambda: Doubled.apply(zero(3).requires_grad_()).sum().backward(),
         "^Function DoubledBackward returned an invalid gradient at index 0 - expected device cuda:0",
-    ),
-    "a model without numbers": (
-        lambda: nn.Linear(2, 2, device="meta").cuda(),
-        "^Cannot copy out of meta tensor; no data!$",
     ),
 }
 
 
-@pytest.mark.parametrize("guard", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    ("storage", "guard"),
+    [
+        ("meta", torch.enable_grad),
+        *(("cpu", guard) for guard in (torch.enable_grad, torch.no_grad, torch.inference_mode)),
+    ],
+)
 @pytest.mark.parametrize("what", FORGOTTEN)
-def test_a_forgotten_move_is_cudas_error(what: str, guard: Any) -> None:
+def test_a_forgotten_move_is_cudas_error(what, storage, guard):
     compute, wording = FORGOTTEN[what]
     if "gradient" in what and guard is not torch.enable_grad:
         pytest.skip("there are no gradients")
-    with guard(), pytest.raises((RuntimeError, NotImplementedError), match=wording):
+    with suspended(), virtual_gpus(2, storage=storage), guard(), pytest.raises(RuntimeError, match=wording):
         compute()
 
 
-def test_what_cuda_takes_from_the_cpu_is_taken() -> None:
+def test_a_model_without_numbers_cannot_be_moved():
+    with pytest.raises(NotImplementedError, match=r"^Cannot copy out of meta tensor; no data!$"):
+        nn.Linear(2, 2, device="meta").cuda()
+
+
+def test_what_cuda_takes_from_the_cpu_is_taken():
     x = zero(3)
     x[torch.tensor([0])] = 5.0
     x[torch.tensor([False, True, False]),] = 5.0
@@ -315,18 +307,12 @@ def test_what_cuda_takes_from_the_cpu_is_taken() -> None:
     assert zero(3).resize_as_(torch.ones(2)).shape == (2,)
 
 
-def test_a_list_on_several_devices_is_gone_through_one_by_one() -> None:
+def test_a_list_on_several_devices_is_gone_through_one_by_one():
     first, second = torch._foreach_norm([zero(3), torch.ones(4)])
     assert (first.device.type, second.device.type) == ("cuda", "cpu")
     assert (first.item() ** 2, second.item()) == (pytest.approx(3), 2)
     with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
         torch._foreach_add([zero(3), torch.ones(3)], [zero(3), zero(3)])
-
-
-def test_a_list_of_losses_on_two_devices_cannot_be_stacked() -> None:
-    message = f"{BEGINNING}got tensors is on cpu, different from other tensors on cuda:0 "
-    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}"):
-        torch.stack([zero(3).sum(), torch.tensor(1.0)])
 
 
 @pytest.mark.parametrize(
@@ -340,13 +326,13 @@ def test_a_list_of_losses_on_two_devices_cannot_be_stacked() -> None:
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # PyTorch's own, when it loads its rules
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd])
-def test_a_tensor_made_inside_a_transform_must_be_on_the_gpu_too(transform: Any, make: Any) -> None:
+def test_a_tensor_made_inside_a_transform_must_be_on_the_gpu_too(transform, make):
     with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
         transform(lambda x: (x * make()).sum())(zero(3))
     assert transform(lambda x: (x * make().cuda()).sum())(zero(3)).is_cuda
 
 
-def test_the_list_of_cudas_kernels_is_what_pytorch_was_generated_from() -> None:
+def test_the_list_of_cudas_kernels_is_what_pytorch_was_generated_from():
     pytest.importorskip("yaml", reason="PyTorch's list of kernels is in YAML")
     import cuda_kernels
 
@@ -358,23 +344,15 @@ def test_the_list_of_cudas_kernels_is_what_pytorch_was_generated_from() -> None:
         assert getattr(written, kind) == names
 
 
-def test_a_clash_inside_a_list_names_the_list() -> None:
-    parts = [torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")]
-    with pytest.raises(RuntimeError, match=r"but got tensors is on cuda:1, .*wrapper_CUDA_cat\)"):
-        torch.cat(parts)
-
-
-class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Counting(TorchDispatchMode):
     """As a program counts its operators."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("num_modes", [1, 2])
-def test_under_a_programs_own_modes_what_cpp_makes_is_let_through_and_the_users_is_not(
-    num_modes: int,
-) -> None:
+def test_under_a_programs_own_modes_what_cpp_makes_is_let_through_and_the_users_is_not(num_modes):
     query, key = torch.randn(1, 4, 8, 16, device="cuda"), torch.randn(1, 2, 8, 16, device="cuda")
     moved, left = torch.randn(6, 5, device="cuda"), torch.randn(5, 3)
     with contextlib.ExitStack() as modes:

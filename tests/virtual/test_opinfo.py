@@ -4,12 +4,9 @@ All of them: run tests/tools/opinfo_sweep.py. It runs in a process of its own, s
 test helpers changes global settings.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -25,14 +22,14 @@ MISMATCHES = TOOLS / "mismatch_sweep.py"
 OUTPUTS = TOOLS / "out_sweep.py"
 
 
-def python(*arguments: str) -> str:
+def python(*arguments):
     """Run Python beside the sweep and return what it printed."""
     package = str(Path(dpdemo.__file__).parents[1])
     done = run([sys.executable, *arguments], cwd=TOOLS, env={**os.environ, "PYTHONPATH": package})
     return done.stdout + done.stderr[-2000:]
 
 
-def test_every_tenth_operator_agrees() -> None:
+def test_every_tenth_operator_agrees():
     dtypes = ("float32", "bfloat16", "int64", "complex64")
     report = python(str(SWEEP), "--samples", "1", "--every", "10", *repeated("--dtype", dtypes))
     found = re.findall(r"^(\d+) of (\d+) operators agree", report, re.MULTILINE)
@@ -43,7 +40,7 @@ def test_every_tenth_operator_agrees() -> None:
 
 
 @pytest.mark.slow
-def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator() -> None:
+def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator():
     guards = ("grad", "no_grad", "inference_mode", "autocast")
     report = python(str(MISMATCHES), "--samples", "2", "--every", "8", *repeated("--under", guards))
     found = re.findall(r"^(\d+) of (\d+) operands left", report, re.MULTILINE)
@@ -54,20 +51,20 @@ def test_a_forgotten_cuda_is_an_error_in_every_eighth_operator() -> None:
 
 
 @pytest.mark.slow
-def test_every_operator_writes_into_out_as_on_the_cpu() -> None:
+def test_every_operator_writes_into_out_as_on_the_cpu():
     report = python(str(OUTPUTS))
     agreed, compared = re.findall(r"^(\d+) of (\d+) operators agree", report, re.MULTILINE)[0]
     assert agreed == compared, report
     assert int(compared) > 300, report
 
 
-def repeated(option: str, values: Iterable[str]) -> list[str]:
+def repeated(option, values):
     """Write an option once for each value."""
     return [part for value in values for part in (option, value)]
 
 
 @pytest.mark.slow
-def test_the_sweep_of_forgotten_moves_can_fail() -> None:
+def test_the_sweep_of_forgotten_moves_can_fail():
     spoil = (
         "import contextlib, mismatch_sweep\n"
         "from dpdemo.virtual import virtual_gpus\n"
@@ -79,7 +76,7 @@ def test_the_sweep_of_forgotten_moves_can_fail() -> None:
 
 
 @pytest.mark.slow
-def test_the_sweep_can_fail() -> None:
+def test_the_sweep_can_fail():
     spoil = (
         "import torch, opinfo_sweep\n"
         "from dpdemo.virtual import virtual_gpus\n"

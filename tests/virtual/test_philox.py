@@ -1,7 +1,5 @@
 """The generator, against the known answers of its authors' library and against itself in plain numbers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,18 +20,16 @@ KNOWN_ANSWERS = [
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN_ANSWERS)
-def test_the_known_answers_of_random123(
-    counter: tuple[int, ...], key: tuple[int, int], answer: tuple[int, ...]
-) -> None:
+def test_the_known_answers_of_random123(counter, key, answer):
     seed = key[0] | key[1] << 32
-    assert scrambled(counter, seed) == answer  # type: ignore[arg-type]
+    assert scrambled(counter, seed) == answer
     as_tensors = tuple(torch.tensor([word, word]) for word in counter)
-    assert [word.tolist() for word in scrambled(as_tensors, seed)] == [[word] * 2 for word in answer]  # type: ignore[arg-type]
+    assert [word.tolist() for word in scrambled(as_tensors, seed)] == [[word] * 2 for word in answer]
 
 
 @given(counter=st.integers(0, 2**64 - 1), seed=st.integers(0, 2**64 - 1), first=st.integers(0, 2**32 - 9))
 @settings(max_examples=40, deadline=None)
-def test_many_threads_at_once_draw_what_each_draws_alone(counter: int, seed: int, first: int) -> None:
+def test_many_threads_at_once_draw_what_each_draws_alone(counter, seed, first):
     threads = range(first, first + 8)
     together = words(counter, torch.tensor(threads), seed)
     alone = [words(counter, thread, seed) for thread in threads]

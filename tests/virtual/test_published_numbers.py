@@ -3,10 +3,6 @@
 The numbers are from issues of PyTorch and its neighbours; PyTorch prints four digits.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
@@ -17,13 +13,13 @@ from dpdemo.virtual import virtual_gpus
 ROUNDED = {"rtol": 0, "atol": 0.5e-4 + 1e-6}
 
 
-def assert_prints(numbers: torch.Tensor, printed: Any) -> None:
+def assert_prints(numbers, printed):
     torch.testing.assert_close(numbers.cpu(), torch.tensor(printed), **ROUNDED)
 
 
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize("device", ["cuda:0", "cuda:3"])
-def test_uniform_numbers_of_seed_0(device: str) -> None:
+def test_uniform_numbers_of_seed_0(device):
     """pytorch#47347; the second line from Storch's README (a binding to libtorch)."""
     torch.manual_seed(0)
     first = [0.3990, 0.5167, 0.0249, 0.9401, 0.9459, 0.7967, 0.4150, 0.8203, 0.2290]
@@ -33,7 +29,7 @@ def test_uniform_numbers_of_seed_0(device: str) -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_distribution_of_the_library_draws_the_same() -> None:
+def test_a_distribution_of_the_library_draws_the_same():
     """pytorch#47347."""
     torch.manual_seed(0)
     low, high = torch.tensor(0.0, device="cuda"), torch.tensor(1.0, device="cuda")
@@ -49,14 +45,14 @@ def test_a_distribution_of_the_library_draws_the_same() -> None:
         (42, [0.1940, 2.1614, -0.1721, 0.8491, -1.9244, 0.6530, -0.6494, -0.8175, 0.5280, -1.2753]),
     ],
 )
-def test_normal_numbers(seed: int, printed: list[float]) -> None:
+def test_normal_numbers(seed, printed):
     """Seed 42: the documentation of FlashInfer's LogitsPipe, and pytorch#158398."""
     torch.manual_seed(seed)
     assert_prints(torch.randn(len(printed), device="cuda"), printed)
 
 
 @pytest.mark.usefixtures("gpus")
-def test_each_draw_goes_on_behind_the_one_before() -> None:
+def test_each_draw_goes_on_behind_the_one_before():
     """Six tensors that a public report of `torch._foreach_sub` under `torch.compile` prints."""
     torch.manual_seed(42)
     for printed in (
@@ -71,7 +67,7 @@ def test_each_draw_goes_on_behind_the_one_before() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_layer_that_is_made_on_a_gpu_begins_as_it_does_there() -> None:
+def test_a_layer_that_is_made_on_a_gpu_begins_as_it_does_there():
     """mrdbourke/pytorch-deep-learning#759."""
     with torch.device("cuda"):
         torch.manual_seed(42)
@@ -84,7 +80,7 @@ def test_a_layer_that_is_made_on_a_gpu_begins_as_it_does_there() -> None:
     ("card", "printed"),
     [("H100-80GB", [-0.6970, -0.7780, 0.3267]), ("A100-80GB", [0.1549, -0.6797, -0.1656])],
 )
-def test_the_end_of_a_large_tensor_shows_the_card(card: str, printed: list[float]) -> None:
+def test_the_end_of_a_large_tensor_shows_the_card(card, printed):
     """pytorch#143086."""
     with virtual_gpus(1, card=card):
         generator = torch.Generator("cuda").manual_seed(1)
@@ -93,7 +89,7 @@ def test_the_end_of_a_large_tensor_shows_the_card(card: str, printed: list[float
         assert_prints(drawn[-3:], printed)
 
 
-def test_a_small_card_shows_itself_sooner() -> None:
+def test_a_small_card_shows_itself_sooner():
     """pytorch#158398, on a GeForce RTX 3060."""
     with virtual_gpus(1, card="RTX3060"):
         generator = torch.Generator("cuda").manual_seed(42)
@@ -105,7 +101,7 @@ def test_a_small_card_shows_itself_sooner() -> None:
         assert_prints(drawn[0, -1, -3:], [-0.4841, 1.2850, -0.0282])
 
 
-def test_dropout_drops_what_a_card_drops() -> None:
+def test_dropout_drops_what_a_card_drops():
     """intel/torch-xpu-ops#2926, on a GeForce RTX 4080 SUPER: the first and the last that are dropped."""
     with virtual_gpus(1, card="RTX4080S"):
         torch.cuda.manual_seed_all(1)

@@ -1,10 +1,7 @@
 """Each GPU has its stream of random numbers: CUDA's, or the CPU's with `random="cpu"`."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import pytest
 import torch
@@ -29,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("gpus")
     ],
 )
 @pytest.mark.parametrize("gpus", ["cpu"], indirect=True)
-def test_a_gpu_draws_the_cpus_numbers_where_they_are_asked_for(draw: Any) -> None:
+def test_a_gpu_draws_the_cpus_numbers_where_they_are_asked_for(draw):
     torch.manual_seed(7)
     expected = draw("cpu").tolist()
     again = draw("cpu").tolist()
@@ -39,7 +36,7 @@ def test_a_gpu_draws_the_cpus_numbers_where_they_are_asked_for(draw: Any) -> Non
         assert draw(device).tolist() == again
 
 
-def test_drawing_on_a_gpu_leaves_the_cpus_generator_alone() -> None:
+def test_drawing_on_a_gpu_leaves_the_cpus_generator_alone():
     torch.manual_seed(1)
     expected = torch.rand(3).tolist()
     torch.manual_seed(1)
@@ -48,7 +45,7 @@ def test_drawing_on_a_gpu_leaves_the_cpus_generator_alone() -> None:
     assert torch.rand(3).tolist() == expected
 
 
-def test_seeds_and_states_are_each_devices_own() -> None:
+def test_seeds_and_states_are_each_devices_own():
     torch.cuda.manual_seed_all(5)
     assert torch.cuda.initial_seed() == 5
     state = torch.cuda.get_rng_state(1)
@@ -65,7 +62,7 @@ def test_seeds_and_states_are_each_devices_own() -> None:
     assert torch.rand(2, device="cuda:0").tolist() == first
 
 
-def test_generators_can_be_made_copied_and_pickled_for_a_gpu() -> None:
+def test_generators_can_be_made_copied_and_pickled_for_a_gpu():
     generator = torch.Generator("cuda:1").manual_seed(3)
     assert generator.device == torch.device("cuda:1")
     assert isinstance(generator, torch.Generator)
@@ -77,14 +74,14 @@ def test_generators_can_be_made_copied_and_pickled_for_a_gpu() -> None:
         assert torch.rand(2, device="cuda:1", generator=same).tolist() == expected
 
 
-def test_dropout_in_replicas_is_what_each_device_draws() -> None:
+def test_dropout_in_replicas_is_what_each_device_draws():
     torch.manual_seed(2)
     output = torch.nn.DataParallel(torch.nn.Dropout(0.5))(torch.ones(8, 3))
     torch.manual_seed(2)
     assert output.tolist() == F.dropout(torch.ones(2, 3, device="cuda:2")).tolist() * 4
 
 
-def test_the_state_of_a_gpu_is_a_seed_and_an_offset_in_16_bytes() -> None:
+def test_the_state_of_a_gpu_is_a_seed_and_an_offset_in_16_bytes():
     torch.manual_seed(2**64 - 3)
     torch.cuda.init()
     generator = torch.cuda.default_generators[0]
@@ -101,7 +98,7 @@ def test_the_state_of_a_gpu_is_a_seed_and_an_offset_in_16_bytes() -> None:
     assert torch.cuda.default_generators[1].get_offset() == 0
 
 
-def test_states_that_are_none_are_cudas_errors() -> None:
+def test_states_that_are_none_are_cudas_errors():
     generator = torch.Generator("cuda")
     with pytest.raises(RuntimeError, match="offset must be a multiple of 4"):
         generator.set_offset(6)
@@ -111,7 +108,7 @@ def test_states_that_are_none_are_cudas_errors() -> None:
         generator.set_state(torch.zeros(16))
 
 
-def test_a_clone_of_a_generator_begins_in_its_state() -> None:
+def test_a_clone_of_a_generator_begins_in_its_state():
     generator = torch.Generator("cuda").manual_seed(5)
     clone = generator.clone_state()
     first = torch.rand(2, device="cuda", generator=generator)
@@ -137,12 +134,12 @@ def test_a_clone_of_a_generator_begins_in_its_state() -> None:
         (lambda: F.scaled_dot_product_attention(*[torch.ones(1, 1, 2, 8, device="cuda")] * 3), 0),
     ],
 )
-def test_an_operator_leaves_the_offset_where_its_kernel_does(draw: Any, increment: int) -> None:
+def test_an_operator_leaves_the_offset_where_its_kernel_does(draw, increment):
     torch.manual_seed(0)
     draw()
     assert torch.cuda.default_generators[0].get_offset() == increment
 
 
-def test_a_seed_draws_the_same_on_every_gpu_and_in_every_replica() -> None:
+def test_a_seed_draws_the_same_on_every_gpu_and_in_every_replica():
     torch.manual_seed(4)
     assert len({tuple(torch.randn(5, device=f"cuda:{index}").tolist()) for index in range(4)}) == 1

@@ -1,15 +1,9 @@
 """Recurrent networks on a virtual GPU: the CPU's numbers and gradients, and the bytes of one kernel."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
-
-from dpdemo.virtual import VirtualGpus
 
 pytestmark = [
     pytest.mark.usefixtures("without_collector"),
@@ -21,11 +15,11 @@ NETWORKS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
 
 
 @pytest.fixture(params=NETWORKS.values(), ids=list(NETWORKS))
-def network(request: pytest.FixtureRequest) -> Any:
+def network(request):
     return request.param
 
 
-def flat(value: Any) -> list[torch.Tensor]:
+def flat(value):
     if isinstance(value, PackedSequence):
         return [value.data]
     if isinstance(value, torch.Tensor):
@@ -33,20 +27,20 @@ def flat(value: Any) -> list[torch.Tensor]:
     return [leaf for part in value for leaf in flat(part)]
 
 
-def run(model: nn.Module, device: str, *given: Any) -> list[torch.Tensor]:
+def run(model, device, *given):
     """Run on a device; return outputs and gradients of inputs and weights, on the CPU."""
     model.to(device).zero_grad()
     leaves = [tensor.detach().to(device).requires_grad_() for tensor in given]
     outputs = flat(model(*leaves))
     assert {output.device for output in outputs} == {torch.device(device)}
     torch.manual_seed(2)
-    total: Any = sum((output * torch.randn(output.shape).to(device)).sum() for output in outputs)
+    total = sum((output * torch.randn(output.shape).to(device)).sum() for output in outputs)
     total.backward()
     gradients = [leaf.grad for leaf in (*leaves, *model.parameters())]
     return [tensor.detach().cpu() for tensor in (*outputs, *gradients) if tensor is not None]
 
 
-def agree(model: nn.Module, *given: torch.Tensor) -> None:
+def agree(model, *given):
     theirs, ours = run(model, "cpu", *given), run(model, "cuda:1", *given)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other)
@@ -59,26 +53,26 @@ def agree(model: nn.Module, *given: torch.Tensor) -> None:
         *({"batch_first": True}, {"bias": False}, {"dropout": 0.0, "num_layers": 2}),
     ],
 )
-def test_numbers_and_gradients_are_the_cpus(network: Any, options: dict[str, Any]) -> None:
+def test_numbers_and_gradients_are_the_cpus(network, options):
     agree(network(WIDTH, HIDDEN, **options), torch.randn(ROWS, STEPS, WIDTH))
 
 
-def test_other_networks_and_one_sequence_without_a_batch() -> None:
+def test_other_networks_and_one_sequence_without_a_batch():
     agree(nn.LSTM(WIDTH, HIDDEN, 2, proj_size=3, bidirectional=True), torch.randn(STEPS, ROWS, WIDTH))
     agree(nn.RNN(WIDTH, HIDDEN, 2, nonlinearity="relu"), torch.randn(STEPS, ROWS, WIDTH))
     for network in NETWORKS.values():
         agree(network(WIDTH, HIDDEN), torch.randn(STEPS, WIDTH))
 
 
-def test_a_first_state_and_its_gradient(network: Any) -> None:
+def test_a_first_state_and_its_gradient(network):
     model = network(WIDTH, HIDDEN, 2)
 
     class WithState(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.model = model
 
-        def forward(self, x: torch.Tensor, *states: torch.Tensor) -> Any:
+        def forward(self, x, *states):
             return self.model(x, states if len(states) > 1 else states[0])
 
     states = [torch.randn(2, ROWS, HIDDEN) for _ in range(1 + (network is nn.LSTM))]
@@ -88,29 +82,28 @@ def test_a_first_state_and_its_gradient(network: Any) -> None:
 class Packed(nn.Module):
     """Packs sequences of several lengths."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model):
         super().__init__()
         self.model = model
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         lengths = torch.tensor([2, 6, 1, 4])
         return self.model(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
 
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
-def test_packed_sequences(network: Any, options: dict[str, Any]) -> None:
+def test_packed_sequences(network, options):
     agree(Packed(network(WIDTH, HIDDEN, batch_first=True, **options)), torch.randn(ROWS, STEPS, WIDTH))
 
 
-def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(network: Any) -> None:
+def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(network):
     model = network(WIDTH, HIDDEN, 2, dropout=0.5).double().to("cuda:1")
     data = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to("cuda:1").requires_grad_()
     direction = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to("cuda:1")
 
-    def total(x: torch.Tensor) -> torch.Tensor:
+    def total(x):
         torch.manual_seed(3)
-        result: torch.Tensor = model(x)[0].square().sum()
-        return result
+        return model(x)[0].square().sum()
 
     value = total(data)
     torch.rand(100, device="cuda:1")  # whatever is drawn between does no harm
@@ -121,10 +114,10 @@ def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(network: Any)
     torch.testing.assert_close((gradient * direction).sum().cpu(), slope.cpu(), rtol=1e-4, atol=1e-6)
 
 
-def test_the_gradient_of_a_gradient(network: Any) -> None:
+def test_the_gradient_of_a_gradient(network):
     model = network(WIDTH, HIDDEN).double()
 
-    def second(device: str) -> list[torch.Tensor]:
+    def second(device):
         torch.manual_seed(1)
         leaf = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to(device).requires_grad_()
         (first,) = torch.autograd.grad(model.to(device)(leaf)[0].square().sum(), leaf, create_graph=True)
@@ -136,7 +129,7 @@ def test_the_gradient_of_a_gradient(network: Any) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_gradients_that_are_to_have_gradients_draw_the_same_numbers_too(network: Any) -> None:
+def test_gradients_that_are_to_have_gradients_draw_the_same_numbers_too(network):
     model = network(WIDTH, HIDDEN, 2, dropout=0.5).to("cuda:1")
     leaf = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1").requires_grad_()
     total = model(leaf)[0].square().sum()
@@ -145,14 +138,13 @@ def test_gradients_that_are_to_have_gradients_draw_the_same_numbers_too(network:
     torch.testing.assert_close(further, plain)
 
 
-def test_functions_of_functions(network: Any) -> None:
+def test_functions_of_functions(network):
     model = network(WIDTH, HIDDEN).to("cuda:1")
     weights = dict(model.named_parameters())
     x = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1")
 
-    def total(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
-        result: torch.Tensor = torch.func.functional_call(model, parameters, (x,))[0].square().sum()
-        return result
+    def total(parameters):
+        return torch.func.functional_call(model, parameters, (x,))[0].square().sum()
 
     found = torch.func.grad(total)(weights)
     model(x)[0].square().sum().backward()
@@ -160,7 +152,7 @@ def test_functions_of_functions(network: Any) -> None:
         torch.testing.assert_close(found[name], parameter.grad)
 
 
-def test_a_graph_that_is_kept_can_be_used_twice(network: Any) -> None:
+def test_a_graph_that_is_kept_can_be_used_twice(network):
     model = network(WIDTH, HIDDEN, 2, dropout=0.5).to("cuda:1")
     total = model(torch.randn(STEPS, ROWS, WIDTH).to("cuda:1"))[0].sum()
     first = torch.autograd.grad(total, list(model.parameters()), retain_graph=True)
@@ -169,7 +161,7 @@ def test_a_graph_that_is_kept_can_be_used_twice(network: Any) -> None:
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_only_the_results_stay(gpus: VirtualGpus, network: Any, context: Any) -> None:
+def test_without_gradients_only_the_results_stay(gpus, network, context):
     model = network(WIDTH, HIDDEN, 2).to("cuda:1")
     with context():
         x = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1")
@@ -180,7 +172,7 @@ def test_without_gradients_only_the_results_stay(gpus: VirtualGpus, network: Any
     del output, states
 
 
-def block(*shape: int) -> int:
+def block(*shape):
     return -(-torch.Size(shape).numel() * 4 // 512) * 512
 
 
@@ -188,7 +180,7 @@ KEPT = {nn.LSTM: 6, nn.GRU: 4, nn.RNN: 1}
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_one_kernel_keeps(gpus: VirtualGpus, network: Any, packed: bool) -> None:
+def test_what_one_kernel_keeps(gpus, network, packed):
     """Of each layer, direction and step of a row: gates, and an LSTM's cell and its tanh."""
     model = network(WIDTH, 64, 2, bidirectional=True, batch_first=True).to("cuda:1")
     model = Packed(model) if packed else model
@@ -205,8 +197,8 @@ def test_what_one_kernel_keeps(gpus: VirtualGpus, network: Any, packed: bool) ->
     del output, last
 
 
-def test_weights_of_a_replica_are_copied_into_one_buffer(gpus: VirtualGpus) -> None:
-    def kept(index: int, model: nn.Module) -> int:
+def test_weights_of_a_replica_are_copied_into_one_buffer(gpus):
+    def kept(index, model):
         gpus.reset_peaks()
         output = model(torch.ones(2 * ROWS, STEPS, WIDTH))[0]
         held = gpus.live_bytes(index)
@@ -224,7 +216,7 @@ def test_weights_of_a_replica_are_copied_into_one_buffer(gpus: VirtualGpus) -> N
     assert held == parts + reserve
 
 
-def test_a_state_left_on_the_host_is_cudas_error(network: Any) -> None:
+def test_a_state_left_on_the_host_is_cudas_error(network):
     model = network(WIDTH, HIDDEN).cuda()
     state = torch.zeros(1, ROWS, HIDDEN)
     given = (state, state) if network is nn.LSTM else state
@@ -232,7 +224,7 @@ def test_a_state_left_on_the_host_is_cudas_error(network: Any) -> None:
         model(torch.ones(STEPS, ROWS, WIDTH).cuda(), given)
 
 
-def test_autocast_casts_the_operands(network: Any) -> None:
+def test_autocast_casts_the_operands(network):
     model = network(WIDTH, HIDDEN).cuda()
     with torch.autocast("cuda", dtype=torch.bfloat16):
         output, _ = model(torch.ones(STEPS, ROWS, WIDTH).cuda())
@@ -245,14 +237,14 @@ def test_autocast_casts_the_operands(network: Any) -> None:
     ("kind", "states"),
     [(nn.LSTMCell, ("cpu", "cuda")), (nn.LSTMCell, ("cuda", "cpu")), (nn.GRUCell, ("cpu",))],
 )
-def test_a_cell_refuses_a_state_left_on_the_cpu(kind: Any, states: tuple[str, ...]) -> None:
+def test_a_cell_refuses_a_state_left_on_the_cpu(kind, states):
     hidden = [torch.zeros(ROWS, HIDDEN, device=state) for state in states]
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         kind(WIDTH, HIDDEN).cuda()(torch.zeros(ROWS, WIDTH).cuda(), hidden if len(hidden) > 1 else hidden[0])
 
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
-def test_a_cell_with_its_data_left_on_the_cpu_fails_as_a_linear_layer(kind: Any) -> None:
+def test_a_cell_with_its_data_left_on_the_cpu_fails_as_a_linear_layer(kind):
     with pytest.raises(RuntimeError, match=r"got mat1 is on cpu, .* wrapper_CUDA_addmm\)"):
         kind(WIDTH, HIDDEN).cuda()(torch.zeros(ROWS, WIDTH))
 

@@ -1,9 +1,6 @@
 """What CUDA refuses and the CPU runs is refused, in CUDA's words, on a GPU only."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -13,19 +10,19 @@ from torch import nn
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-def on(device: str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def on(device, *shape, dtype=torch.float32):
     return torch.ones(shape, dtype=dtype).to(device)
 
 
-def long(device: str, *shape: int) -> torch.Tensor:
+def long(device, *shape):
     return on(device, *shape, dtype=torch.int64)
 
 
-def grown(device: str, *shape: int) -> torch.Tensor:
+def grown(device, *shape):
     return on(device, *shape).requires_grad_()
 
 
-UNSTEADY: dict[str, tuple[Any, str]] = {
+UNSTEADY = {
     "cumsum": (lambda at: on(at, 3).cumsum(0), "cumsum_cuda_kernel"),
     "bincount": (lambda at: torch.bincount(long(at, 3), weights=on(at, 3)), "_bincount_cuda"),
     "median": (lambda at: on(at, 3, 2).median(0), "median CUDA with indices output"),
@@ -57,7 +54,7 @@ UNSTEADY: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", UNSTEADY)
-def test_what_is_not_deterministic_on_cuda_is_refused_where_it_must_be(what: str) -> None:
+def test_what_is_not_deterministic_on_cuda_is_refused_where_it_must_be(what):
     compute, kernel = UNSTEADY[what]
     message = f"^{kernel} does not have a deterministic implementation, but"
     compute("cuda:0")
@@ -72,7 +69,7 @@ def test_what_is_not_deterministic_on_cuda_is_refused_where_it_must_be(what: str
         torch.use_deterministic_algorithms(False)
 
 
-def test_what_is_deterministic_on_cuda_runs() -> None:
+def test_what_is_deterministic_on_cuda_runs():
     torch.use_deterministic_algorithms(True)
     try:
         model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.LazyLinear(3)).cuda()
@@ -85,7 +82,7 @@ def test_what_is_deterministic_on_cuda_runs() -> None:
 
 
 HALF = torch.float16
-ALIKE: dict[str, tuple[Any, str]] = {
+ALIKE = {
     "layer_norm": (
         lambda at: nn.LayerNorm(2).to(at)(on(at, 2, 2, dtype=HALF)),
         "expected scalar type Half but found Float",
@@ -106,13 +103,13 @@ ALIKE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", ALIKE)
-def test_operands_of_two_dtypes_that_cuda_has_no_kernel_for_are_refused(what: str) -> None:
+def test_operands_of_two_dtypes_that_cuda_has_no_kernel_for_are_refused(what):
     compute, message = ALIKE[what]
     with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
         compute("cuda")
 
 
-def test_operands_of_two_dtypes_are_taken_where_cuda_takes_them() -> None:
+def test_operands_of_two_dtypes_are_taken_where_cuda_takes_them():
     assert nn.LayerNorm(2).half().cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is HALF
     assert nn.LayerNorm(2, elementwise_affine=False)(on("cuda", 2, 2, dtype=HALF)).dtype is HALF
     assert nn.LayerNorm(2)(on("cpu", 2, 2, dtype=torch.bfloat16)).dtype is torch.bfloat16

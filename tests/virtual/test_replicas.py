@@ -1,44 +1,38 @@
 """Replicas take turns in device order, and never hang."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from processes import PATIENCE_SECONDS
 from torch import nn
 
-from dpdemo.virtual import VirtualGpuError, VirtualGpus, virtual_gpus
+from dpdemo.virtual import VirtualGpuError, virtual_gpus
 from dpdemo.virtual.patches import replicas
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Does(nn.Module):
     """A module that does something with its chunk."""
 
-    def __init__(self, work: Callable[[torch.Tensor], None]) -> None:
+    def __init__(self, work):
         super().__init__()
         self.work = work
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         self.work(x)
         return x
 
 
 @pytest.mark.usefixtures("gpus")
-def test_one_replica_is_through_before_the_next_begins() -> None:
-    events: list[tuple[str, int]] = []
+def test_one_replica_is_through_before_the_next_begins():
+    events = []
 
-    def work(x: torch.Tensor) -> None:
+    def work(x):
         events.append(("begin", x.get_device()))
         end = time.thread_time() + 0.1 * (4 - x.get_device())
         while time.thread_time() < end:  # busy: a replica that sleeps counts as waiting
@@ -50,8 +44,8 @@ def test_one_replica_is_through_before_the_next_begins() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_order_is_that_of_the_device_ids() -> None:
-    seen: list[int] = []
+def test_order_is_that_of_the_device_ids():
+    seen = []
     nn.DataParallel(Does(lambda x: seen.append(x.get_device())), [2, 0, 3])(torch.ones(6, 1))
     assert seen == [2, 0, 3]
 
@@ -65,19 +59,19 @@ def test_replicas_meet_at_a_barrier_also_where_the_system_tells_nothing_of_threa
 
 
 @pytest.mark.usefixtures("gpus")
-def test_replicas_that_meet_at_a_barrier_do_not_hang() -> None:
+def test_replicas_that_meet_at_a_barrier_do_not_hang():
     barrier = threading.Barrier(4)
     for _ in range(3):
-        nn.DataParallel(Does(lambda _: barrier.wait(timeout=PATIENCE_SECONDS)))(torch.ones(4, 1))  # type: ignore[arg-type, return-value]
+        nn.DataParallel(Does(lambda _: barrier.wait(timeout=PATIENCE_SECONDS)))(torch.ones(4, 1))
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_replica_that_collects_from_the_others_does_not_hang() -> None:
+def test_a_replica_that_collects_from_the_others_does_not_hang():
     """As in synchronised batch normalisation: replica 0 waits for the messages of the others."""
-    to_master: queue.Queue[float] = queue.Queue()
+    to_master = queue.Queue()
     back = [queue.Queue[float]() for _ in range(4)]
 
-    def work(x: torch.Tensor) -> None:
+    def work(x):
         me = x.get_device()
         if me == 0:
             total = x.sum().item() + sum(to_master.get(timeout=PATIENCE_SECONDS) for _ in range(3))
@@ -91,11 +85,11 @@ def test_a_replica_that_collects_from_the_others_does_not_hang() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_replica_that_waits_for_a_bare_lock_does_not_hang() -> None:
+def test_a_replica_that_waits_for_a_bare_lock_does_not_hang():
     lock = threading.Lock()
     lock.acquire()
 
-    def work(x: torch.Tensor) -> None:
+    def work(x):
         if x.get_device() == 0:
             assert lock.acquire(timeout=PATIENCE_SECONDS)
         elif x.get_device() == 3:
@@ -105,10 +99,10 @@ def test_a_replica_that_waits_for_a_bare_lock_does_not_hang() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_replica_that_asks_again_and_again_does_not_hang() -> None:
+def test_a_replica_that_asks_again_and_again_does_not_hang():
     arrived = threading.Event()
 
-    def work(x: torch.Tensor) -> None:
+    def work(x):
         if x.get_device() == 3:
             arrived.set()
         while not arrived.is_set():
@@ -118,26 +112,25 @@ def test_a_replica_that_asks_again_and_again_does_not_hang() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_data_parallel_inside_data_parallel_keeps_the_order() -> None:
-    seen: list[tuple[int, int]] = []
+def test_data_parallel_inside_data_parallel_keeps_the_order():
+    seen = []
 
     class Outer(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             home = x.get_device()
             ids = [home, home + 1]
             inner = nn.DataParallel(Does(lambda y: seen.append((home, y.get_device()))), ids)
-            result: torch.Tensor = inner(x)
-            return result
+            return inner(x)
 
     nn.DataParallel(Outer(), [0, 2])(torch.ones(8, 1))
     assert seen == [(0, 0), (0, 1), (2, 2), (2, 3)]
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_replica_has_its_own_device_and_the_callers_gradient_mode_and_nothing_else() -> None:
-    seen: list[tuple[int, bool, torch.dtype]] = []
+def test_a_replica_has_its_own_device_and_the_callers_gradient_mode_and_nothing_else():
+    seen = []
 
-    def work(x: torch.Tensor) -> None:
+    def work(x):
         assert torch.zeros(1, device="cuda").device == x.device
         seen.append((torch.cuda.current_device(), torch.is_grad_enabled(), torch.get_autocast_dtype("cuda")))
 
@@ -149,7 +142,7 @@ def test_a_replica_has_its_own_device_and_the_callers_gradient_mode_and_nothing_
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_replica_computes_with_as_many_threads_as_its_caller() -> None:
+def test_a_replica_computes_with_as_many_threads_as_its_caller():
     """With another number MKL may take another kernel, and a chunk has other bytes than on the CPU."""
     library = ctypes.CDLL(torch._C.__file__)
     if not hasattr(library, "omp_get_max_threads"):
@@ -164,11 +157,11 @@ def test_a_replica_computes_with_as_many_threads_as_its_caller() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_threads_started_in_a_block_see_the_gpus_whatever_class_they_are() -> None:
-    seen: list[tuple[int, str]] = []
+def test_threads_started_in_a_block_see_the_gpus_whatever_class_they_are():
+    seen = []
 
     class Mine(threading.Thread):
-        def run(self) -> None:
+        def run(self):
             seen.append((torch.cuda.current_device(), str((torch.ones(1, device="cuda:2") + 1).device)))
 
     torch.cuda.set_device(1)
@@ -183,14 +176,14 @@ def test_threads_started_in_a_block_see_the_gpus_whatever_class_they_are() -> No
     torch.cuda.set_device(0)
 
 
-def test_two_threads_can_run_data_parallel_at_once() -> None:
-    def loop(gpus: VirtualGpus) -> None:
+def test_two_threads_can_run_data_parallel_at_once():
+    def loop(gpus):
         parallel = nn.DataParallel(nn.Linear(3, 2).cuda())
         for _ in range(10):
             parallel(torch.ones(len(gpus), 3)).sum().backward()
         results.append(parallel.module.bias.grad.tolist())
 
-    results: list[list[float]] = []
+    results = []
     with virtual_gpus(3) as gpus:
         threads = [threading.Thread(target=loop, args=(gpus,)) for _ in range(2)]
         for thread in threads:
@@ -200,7 +193,7 @@ def test_two_threads_can_run_data_parallel_at_once() -> None:
     assert results == [[30, 30]] * 2
 
 
-def test_a_thread_from_before_the_block_is_told_that_it_does_not_see_the_gpus() -> None:
+def test_a_thread_from_before_the_block_is_told_that_it_does_not_see_the_gpus():
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         with virtual_gpus(1):
@@ -218,15 +211,15 @@ def test_a_thread_from_before_the_block_is_told_that_it_does_not_see_the_gpus() 
 
 
 @pytest.mark.parametrize("storage", ["cpu", "meta"])
-def test_a_parameter_without_elements_is_on_its_replicas_gpu(storage) -> None:
+def test_a_parameter_without_elements_is_on_its_replicas_gpu(storage):
     """C++ makes an empty tensor of its own for it (torch/csrc/utils/tensor_flatten.h, unflatten)."""
 
     class Tokens(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.word, self.registers = nn.Parameter(torch.ones(2, 8)), nn.Parameter(torch.empty(0, 8))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             assert self.registers.device == x.device
             return torch.cat([self.registers, self.word + x])
 

@@ -1,19 +1,16 @@
 """What `torch.cuda` and `torch.accelerator` answer."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 
 import pytest
 import torch
 
-from dpdemo.virtual import VirtualGpus, suspended, virtual_gpus
+from dpdemo.virtual import suspended, virtual_gpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-def test_cuda_says_how_many_devices_there_are_and_what_they_are() -> None:
+def test_cuda_says_how_many_devices_there_are_and_what_they_are():
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 4
     assert torch.cuda.get_device_name(3) == "Virtual GPU"
@@ -26,7 +23,7 @@ def test_cuda_says_how_many_devices_there_are_and_what_they_are() -> None:
         torch.cuda.get_device_properties(4)
 
 
-def test_the_current_device_can_be_set_and_entered() -> None:
+def test_the_current_device_can_be_set_and_entered():
     assert torch.cuda.current_device() == 0
     torch.cuda.set_device("cuda:2")
     assert torch.cuda.current_device() == 2
@@ -38,7 +35,7 @@ def test_the_current_device_can_be_set_and_entered() -> None:
     torch.cuda.set_device(0)
 
 
-def test_memory_is_answered_from_the_ledger(gpus: VirtualGpus) -> None:
+def test_memory_is_answered_from_the_ledger(gpus):
     kept = torch.empty(1000, dtype=torch.uint8, device="cuda:1")
     large = torch.empty(2**20, dtype=torch.uint8, device="cuda:1")
     del large
@@ -58,7 +55,7 @@ def test_memory_is_answered_from_the_ledger(gpus: VirtualGpus) -> None:
     assert torch.cuda.memory_allocated(1) == 0
 
 
-def test_the_accelerator_is_cuda() -> None:
+def test_the_accelerator_is_cuda():
     assert torch.accelerator.is_available()
     assert torch.accelerator.device_count() == 4
     assert torch.accelerator.current_accelerator() == torch.device("cuda")
@@ -75,7 +72,7 @@ def test_the_accelerator_is_cuda() -> None:
     assert torch.accelerator.current_stream(1).device == torch.device("cuda:1")
 
 
-def test_cudnn_switches_do_no_harm() -> None:
+def test_cudnn_switches_do_no_harm():
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
@@ -85,7 +82,7 @@ def test_cudnn_switches_do_no_harm() -> None:
         torch.backends.cudnn.benchmark = before
 
 
-def in_a_fork(work: Callable[[], object]) -> str:
+def in_a_fork(work):
     """Run `work` in a forked child, and return its result or its error as text."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -104,7 +101,7 @@ def in_a_fork(work: Callable[[], object]) -> str:
     return text
 
 
-def use_cuda() -> list[float]:
+def use_cuda():
     torch.manual_seed(0)
     return torch.ones(2, device="cuda:1").mul(2).tolist()
 
@@ -112,7 +109,7 @@ def use_cuda() -> list[float]:
 BAD_FORK = "Cannot re-initialize CUDA in forked subprocess"
 
 
-def test_a_child_forked_before_cuda_was_used_may_use_it() -> None:
+def test_a_child_forked_before_cuda_was_used_may_use_it():
     """As on real GPUs: `device_count` asks NVML, which does not start CUDA (PyTorch's notes on forks)."""
     assert torch.cuda.device_count() == 4
     torch.manual_seed(0)
@@ -123,8 +120,8 @@ def test_a_child_forked_before_cuda_was_used_may_use_it() -> None:
     assert in_a_fork(torch.cuda.is_initialized) == "False"
 
 
-def test_a_child_that_uses_cuda_cannot_hand_it_to_forks_of_its_own() -> None:
-    def use_and_fork() -> str:
+def test_a_child_that_uses_cuda_cannot_hand_it_to_forks_of_its_own():
+    def use_and_fork():
         use_cuda()
         return in_a_fork(use_cuda)
 
@@ -132,7 +129,7 @@ def test_a_child_that_uses_cuda_cannot_hand_it_to_forks_of_its_own() -> None:
     assert use_cuda() == [2.0, 2.0]
 
 
-def test_asking_whether_there_are_gpus_starts_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_whether_there_are_gpus_starts_cuda(monkeypatch):
     """So PyTorch documents `is_available`: it "poisons" forks, unless it may ask NVML."""
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     assert torch.cuda.is_available()
@@ -142,7 +139,7 @@ def test_asking_whether_there_are_gpus_starts_cuda(monkeypatch: pytest.MonkeyPat
     assert in_a_fork(use_cuda).startswith(BAD_FORK)
 
 
-def test_an_unknown_card_is_an_error_that_names_the_argument() -> None:
+def test_an_unknown_card_is_an_error_that_names_the_argument():
     with (
         suspended(),
         pytest.raises(ValueError, match="`card`: expected a card such as"),
@@ -151,7 +148,7 @@ def test_an_unknown_card_is_an_error_that_names_the_argument() -> None:
         pass
 
 
-def test_programs_see_the_card() -> None:
+def test_programs_see_the_card():
     with suspended(), virtual_gpus(1, card="T4"):
         properties = torch.cuda.get_device_properties(0)
         assert properties.multi_processor_count == 40

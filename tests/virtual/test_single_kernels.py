@@ -1,23 +1,19 @@
 """`dropout` and `rms_norm` on a virtual GPU: CUDA's numbers, and the bytes of its kernels."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
-from dpdemo.virtual import VirtualGpus, suspended, virtual_gpus
+from dpdemo.virtual import suspended, virtual_gpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 NUMBERS = 1000
 ROWS, WIDTH = 512, 256
 
 
-def thinned(device: str, function: Any) -> list[torch.Tensor]:
+def thinned(device, function):
     torch.manual_seed(1)
     leaf = torch.randn(NUMBERS).to(device).requires_grad_()
     torch.manual_seed(2)
@@ -42,13 +38,13 @@ def thinned(device: str, function: Any) -> list[torch.Tensor]:
     ],
 )
 @pytest.mark.parametrize("gpus", ["cpu"], indirect=True)
-def test_with_the_cpus_random_numbers_results_and_gradients_are_the_cpus(function: Any) -> None:
+def test_with_the_cpus_random_numbers_results_and_gradients_are_the_cpus(function):
     for one, other in zip(thinned("cuda:1", function), thinned("cpu", function), strict=True):
         torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_the_mask_takes_a_byte_an_element(gpus: VirtualGpus, dtype: torch.dtype) -> None:
+def test_the_mask_takes_a_byte_an_element(gpus, dtype):
     leaf = torch.ones(NUMBERS, dtype=dtype, device="cuda:1", requires_grad=True)
     before = gpus.live_bytes(1)
     result = F.dropout(leaf, 0.5)
@@ -59,7 +55,7 @@ def test_the_mask_takes_a_byte_an_element(gpus: VirtualGpus, dtype: torch.dtype)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
-def test_all_or_nothing_has_no_mask_of_bytes(gpus: VirtualGpus, p: float) -> None:
+def test_all_or_nothing_has_no_mask_of_bytes(gpus, p):
     leaf = torch.ones(NUMBERS, device="cuda:1", requires_grad=True)
     before = gpus.live_bytes(1)
     result = F.dropout(leaf, p)
@@ -67,12 +63,12 @@ def test_all_or_nothing_has_no_mask_of_bytes(gpus: VirtualGpus, p: float) -> Non
     assert result.sum().item() == NUMBERS * (1 - p)
 
 
-def test_a_probability_that_is_none_is_pytorchs_error() -> None:
+def test_a_probability_that_is_none_is_pytorchs_error():
     with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
         F.dropout(torch.ones(1, device="cuda"), 1.5)
 
 
-def test_the_gradient_of_a_gradient_and_functions_of_functions() -> None:
+def test_the_gradient_of_a_gradient_and_functions_of_functions():
     leaf = torch.randn(10, device="cuda:1", requires_grad=True)
     (first,) = torch.autograd.grad(F.dropout(leaf.square(), 0.5).sum(), leaf, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), leaf)
@@ -85,8 +81,8 @@ def test_the_gradient_of_a_gradient_and_functions_of_functions() -> None:
 
 @pytest.mark.parametrize("storage", ["cpu", "meta"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_only_the_input_and_a_number_a_row_are_kept(storage: str, dtype: torch.dtype) -> None:
-    with suspended(), virtual_gpus(1, storage=storage) as gpus:  # type: ignore[arg-type] # one of the two
+def test_only_the_input_and_a_number_a_row_are_kept(storage, dtype):
+    with suspended(), virtual_gpus(1, storage=storage) as gpus:
         norm = nn.RMSNorm(WIDTH).cuda().to(dtype)
         data = torch.zeros(ROWS, WIDTH, device="cuda", dtype=dtype, requires_grad=True)
         before = gpus.live_bytes(0)
@@ -102,12 +98,12 @@ def test_only_the_input_and_a_number_a_row_are_kept(storage: str, dtype: torch.d
 
 
 @pytest.mark.parametrize("with_weight", [True, False])
-def test_numbers_and_gradients_of_a_norm_are_the_cpus(with_weight: bool) -> None:
+def test_numbers_and_gradients_of_a_norm_are_the_cpus(with_weight):
     data, weight = torch.randn(4, 6, 8), torch.randn(8) if with_weight else None
 
-    def run(device: str) -> list[torch.Tensor]:
+    def run(device):
         given = [None if x is None else x.detach().to(device).requires_grad_() for x in (data, weight)]
-        output = nn.functional.rms_norm(given[0], [8], given[1])  # type: ignore[arg-type]
+        output = nn.functional.rms_norm(given[0], [8], given[1])
         torch.autograd.backward(output.square().sum())
         return [output.detach(), *(x.grad for x in given if x is not None and x.grad is not None)]
 
@@ -119,8 +115,8 @@ def test_numbers_and_gradients_of_a_norm_are_the_cpus(with_weight: bool) -> None
     "function",
     [lambda x: F.rms_norm(x, [4]), lambda x: nn.LSTM(4, 2).to(x.device)(x)[0], lambda x: F.dropout(x, 0.0)],
 )
-def test_a_class_with_operators_of_its_own_sees_those_of_a_kernel(function: Any) -> None:
-    given: Any = TwoTensor(torch.ones(3, 4, device="cuda"), torch.ones(3, 4, device="cuda"))  # type: ignore[no-untyped-call]
+def test_a_class_with_operators_of_its_own_sees_those_of_a_kernel(function):
+    given = TwoTensor(torch.ones(3, 4, device="cuda"), torch.ones(3, 4, device="cuda"))
     given.requires_grad_()
     result = function(given)
     assert (type(result), result.device.index) == (TwoTensor, 0)
@@ -129,11 +125,11 @@ def test_a_class_with_operators_of_its_own_sees_those_of_a_kernel(function: Any)
     assert given.grad.a.shape == (3, 4)
 
 
-def test_under_autocast_the_norm_is_in_float32() -> None:
+def test_under_autocast_the_norm_is_in_float32():
     with torch.autocast("cuda"):
         assert nn.RMSNorm(8).cuda()(torch.ones(2, 8, device="cuda").half()).dtype is torch.float32
 
 
-def test_a_weight_on_another_device_is_cudas_error() -> None:
+def test_a_weight_on_another_device_is_cudas_error():
     with pytest.raises(RuntimeError, match="two devices"):
         nn.RMSNorm(8).cuda(1)(torch.ones(2, 8, device="cuda"))

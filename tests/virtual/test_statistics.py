@@ -1,44 +1,35 @@
 """What `torch.cuda.memory_stats` counts: blocks taken and given back, by pool."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dpdemo.virtual import VirtualGpus
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-def on_gpu(num_bytes: int) -> torch.Tensor:
+def on_gpu(num_bytes):
     return torch.empty(num_bytes, dtype=torch.uint8, device="cuda:1")
 
 
-def counts(statistic: str) -> list[int]:
+def counts(statistic):
     found = torch.cuda.memory_stats(1)
     return [found[f"{statistic}.{name}"] for name in ("current", "peak", "allocated", "freed")]
 
 
-def test_nothing_is_kncode_before_cuda_is_initialised() -> None:
+def test_nothing_is_kncode_before_cuda_is_initialised():
     assert torch.cuda.memory_stats(1) == {}
     assert torch.cuda.memory_allocated(1) == 0
     assert not torch.cuda.is_initialized()
 
 
 @pytest.fixture
-def _asked(gpus: VirtualGpus) -> None:  # noqa: ARG001 - after the block is open
+def _asked(gpus):  # noqa: ARG001 - after the block is open
     """Pools and totals are counted from the first question on."""
     torch.cuda.init()
     torch.cuda.memory_stats(1)
 
 
 @pytest.mark.usefixtures("_asked")
-def test_blocks_are_counted_as_they_come_and_go_by_pool() -> None:
+def test_blocks_are_counted_as_they_come_and_go_by_pool():
     kept = on_gpu(1), on_gpu(2**20), on_gpu(2**20 + 1)
     first = on_gpu(100)
     del first
@@ -61,7 +52,7 @@ def test_blocks_are_counted_as_they_come_and_go_by_pool() -> None:
 
 
 @pytest.mark.usefixtures("_asked")
-def test_the_peak_of_all_blocks_is_that_of_one_moment() -> None:
+def test_the_peak_of_all_blocks_is_that_of_one_moment():
     small = [on_gpu(1) for _ in range(3)]
     del small
     large = [on_gpu(2 * 2**20) for _ in range(2)]
@@ -71,14 +62,14 @@ def test_the_peak_of_all_blocks_is_that_of_one_moment() -> None:
 
 
 @pytest.mark.usefixtures("_asked")
-def test_a_storage_that_grows_takes_another_block() -> None:
+def test_a_storage_that_grows_takes_another_block():
     tensor = on_gpu(1).resize_(513)
     assert counts("allocation.all") == [1, 2, 2, 1]
     del tensor
 
 
 @pytest.mark.usefixtures("_asked")
-def test_peaks_and_totals_start_again_where_a_program_resets_them() -> None:
+def test_peaks_and_totals_start_again_where_a_program_resets_them():
     kept, dropped = on_gpu(1), on_gpu(1)
     del dropped
     torch.cuda.reset_peak_memory_stats(1)
@@ -90,7 +81,7 @@ def test_peaks_and_totals_start_again_where_a_program_resets_them() -> None:
     assert counts("allocation.all") == [0, 1, 0, 1]
 
 
-def test_the_summary_has_a_line_for_them() -> None:
+def test_the_summary_has_a_line_for_them():
     kept = [on_gpu(1) for _ in range(7)]
     line = next(
         line for line in torch.cuda.memory_summary(1).splitlines() if line.startswith("| Allocations")
@@ -108,7 +99,7 @@ def test_the_summary_has_a_line_for_them() -> None:
         torch.cuda.memory_summary,
     ],
 )
-def test_a_gpu_that_is_not_there_is_the_allocators_own_error(ask: Callable[[int], object]) -> None:
+def test_a_gpu_that_is_not_there_is_the_allocators_own_error(ask):
     torch.cuda.init()
     with pytest.raises(RuntimeError, match=r"^Invalid device argument 9: did you call init\?$"):
         ask(9)

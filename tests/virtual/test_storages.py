@@ -1,11 +1,8 @@
 """Saving, loading, copying and pickling keep tensors where they are, and move them where they are told."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-def saved(value: Any, **options: Any) -> Any:
+def saved(value, **options):
     """Save and load `value`."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
@@ -33,19 +30,19 @@ def saved(value: Any, **options: Any) -> Any:
         (torch.device("cuda"), "cuda:0"),
     ],
 )
-def test_loading_puts_tensors_where_map_location_says(where: Any, device: str) -> None:
+def test_loading_puts_tensors_where_map_location_says(where, device):
     tensor = torch.rand(3, device="cuda:1")
     loaded = saved({"weights": tensor}, map_location=where)["weights"]
     assert loaded.device == torch.device(device)
     assert loaded.tolist() == tensor.tolist()
 
 
-def test_loading_for_a_gpu_that_is_not_there_fails_in_pytorchs_words() -> None:
+def test_loading_for_a_gpu_that_is_not_there_fails_in_pytorchs_words():
     with pytest.raises(RuntimeError, match=r"Attempting to deserialize object on CUDA device 7 but .* is 4"):
         saved(torch.ones(1), map_location="cuda:7")
 
 
-def test_a_saved_wrapped_model_comes_back_whole() -> None:
+def test_a_saved_wrapped_model_comes_back_whole():
     model = nn.DataParallel(nn.Linear(3, 2).cuda())
     again = saved(model, weights_only=False)
     batch = torch.rand(5, 3)
@@ -56,7 +53,7 @@ def test_a_saved_wrapped_model_comes_back_whole() -> None:
     assert fresh.module.weight.is_cuda
 
 
-def test_deepcopy_and_pickle_keep_the_device_and_share_nothing() -> None:
+def test_deepcopy_and_pickle_keep_the_device_and_share_nothing():
     tensor = torch.zeros(3, device="cuda:1")
     for again in (
         copy.deepcopy(tensor),
@@ -70,7 +67,7 @@ def test_deepcopy_and_pickle_keep_the_device_and_share_nothing() -> None:
     assert model(torch.ones(4, 3)).is_cuda
 
 
-def test_storages_name_and_change_their_device() -> None:
+def test_storages_name_and_change_their_device():
     storage = torch.ones(4, device="cuda:1").untyped_storage()
     assert storage.device == torch.device("cuda:1")
     assert storage.is_cuda
@@ -80,7 +77,7 @@ def test_storages_name_and_change_their_device() -> None:
     assert storage.to(device="cuda:1") is storage
 
 
-def test_a_loader_with_workers_and_pinned_memory_feeds_the_gpus() -> None:
+def test_a_loader_with_workers_and_pinned_memory_feeds_the_gpus():
     loader = DataLoader(TensorDataset(torch.arange(10.0)), batch_size=4, num_workers=2, pin_memory=True)
     rows = []
     for (batch,) in loader:

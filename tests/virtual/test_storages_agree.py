@@ -3,17 +3,13 @@
 What is not the same stands in docs/virtual-gpus.md, and below.
 """
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from fastpart import mostly_slow
-from programs import PROGRAMS, Notes, numbers, pages_of, training, words
+from programs import PROGRAMS, numbers, pages_of, training, words
 from torch import nn
 
 from dpdemo.config.catalogue import MODELS
@@ -24,12 +20,12 @@ pytestmark = pytest.mark.usefixtures("without_collector")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _loaded() -> None:
+def _loaded():
     """What PyTorch loads at first use keeps its caller's tensors alive until garbage is collected."""
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
 
 
-def differences(program: Callable[[Notes], None]) -> list[tuple[str, Any, Any]]:
+def differences(program):
     """What differs, with the phase."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -44,13 +40,13 @@ def differences(program: Callable[[Notes], None]) -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize("program", mostly_slow(PROGRAMS.values(), 12), ids=list(PROGRAMS))
-def test_both_storages_give_the_same_ledger(program: Callable[[Notes], None]) -> None:
+def test_both_storages_give_the_same_ledger(program):
     assert differences(program) == []
 
 
 @pytest.mark.parametrize("name", mostly_slow(MODELS, 6))
-def test_the_built_in_models_too(name: str) -> None:
-    def program(notes: Notes) -> None:
+def test_the_built_in_models_too(name):
+    def program(notes):
         gpu = torch.device("cuda", 0)
         placement = models.Placement(nn.DataParallel, gpu, gpu)
         config = Config(model=name)
@@ -66,16 +62,16 @@ def test_the_built_in_models_too(name: str) -> None:
     assert differences(program) == []
 
 
-def test_a_difference_is_seen() -> None:
+def test_a_difference_is_seen():
     """An embedding bag's mean: the CPU keeps one number more for each bag than CUDA and sizes alone."""
     bag = training((lambda: nn.EmbeddingBag(50, 16), lambda: (words(9, 7),)))
     assert {phase for phase, _, _ in differences(bag)} >= {"forward 0", "loss 0"}
 
 
-def test_one_hot_looks_at_its_numbers_on_the_cpu_alone() -> None:
+def test_one_hot_looks_at_its_numbers_on_the_cpu_alone():
     """CUDA does not, where the number of classes is given: two reads are counted that a GPU does not make."""
 
-    def program(notes: Notes) -> None:
+    def program(notes):
         F.one_hot(torch.zeros(3, dtype=torch.long, device="cuda"), 5)
         notes("one hot")
 

@@ -1,11 +1,8 @@
 """What a tensor on a virtual GPU says of itself, and where it goes."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ ONE = torch.device("cuda:1")
 
 
 @pytest.mark.parametrize("device", ["cuda:1", torch.device("cuda", 1), 1])
-def test_a_tensor_goes_to_a_device_by_any_of_its_names(device: Any) -> None:
+def test_a_tensor_goes_to_a_device_by_any_of_its_names(device):
     tensor = torch.ones(3)
     for moved in (
         tensor.to(device),
@@ -33,7 +30,7 @@ def test_a_tensor_goes_to_a_device_by_any_of_its_names(device: Any) -> None:
     assert tensor.get_device() == -1
 
 
-def test_cuda_without_a_number_is_the_current_device() -> None:
+def test_cuda_without_a_number_is_the_current_device():
     with torch.cuda.device(2):
         assert torch.ones(1).cuda().get_device() == 2
         assert torch.ones(1).to("cuda").get_device() == 2
@@ -41,7 +38,7 @@ def test_cuda_without_a_number_is_the_current_device() -> None:
     assert torch.ones(1, device="cuda").get_device() == 0
 
 
-def test_going_where_it_is_returns_the_tensor_itself_and_copy_does_not() -> None:
+def test_going_where_it_is_returns_the_tensor_itself_and_copy_does_not():
     tensor = torch.ones(3, device="cuda:1")
     assert tensor.to("cuda:1") is tensor
     assert tensor.cuda(1) is tensor
@@ -52,14 +49,14 @@ def test_going_where_it_is_returns_the_tensor_itself_and_copy_does_not() -> None
     assert torch.ones(2).cpu().device.type == "cpu"
 
 
-def test_a_move_copies_so_that_neither_side_sees_the_others_writes() -> None:
+def test_a_move_copies_so_that_neither_side_sees_the_others_writes():
     there = torch.zeros(3, device="cuda:1")
     here = there.cpu()
     here.add_(1)
     assert there.cpu().tolist() == [0, 0, 0]
 
 
-def test_to_reads_dtypes_and_other_tensors_and_memory_formats() -> None:
+def test_to_reads_dtypes_and_other_tensors_and_memory_formats():
     tensor = torch.ones(2, 3, 4, 4)
     assert tensor.to("cuda:1", torch.float64).dtype is torch.float64
     assert tensor.to(torch.float16).dtype is torch.float16
@@ -73,7 +70,7 @@ def test_to_reads_dtypes_and_other_tensors_and_memory_formats() -> None:
     assert torch.ones(1, device="cuda:2").to(None, torch.float64).get_device() == 2
 
 
-def test_views_aliases_and_results_are_where_the_tensor_is() -> None:
+def test_views_aliases_and_results_are_where_the_tensor_is():
     tensor = torch.ones(4, 4, device="cuda:1")
     views = (tensor[1:], tensor.t(), tensor.view(-1), tensor.data, tensor.detach(), tensor.expand(2, 4, 4))
     assert all(view.device == ONE for view in views)
@@ -85,7 +82,7 @@ def test_views_aliases_and_results_are_where_the_tensor_is() -> None:
     assert tensor.new(2, 3).device == ONE
 
 
-def test_a_cpu_tensor_can_be_asked_for_beside_one_on_a_gpu() -> None:
+def test_a_cpu_tensor_can_be_asked_for_beside_one_on_a_gpu():
     tensor = torch.ones(3, device="cuda:1")
     made = (
         torch.zeros_like(tensor, device="cpu"),
@@ -115,13 +112,13 @@ def test_a_cpu_tensor_can_be_asked_for_beside_one_on_a_gpu() -> None:
     ],
 )
 @pytest.mark.parametrize("device", ["cuda:3", 3])
-def test_factories_make_tensors_on_a_gpu(make: Any, device: Any) -> None:
+def test_factories_make_tensors_on_a_gpu(make, device):
     made = make(device)
     assert made.get_device() == 3
     assert made.is_leaf
 
 
-def test_the_device_context_and_the_default_device_reach_every_factory() -> None:
+def test_the_device_context_and_the_default_device_reach_every_factory():
     with torch.device("cuda:2"):
         made = (
             torch.zeros(1),
@@ -139,7 +136,7 @@ def test_the_device_context_and_the_default_device_reach_every_factory() -> None
     assert torch.tensor(1.0).device.type == "cpu"
 
 
-def test_repr_and_type_name_the_device() -> None:
+def test_repr_and_type_name_the_device():
     tensor = torch.ones(1, device="cuda:1")
     assert repr(tensor) == "tensor([1.], device='cuda:1')"
     assert tensor.type() == "torch.cuda.FloatTensor"
@@ -151,18 +148,18 @@ def test_repr_and_type_name_the_device() -> None:
     assert torch.cuda.LongTensor([1, 2]).type() == "torch.cuda.LongTensor"
 
 
-def test_a_move_is_one_node_of_the_graph_under_its_own_name() -> None:
+def test_a_move_is_one_node_of_the_graph_under_its_own_name():
     moved = torch.ones(1, requires_grad=True).cuda()
     assert repr(moved) == "tensor([1.], device='cuda:0', grad_fn=<ToCopyBackward0>)"
 
 
-def test_classes_are_pytorchs_own() -> None:
+def test_classes_are_pytorchs_own():
     assert type(torch.ones(1, device="cuda")) is torch.Tensor
     assert type(nn.Linear(2, 2).cuda().weight) is nn.Parameter
 
 
 @pytest.mark.parametrize("convert", [lambda t: t.numpy(), np.asarray])
-def test_numpy_of_a_gpu_tensor_fails_in_cudas_words(convert: Any) -> None:
+def test_numpy_of_a_gpu_tensor_fails_in_cudas_words(convert):
     message = (
         "can't convert cuda:1 device type tensor to numpy. "
         "Use Tensor.cpu() to copy the tensor to host memory first."
@@ -171,7 +168,7 @@ def test_numpy_of_a_gpu_tensor_fails_in_cudas_words(convert: Any) -> None:
         convert(torch.ones(2, device="cuda:1"))
 
 
-def test_numpy_works_after_cpu_and_with_force() -> None:
+def test_numpy_works_after_cpu_and_with_force():
     tensor = torch.ones(2, device="cuda:1", requires_grad=True)
     assert tensor.detach().cpu().numpy().tolist() == [1, 1]
     assert tensor.numpy(force=True).tolist() == [1, 1]
@@ -179,7 +176,7 @@ def test_numpy_works_after_cpu_and_with_force() -> None:
     assert tensor.sum().item() == 2
 
 
-def test_a_device_that_is_not_there_fails_in_cudas_words() -> None:
+def test_a_device_that_is_not_there_fails_in_cudas_words():
     for use in (
         lambda: torch.zeros(1, device="cuda:4"),
         lambda: torch.zeros(1).to("cuda:4"),
@@ -195,7 +192,7 @@ def test_a_device_that_is_not_there_fails_in_cudas_words() -> None:
         torch.zeros(1).cuda("cpu")
 
 
-def test_pinned_memory_is_a_flag_of_cpu_tensors() -> None:
+def test_pinned_memory_is_a_flag_of_cpu_tensors():
     tensor = torch.ones(3)
     pinned = tensor.pin_memory()
     assert (tensor.is_pinned(), pinned.is_pinned(), pinned[1:].is_pinned()) == (False, True, True)
@@ -209,14 +206,14 @@ def test_pinned_memory_is_a_flag_of_cpu_tensors() -> None:
 
 
 @pytest.mark.parametrize("name", ["ones", "empty", "rand"])
-def test_no_memory_of_a_gpu_is_pinned(name: str) -> None:
+def test_no_memory_of_a_gpu_is_pinned(name):
     with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
         getattr(torch, name)(2, device="cuda", pin_memory=True)
 
 
 @pytest.mark.filterwarnings("ignore:To copy construct")
 @pytest.mark.parametrize("name", ["tensor", "as_tensor", "asarray"])
-def test_a_list_of_numbers_from_a_gpu_becomes_a_cpu_tensor(name: str) -> None:
+def test_a_list_of_numbers_from_a_gpu_becomes_a_cpu_tensor(name):
     make = getattr(torch, name)
     losses = torch.ones(2, device="cuda:1").unbind()
     assert make(losses).device == torch.device("cpu")
@@ -224,13 +221,13 @@ def test_a_list_of_numbers_from_a_gpu_becomes_a_cpu_tensor(name: str) -> None:
     assert make(losses[0]).device == torch.device("cuda:1")
 
 
-def test_functions_of_torch_name_the_device_as_the_methods_do() -> None:
+def test_functions_of_torch_name_the_device_as_the_methods_do():
     tensor = torch.ones(2, device="cuda:1")
-    assert torch.get_device(tensor) == tensor.get_device() == 1  # type: ignore[attr-defined]
-    assert torch.get_device(torch.ones(2)) == -1  # type: ignore[attr-defined]
+    assert torch.get_device(tensor) == tensor.get_device() == 1
+    assert torch.get_device(torch.ones(2)) == -1
 
 
-def test_modules_keep_their_parameters_when_they_move() -> None:
+def test_modules_keep_their_parameters_when_they_move():
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     parameters = list(model.parameters())
     before = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -246,7 +243,7 @@ def test_modules_keep_their_parameters_when_they_move() -> None:
     assert model.to(torch.zeros(1, device="cuda:2"))[0].weight.get_device() == 2
 
 
-def test_a_device_by_number_can_be_pickled_and_is_a_device() -> None:
+def test_a_device_by_number_can_be_pickled_and_is_a_device():
     device = torch.device(1)
     assert device == torch.device("cuda:1")
     assert isinstance(device, torch.device)
@@ -255,7 +252,7 @@ def test_a_device_by_number_can_be_pickled_and_is_a_device() -> None:
     assert type(device) == torch.device  # noqa: E721 - as some programs write it
 
 
-def test_tensor_subclasses_see_their_own_moves() -> None:
+def test_tensor_subclasses_see_their_own_moves():
     class Mine(torch.Tensor):
         pass
 
@@ -265,7 +262,7 @@ def test_tensor_subclasses_see_their_own_moves() -> None:
     assert type(moved.cpu()) is Mine
 
 
-def test_setting_a_gradient_from_another_device_fails_in_pytorchs_words() -> None:
+def test_setting_a_gradient_from_another_device_fails_in_pytorchs_words():
     tensor = torch.ones(2, device="cuda:1", requires_grad=True)
     with pytest.raises(
         RuntimeError, match="attempting to assign a gradient with device type 'cpu' to a tensor"
@@ -275,7 +272,7 @@ def test_setting_a_gradient_from_another_device_fails_in_pytorchs_words() -> Non
     assert tensor.grad.device == ONE
 
 
-def test_a_lazy_module_that_moves_before_its_first_call_gets_its_buffers_there() -> None:
+def test_a_lazy_module_that_moves_before_its_first_call_gets_its_buffers_there():
     """Its buffers have a class of their own until then, which a move must keep."""
     plain = torch.nn.Sequential(torch.nn.LazyConv2d(3, 2), torch.nn.LazyBatchNorm2d())
     module = plain.to("cuda:2")

@@ -1,16 +1,14 @@
 """Moving between devices: the bytes are counted, and gradients travel back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
-from dpdemo.virtual import VirtualGpus, virtual_gpus
+from dpdemo.virtual import virtual_gpus
 
 KIB = 1024
 
 
-def test_each_kind_of_move_is_counted_in_bytes_and_times(gpus: VirtualGpus) -> None:
+def test_each_kind_of_move_is_counted_in_bytes_and_times(gpus):
     host = torch.ones(KIB // 4)
     on_0 = host.cuda()
     on_1 = on_0.to("cuda:1")
@@ -24,7 +22,7 @@ def test_each_kind_of_move_is_counted_in_bytes_and_times(gpus: VirtualGpus) -> N
 
 
 @pytest.mark.usefixtures("gpus")
-def test_gradients_travel_back_through_every_move() -> None:
+def test_gradients_travel_back_through_every_move():
     leaf = torch.ones(3, dtype=torch.float64, requires_grad=True)
     there = leaf.cuda(1)
     (there.to("cuda:2", torch.float32).cpu() * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
@@ -35,7 +33,7 @@ def test_gradients_travel_back_through_every_move() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_gradients_of_moves_can_be_differentiated_again() -> None:
+def test_gradients_of_moves_can_be_differentiated_again():
     leaf = torch.tensor([2.0, 3.0], requires_grad=True)
     cubes = leaf.cuda(1).pow(3).to("cuda:2")
     (first,) = torch.autograd.grad(cubes.sum(), leaf, create_graph=True)
@@ -49,7 +47,7 @@ def test_gradients_of_moves_can_be_differentiated_again() -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # PyTorch's own, when it loads its rules
 @pytest.mark.usefixtures("gpus")
-def test_forward_mode_gradients_travel_along() -> None:
+def test_forward_mode_gradients_travel_along():
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(torch.ones(2), torch.tensor([1.0, 2.0]))
         tangent = torch.autograd.forward_ad.unpack_dual(dual.cuda(1) * 3).tangent
@@ -58,7 +56,7 @@ def test_forward_mode_gradients_travel_along() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_copy_and_assignment_across_devices_keep_each_tensor_where_it_is() -> None:
+def test_copy_and_assignment_across_devices_keep_each_tensor_where_it_is():
     host, there = torch.zeros(3), torch.ones(3, device="cuda:1", requires_grad=True)
     host[1:] = there[1:]
     assert host.device.type == "cpu"
@@ -74,7 +72,7 @@ def test_copy_and_assignment_across_devices_keep_each_tensor_where_it_is() -> No
 
 
 @pytest.mark.usefixtures("gpus")
-def test_gradients_of_nothing_are_on_their_tensors_device() -> None:
+def test_gradients_of_nothing_are_on_their_tensors_device():
     tensor = torch.ones(3, device="cuda:1", requires_grad=True)
     tensor.sign().sum().backward()
     assert tensor.grad is not None
@@ -84,16 +82,16 @@ def test_gradients_of_nothing_are_on_their_tensors_device() -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_python_function_gets_its_gradients_and_its_current_device_as_on_a_gpu() -> None:
+def test_a_python_function_gets_its_gradients_and_its_current_device_as_on_a_gpu():
     seen = []
 
     class TwoOutputs(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: object, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG004
+        def forward(ctx, x):  # noqa: ARG004
             return x * 2, x.to("cuda:2")
 
         @staticmethod
-        def backward(ctx: object, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        def backward(ctx, first, second):  # noqa: ARG004
             seen.extend([first.get_device(), second.get_device(), torch.zeros(1, device="cuda").get_device()])
             return first
 
@@ -104,7 +102,7 @@ def test_a_python_function_gets_its_gradients_and_its_current_device_as_on_a_gpu
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:0", "cuda:1"])
-def test_a_copy_can_be_asked_for_by_name(target: str) -> None:
+def test_a_copy_can_be_asked_for_by_name(target):
     with virtual_gpus(2):
         tensor = torch.ones(3, device="cuda:0")
         copy = tensor.to(target, copy=True)
@@ -113,7 +111,7 @@ def test_a_copy_can_be_asked_for_by_name(target: str) -> None:
         assert copy.cpu().tolist() == [1, 1, 1]
 
 
-def test_a_module_moves_with_its_gradients_and_leaves_what_it_had_behind(gpus: VirtualGpus) -> None:
+def test_a_module_moves_with_its_gradients_and_leaves_what_it_had_behind(gpus):
     model = torch.nn.Linear(4, 2, bias=False)
     model(torch.ones(1, 4)).sum().backward()
     assert model.weight.grad is not None

@@ -3,7 +3,6 @@
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,11 +16,11 @@ BETWEEN = {"block.py", "uninterrupted.py"}
 """Where Ctrl-C may come before it is held back: all their steps are tried, and some of the others."""
 
 
-def interrupted_at(number: int) -> list[str]:
+def interrupted_at(number):
     """Open and close a block, with Ctrl-C at a step of its code; give the file of each step that was made."""
-    files: list[str] = []
+    files = []
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
+    def trace(frame, event, _):
         if not frame.f_code.co_filename.startswith(PLACE) or frame.f_code.co_name == "__del__":
             return None  # what is raised in a __del__, Python passes over
         if event == "line":
@@ -42,7 +41,7 @@ def interrupted_at(number: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_ctrl_c_at_any_step_leaves_nothing_behind() -> None:
+def test_ctrl_c_at_any_step_leaves_nothing_behind():
     before = snapshot()
     interrupted_at(0)  # the first time more is imported
     files = interrupted_at(0)
@@ -55,10 +54,10 @@ def test_ctrl_c_at_any_step_leaves_nothing_behind() -> None:
         assert torch.ones(1, device="cuda").is_cuda
 
 
-def test_ctrl_c_is_raised_when_everything_is_in_its_place() -> None:
+def test_ctrl_c_is_raised_when_everything_is_in_its_place():
     done = []
 
-    def goes_on() -> None:
+    def goes_on():
         with uninterrupted():
             signal.raise_signal(signal.SIGINT)
             done.append("the rest")

@@ -4,23 +4,15 @@ What each value means is NVIDIA's (CUDA programming guide, "CUDA_VISIBLE_DEVICES
 list of numbers, what PyTorch's own tests expect (test/test_cuda.py, `test_cuda_visible_devices...`).
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from dpdemo.virtual import suspended, virtual_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpdemo.virtual import VirtualGpus
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 # torch 2.11's `device_count` reads the variable once more when CUDA was initialised, with NVIDIA's library
@@ -28,7 +20,7 @@ READS_ONCE_MORE = "is_initializing" not in inspect.getsource(torch.cuda.device_c
 
 
 @pytest.fixture
-def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualGpus]:
+def four(monkeypatch):
     """Four GPUs of 1 to 4 MiB, where the variable is set outside too: that one is about real GPUs."""
     monkeypatch.setenv(VARIABLE, "1")
     with virtual_gpus(4, memory=["1MiB", "2MiB", "3MiB", "4MiB"]) as opened:
@@ -37,7 +29,7 @@ def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualGpus]:
     assert os.environ[VARIABLE] == "1"
 
 
-def unlike(index: int) -> str:
+def unlike(index):
     return f"GPU-00000000-0000-0000-0000-{index:012d}"
 
 
@@ -62,9 +54,7 @@ def unlike(index: int) -> str:
         ("MIG-1", []),
     ],
 )
-def test_a_program_sees_the_gpus_that_it_names_up_to_the_first_that_is_not_there(
-    four: VirtualGpus, value: str, visible: list[int]
-) -> None:
+def test_a_program_sees_the_gpus_that_it_names_up_to_the_first_that_is_not_there(four, value, visible):
     os.environ[VARIABLE] = value
     assert torch.cuda.device_count() == len(visible)
     assert torch.cuda.is_available() == bool(visible)
@@ -78,7 +68,7 @@ def test_a_program_sees_the_gpus_that_it_names_up_to_the_first_that_is_not_there
 
 
 @pytest.mark.usefixtures("four")
-def test_a_count_of_gpus_is_taken_anew_until_cuda_is_initialised() -> None:
+def test_a_count_of_gpus_is_taken_anew_until_cuda_is_initialised():
     for value, count in (("1", 1), ("0,2", 2)):
         os.environ[VARIABLE] = value
         assert (torch.cuda.device_count(), torch.cuda.is_initialized()) == (count, False)
@@ -101,7 +91,7 @@ def test_a_count_of_gpus_is_taken_anew_until_cuda_is_initialised() -> None:
         lambda: torch.Generator("cuda"),
     ],
 )
-def test_what_is_set_after_the_first_question_comes_too_late(question) -> None:
+def test_what_is_set_after_the_first_question_comes_too_late(question):
     question()
     os.environ[VARIABLE] = "0"
     torch.zeros(1, device="cuda:3")
@@ -109,7 +99,7 @@ def test_what_is_set_after_the_first_question_comes_too_late(question) -> None:
 
 
 @pytest.mark.usefixtures("four")
-def test_a_seed_that_is_set_before_cuda_is_initialised_counts_then() -> None:
+def test_a_seed_that_is_set_before_cuda_is_initialised_counts_then():
     torch.manual_seed(1)
     torch.cuda.manual_seed(0)
     assert torch.cuda.default_generators == ()
@@ -117,9 +107,7 @@ def test_a_seed_that_is_set_before_cuda_is_initialised_counts_then() -> None:
     assert [generator.initial_seed() for generator in torch.cuda.default_generators] == [0, 1, 1, 1]
 
 
-def test_gpus_put_aside_keep_what_the_program_hid(
-    four: VirtualGpus,
-) -> None:
+def test_gpus_put_aside_keep_what_the_program_hid(four):
     os.environ[VARIABLE] = "0,3"
     with suspended():
         assert os.environ[VARIABLE] == "1"
@@ -134,7 +122,7 @@ def test_gpus_put_aside_keep_what_the_program_hid(
 
 
 @pytest.mark.usefixtures("four")
-def test_other_processes_see_what_was_set_outside_until_the_program_sets_it() -> None:
+def test_other_processes_see_what_was_set_outside_until_the_program_sets_it():
     ask = [sys.executable, "-c", f"import os; print(os.environ.get({VARIABLE!r}))"]
     assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout == "1\n"
     os.environ[VARIABLE] = "0,3"

@@ -1,20 +1,17 @@
 """Operators that CUDA has for a narrow dtype and the CPU has not."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 
-from dpdemo.virtual import UnsupportedOpError, VirtualGpus
+from dpdemo.virtual import UnsupportedOpError
 
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-def test_they_run_in_a_wider_dtype_and_give_the_narrow_one() -> None:
+def test_they_run_in_a_wider_dtype_and_give_the_narrow_one():
     with pytest.raises(NotImplementedError, match="histogram_cpu"):
         torch.histc(torch.arange(5), bins=5)
     counts = torch.histc(torch.arange(5, device="cuda:1"), bins=5)
@@ -29,12 +26,12 @@ def test_they_run_in_a_wider_dtype_and_give_the_narrow_one() -> None:
     assert half.grad.unique().tolist() == [0.125]
 
 
-def test_what_the_cpu_cannot_do_in_any_dtype_fails_with_the_operators_name() -> None:
+def test_what_the_cpu_cannot_do_in_any_dtype_fails_with_the_operators_name():
     with pytest.raises(UnsupportedOpError, match=r"aten\.histc\.default.*not implemented for 'Bool'"):
         torch.histc(torch.ones(3, dtype=torch.bool, device="cuda"))
 
 
-NEITHER: dict[str, tuple[Any, str]] = {
+NEITHER = {
     "logarithms of integers": (lambda: F.log_softmax(ones(3, 3), 1), "not implemented for 'Long'"),
     "a loss of integers": (lambda: F.mse_loss(ones(3), ones(3)), "\"mse_cuda\" not implemented for 'Long'"),
     "a layer norm of integers": (lambda: F.layer_norm(ones(3, 3), (3,)), "not implemented for 'Long'"),
@@ -43,12 +40,12 @@ NEITHER: dict[str, tuple[Any, str]] = {
 }
 
 
-def ones(*shape: int) -> torch.Tensor:
+def ones(*shape):
     return torch.ones(shape, dtype=torch.int64, device="cuda")
 
 
 @pytest.mark.parametrize("what", NEITHER)
-def test_what_neither_the_cpu_nor_cuda_computes_is_refused(what: str) -> None:
+def test_what_neither_the_cpu_nor_cuda_computes_is_refused(what):
     compute, message = NEITHER[what]
     with pytest.raises(NotImplementedError, match=message) as caught:
         compute()
@@ -56,7 +53,7 @@ def test_what_neither_the_cpu_nor_cuda_computes_is_refused(what: str) -> None:
     assert "_cpu" not in str(caught.value)
 
 
-PRODUCTS_OF_INTEGERS: dict[str, tuple[Any, str]] = {
+PRODUCTS_OF_INTEGERS = {
     "mm": (lambda: ones(2, 2) @ ones(2, 2), "\"addmm_cuda\" not implemented for 'Long'"),
     "linear": (
         lambda: F.linear(ones(2, 2), ones(2, 2), ones(2)),
@@ -74,37 +71,34 @@ PRODUCTS_OF_INTEGERS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", PRODUCTS_OF_INTEGERS)
-def test_cuda_has_no_products_of_integers_and_the_cpu_has(what: str) -> None:
+def test_cuda_has_no_products_of_integers_and_the_cpu_has(what):
     compute, message = PRODUCTS_OF_INTEGERS[what]
     with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
         compute()
     assert torch.ones(2, dtype=torch.int64) @ torch.ones(2, dtype=torch.int64) == 2
 
 
-def test_matrices_of_two_dtypes_fail_in_cudas_words() -> None:
+def test_matrices_of_two_dtypes_fail_in_cudas_words():
     message = "expected mat1 and mat2 to have the same dtype, but got: float != c10::Half"
     with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
         F.linear(ones(2, 2).float(), ones(2, 2).half())
 
 
-def test_other_errors_are_pytorchs_own() -> None:
+def test_other_errors_are_pytorchs_own():
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied") as caught:
         torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
     assert type(caught.value) is RuntimeError
 
 
-def attended(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+def attended(query, key):
     mask = torch.ones(8, 8, device=query.device, dtype=torch.bool).tril()
     return F.scaled_dot_product_attention(query, key, key, attn_mask=mask)
 
 
-def recurrent(data: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def recurrent(data, weight):
     hidden = weight[:3].T.reshape(12, 4)[:, :3] / 4
     state = data.new_zeros(1, 2, 3)
-    result: torch.Tensor = torch._VF.lstm(  # type: ignore[attr-defined]
-        data, (state, state), (weight / 4, hidden), False, 1, 0.0, False, False, False
-    )[0]
-    return result
+    return torch._VF.lstm(data, (state, state), (weight / 4, hidden), False, 1, 0.0, False, False, False)[0]
 
 
 PRODUCTS = {
@@ -124,7 +118,7 @@ PRODUCTS = {
 }
 
 
-def multiplied(name: str, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
+def multiplied(name, dtype, device):
     """Return the result of a product and its gradients, from the same float16 numbers."""
     function, shape, weight, options = PRODUCTS[name]
     torch.manual_seed(0)
@@ -134,7 +128,7 @@ def multiplied(name: str, dtype: torch.dtype, device: str) -> list[torch.Tensor]
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_float16_products_add_up_in_float32_and_round_once(name: str) -> None:
+def test_float16_products_add_up_in_float32_and_round_once(name):
     """So CUDA computes them: each number is the nearest float16 of one that is exact to float32."""
     found = multiplied(name, torch.float16, "cuda")
     exact = multiplied(name, torch.float64, "cpu")
@@ -148,7 +142,7 @@ def test_float16_products_add_up_in_float32_and_round_once(name: str) -> None:
         assert (error <= several * (true.detach().abs() * 2.0**-11 + 1e-4)).all()
 
 
-def test_float16_convolutions_take_no_wide_bytes_on_a_gpu(gpus: VirtualGpus) -> None:
+def test_float16_convolutions_take_no_wide_bytes_on_a_gpu(gpus):
     layer = torch.nn.Conv2d(16, 16, 3, padding=1, bias=False).half().cuda()
     x = torch.ones(4, 16, 8, 8, dtype=torch.float16, device="cuda")
     before = gpus.live_bytes(0)
@@ -157,7 +151,7 @@ def test_float16_convolutions_take_no_wide_bytes_on_a_gpu(gpus: VirtualGpus) -> 
     assert gpus.peak_bytes(0) - before == result.numel() * 2
 
 
-def test_autocast_convolves_in_float16() -> None:
+def test_autocast_convolves_in_float16():
     layer = torch.nn.Conv2d(16, 16, 3).cuda()
     with torch.autocast("cuda"):
         result = layer(torch.ones(2, 16, 8, 8).cuda())

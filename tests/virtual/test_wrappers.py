@@ -3,12 +3,9 @@
 None may end the process, so some cases run in another.
 """
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys
-from typing import Any, Self
 
 import pytest
 import torch
@@ -36,23 +33,23 @@ class Wrapper(torch.Tensor):
     inner: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> Self:
-        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    def __new__(cls, inner):
+        made = torch.Tensor._make_wrapper_subclass(
             cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=inner.requires_grad
         )
         made.inner = inner
-        return made  # type: ignore[no-any-return]
+        return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        def bare(tensor: Wrapper) -> torch.Tensor:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        def bare(tensor):
             return tensor.inner
 
         args, kwargs = tree_map_only(Wrapper, bare, (args, kwargs or {}))
         return tree_map_only(torch.Tensor, Wrapper, func(*args, **kwargs))
 
 
-def jagged(**options: Any) -> torch.Tensor:
+def jagged(**options):
     rows = [torch.ones(2, 4), torch.ones(3, 4)]
     return torch.nested.nested_tensor(rows, layout=torch.jagged, **options)
 
@@ -70,14 +67,14 @@ def jagged(**options: Any) -> torch.Tensor:
         lambda: masked_tensor(torch.ones(3, 4).to(ONE), torch.ones(3, 4, dtype=torch.bool).to(ONE)),
     ],
 )
-def test_a_wrapper_of_tensors_is_where_they_are(make: Any) -> None:
+def test_a_wrapper_of_tensors_is_where_they_are(make):
     made = make()
     assert (made.device, (made * 2).device, made.sin().device) == (ONE, ONE, ONE)
     assert made.is_cuda
     assert copy.deepcopy(made).device == ONE
 
 
-def test_a_wrapper_moves_by_its_parts_and_the_bytes_are_counted(gpus: Any) -> None:
+def test_a_wrapper_moves_by_its_parts_and_the_bytes_are_counted(gpus):
     there = Wrapper(torch.ones(3, 4)).to(ONE)
     assert there.inner.device == ONE
     assert gpus.bytes_moved.host_to_device == 48
@@ -87,7 +84,7 @@ def test_a_wrapper_moves_by_its_parts_and_the_bytes_are_counted(gpus: Any) -> No
     assert torch.equal(back.inner, torch.ones(3, 4))
 
 
-def test_jagged_nested_tensors_are_trained_on_a_gpu() -> None:
+def test_jagged_nested_tensors_are_trained_on_a_gpu():
     layer, batch = nn.Linear(4, 3).cuda(1), jagged(device=ONE, requires_grad=True)
     layer(batch).values().sum().backward()
     assert layer.weight.grad is not None
@@ -98,12 +95,12 @@ def test_jagged_nested_tensors_are_trained_on_a_gpu() -> None:
     assert batch.cpu().offsets().device.type == "cpu"
 
 
-def test_a_wrapper_beside_a_cpu_tensor_is_cudas_error() -> None:
+def test_a_wrapper_beside_a_cpu_tensor_is_cudas_error():
     with pytest.raises(RuntimeError, match="on the same device"):
         Wrapper(torch.ones(3, 4).cuda()) @ torch.ones(4, 3)
 
 
-def test_attention_over_jagged_tensors_runs() -> None:
+def test_attention_over_jagged_tensors_runs():
     rows = [torch.randn(2, 4, 8), torch.randn(3, 4, 8)]
     here = torch.nested.nested_tensor(rows, layout=torch.jagged).transpose(1, 2)
     there = torch.nested.nested_tensor(rows, layout=torch.jagged, device=ONE).transpose(1, 2)
@@ -113,7 +110,7 @@ def test_attention_over_jagged_tensors_runs() -> None:
     torch.testing.assert_close(result.values().cpu(), expected.values())
 
 
-def test_fake_tensors_say_which_gpu_they_would_be_on() -> None:
+def test_fake_tensors_say_which_gpu_they_would_be_on():
     layer, batch = nn.Linear(2, 2).to(ONE), torch.ones(1, 2, device=ONE)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         result = layer(mode.from_tensor(batch))
@@ -137,7 +134,7 @@ def test_fake_tensors_say_which_gpu_they_would_be_on() -> None:
         lambda device: torch.tensor([1.0]).cuda(device) * 2,
     ],
 )
-def test_fake_tensors_are_made_on_a_gpu_as_real_ones_are(make: Any) -> None:
+def test_fake_tensors_are_made_on_a_gpu_as_real_ones_are(make):
     for device, expected in (("cuda", "cuda:0"), ("cuda:1", "cuda:1")):
         with FakeTensorMode():
             made = make(device)
@@ -145,7 +142,7 @@ def test_fake_tensors_are_made_on_a_gpu_as_real_ones_are(make: Any) -> None:
         assert str(made.device) == expected
 
 
-def test_an_exported_program_runs_where_it_was_exported() -> None:
+def test_an_exported_program_runs_where_it_was_exported():
     layer, batch = nn.Linear(2, 2).to(ONE), torch.ones(1, 2, device=ONE)
     program = torch.export.export(layer, (batch,))
     result = program.module()(batch)
@@ -154,7 +151,7 @@ def test_an_exported_program_runs_where_it_was_exported() -> None:
 
 
 @pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
-def test_a_traced_function_runs_where_it_was_traced(tracing_mode: str) -> None:
+def test_a_traced_function_runs_where_it_was_traced(tracing_mode):
     batch = torch.ones(1, 2, device=ONE)
     graph = make_fx(lambda x: x.sin() + 1, tracing_mode=tracing_mode)(batch)
     assert "aten.sin" in graph.code
@@ -162,7 +159,7 @@ def test_a_traced_function_runs_where_it_was_traced(tracing_mode: str) -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_flex_attention_has_the_numbers_and_gradients_of_the_formula(masked: bool) -> None:
+def test_flex_attention_has_the_numbers_and_gradients_of_the_formula(masked):
     """On the CPU PyTorch's own has no gradients, so it is the formula."""
     query = torch.randn(1, 2, 128, 16, dtype=torch.float64)
     here, there = query.clone().requires_grad_(), query.to(ONE).requires_grad_()
@@ -185,7 +182,7 @@ def test_flex_attention_has_the_numbers_and_gradients_of_the_formula(masked: boo
     torch.testing.assert_close(there.grad.cpu(), here.grad)
 
 
-def test_an_operator_that_takes_functions_runs_or_is_refused_by_name() -> None:
+def test_an_operator_that_takes_functions_runs_or_is_refused_by_name():
     from torch._higher_order_ops.while_loop import while_loop
 
     start = (torch.tensor(0, device=ONE), torch.ones(2, device=ONE))
@@ -195,7 +192,7 @@ def test_an_operator_that_takes_functions_runs_or_is_refused_by_name() -> None:
         torch.cond(torch.tensor(True, device=ONE), torch.sin, torch.cos, (torch.ones(2, device=ONE),))
 
 
-def test_what_was_given_to_cpp_is_taken_back() -> None:
+def test_what_was_given_to_cpp_is_taken_back():
     """In this process a block is open, so another one asks."""
     code = (
         "import ctypes, torch\n"
@@ -213,16 +210,16 @@ class Late(torch.Tensor):
 
     inner: torch.Tensor
 
-    def __tensor_flatten__(self) -> tuple[list[str], None]:
+    def __tensor_flatten__(self):
         return ["inner"], None
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         raise NotImplementedError(func)
 
 
-def test_a_wrapper_made_by_cpp_is_where_its_first_part_is() -> None:
-    made: Any = torch._C._VariableFunctions.ones(2).as_subclass(Late)
+def test_a_wrapper_made_by_cpp_is_where_its_first_part_is():
+    made = torch._C._VariableFunctions.ones(2).as_subclass(Late)
     made.inner = torch.ones(2, device=ONE)
     assert (made.device, made.is_cuda, made.get_device()) == (ONE, True, 1)
     made.inner = torch.ones(2)
