@@ -290,7 +290,7 @@ def test_a_kernel_that_does_not_take_the_dtype_is_not_replaced_by_another():
         assert F.scaled_dot_product_attention(query, query, query).is_cuda
 
 
-def test_each_kernel_alone_computes_what_all_together_do() -> None:
+def test_each_kernel_alone_computes_what_all_together_do():
     query = torch.randn(1, 2, 8, 16, device="cuda:0").half().requires_grad_()
     expected = F.scaled_dot_product_attention(query, query, query)
     for kernel in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION):

@@ -166,17 +166,17 @@ def test_profilers_marks_do_nothing():
         assert (batch() + 1).is_cuda
 
 
-def test_a_number_inside_nested_vmaps_takes_the_device_of_its_tensor() -> None:
+def test_a_number_inside_nested_vmaps_takes_the_device_of_its_tensor():
     doubled = torch.func.vmap(torch.func.vmap(lambda item: item * 2 + 1))(torch.ones(2, 3, device="cuda:1"))
     assert (doubled.tolist(), doubled.get_device()) == ([[3.0] * 3] * 2, 1)
 
 
 class Adding(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return x + torch.ones(2, device=x.device)
 
 
-def test_a_traced_module_makes_tensors_where_its_input_is() -> None:
+def test_a_traced_module_makes_tensors_where_its_input_is():
     traced = torch.fx.symbolic_trace(Adding())
     result = traced(torch.ones(2, device="cuda:1"))
     assert (result.tolist(), result.get_device()) == ([2.0, 2.0], 1)

@@ -249,7 +249,7 @@ def test_a_cell_with_its_data_left_on_the_cpu_fails_as_a_linear_layer(kind):
         kind(WIDTH, HIDDEN).cuda()(torch.zeros(ROWS, WIDTH))
 
 
-def test_cudnn_has_no_backward_pass_in_evaluation(network: Any) -> None:
+def test_cudnn_has_no_backward_pass_in_evaluation(network):
     model = network(WIDTH, HIDDEN).cuda().eval()
     loss = model(torch.randn(STEPS, ROWS, WIDTH, device="cuda"))[0].sum()
     with pytest.raises(RuntimeError, match="cudnn RNN backward can only be called in training mode"):

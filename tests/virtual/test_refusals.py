@@ -118,7 +118,7 @@ def test_operands_of_two_dtypes_are_taken_where_cuda_takes_them():
         assert nn.GroupNorm(1, 2).cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is torch.float32
 
 
-OTHERS: dict[str, tuple[Any, str]] = {
+OTHERS = {
     "a tensor written over that backward needs": (
         lambda: grown("cuda:1", 3).exp().add_(1).sum().backward(),
         "modified by an inplace operation: [torch.cuda.FloatTensor [3]], which is output 0 of Exp",
@@ -143,13 +143,13 @@ OTHERS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_further_errors_have_cudas_words(what: str) -> None:
+def test_further_errors_have_cudas_words(what):
     compute, message = OTHERS[what]
     with pytest.raises(RuntimeError, match=re.escape(message)):
         compute()
 
 
-def test_errors_of_cpu_tensors_keep_the_cpus_words() -> None:
+def test_errors_of_cpu_tensors_keep_the_cpus_words():
     with pytest.raises(RuntimeError, match=re.escape("[torch.FloatTensor [3]]")):
         grown("cpu", 3).exp().add_(1).sum().backward()
     assert torch.histogram(torch.ones(3), 2).hist.sum() == 3
