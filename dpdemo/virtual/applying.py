@@ -163,7 +163,7 @@ def _put(owner: Any, name: Any, value: Any) -> None:
             _empty_sq_item(cls)
 
 
-def _classes_with(method: Any, cls: type) -> Iterator[type]:
+def _classes_with(method: Any, cls: type[Any]) -> Iterator[type[Any]]:
     """Yield a class and those derived from it that have this `__getitem__`."""
     if getattr(cls, "__getitem__", None) == method:
         yield cls
