@@ -35,6 +35,7 @@ TEMPLATES: dict[str, Template] = {
     "registered": Template(
         "self.part = part   # in __init__: a registered module, of which each replica has a copy"
     ),
+    "named": Template('self.{name} = {{"fc": value}}   # by name: it is the same in every replica'),
     "looked up": Template('getattr(self.part, "weight")   # in forward, where it is used'),
     "function": Template(
         "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."

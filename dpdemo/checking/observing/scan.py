@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.observing.holders import Part, core_of, held_by, lets_wait, walk
+from dpdemo.checking.observing.holders import Part, core_of, held_by, keys_of, lets_wait, walk
 from dpdemo.checking.observing.hooks import functions_of, unwrapped, values_named_by
 from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
@@ -218,8 +218,18 @@ def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Itera
         return
     found = (_kind_of(part, model, module) for part in walk(value))
     yield from itertools.islice(filter(None, found), 1)
+    keys = filter(None, (_key_of_model(key, model) for part in walk(value) for key in keys_of(part.value)))
+    yield from (Held("", "keyed", leads_to=key) for key in itertools.islice(keys, 1))
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield Held("", "container", type(value).__name__)
+
+
+def _key_of_model(key: object, model: _Around) -> str:
+    """Describe a key that is a module or a parameter of the model, or the `id` of one; "" for any other."""
+    number, what = (key, "the `id` of ") if type(key) is int else (id(key), "")
+    if number in model.tree:
+        return f"{what}a module"
+    return f"{what}a parameter or buffer" if number in model.registered else ""
 
 
 def _kind_of(part: Part, model: _Around, module: nn.Module) -> Held | None:

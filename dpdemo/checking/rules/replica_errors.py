@@ -8,6 +8,7 @@ from dpdemo.checking.questions.failures import (
     comes_of_no_parameters,
     crossed_devices,
     failures,
+    looks_up_in_vain,
     reads_in_vain,
 )
 from dpdemo.checking.registry import rule
@@ -38,6 +39,8 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
             continue
         if any(reads_in_vain(error, kept) for kept in evidence.kept):
             continue  # that is DP310
+        if any(looks_up_in_vain(error, one) for one in evidence.scan.of_kind("keyed")):
+            continue  # that is DP304
         if not comes_of_no_parameters(error, probe.call) and not is_known(error):
             rows = str(probe.batch_size)
             advice = advise("any rows", size=rows) if error.place and rows in error.place.code else Advice()

@@ -6,6 +6,7 @@ from dpdemo.checking.evidence import Evidence, Held, Probe
 from dpdemo.checking.questions.failures import (
     crossed_devices,
     failures,
+    looks_up_in_vain,
     names,
     reads_in_vain,
 )
@@ -128,7 +129,8 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     """A list of modules, a bound method or a closure on `self` leads back to the original model.
 
     What happens: all replicas compute with the original's weights, on GPU 0: a two-device error in replica 1.
-        A module outside of the model that a function on `self` swaps weights of is one for all threads.
+        A module outside of the model that a function on `self` swaps weights of is one for all threads. A
+        dict or set that is keyed by modules does not have a replica's: a `KeyError`, or another result.
     Why: only registered submodules are replaced in a replica; other attributes still hold the original.
     Before: self.layers = [nn.Linear(4, 4)]; self.act = self._impl
     After: self.layers = nn.ModuleList([nn.Linear(4, 4)]); self.act_name = "_impl"   # and getattr in forward
@@ -145,6 +147,7 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
         )
         yield Found(one.path, what, one.place or place, probe, severity, _looked_up(one))
     yield from _swapped(evidence)
+    yield from _keyed(evidence)
     yield from _moved(evidence)
 
 
@@ -203,6 +206,20 @@ def _swapped(evidence: Evidence) -> Iterator[Found]:
         what = f"`{one.path}` is {_tie(one, is_forward=False)}: all replicas share that module at once"
         advice = advise("function", name=one.name)
         yield Found(one.path, what, one.place, ran[0], None if is_wrong else "warning", advice)
+
+
+def _keyed(evidence: Evidence) -> Iterator[Found]:
+    """Report dicts and sets keyed by parts of the model, where a replica looks up its own in vain."""
+    for one in evidence.scan.of_kind("keyed"):
+        what = (
+            f"`{one.path}` is keyed by {one.leads_to} of the model: a replica looks up its own copies in vain"
+        )
+        advice = advise("named", name=one.name)
+        for probe, error in failures(evidence):
+            if looks_up_in_vain(error, one):
+                yield Found(one.path, what, one.place or error.place, probe, advice=advice)
+        for probe in filter(is_off, evidence.probes):
+            yield Found(one.path, what, one.place, probe, advice=advice)
 
 
 @rule("DP310", "hooks", "warning")

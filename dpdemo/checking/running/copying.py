@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import is_changeable, walk
+from dpdemo.checking.observing.holders import is_changeable, keys_of, walk
 from dpdemo.checking.observing.state import INTERNAL
 from dpdemo.checking.running.batches import brought_along
 from dpdemo.errors import UsageError
@@ -104,8 +104,10 @@ def plain(model: nn.Module) -> nn.Module:
 def deep_copy(model: nn.Module) -> nn.Module:
     """Copy a model together with the functions that close over it, wherever it holds them."""
     memo: dict[int, object] = {}
-    for tensor in _results_in(model):
-        memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    held = list(_held_in(model))
+    for tensor in held:
+        if isinstance(tensor, torch.Tensor) and not tensor.is_leaf:  # a forward left it, as of weight norm
+            memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
     memo.update(_copied_parameters(model))
     copying = _FunctionCopies(model)
     quick = [kind for kind in {type(module) for module in model.modules()} if _is_copied_by_its_state(kind)]
@@ -121,6 +123,7 @@ def deep_copy(model: nn.Module) -> nn.Module:
         ]
     ):
         twin: nn.Module = copy.deepcopy(model, memo)
+    _rename_keys(model, held, memo)
     for module in twin.modules():
         if vars(module).get("_compiled_call_impl") is not None:
             module._compiled_call_impl = None
@@ -203,15 +206,37 @@ _LOCKS: tuple[tuple[type, Callable[..., object]], ...] = (
 """How to copy what threads wait for, which `copy.deepcopy` cannot; queues, events and barriers hold these."""
 
 
-def _results_in(model: nn.Module) -> Iterator[torch.Tensor]:
-    """List the tensors that a forward left on a model, as weight norm's hook does: they are no leaves."""
+def _held_in(model: nn.Module) -> Iterator[object]:
+    """List what modules hold besides modules and parameters."""
     for module in model.modules():
         for name, value in vars(module).items():
             is_empty = isinstance(value, dict) and not value
             if is_empty or name in {"_modules", "_parameters"} or type(value) in _WITHOUT_TENSORS:
                 continue  # modules come by themselves, and parameters are leaves
-            tensors = (part.value for part in walk(value) if isinstance(part.value, torch.Tensor))
-            yield from (tensor for tensor in tensors if not tensor.is_leaf)
+            yield from (part.value for part in walk(value))
+
+
+def _rename_keys(model: nn.Module, held: Sequence[object], memo: dict[int, object]) -> None:
+    """Give copies of dicts and sets the copies of modules and tensors as keys, or the `id` of these.
+
+    `copy.deepcopy` leaves numbers as they are, and the keys of a weak dict.
+    """
+    parts = (*model.modules(), *model.parameters(), *model.buffers())
+    twins = {id(part): memo[id(part)] for part in parts if id(part) in memo}
+    for value in held:
+        twin: Any = memo.get(id(value))
+        renamed = {
+            key: id(part) if type(key) is int else part
+            for key in keys_of(twin)
+            if (part := twins.get(key if type(key) is int else id(key))) is not None
+        }
+        if renamed and not isinstance(twin, frozenset):
+            old = list(twin) if isinstance(twin, set) else list(twin.items())
+            twin.clear()
+            if isinstance(twin, set):
+                twin.update(renamed.get(key, key) for key in old)
+            else:
+                twin.update((renamed.get(key, key), part) for key, part in old)
 
 
 class _FunctionCopies:
