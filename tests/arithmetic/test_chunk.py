@@ -11,26 +11,6 @@ def chunk_sizes(batch_size: int, num_devices: int) -> tuple[int, ...]:
     return tuple(len(chunk) for chunk in torch.empty(batch_size, 0).chunk(num_devices))
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "num_devices", "sizes"),
-    [
-        (30, 1, (30,)),
-        (10, 1, (10,)),
-        (30, 2, (15, 15)),
-        (10, 2, (5, 5)),
-        (30, 3, (10, 10, 10)),
-        (10, 3, (4, 4, 2)),
-        (30, 8, (4, 4, 4, 4, 4, 4, 4, 2)),
-        (10, 8, (2, 2, 2, 2, 2)),
-        (36, 7, (6, 6, 6, 6, 6, 6)),
-        (3, 8, (1, 1, 1)),
-        (65, 8, (9, 9, 9, 9, 9, 9, 9, 2)),
-    ],
-)
-def test_known_batches_split_as_the_tutorial_shows(batch_size, num_devices, sizes):
-    assert split_batch(batch_size, num_devices).sizes() == sizes
-
-
 def test_every_small_split_is_torchs():
     ours = {(b, n): split_batch(b, n).sizes() for b in range(130) for n in range(1, 40)}
     assert ours == {(b, n): chunk_sizes(b, n) for b, n in ours}

@@ -65,11 +65,6 @@ def test_a_sample_is_visited_where_it_is_drawn(chunks, data_size, **how):
         assert sorted(epoch.visits(position)) == sorted(visits)
 
 
-def test_a_short_batch_is_filled_until_the_smallest_share_is_a_row():
-    epoch = dealt(62, (4, 13, 13))
-    assert (epoch.last.rows(), epoch.num_repeated, list(epoch.repeated())) == ((1, 4, 3), 6, [*range(6)])
-
-
 @pytest.mark.parametrize("split", [split_batch(2, 3), split_by_chunks(3, (0, 3)), split_batch(0, 2)])
 def test_a_rank_without_a_row_is_an_error(split):
     with pytest.raises(ValueError, match="expected a row for each rank, got"):

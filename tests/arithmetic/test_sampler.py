@@ -78,30 +78,6 @@ def test_a_sample_is_visited_where_torch_puts_it(data, **epoch):
     assert set(visits) == seen
 
 
-def test_a_hundred_samples_on_three_ranks_become_a_hundred_and_two():
-    rule = distribute(100, 3, 30)
-    assert (rule.drawn, rule.num_repeated, rule.num_dropped) == (102, 2, 0)
-    assert rule.repeated() == range(2)
-
-
-def test_the_samplers_drop_last_leaves_out_the_tail_instead():
-    rule = distribute(100, 3, 30, sampler_drop_last=True)
-    assert (rule.drawn, rule.num_repeated, rule.num_dropped) == (99, 0, 1)
-    assert rule.dropped() == range(99, 100)
-
-
-def test_the_loaders_drop_last_leaves_out_each_ranks_short_batch():
-    rule = distribute(100, 3, 30, drop_last=True)
-    assert (rule.num_full_batches, rule.last) == (1, None)
-    assert rule.dropped() == range(90, 100)
-
-
-def test_more_ranks_than_samples_draw_some_more_than_twice():
-    rule = distribute(2, 5, 4)
-    assert [list(rule.positions(rank)) for rank in range(5)] == [[0], [1], [0], [1], [0]]
-    assert (rule.num_repeated, list(rule.repeated())) == (3, [0, 1])
-
-
 def test_a_hundred_thousand_ranks_and_10_to_the_15_samples_are_whole_numbers():
     rule = distribute(10**15 + 1, 10**5, 1000)
     assert rule.drawn == 10**15 + 10**5

@@ -71,6 +71,7 @@ def test_a_full_disk_ends_the_notes_and_not_the_program(folder):
     assert "not in the same collective" not in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_names_where_each_rank_was(folder):
     process = start(folder, "open('blocked', 'w').close(); time.sleep(600)")
     wait_for((folder / "blocked").exists)

@@ -254,7 +254,7 @@ def test_collectives_behave_as_under_nccl(tmp_path):
             ("dist.barrier(device_ids=[0])", "Duplicate GPU detected : rank"),
             ("dist.all_reduce(torch.ones(3))", "NCCL takes no tensors of the host: use .cuda()"),
         ],
-        5,
+        10,
     ),
 )
 def test_what_keeps_ranks_from_going_on_is_named(tmp_path, program, words):

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from fastpart import mostly_slow
 
 _TRAIN = """
 import os, sys
@@ -87,7 +86,8 @@ def start(folder, how, way):
 _ALL = [*_STARTS, "torchrun outside"]
 
 
-@pytest.mark.parametrize("how", mostly_slow(_ALL, 5))
+@pytest.mark.slow
+@pytest.mark.parametrize("how", _ALL)
 def test_each_batch_is_reported_once(tmp_path, how):
     result, world = start(tmp_path, how, "right")
     assert result.returncode == 0, result.stderr

@@ -162,6 +162,7 @@ class Deep(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_checkpointing_holds_one_block_at_a_time_in_each_replica_and_is_taken_back():
     given = {"gpus": 2, "model": "test_fitting:Deep", "inputs": ["64x64"], "training": Training("sgd")}
     forward = nn.Sequential.forward

@@ -86,6 +86,7 @@ def test_what_ranks_see_is_what_simulate_predicts_for_every_config(folder):
     assert sorted(path.name for path in folder.glob("equal-*")) == ["equal-0", "equal-1", "equal-2"]
 
 
+@pytest.mark.slow
 class TestOneCommand:
     @pytest.fixture(scope="class")
     @classmethod

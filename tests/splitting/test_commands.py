@@ -23,8 +23,3 @@ def test_explained_chunks_are_the_predicted_ones(model, batch_size, weights, dim
     assert sizes == [replica.rows for replica in predicted.in_model]
     assert [piece.device for piece in scatter.made] == [replica.device for replica in predicted.in_model]
     assert list(found.idle) == list(predicted.idle)
-
-
-def test_the_json_form_carries_how_a_batch_was_cut():
-    report = dpdemo.simulate(gpus=3, chunks=[4, 13, 13])
-    assert report.config.chunks == (4, 13, 13)

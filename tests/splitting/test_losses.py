@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
@@ -26,6 +26,7 @@ class Tagger(nn.Module):
         return loss_parts(losses, labels.flatten() != IGNORED)
 
 
+@settings(max_examples=80)
 @given(
     rows=st.integers(1, 12),
     weights=st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any),

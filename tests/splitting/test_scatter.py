@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
@@ -66,7 +66,6 @@ def written(value):
     return value
 
 
-@settings(max_examples=400)
 @given(
     args=st.lists(nested, max_size=3).map(tuple),
     kwargs=st.dictionaries(st.sampled_from(["x", "y"]), nested, max_size=2),

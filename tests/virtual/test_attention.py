@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from fastpart import mostly_slow
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.usefixtures("without_collector", "gpus")
 BATCH, HEADS, ROWS, WIDTH = 2, 3, 10, 16
@@ -109,71 +108,6 @@ def test_recomputation_leaves_the_generator_where_it_was():
     state = torch.cuda.get_rng_state(1)
     result.backward()
     assert torch.equal(torch.cuda.get_rng_state(1), state)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpoints_around_dropout(reentrant):
-    gradients = []
-    for wrapped in (False, True):
-        leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
-        torch.manual_seed(4)
-
-        def run(*tensors):
-            return F.scaled_dot_product_attention(*tensors, dropout_p=0.5)
-
-        result = checkpoint(run, *leaves, use_reentrant=reentrant) if wrapped else run(*leaves)
-        gradients.append(
-            torch.autograd.grad(result.sum(), leaves) if not reentrant else _backward(result, leaves)
-        )
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def _backward(result, leaves):
-    result.sum().backward()
-    return [leaf.grad for leaf in leaves]
-
-
-def test_the_gradient_of_a_gradient_where_cuda_has_one():
-    """Neither CUDA's fused kernels nor the CPU's have one: PyTorch's advice is the plain operators."""
-
-    def second(device):
-        leaves = [tensor.to(device).requires_grad_() for tensor in operands()]
-        with sdpa_kernel(SDPBackend.MATH):
-            result = F.scaled_dot_product_attention(*leaves)
-        (first,) = torch.autograd.grad(result.square().sum(), leaves[0], create_graph=True)
-        return [tensor.cpu() for tensor in torch.autograd.grad(first.square().sum(), leaves)]
-
-    for one, other in zip(second("cuda:1"), second("cpu"), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
-    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
-    total = F.scaled_dot_product_attention(*leaves).square().sum()
-    (first,) = torch.autograd.grad(total, leaves[0], create_graph=True)
-    with pytest.raises(RuntimeError, match=r"derivative for .*_scaled_dot_product.* is not implemented"):
-        first.sum().backward()
-
-
-def test_functions_of_functions():
-    q, k, v = (tensor.to("cuda:1") for tensor in operands())
-
-    def total(query):
-        return F.scaled_dot_product_attention(query, k, v).square().sum()
-
-    leaf = q.detach().requires_grad_()
-    (expected,) = torch.autograd.grad(total(leaf), leaf)
-    torch.testing.assert_close(torch.func.grad(total)(q), expected)
-    each = torch.vmap(F.scaled_dot_product_attention)(q[None], k[None], v[None])[0]
-    torch.testing.assert_close(each, F.scaled_dot_product_attention(q, k, v))
-
-
-def test_a_graph_that_is_kept_can_be_used_twice():
-    leaves = [tensor.to("cuda:1").requires_grad_() for tensor in operands()]
-    total = F.scaled_dot_product_attention(*leaves, dropout_p=0.3).square().sum()
-    first = torch.autograd.grad(total, leaves, retain_graph=True)
-    second = torch.autograd.grad(total, leaves)
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        torch.autograd.grad(total, leaves)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])

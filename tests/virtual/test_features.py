@@ -21,16 +21,6 @@ def layer():
     return nn.Linear(4, 3).cuda(1)
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpoints_recompute_with_the_same_dropout(reentrant):
-    leaf = torch.ones(50, device="cuda:1", requires_grad=True)
-    output = checkpoint(F.dropout, leaf, use_reentrant=reentrant)
-    output.sum().backward()
-    assert leaf.grad is not None
-    assert torch.equal(leaf.grad, output)
-    assert leaf.grad.device == ONE
-
-
 def test_data_parallel_works_around_checkpoints():
     class Checkpointed(nn.Module):
         def __init__(self):

@@ -114,52 +114,6 @@ def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(network):
     torch.testing.assert_close((gradient * direction).sum().cpu(), slope.cpu(), rtol=1e-4, atol=1e-6)
 
 
-def test_the_gradient_of_a_gradient(network):
-    model = network(WIDTH, HIDDEN).double()
-
-    def second(device):
-        torch.manual_seed(1)
-        leaf = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to(device).requires_grad_()
-        (first,) = torch.autograd.grad(model.to(device)(leaf)[0].square().sum(), leaf, create_graph=True)
-        return [
-            tensor.cpu() for tensor in torch.autograd.grad(first.square().sum(), [leaf, *model.parameters()])
-        ]
-
-    for one, other in zip(second("cuda:1"), second("cpu"), strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_gradients_that_are_to_have_gradients_draw_the_same_numbers_too(network):
-    model = network(WIDTH, HIDDEN, 2, dropout=0.5).to("cuda:1")
-    leaf = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1").requires_grad_()
-    total = model(leaf)[0].square().sum()
-    (plain,) = torch.autograd.grad(total, leaf, retain_graph=True)
-    (further,) = torch.autograd.grad(total, leaf, create_graph=True)
-    torch.testing.assert_close(further, plain)
-
-
-def test_functions_of_functions(network):
-    model = network(WIDTH, HIDDEN).to("cuda:1")
-    weights = dict(model.named_parameters())
-    x = torch.randn(STEPS, ROWS, WIDTH).to("cuda:1")
-
-    def total(parameters):
-        return torch.func.functional_call(model, parameters, (x,))[0].square().sum()
-
-    found = torch.func.grad(total)(weights)
-    model(x)[0].square().sum().backward()
-    for name, parameter in weights.items():
-        torch.testing.assert_close(found[name], parameter.grad)
-
-
-def test_a_graph_that_is_kept_can_be_used_twice(network):
-    model = network(WIDTH, HIDDEN, 2, dropout=0.5).to("cuda:1")
-    total = model(torch.randn(STEPS, ROWS, WIDTH).to("cuda:1"))[0].sum()
-    first = torch.autograd.grad(total, list(model.parameters()), retain_graph=True)
-    second = torch.autograd.grad(total, list(model.parameters()))
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-
-
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_only_the_results_stay(gpus, network, context):
     model = network(WIDTH, HIDDEN, 2).to("cuda:1")

@@ -68,17 +68,6 @@ def test_a_probability_that_is_none_is_pytorchs_error():
         F.dropout(torch.ones(1, device="cuda"), 1.5)
 
 
-def test_the_gradient_of_a_gradient_and_functions_of_functions():
-    leaf = torch.randn(10, device="cuda:1", requires_grad=True)
-    (first,) = torch.autograd.grad(F.dropout(leaf.square(), 0.5).sum(), leaf, create_graph=True)
-    (second,) = torch.autograd.grad(first.sum(), leaf)
-    assert set(second.tolist()) <= {0.0, 4.0}
-    found = torch.func.grad(lambda x: F.dropout(x, 0.5).sum())(leaf.detach())
-    assert set(found.tolist()) <= {0.0, 2.0}
-    rows = torch.vmap(lambda x: F.dropout(x, 0.5), randomness="different")(torch.ones(4, 10, device="cuda:1"))
-    assert set(rows.unique().tolist()) <= {0.0, 2.0}
-
-
 @pytest.mark.parametrize("storage", ["cpu", "meta"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_only_the_input_and_a_number_a_row_are_kept(storage, dtype):
