@@ -84,7 +84,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     except OSError as error:
         raise RunError(
             f"could not save {os.fspath(path)!r}: {error.strerror or error}",
-            hint="the previous file is untouched",
+            hint="the previous file is untouched" if place.exists() else "choose another place",
         ) from error
 
 

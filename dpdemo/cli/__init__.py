@@ -35,13 +35,14 @@ def _open_streams() -> None:
 
 def _run() -> None:
     with no_collections():
-        from dpdemo.cli.app import build, words_of
+        from dpdemo.cli.app import COMMANDS, build, words_of
         from dpdemo.cli.edge import Edge, as_ours, print_error
         from dpdemo.cli.output import writing_out
 
     edge = Edge()
     try:
         words = words_of(sys.argv[1:])
+        edge.command = next((word for word in words[:1] if word in COMMANDS), "")
         with no_collections():
             app = build(words)
         with writing_out(flush=words[:1] != ["exec"]):  # whose stdout is the program's

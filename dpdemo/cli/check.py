@@ -19,6 +19,7 @@ from dpdemo.config.gpus import parse_num_virtual
 from dpdemo.config.numbers import parse_numbers
 from dpdemo.errors import DpdemoError, UsageError, about, placed
 from dpdemo.files import current_folder, read_text
+from dpdemo.wording import show
 
 if TYPE_CHECKING:
     from dpdemo.checking import CheckReport
@@ -123,7 +124,11 @@ def _explain_traceback(path: str, form: str) -> None:
     try:
         text = sys.stdin.read() if path == "-" else read_text(path, errors="replace")
     except OSError as error:
-        raise UsageError(f"expected a file with a traceback, got {error}", key="traceback") from error
+        raise UsageError(
+            f"expected a file with a traceback, got {show(path)}: {error.strerror}",
+            key="traceback",
+            hint="`python train.py 2>&1 | dpdemo check --traceback -` reads it from a pipe",
+        ) from error
     diagnose(text).write(form)
 
 

@@ -21,6 +21,7 @@ class Edge(Caller):
         where: the file and line of each key that was set in a file.
         names: the arguments used for keys: `model` may be TARGET.
         parameters: those of the command; None before they are known.
+        command: its name; "" before it is known.
 
     """
 
@@ -28,6 +29,7 @@ class Edge(Caller):
         self.where: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.parameters: Collection[str] | None = None
+        self.command = ""
 
     def name(self, key: str) -> str:
         """Name a key: ``option `--gpus` ``, ``option `--set seed` `` or `argument TARGET`."""
@@ -58,6 +60,8 @@ def print_error(error: DpdemoError, edge: Edge | None = None) -> None:
     edge = edge or Edge()
     error.place = error.place or edge.where.get(error.key, "")
     message, hint = error.worded(edge)
+    if isinstance(error, UsageError) and edge.command:
+        hint = hint or f"`dpdemo {edge.command} --help` describes what it takes"
     _print("error", message)
     if hint:
         print_hint(hint)

@@ -1,6 +1,7 @@
 """`dpdemo init`: a config and a model to start from."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -44,9 +45,10 @@ def command(
             key="folder",
             hint="name another folder, or move the file away",
         )
-    for name, text in texts.items():
-        with replacing(folder / name) as file:
+    config, model = (folder / name for name in texts)
+    for path, text in zip((config, model), texts.values(), strict=True):
+        with replacing(path) as file:
             file.write(text)
     if not quiet:
-        names = " and ".join(texts)
-        print_hint(f"wrote {names}; try `dpdemo run --virtual --config dpdemo.yaml` or `dpdemo model.py`")
+        run = f"dpdemo run --virtual --config {quote(str(config))}"
+        print_hint(f"wrote {config} and {model}; try `{run}` or `dpdemo {quote(str(model))}`")

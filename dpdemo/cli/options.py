@@ -39,8 +39,24 @@ def option(words: str, panel: str, text: str, offers: Callable[..., Any] | None 
     """
     flags = [word for word in words.split() if word.startswith("-")]
     metavar = words.split()[len(flags) :]
-    more = {"metavar": metavar[0] if metavar else None, "case_sensitive": False, **more}
+    more = {"callback": _not_empty, "case_sensitive": False, **more}
+    more["metavar"] = metavar[0] if metavar else None
     return typer.Option(*flags, rich_help_panel=panel, help=text, autocompletion=offers, **more)
+
+
+def _not_empty(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
+    """Refuse an empty text, which comes from an unset variable of the shell: it is not the default."""
+    source = ctx.get_parameter_source(str(param.name))
+    is_typed = source is not None and source.name == "COMMANDLINE"
+    if is_typed and (value == "" or (isinstance(value, list) and "" in value)):
+        hint = "is a variable of the shell empty? leave it out, or give it a value"
+        raise UsageError("expected a value, got an empty one", key=str(param.name), hint=hint)
+    return value
+
+
+def _argument(metavar: str, text: str, offers: Callable[..., Any] | None = None) -> Any:
+    """Make an argument."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=offers, callback=_not_empty)
 
 
 def _key(name: str, panel: str, words: str = "", offers: Callable[..., Any] | None = None) -> Any:
@@ -86,7 +102,7 @@ ConfigFile = Annotated[
     Text, option("--config -c FILE", MODEL, "YAML file with any keys of the config.", is_eager=True)
 ]
 Gpus = Annotated[Text, _key("gpus", GPUS, "-g GPUS")]
-GpusArgument = Annotated[Text, typer.Argument(metavar="GPUS", help="The same as --gpus.")]
+GpusArgument = Annotated[Text, _argument("GPUS", "The same as --gpus.")]
 Strategy = Annotated[Literal["dp", "ddp"] | None, _key("strategy", GPUS)]
 Weights = Annotated[Text, _key("weights", GPUS, "N,N,...")]
 Chunks = Annotated[Text, _key("chunks", GPUS, "ROWS,ROWS,...")]
@@ -109,7 +125,7 @@ Verbose = Annotated[bool, option("--verbose -v", OUTPUT, "List every batch separ
 # ---- GPUs and models of several commands ----
 _TARGET = """The model: model.py:Net, pkg.mod:Net, transformers:gpt2-xl, torchvision:resnet50, timm:..., or \
 a built-in name."""
-Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET, autocompletion=completion.models)]
+Target = Annotated[str, _argument("TARGET", _TARGET, completion.models)]
 Count = Annotated[Text, option("--gpus -g N", GPUS, "Number of virtual GPUs. (default: 4)")]
 Virtual = Annotated[bool, option("--virtual", GPUS, "Use virtual GPUs: no GPU is needed.")]
 _CARD = "The card, for its memory and CUDA's own share of it: A100-80GB, T4, RTX3090."

@@ -9,6 +9,7 @@ import typer
 from dpdemo.cli.edge import Edge
 from dpdemo.cli.options import CONFIG_KEYS
 from dpdemo.config.fields import KEYS, Config
+from dpdemo.config.kinds import unknown_key
 from dpdemo.config.load import make_config
 from dpdemo.config.targets import is_target
 from dpdemo.config.weights import is_weighted, weights_key
@@ -27,7 +28,8 @@ def exclusive(**given: object) -> None:
     """
     named = [name for name, value in given.items() if value not in (None, False, "", [])]
     if len(named) > 1:
-        raise UsageError("expected one of them, got both", key=" ".join(named[:2]))
+        hint = "leave one of them out"
+        raise UsageError("expected one of them, got both", key=" ".join(named[:2]), hint=hint)
 
 
 def read_settings(
@@ -85,9 +87,12 @@ def _typed_keys(given: Mapping[str, Any]) -> dict[str, object]:
         if not sign or key in typed:
             expected, got = (f"`{key}` once", "it twice") if sign else ("KEY=VALUE", show(text))
             raise UsageError(f"expected {expected}, got {got}", key="set", hint="write --set seed=1")
+        if key not in KEYS:
+            with about("set"):
+                raise unknown_key(key, KEYS)
         typed[key] = value.strip()
     for key, value in typed.items():
-        if key in KEYS and isinstance(value, str):
+        if isinstance(value, str):
             with about(key):
                 typed[key] = KEYS[key].kind.read(value)
     return typed

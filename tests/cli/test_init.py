@@ -1,5 +1,7 @@
 """`dpdemo init`: files to start from."""
 
+import shlex
+
 import pytest
 
 from dpdemo.config.fields import KEYS
@@ -22,6 +24,15 @@ def test_every_key_is_in_the_config_with_a_valid_example(dpdemo, tmp_path):
     for name in KEYS:
         assert f"{name}: " in text
     assert load_config(tmp_path / "dpdemo.yaml").gpus == (0, 1, 2)
+
+
+def test_the_suggested_commands_run_where_init_was_typed(dpdemo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = dpdemo("init", "new folder").err
+    assert [shlex.split(line)[-1] for line in said.split("`")[1::2]] == [
+        "new folder/dpdemo.yaml",
+        "new folder/model.py",
+    ]
 
 
 @pytest.mark.parametrize("name", ["dpdemo.yaml", "model.py"])

@@ -152,7 +152,7 @@ ANSWERED = [
     ("simulate 2 --fail-on idel", "of idle,uneven,lone-sample, got 'idel' - at option `--fail-on`"),
     ("simulate 2 --set trace_sample=100", "one of the 100 samples, 0 to 99, got 100 - at option"),
     ("simulate 2 --set seed", "expected KEY=VALUE, got 'seed' - at option `--set`"),
-    ("simulate 2 --set sede=1", "did you mean `seed`?"),
+    ("simulate 2 --set sede=1", "got `sede` - at option `--set` hint: did you mean `seed`?"),
     ("simulate 2 --set seed=1 --set seed=2", "expected `seed` once, got it twice"),
     ("simulate 2 --batch-size 3 --set batch-size=3", "expected `batch_size` once, got it twice"),
     ("simulate 2 --seed 7", "did you mean `--set seed=`?"),

@@ -2,6 +2,34 @@
 
 import sys
 
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["simulate", ""], "argument GPUS"),
+        (["simulate", "4", "--fail-on", ""], "option `--fail-on`"),
+        (["simulate", "4", "--lengths", "x", "--pad-to", ""], "option `--pad-to`"),
+        (["check", "linear", "--select", ""], "option `--select`"),
+        (["check", "linear", "--gpus", ""], "option `--gpus`"),
+        (["memory", "", "--gpus", "2"], "argument TARGET"),
+        (["speedup", "linear", "--link", "pcie4", "--loss", ""], "option `--loss`"),
+        (["doctor", "linear", "--link", ""], "option `--link`"),
+    ],
+)
+def test_an_empty_value_is_not_taken_for_a_default(dpdemo, words, named):
+    done = dpdemo(*words)
+    assert (done.code, done.out) == (2, "")
+    assert f"expected a value, got an empty one - at {named}" in done.err
+
+
+def test_bad_usage_always_has_a_next_step(dpdemo):
+    for words in (["check", "--traceback", "nosuch"], ["speedup", "--parameters", "x", "--link", "pcie4"]):
+        done = dpdemo(*words)
+        assert done.code == 2
+        assert "\nhint: " in done.err
+
 
 def test_an_option_wins_over_the_file(dpdemo, tmp_path):
     path = tmp_path / "own.yaml"
