@@ -19,10 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpdemo.executing.processes import is_alive, may_become_ranks
 from dpdemo.executing.ranks import summary
 from dpdemo.running.ranklog import RankLog
 from dpdemo.running.ranks import NOTES
-from dpdemo.running.rankwatch import failure, mismatch, stuck
+from dpdemo.running.rankwatch import failure, mismatch, never_joined, stuck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 OnStuck = Callable[[tuple[str, ...]], None]
 """Called with the lines that say why the ranks of a world can never go on."""
 _POLL_S = 0.1
+_JOINING = "joining"
+"""Name of the world of ranks that wait for one that never joins."""
 _PATIENCE_S = 5.0
 """Time to wait for the last notes of ranks after the program has ended."""
 
@@ -40,8 +43,8 @@ _PATIENCE_S = 5.0
 class Gathering:
     """The ranks that have noted something in a folder."""
 
-    def __init__(self, folder: Path, *, is_reporter: bool) -> None:
-        self.folder, self.is_reporter = folder, is_reporter
+    def __init__(self, folder: Path, *, is_reporter: bool, is_one_of_ranks: bool = False) -> None:
+        self.folder, self.is_reporter, self.is_one_of_ranks = folder, is_reporter, is_one_of_ranks
         self.logs: dict[Path, RankLog] = {}
         self.ended_at: dict[Path, float] = {}
         self.problems: dict[str, tuple[str, ...]] = {}
@@ -52,7 +55,7 @@ class Gathering:
         known = {path.with_suffix(".jsonl") for path in self.folder.iterdir()}
         for path in sorted(known - set(self.ended_at)):
             log = self.logs.setdefault(path, RankLog(-1, path))
-            if path not in self.ended_at and not _is_alive(int(path.stem)):
+            if path not in self.ended_at and not is_alive(int(path.stem)):
                 self.ended_at[path] = time.time()
             log.read()
 
@@ -62,6 +65,8 @@ class Gathering:
         for log in self.logs.values():
             if log.world is not None and log.world[1] > 1:
                 found.setdefault(log.world_id, []).append(log)
+            elif log.world is None and self.problems.get(_JOINING):
+                found.setdefault(_JOINING, []).append(log)
         yield from ((name, sorted(logs, key=lambda log: log.number)) for name, logs in found.items())
 
     def start(self, on_stuck: OnStuck, *, ends_process: bool = True) -> None:
@@ -80,16 +85,42 @@ class Gathering:
                 self.read()
                 for name, logs in self.worlds():
                     if name not in self.problems and len(logs) == (logs[0].world or (0, 0))[1]:
-                        self._look(name, logs, on_stuck, ends_process)
+                        message = self._look(logs)
+                        if message:
+                            self._end(name, logs, message, on_stuck, ends_process)
+                joining, message = self._look_for_missing()
+                if message:
+                    self._end(_JOINING, joining, message, on_stuck, ends_process)
 
-    def _look(self, name: str, logs: Sequence[RankLog], on_stuck: OnStuck, ends_process: bool) -> None:
-        """End the ranks of a world that can never go on."""
+    def _look(self, logs: Sequence[RankLog]) -> tuple[str, ...]:
+        """Return why the ranks of a world can never go on, if so."""
         if any(log.is_broken or (log.path in self.ended_at and not _is_done(log)) for log in logs):
-            return  # a rank failed: the program's launcher stops the others
-        ended = {log.number for log in logs if log.path in self.ended_at}
-        message = mismatch(logs) or stuck(logs, ended)
-        if not message:
-            return
+            return ()  # a rank failed: the program's launcher stops the others
+        return mismatch(logs) or stuck(logs, {log.number for log in logs if log.path in self.ended_at})
+
+    def _look_for_missing(self) -> tuple[list[RankLog], tuple[str, ...]]:
+        """Return the ranks that wait for one that no process can become, and what to say of it."""
+        waiting = [
+            log
+            for log in self.logs.values()
+            if log.joining is not None and log.waiting is not None and log.path not in self.ended_at
+        ]
+        if not waiting or self.is_one_of_ranks:
+            return [], ()
+        others = may_become_ranks()
+        if others is None or others - {int(log.path.stem) for log in waiting}:
+            return [], ()
+        return waiting, never_joined(waiting, {log.number for log in self.logs.values()})
+
+    def _end(
+        self,
+        name: str,
+        logs: Sequence[RankLog],
+        message: tuple[str, ...],
+        on_stuck: OnStuck,
+        ends_process: bool,
+    ) -> None:
+        """End the ranks of a world."""
         self.problems[name] = message
         with contextlib.suppress(Exception):
             on_stuck(message)
@@ -133,22 +164,6 @@ def _is_done(log: RankLog) -> bool:
     return bool(log.end) and log.error is None
 
 
-def _is_alive(process: int) -> bool:
-    """Return whether a process runs; one that has ended and waits to be collected does not."""
-    try:
-        if sys.platform == "linux":
-            return (
-                Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
-                != "Z"
-            )
-        os.kill(process, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def gathering() -> Iterator[Gathering | None]:
     """Record what this process and its children do as ranks, while a `with` block is open.
@@ -168,7 +183,7 @@ def gathering() -> Iterator[Gathering | None]:
     os.environ[NOTES] = str(folder)
     try:
         is_reporter = not is_rank or os.environ.get("LOCAL_RANK", os.environ["RANK"]) == "0"
-        found = Gathering(folder, is_reporter=is_reporter)
+        found = Gathering(folder, is_reporter=is_reporter, is_one_of_ranks=is_rank)
         yield found
         found.is_over = True
         if is_reporter:

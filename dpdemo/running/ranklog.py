@@ -66,6 +66,8 @@ class RankLog:
         self.end: Event = {}
         self.world: tuple[int, int] | None = None
         """Its rank and the number of ranks, once it has joined a process group."""
+        self.joining: tuple[int, int] | None = None
+        """Its rank and the number of ranks while it joins a process group."""
         self.world_id = ""
         self.process: Event = {}
         self.is_broken = False
@@ -97,16 +99,22 @@ class RankLog:
             self.error = event
         elif kind == "end":
             self.end, self.waiting = event, None
-        elif kind == "world":
-            self.world, self.setups = (event["rank"], event["size"]), self.setups + 1
-            self.waiting = None
-            self.world_id = event["id"]
-            if self.number < 0:  # no launcher of ours gave it one
-                self.number = event["rank"]
+        elif kind in {"joining", "world"}:
+            self._join(kind, event)
         elif kind == "process":
             self.process = event
         else:
             self.facts.append({"kind": kind, **event})
+
+    def _join(self, kind: str, event: Event) -> None:
+        place = event["rank"], event["size"]
+        if self.number < 0:  # no launcher of ours gave it one
+            self.number = event["rank"]
+        if kind == "joining":
+            self.joining = place
+        else:
+            self.world, self.joining, self.waiting = place, None, None
+            self.world_id, self.setups = event["id"], self.setups + 1
 
     def _collective(self, event: Event) -> None:
         self.last, self.waiting = event, None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpdemo.running.ranklog import NEW_GROUP
+from dpdemo.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -166,6 +167,20 @@ def waits_for(rank: RankLog, gone: RankLog) -> tuple[str, ...]:
         last,
         *_progress([rank, gone]),
         f"  {_needs(rank)}",
+    )
+
+
+def never_joined(waiting: Sequence[RankLog], known: set[int]) -> tuple[str, ...]:
+    """Name the ranks for which others wait in init_process_group; `known` are those that ever called it."""
+    size = max(rank.joining[1] for rank in waiting if rank.joining is not None)
+    missing = sorted(set(range(size)) - known)
+    if not missing:
+        return ()
+    ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+    return (
+        f"{counted(len(waiting), 'rank')} of {size} waited for {ranks}, and no process is left to join:",
+        *(f"  {rank.whereabouts()}" for rank in sorted(waiting, key=lambda rank: rank.number)),
+        f"  {_JOINED}",
     )
 
 

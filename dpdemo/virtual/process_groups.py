@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,11 @@ before_first_group: list[Callable[[Any], None]] = []
 """Each is called with the store of a default group before its ranks connect."""
 _num_splits: dict[str, int] = {}
 """By name of a group, how often groups were split off it."""
+
+
+def attempt() -> str:
+    """Return how often torchrun has restarted the ranks."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 class _Config(dict[str, Any]):
@@ -68,7 +74,9 @@ def process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
 
         def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
             self.nccl_options = options or Options()
-            super().__init__(store, rank, size, timeout=self.nccl_options._timeout)
+            # torchrun keeps its store when it restarts ranks, with the addresses of those that are gone
+            own = c10d.PrefixStore(f"attempt {attempt()}/", store)
+            super().__init__(own, rank, size, timeout=self.nccl_options._timeout)
 
         options = property(lambda self: self.nccl_options)
 

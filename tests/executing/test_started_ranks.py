@@ -15,7 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 def main(rank, size, way):
-    store = "file://" + os.path.abspath("store")
+    if way == "never joins" and rank == 1:
+        return
+    store = None if way == "raises once" else "file://" + os.path.abspath("store")
     dist.init_process_group("nccl", rank=rank, world_size=size, init_method=store)
     torch.cuda.set_device(rank)
     torch.manual_seed(0)
@@ -30,7 +32,9 @@ def main(rank, size, way):
             optimizer.zero_grad()
             F.cross_entropy(model(rows.cuda()), targets.cuda()).backward()
             optimizer.step()
-    if way == "raises" and rank == 1:
+    if way == "raises once" and os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+        way = "right"
+    if way.startswith("raises") and rank == 1:
         raise ValueError("a bad row")
     if way == "hangs" and rank == 1:
         dist.barrier()
@@ -73,14 +77,19 @@ _TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 def start(folder, how, way):
     """Run the program inside `dpdemo exec`, and return its outcome and the one world of ranks reported."""
+    result, (world,) = run(folder, how, way, _TORCHRUN)
+    return result, world
+
+
+def run(folder, how, way, torchrun):
+    """Run the program inside `dpdemo exec`, and return its outcome and the worlds of ranks reported."""
     (folder / "train.py").write_text(_TRAIN, "utf-8")
     (folder / "start.py").write_text(_STARTS[how.removesuffix(" outside")], "utf-8")
     exec_ = ["-m", "dpdemo", "exec", "--gpus", "2", "--report", "report.json"]
-    options = {"torchrun": [*exec_, *_TORCHRUN], "torchrun outside": [*_TORCHRUN, *exec_]}.get(how, exec_)
+    options = {"torchrun": [*exec_, *torchrun], "torchrun outside": [*torchrun, *exec_]}.get(how, exec_)
     command = [sys.executable, *options, "start.py", way]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    (world,) = json.loads((folder / "report.json").read_text("utf-8"))["ranks"]
-    return result, world
+    return result, json.loads((folder / "report.json").read_text("utf-8"))["ranks"]
 
 
 _ALL = [*_STARTS, "torchrun outside"]
@@ -115,6 +124,17 @@ def test_ranks_that_can_never_go_on_are_stopped_and_named(tmp_path, how):
     assert first.startswith("The ranks are not in the same collective")
     assert ("all_reduce" in entry, "train.py:" in entry) == (True, True)
     assert ("barrier" in other, "train.py:" in other) == (True, True)
+    assert first in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", list(_STARTS))
+def test_ranks_that_wait_for_one_that_no_process_becomes_are_stopped(tmp_path, how):
+    result, world = start(tmp_path, how, "never joins")
+    assert result.returncode == 1
+    first, entry, *_ = world["problem"]
+    assert first == "1 rank of 2 waited for rank 1, and no process is left to join:"
+    assert entry.startswith("  rank 0: in init_process_group at train.py:")
     assert first in result.stderr
 
 

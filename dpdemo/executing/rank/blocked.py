@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import functools
+import inspect
 import os
 import sys
 import threading
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from dpdemo.executing.rank.notes import users_line
+from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.models.frames import is_users
-from dpdemo.virtual.process_groups import before_first_group
+from dpdemo.virtual.process_groups import attempt, before_first_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +174,7 @@ _WAIT_CODE = next(each for each in _wait.__code__.co_consts if hasattr(each, "co
 def _world_id(store: Any) -> str:
     """Return a name that all ranks of this world, and of no other, agree on by their store."""
     try:
-        return bytes(store.compare_set("dpdemo/world", "", uuid.uuid4().hex)).decode()
+        return bytes(store.compare_set(f"dpdemo/world {attempt()}", "", uuid.uuid4().hex)).decode()
     except Exception:  # noqa: BLE001 - a store of another kind
         return f"children of {os.getppid()}"
 
@@ -191,9 +192,22 @@ def watch(notes: Notes, models: TrainingNotes, *, is_launched: bool) -> BlockedN
         world_id = _world_id(store)
 
     before_first_group.append(agree)
+    signature = inspect.signature(join)
+
+    @never_raises
+    def note_joining(*args: Any, **kwargs: Any) -> None:
+        """Note which of how many ranks this process is about to be."""
+        given = signature.bind(*args, **kwargs).arguments
+        rank, size = (given.get(name, -1) for name in ("rank", "world_size"))
+        notes.write(
+            "joining",
+            rank=rank if rank >= 0 else int(os.environ["RANK"]),
+            size=size if size >= 0 else int(os.environ["WORLD_SIZE"]),
+        )
 
     @functools.wraps(join)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        note_joining(*args, **kwargs)
         blocked.start()
         result = join(*args, **kwargs)
         rank, size = dist.get_rank(), dist.get_world_size()

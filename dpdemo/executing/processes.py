@@ -1,0 +1,66 @@
+"""Processes of this machine that may become ranks: those that this one has started, directly or not."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_LAUNCHERS = tuple(
+    f"{os.sep}{part}" for part in (f"multiprocessing{os.sep}", f"elastic{os.sep}", "subprocess.py")
+)
+"""Files whose functions wait for the processes that they have started."""
+
+
+def is_alive(process: int) -> bool:
+    """Return whether a process runs; one that has ended and waits to be collected does not."""
+    try:
+        if sys.platform == "linux":
+            return _state_and_parent(process)[0] != "Z"
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _state_and_parent(process: int) -> tuple[str, int]:
+    words = Path(f"/proc/{process}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    return words[0], int(words[1])
+
+
+def may_become_ranks() -> set[int] | None:
+    """Return the processes that this one has started, but for helpers of multiprocessing, and itself.
+
+    Without this process if it waits for those that it has started; None where nobody can tell.
+    """
+    if sys.platform != "linux":
+        return None
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names alone
+        try:
+            state, parent = _state_and_parent(int(name))
+            command = Path(f"/proc/{name}/cmdline").read_text("utf-8", "replace")
+        except (OSError, ValueError):
+            continue
+        if state != "Z" and not any(helper in command for helper in _HELPERS):
+            parents[int(name)] = parent
+    found = {os.getpid()}
+    while True:
+        more = {process for process, parent in parents.items() if parent in found} - found
+        if not more:
+            break
+        found |= more
+    return found - ({os.getpid()} if _waits_for_others() else set())
+
+
+def _waits_for_others() -> bool:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as in tracebacks
+    while frame is not None:
+        if any(part in frame.f_code.co_filename for part in _LAUNCHERS):
+            return True
+        frame = frame.f_back
+    return False
