@@ -51,24 +51,6 @@ MULTI_GPU = """
 """
 
 
-@needs_no_gpu
-def test_a_whole_session_runs_on_virtual_gpus_its_conftest_included(session):
-    conftest = "import torch\nCOUNT = torch.cuda.device_count()"
-    in_conftest = "\n    def test_conftest(): from conftest import COUNT; assert COUNT == 2"
-    done = session(
-        "--virtual-gpus", "2", conftest=conftest, test_it=MULTI_GPU.replace("EXPECTED", "2") + in_conftest
-    )  # fmt: skip
-    done.assert_outcomes(passed=5)
-    done.stdout.fnmatch_lines(["virtual GPUs: 2 (dpdemo)"])
-
-
-@needs_no_gpu
-def test_without_the_option_the_same_tests_skip_themselves(session):
-    done = session(test_it=MULTI_GPU.replace("EXPECTED", "0"))
-    done.assert_outcomes(passed=1, skipped=3)
-    done.stdout.no_fnmatch_line("*virtual GPUs*")
-
-
 @pytest.mark.slow
 @needs_no_gpu
 def test_workers_of_xdist_have_the_gpus_too(session):
@@ -113,18 +95,25 @@ MARKED = """
 
 
 @needs_no_gpu
-def test_a_marked_test_has_its_own_gpus_from_before_its_fixtures_until_after_them(session):
-    done = session(test_it=MARKED)
-    done.assert_outcomes(passed=4, failed=1)
+def test_without_the_option_marked_tests_alone_have_gpus_from_before_their_fixtures_until_after_them(session):
+    done = session(test_marked=MARKED, test_it=MULTI_GPU.replace("EXPECTED", "0"))
+    done.assert_outcomes(passed=4 + 1, failed=1, skipped=3)
     done.stdout.fnmatch_lines(["*ValueError: on purpose*"])
+    done.stdout.no_fnmatch_line("*virtual GPUs:*")
 
 
 @needs_no_gpu
-def test_in_a_session_a_marked_test_has_its_own_gpus_and_the_others_the_sessions(session):
+def test_a_whole_session_runs_on_virtual_gpus_but_a_marked_test_on_its_own(session):
     done = session(
         "--virtual-gpus",
         "2",
-        test_it="""
+        conftest="import torch\nCOUNT = torch.cuda.device_count()",
+        test_it=MULTI_GPU.replace("EXPECTED", "2"),
+        test_marked="""
+        def test_conftest():
+            from conftest import COUNT
+            assert COUNT == 2
+
         import pytest, torch
         KEPT = torch.arange(3.0, device="cuda:1")
 
@@ -175,8 +164,10 @@ def test_in_a_session_a_marked_test_has_its_own_gpus_and_the_others_the_sessions
             assert virtual_gpus.peak_bytes(0) < 10**6
         """,
     )
-    done.assert_outcomes(passed=6, failed=1, errors=1)
-    done.stdout.fnmatch_lines(["*expected virtual GPUs, got none*", "*ValueError: on purpose*"])
+    done.assert_outcomes(passed=4 + 7, failed=1, errors=1)
+    done.stdout.fnmatch_lines(
+        ["virtual GPUs: 2 (dpdemo)", "*expected virtual GPUs, got none*", "*ValueError: on purpose*"]
+    )
 
 
 @needs_no_gpu
@@ -202,17 +193,10 @@ def test_the_fixture_without_gpus_says_how_to_have_them(session):
     done.stdout.fnmatch_lines(["*expected virtual GPUs, got none; mark the test with*"])
 
 
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        ("0", "*ERROR: --virtual-gpus: *expected a number from 1 to 128, got 0*"),
-        ("x", "*invalid int value: 'x'*"),
-    ],
-)
-def test_a_bad_number_is_a_usage_error_of_pytest(session, number, said):
-    done = session("--virtual-gpus", number, test_it="def test_it(): pass")
+def test_a_bad_number_is_a_usage_error_of_pytest(session):
+    done = session("--virtual-gpus", "0", test_it="def test_it(): pass")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines([said])
+    done.stderr.fnmatch_lines(["*ERROR: --virtual-gpus: *expected a number from 1 to 128, got 0*"])
 
 
 def test_installed_but_not_asked_for_it_imports_no_torch(session):

@@ -77,7 +77,7 @@ def test_a_warning_that_was_shown_is_not_shown_once_more(action):
     assert shown == told == ([] if action == "error" else ["shown"])
 
 
-def test_a_warning_that_was_first_given_meanwhile_is_shcode_afterwards():
+def test_a_warning_that_was_first_given_meanwhile_is_shown_afterwards():
     def warn():
         warnings.warn("not shown yet", stacklevel=1)
 

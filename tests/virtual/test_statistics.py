@@ -15,7 +15,7 @@ def counts(statistic):
     return [found[f"{statistic}.{name}"] for name in ("current", "peak", "allocated", "freed")]
 
 
-def test_nothing_is_kncode_before_cuda_is_initialised():
+def test_nothing_is_known_before_cuda_is_initialised():
     assert torch.cuda.memory_stats(1) == {}
     assert torch.cuda.memory_allocated(1) == 0
     assert not torch.cuda.is_initialized()

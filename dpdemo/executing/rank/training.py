@@ -30,9 +30,10 @@ from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
 from dpdemo.models.frames import is_users
 from dpdemo.virtual.ops.collectives import flat_tensors
+from dpdemo.watching.tree import tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from dpdemo.executing.rank.loaders import LoaderNotes
     from dpdemo.executing.rank.notes import Notes
@@ -75,14 +76,14 @@ class TrainingNotes:
     def forward(self, one: Model, inputs: Any, result: Any, *, is_training: bool) -> None:
         """Note what a forward call got and gave."""
         one.forwards += 1
-        rows = list(_tensors(inputs))
-        shape = " → ".join(str(list(each[0].shape)) for each in (rows, list(_tensors(result))) if each)
+        rows = list(tensors_in(inputs))
+        shape = " → ".join(str(list(each[0].shape)) for each in (rows, list(tensors_in(result))) if each)
         if shape in one.shapes or len(one.shapes) < _MAX_SHAPES:
             one.shapes[shape] = one.shapes.get(shape, 0) + 1
         if not is_training:
             return
         one.trains += 1
-        one.expect_backward(_tensors(result))
+        one.expect_backward(tensors_in(result))
         if one.trains <= _MAX_ROWS and rows:
             self.notes.write(
                 "rows",
@@ -248,17 +249,6 @@ class TrainingNotes:
             return [f"{', '.join(added)} {ADDED}"]
         named = f"Parameters without a gradient: {', '.join(names)}. " if names else ""
         return [f"{named}Use them in the loss, take them out, or pass find_unused_parameters=True."]
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _tensors(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors(each)
 
 
 def watch(notes: Notes, loaders: LoaderNotes) -> TrainingNotes:
