@@ -1,7 +1,7 @@
 """The inputs that training gives a model of transformers: its arguments, in its config's sizes."""
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -12,9 +12,7 @@ from dpdemo.models.libraries.imagetexts import reads_images_in_texts, texts_with
 from dpdemo.models.libraries.texts import WORD, filled, first, floats, of_texts
 
 _SECONDS_OF_SOUND, _RATE = 1, 16000
-_LABELS, _REGIONS, _COORDINATES = 10, 36, 4
-_STEPS = 20  # of a Decision Transformer, as its training on Gym has it
-_FRAMES_OF_TEN_SECONDS = 1001  # what ClapFeatureExtractor makes: 48000 numbers a second, a frame for each 480
+_LABELS = 10
 
 
 def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inputs:
@@ -37,7 +35,6 @@ def inputs_asked(family: str, config: Any, model: Any, sizes: InputSizes) -> Inp
         row, note = texts_with_images(family, config, model, sizes)
     else:
         row = _main_input(family, config, model, asked, sizes)
-    row = {**{name: make(config) for name, make in _BESIDE.items() if name in asked}, **row}
     if "spatial_shapes" in asked and "pixel_values" in row:
         row |= unequal_images(config.vision_config, sizes.image_size)
     if "return_loss" in asked:
@@ -60,35 +57,16 @@ def _has_images(row: Row, size: int) -> bool:
 
 def _main_input(family: str, config: Any, model: Any, asked: Any, sizes: InputSizes) -> Row:
     if not {"pixel_values", "input_ids"} <= set(asked) or not _has_both(config, asked):
-        return _lone_input(family, config, _name_of_main_input(model), asked, sizes)
+        return _lone_input(family, config, _name_of_main_input(model), sizes)
     images = _of_images("any", getattr(config, "vision_config", config), "pixel_values", sizes)
     return _pair(of_texts(family, config, sizes) | images, config, asked)
 
 
-def _lone_input(family: str, config: Any, main: str, asked: Any, sizes: InputSizes) -> Row:  # noqa: PLR0911 - a line per kind
-    if "past_values" in asked:
-        return _of_series(config, asked)
-    if "states" in asked:
-        widths = {"states": config.state_dim, "actions": config.act_dim, "rewards": 1, "returns_to_go": 1}
-        episode = {name: floats(_STEPS, width) for name, width in widths.items()}
-        return episode | {"timesteps": filled(0, _STEPS), "attention_mask": filled(1, _STEPS)}
-    if "flattened_patches" in asked:  # Pix2Struct's: each patch follows its row and its column
-        vision = config.vision_config
-        return {
-            "flattened_patches": floats(vision.seq_len, 2 + vision.patch_embed_hidden_size),
-            "attention_mask": filled(1.0, vision.seq_len),
-            "labels": filled(WORD, _LABELS),
-        }
+def _lone_input(family: str, config: Any, main: str, sizes: InputSizes) -> Row:
     if main.startswith("pixel_values") or (family in {"image", "segmentation"} and main != "input_ids"):
         return _of_images(family, config, main, sizes)
-    if main == "input_values" and hasattr(config, "codebook_size"):  # a codec's sounds, at its own rate
-        length = _SECONDS_OF_SOUND * (first(config, "sampling_rate") or _RATE)
-        return {"input_values": floats(first(config, "audio_channels") or 1, length)}
     if family in {"speech", "sound", "sound class"} or main in {"input_values", "input_features"}:
         return _of_sounds(family, config, main or "input_values")
-    if "input_features" in asked and hasattr(config, "audio_config"):  # CLAP's texts and sounds
-        sounds = floats(1, _FRAMES_OF_TEN_SECONDS, config.audio_config.num_mel_bins)
-        return of_texts("any", config, sizes) | {"input_features": sounds, "is_longer": filled(False, 1)}
     return of_texts("text class" if family == "image" else family, config, sizes)
 
 
@@ -144,30 +122,3 @@ def _of_sounds(family: str, config: Any, name: str) -> Row:
         shape = (_SECONDS_OF_SOUND * 100, bins)
     labels = {"any": {}, "sound class": {"labels": filled(0)}}
     return {name: floats(*shape), **labels.get(family, {"labels": filled(1, _LABELS)})}
-
-
-def _of_series(config: Any, asked: Collection[str]) -> Row:
-    """Return a time series: the past, and the future that is predicted."""
-    past, future = config.context_length, getattr(config, "prediction_length", None) or 1
-    past += max(getattr(config, "lags_sequence", None) or [0])
-    channels = first(config, "num_input_channels") or getattr(config, "input_size", 1)
-    has_channels = hasattr(config, "num_input_channels") or channels > 1
-    many = (channels,) if has_channels else ()
-    features = getattr(config, "num_time_features", 0)
-    row = {
-        "past_values": floats(past, *many), "future_values": floats(future, *many),
-        "past_observed_mask": filled(1.0, past, *many), "observed_mask": filled(1.0, past, *many),
-        "past_time_features": floats(past, features), "future_time_features": floats(future, features),
-    }  # fmt: skip
-    return {name: value for name, value in row.items() if name in asked}
-
-
-_BESIDE: dict[str, Callable[[Any], torch.Tensor]] = {
-    "qformer_input_ids": lambda _: filled(WORD, _REGIONS),
-    "task_inputs": lambda config: filled(WORD, config.task_seq_len),
-    "visual_feats": lambda config: floats(_REGIONS, config.visual_feat_dim),
-    "visual_pos": lambda _: floats(_REGIONS, _COORDINATES),
-    "past_values_padding": lambda config: filled(0, config.context_length),
-    "freq": lambda _: filled(0, 1),
-}
-"""Inputs that some models require beside their main one."""

@@ -16,7 +16,6 @@ from dpdemo.models.libraries.sizes import all_sized, find_sized
 from dpdemo.models.libraries.texts import text_config
 
 _LETTERS = 32  # of a model that hears letters, as Wav2Vec2Config has it
-_STEPS = 24  # of a time series that are predicted: a day's, as the examples of transformers have it
 _FAMILIES = (
     ("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
     ("speech", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"),
@@ -56,9 +55,6 @@ def make_model(name: str, sizes: InputSizes) -> tuple[nn.Module, Inputs]:
     if family == "sound" and getattr(config, "vocab_size", 0) is None:
         config.vocab_size = _LETTERS
     set_image_word(config)
-    if getattr(config, "prediction_length", 0) is None:
-        config.prediction_length = _STEPS
-        config.context_length = config.context_length or _STEPS
     if config.is_encoder_decoder and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     try:
@@ -123,9 +119,7 @@ def _class_of(config: Any) -> tuple[str, Any]:
         found = getattr(modeling_auto, table, {}).get(config.model_type)
         found = found[0] if isinstance(found, (list, tuple)) else found
         if found is not None and (named in {None, found} or family == "any"):
-            forecasting = found.removesuffix("Model") + "ForPrediction"  # in no table, and it has a loss
-            name = named or (forecasting if hasattr(transformers, forecasting) else found)
-            return _family_of(name, family), getattr(transformers, name)
+            return _family_of(named or found, family), getattr(transformers, named or found)
     if named is not None and hasattr(transformers, named):
         return _family_of(named, "any"), getattr(transformers, named)
     raise UsageError(f"expected a model type with a class to train, got {config.model_type!r}")

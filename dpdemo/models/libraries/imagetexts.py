@@ -139,9 +139,6 @@ def _examples(config: Any, asked: Collection[str], needed: set[str], size: int |
         return
     height, width = _sides(config, size)
     beside = {"image_sizes": torch.tensor([[height, width]])} if "image_sizes" in needed else {}
-    if "high_res_pixel_values" in needed:
-        sides = _sides(config.high_res_vision_config, None)
-        beside["high_res_pixel_values"] = floats(channels, *sides)
     yield {"pixel_values": floats(channels, height, width), **beside}
     one_of_many = {"pixel_values": floats(1, channels, height, width), **beside}
     if "pixel_attention_mask" in asked:  # what is padding: of a row's images, or of an image's pixels

@@ -1,6 +1,5 @@
 """The tensors of one sample, and the texts that a model of transformers is trained on."""
 
-import math
 from typing import Any
 
 import torch
@@ -52,8 +51,6 @@ def of_texts(family: str, config: object, sizes: InputSizes) -> Row:
 
 def length_of(text: object) -> int:
     """Return the default length of a text: 512, or as many positions as its configuration has."""
-    if getattr(text, "axial_pos_embds", False):  # Reformer's
-        return math.prod(text.axial_pos_shape)  # type: ignore[attr-defined] # it trains on no other
     positions = getattr(text, "max_position_embeddings", None) or _SEQ_LEN
     return min(_SEQ_LEN, positions) if positions > 0 else _SEQ_LEN
 
