@@ -161,8 +161,7 @@ class Ledger:
         index = allocation.index
         allowed = self.allowed[index]
         if allowed is not None and live > allowed:
-            self.num_ooms[index] += 1
-            raise self._out_of_memory(index, nbytes, allowed)
+            raise self.full(index, nbytes, allowed)
         is_peak = live > self.peak[index]
         if is_peak:
             self.peak[index] = live
@@ -170,7 +169,9 @@ class Ledger:
         if self.accounts is not None:
             allocation.birth = self.accounts.allocated(index, nbytes, allocation.kind, is_peak=is_peak)
 
-    def _out_of_memory(self, index: int, nbytes: int, allowed: int) -> Exception:
+    def full(self, index: int, nbytes: int, allowed: int) -> Exception:
+        """Note that GPU `index` has no room for `nbytes`, and build the error."""
+        self.num_ooms[index] += 1
         if self.accounts is not None:
             self.accounts.refused(index, nbytes)
         for observe in self.observers:

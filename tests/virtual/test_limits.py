@@ -227,3 +227,16 @@ def test_the_limit_ends_with_the_block():
         tensor = bytes_of(1)
         assert gpus.live_bytes(0) == MIB
         del tensor
+
+
+@pytest.mark.parametrize("name", ["empty", "zeros", "rand"])
+def test_what_neither_the_gpu_nor_the_host_can_hold_is_cudas_error(name: str) -> None:
+    with virtual_gpus(2) as gpus:
+        with pytest.raises(
+            torch.OutOfMemoryError, match=r"Tried to allocate 3725290.30 GiB. GPU 1 has a total"
+        ):
+            getattr(torch, name)(10**15, device="cuda:1")
+        assert gpus.live_bytes(1) == 0
+        assert torch.cuda.memory_stats(1)["num_ooms"] == 1
+        with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+            getattr(torch, name)(10**15)

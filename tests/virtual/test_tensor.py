@@ -211,6 +211,15 @@ def test_no_memory_of_a_gpu_is_pinned(name):
         getattr(torch, name)(2, device="cuda", pin_memory=True)
 
 
+def test_methods_that_take_a_python_function_are_the_cpus_alone() -> None:
+    tensor = torch.ones(2, device="cuda")
+    with pytest.raises(TypeError, match="apply_ is only implemented on CPU tensors"):
+        tensor.apply_(lambda item: item + 1)
+    with pytest.raises(TypeError, match="map_ is only implemented on CPU tensors"):
+        tensor.map_(tensor, lambda one, _: one)  # type: ignore[attr-defined]
+    assert torch.ones(2).apply_(lambda item: item + 1).tolist() == [2.0, 2.0]
+
+
 @pytest.mark.filterwarnings("ignore:To copy construct")
 @pytest.mark.parametrize("name", ["tensor", "as_tensor", "asarray"])
 def test_a_list_of_numbers_from_a_gpu_becomes_a_cpu_tensor(name):

@@ -202,6 +202,19 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
     return _type(move(self, None), name, non_blocking, **kwargs)
 
 
+@wraps(_Tensor, "apply_", "map_", why=_NAMES_DEVICE)
+def _for_cpu(original: Function) -> Function:
+    """Build the replacement of a method that takes a Python function, and CPU tensors alone."""
+
+    @functools.wraps(original)
+    def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if gpu_of(self) is not None:
+            raise TypeError(f"{original.__name__} is only implemented on CPU tensors")
+        return original(self, *args, **kwargs)
+
+    return call
+
+
 @_method("pin_memory", _NEEDS_RUNTIME)
 def _pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """Copy, and mark the copy as pinned."""
