@@ -7,12 +7,11 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 GPUS = "DPDEMO_CHILDREN_GPUS"
 """The GPUs that children open, as `Hardware.to_text` writes them."""
@@ -27,11 +26,8 @@ LAUNCHER = "DPDEMO_RANKS_LAUNCHER"
 _HERE = Path(__file__).parent
 
 
-class Finder(MetaPathFinder):
-    """Finds a module as Python does, and gives `run` the module with a function that loads it."""
-
-    def __init__(self, name: str, run: Callable[[ModuleType, Callable[[], None]], None]) -> None:
-        self.name, self.run = name, run
+class _TorchFinder(MetaPathFinder):
+    """Finds torch as Python does, and opens the GPUs once it is loaded."""
 
     def find_spec(
         self,
@@ -39,38 +35,29 @@ class Finder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return where the module is; programs ask that without importing it, too."""
-        if fullname != self.name:
+        """Return where torch is; programs ask that without importing it, too."""
+        if fullname != "torch":
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
+        others = (finder for finder in sys.meta_path if finder is not self)
         found = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             self._follow(spec.loader)
         return spec
 
-    def _follow(self, loader: Any) -> None:
-        load = loader.exec_module
+    def _follow(self, loader: object) -> None:
+        load = loader.exec_module  # type: ignore[attr-defined]
 
         def exec_module(module: ModuleType) -> None:
-            def load_once() -> None:
-                load(module)
-                sys.meta_path.remove(self)
-                del loader.exec_module
+            chosen = os.environ.get(VISIBLE)
+            os.environ[VISIBLE] = HIDDEN
+            load(module)
+            sys.meta_path.remove(self)
+            del loader.exec_module  # type: ignore[attr-defined]
+            if GPUS in os.environ:
+                _open_gpus(chosen)
 
-            self.run(module, load_once)
-
-        loader.exec_module = exec_module
-
-
-def _load_torch(module: ModuleType, load: Callable[[], None]) -> None:
-    """Load torch where it sees no real GPU, and open the virtual ones."""
-    del module
-    chosen = os.environ.get(VISIBLE)
-    os.environ[VISIBLE] = HIDDEN
-    load()
-    if GPUS in os.environ:
-        _open_gpus(chosen)
+        loader.exec_module = exec_module  # type: ignore[attr-defined]
 
 
 def _open_gpus(chosen: str | None) -> None:
@@ -118,7 +105,7 @@ def _start() -> None:
         del os.environ[VISIBLE]
         os.putenv(VISIBLE, HIDDEN)  # children inherit it again
     if GPUS in os.environ:
-        sys.meta_path.insert(0, Finder("torch", _load_torch))
+        sys.meta_path.insert(0, _TorchFinder())
     _import_next()
 
 
