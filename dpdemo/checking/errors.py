@@ -60,6 +60,7 @@ PATTERNS = (
     Pattern("DP316", r"Expected more than 1 (value per channel|spatial element) when training"),
     Pattern("DP602", r"_local' object has no attribute"),
     Pattern("DP304", r"object has no attribute '(weight|bias)'"),
+    Pattern("DP304", r"KeyError: ([A-Z]\w*\(|Parameter containing|tensor\()"),
     Pattern("DP391", rf"({_DEVICES}).*\bcpu\b", line=_MADE_HERE),
     Pattern("DP304", _DEVICES, line=r"self\.\w*(layers?|blocks?|modules?|heads?)\w*\b"),
     Pattern("DP303", _DEVICES, line=r"cuda:\d|\.cuda\(\d|self\.device"),

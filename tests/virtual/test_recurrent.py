@@ -201,13 +201,3 @@ def test_a_cell_refuses_a_state_left_on_the_cpu(kind, states):
 def test_a_cell_with_its_data_left_on_the_cpu_fails_as_a_linear_layer(kind):
     with pytest.raises(RuntimeError, match=r"got mat1 is on cpu, .* wrapper_CUDA_addmm\)"):
         kind(WIDTH, HIDDEN).cuda()(torch.zeros(ROWS, WIDTH))
-
-
-def test_cudnn_has_no_backward_pass_in_evaluation(network):
-    model = network(WIDTH, HIDDEN).cuda().eval()
-    loss = model(torch.randn(STEPS, ROWS, WIDTH, device="cuda"))[0].sum()
-    with pytest.raises(RuntimeError, match="cudnn RNN backward can only be called in training mode"):
-        loss.backward()
-    with torch.backends.cudnn.flags(enabled=False):
-        model(torch.randn(STEPS, ROWS, WIDTH, device="cuda"))[0].sum().backward()
-    assert model.weight_ih_l0.grad.is_cuda

@@ -36,7 +36,7 @@ class Kernel:
     `run` computes the results from the tensors by the CPU's operators; `like` makes results without numbers;
     `gradient_like` makes room for the gradient of the tensor at some place, in the kernel's own layout;
     `reserve_bytes` are kept for the backward pass, and its first result if it `keeps_result`; `scratch_bytes`
-    are needed while that runs. `no_backward` is the error of a kernel that has no backward pass.
+    are needed while that runs.
     """
 
     run: Callable[..., tuple[Tensor, ...]]
@@ -46,7 +46,6 @@ class Kernel:
     is_random: bool = False
     gradient_like: Callable[[int, Tensor], Tensor] = lambda _, tensor: torch.empty_like(tensor)
     keeps_result: bool = True
-    no_backward: str = ""
 
 
 def is_plain() -> bool:
@@ -101,8 +100,6 @@ class Fused(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Differentiate the operators."""
         kernel: Kernel = ctx.kernel
-        if kernel.no_backward:
-            raise RuntimeError(kernel.no_backward)
         needed = ctx.needs_input_grad[2:]
         tensors = ctx.saved_tensors[: len(needed)]
         first = next(tensor for tensor in tensors if tensor is not None)

@@ -96,9 +96,7 @@ def _fused(  # noqa: PLR0913, PLR0917 - what C++ is given
     scratch = swapped * (data.numel() + steps * directions * hidden[0].size(-1))
     scratch += 0 if data.requires_grad else data.numel()
     size = data.element_size()
-    refusal = "" if train else "cudnn RNN backward can only be called in training mode"
-    is_random = bool(dropout and train)
-    kernel = Kernel(run, like, kept * size, scratch * size, is_random=is_random, no_backward=refusal)
+    kernel = Kernel(run, like, kept * size, scratch * size, is_random=bool(dropout and train))
     return run_fused(kernel, data, *hidden, *weights)
 
 
