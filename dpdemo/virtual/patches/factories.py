@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
 
 _CPU = torch.device("cpu")
-_has_functions: Any = torch._C._has_torch_function_unary
 _transform_level: Any = torch._C._functorch.maybe_current_level
 # Functions of `torch` that take `device=`; those that copy data are below.
 PLAIN = (
@@ -104,7 +103,7 @@ def _note_made_by_user(result: torch.Tensor) -> None:
 def _device_in(kwargs: dict[str, Any]) -> torch.device | None:
     """Read the device that a call names, and leave it there as C++ can read it."""
     given = as_device(kwargs.get("device"))
-    if given is None or _has_functions(given):
+    if given is None or hasattr(type(given), "__torch_function__"):
         return None  # a proxy of torch.fx stands for a device that is not known yet
     kwargs["device"] = device = torch.device(given)  # type: ignore[call-overload]
     return device  # type: ignore[no-any-return]
