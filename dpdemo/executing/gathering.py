@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ class Gathering:
         self.logs: dict[Path, RankLog] = {}
         self.ended_at: dict[Path, float] = {}
         self.problems: dict[str, tuple[str, ...]] = {}
-        self.is_over = False
+        self.is_over = self.is_closing = False
 
     def read(self) -> None:
         """Read what all processes have noted since the last time."""
@@ -76,6 +77,26 @@ class Gathering:
         """
         if self.is_reporter:  # threading's own would see the GPUs
             _thread.start_new_thread(self._watch, (on_stuck, ends_process))
+        if self.is_reporter and self.is_one_of_ranks:
+            self._report_before_sigterm(on_stuck)
+
+    def _report_before_sigterm(self, finish: OnStuck) -> None:
+        """Report before torchrun ends this rank, as it does once another one has failed."""
+        process = os.getpid()
+
+        def report(number: int, _: object) -> None:
+            if os.getpid() == process and self.is_closing:
+                return  # the report is being made
+            if os.getpid() == process:  # and no child, which has the handler too
+                with contextlib.suppress(Exception):
+                    finish(())
+                shutil.rmtree(self.folder, ignore_errors=True)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, report)
 
     def _watch(self, on_stuck: OnStuck, ends_process: bool) -> None:
         process = os.getpid()
@@ -139,6 +160,7 @@ class Gathering:
         """Stop watching, and return what the ranks of each world did; another rank may be the reporter."""
         if not self.is_reporter:
             return ()
+        self.is_closing = True
         deadline = time.monotonic() + (0 if self.problems else _PATIENCE_S)
         self.read()
         while any(self._is_open(log) for log in self.logs.values()) and time.monotonic() < deadline:

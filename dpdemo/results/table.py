@@ -59,7 +59,7 @@ class Table:
         ]
 
     def bar_width(self, canvas: "Canvas") -> int:
-        """Return the width of a bar beside the columns; 0 where there is no room for one."""
+        """Return the width of a bar beside the columns; 0 if none fits."""
         return canvas.bar_width(canvas.width - sum(self.widths(canvas)) - self.gap * len(self.columns))
 
     def with_bars(self, at: int, bars: Iterable[Line], width: int, head: str = "") -> "Table":

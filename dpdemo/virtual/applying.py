@@ -172,10 +172,10 @@ def _classes_with(method: Any, cls: type[Any]) -> Iterator[type[Any]]:
 
 
 def _empty_sq_item(cls: type) -> None:
-    """Let `PySequence_Check` say that a class is no sequence, as it said before `__getitem__` was replaced.
+    """Make `PySequence_Check` false for a class again, as before `__getitem__` was replaced.
 
     CPython fills `sq_item` beside `mp_subscript` for any `__getitem__` in Python, and leaves it filled when
-    the attribute goes back to C++'s. To `torch.tensor` a number among others would then be a sequence.
+    the attribute goes back to C++'s. `torch.tensor` would then take a number in a list for a sequence.
     """
     methods = ctypes.c_void_p.from_address(id(cls) + _AS_SEQUENCE).value
     if methods is not None:

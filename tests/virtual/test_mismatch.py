@@ -24,14 +24,14 @@ def one(*shape):
 
 
 def elsewhere(name, there, others, kernel):
-    """What a kernel of CUDA says of an operand on another device than the first."""
+    """Errors of CUDA kernels with an operand on another device than the first."""
     method = f"(when checking argument in method wrapper_CUDA_{kernel})"
     text = f"{BEGINNING}got {name} is on {there}, different from other tensors on {others} {method}"
     return f"^{re.escape(text)}$"
 
 
 def apart(one, other):
-    """What an iterator over operands says of two devices."""
+    """The error of an iterator over operands that are on two devices."""
     return f"^{re.escape(f'{BEGINNING}found at least two devices, {one} and {other}!')}$"
 
 

@@ -216,9 +216,10 @@ def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Itera
         if value is not None:
             yield Held("", "compiled")
         return
-    found = (_kind_of(part, model, module) for part in walk(value))
+    parts = list(walk(value))
+    found = (_kind_of(part, model, module) for part in parts)
     yield from itertools.islice(filter(None, found), 1)
-    keys = filter(None, (_key_of_model(key, model) for part in walk(value) for key in keys_of(part.value)))
+    keys = filter(None, (_key_of_model(key, model) for part in parts for key in keys_of(part.value)))
     yield from (Held("", "keyed", leads_to=key) for key in itertools.islice(keys, 1))
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield Held("", "container", type(value).__name__)

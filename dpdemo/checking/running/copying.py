@@ -217,9 +217,9 @@ def _held_in(model: nn.Module) -> Iterator[object]:
 
 
 def _rename_keys(model: nn.Module, held: Sequence[object], memo: dict[int, object]) -> None:
-    """Give copies of dicts and sets the copies of modules and tensors as keys, or the `id` of these.
+    """Rename the keys of copied dicts and sets that are the original's modules or tensors, or their ids.
 
-    `copy.deepcopy` leaves numbers as they are, and the keys of a weak dict.
+    `copy.deepcopy` copies neither numbers nor the keys of a weak dict.
     """
     parts = (*model.modules(), *model.parameters(), *model.buffers())
     twins = {id(part): memo[id(part)] for part in parts if id(part) in memo}
@@ -231,12 +231,12 @@ def _rename_keys(model: nn.Module, held: Sequence[object], memo: dict[int, objec
             if (part := twins.get(key if type(key) is int else id(key))) is not None
         }
         if renamed and not isinstance(twin, frozenset):
-            old = list(twin) if isinstance(twin, set) else list(twin.items())
-            twin.clear()
-            if isinstance(twin, set):
-                twin.update(renamed.get(key, key) for key in old)
+            if hasattr(twin, "items"):
+                new: list[object] = [(renamed.get(key, key), part) for key, part in twin.items()]
             else:
-                twin.update((renamed.get(key, key), part) for key, part in old)
+                new = [renamed.get(key, key) for key in twin]
+            twin.clear()
+            twin.update(new)
 
 
 class _FunctionCopies:

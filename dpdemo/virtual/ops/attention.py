@@ -218,7 +218,7 @@ def _run(
 ) -> tuple[Tensor, ...]:
     dtype = query.dtype
     query, key, value, mask = cast((query, key, value, mask), torch.float16, torch.float32)  # slow on CPUs
-    switches: Any = torch.backends.cuda  # the CPU heeds them too, and it has no efficient kernel
+    switches: Any = torch.backends.cuda  # they also choose the CPU's kernel; it has no memory-efficient one
     cpu_attends = switches.math_sdp_enabled() or switches.flash_sdp_enabled()
     attend = _attention_with if cpu_attends and options["dropout_p"] == 0 else _unfused
     result = attend(query, key, value, mask, options).to(dtype)

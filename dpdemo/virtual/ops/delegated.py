@@ -28,7 +28,8 @@ _FOR_ALL = (
     *("CompositeImplicitAutograd", "CompositeExplicitAutograd"),
     "CompositeExplicitAutogradNonFunctional",
 )
-_OF_CPU = ("histogram.", "_histogramdd_")  # PyTorch's own operators that CUDA does not have
+_OF_CPU = ("aten::histogram.", "aten::_histogramdd_")
+"""PyTorch's own operators that CUDA does not have."""
 
 
 def delegated(func: Any, run: Action) -> Action | None:
@@ -44,7 +45,8 @@ def delegated(func: Any, run: Action) -> Action | None:
     if f"{namespace}/{name}/CUDA" in registered and not _is_pytorchs_own(name, registered):
         return _on_gpu_by(lambda *args, **kwargs: func._op_dk(_Key.CUDA, *args, **kwargs))
     is_for_cpu = f"{namespace}/{name}/CPU" in registered and namespace != "aten"
-    if name.startswith(_OF_CPU) or (is_for_cpu and not any(_has_code(func.name(), key) for key in _FOR_ALL)):
+    is_for_cpu = is_for_cpu and not any(_has_code(func.name(), key) for key in _FOR_ALL)
+    if is_for_cpu or func.name().startswith(_OF_CPU):
         return _refused_on_gpu
     is_composite = (
         torch._C._dispatch_has_kernel(func.name())  # the dispatcher does not know `aten::dim`
