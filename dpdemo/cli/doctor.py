@@ -7,17 +7,12 @@ import typer
 from dpdemo.cli import options as o
 from dpdemo.cli.check import failing_apart
 from dpdemo.cli.completion import models
-from dpdemo.cli.exec import run_here
-from dpdemo.cli.execoutput import finisher
 from dpdemo.cli.output import show
 from dpdemo.cli.settings import read_gpu_memory
 from dpdemo.cli.startup import users_code
 from dpdemo.config.gpus import card_named, parse_num_virtual
 from dpdemo.config.targets import looks_like_script
-from dpdemo.diagnosing.answers import of_program
 from dpdemo.errors import UsageError
-from dpdemo.executing.hardware import Hardware
-from dpdemo.executing.program import find_program
 from dpdemo.timing.anchors import read_anchor
 from dpdemo.timing.links import find_link
 
@@ -72,6 +67,12 @@ def command(
             input=input, batch_size=batch_size, link=link, one_gpu_step=one_gpu_step, save=save,
             format=form != "table",
         )  # fmt: skip
+        from dpdemo.cli.exec import run_here
+        from dpdemo.cli.execoutput import finisher
+        from dpdemo.diagnosing.answers import of_program
+        from dpdemo.executing.hardware import Hardware
+        from dpdemo.executing.program import find_program
+
         finish = finisher(answer=of_program)
         run_here(find_program(name, arguments), Hardware(num_gpus, memory, card=gpu), finish, ((), ()))
     if arguments:
