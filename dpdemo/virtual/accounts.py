@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dpdemo.virtual.blocks import SMALL_BYTES, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dpdemo.virtual.recorder import Recorder
 
     Allocation: TypeAlias = Any  # those of ledger.py, which imports this file
@@ -31,31 +29,30 @@ def _none() -> list[int]:
     return [0] * len(Kind)
 
 
-@dataclass(slots=True)
+@dataclass
+class Statistic:
+    """One figure of `torch.cuda.memory_stats`, as the allocator follows it (`Stat`, c10/core/Allocator.h)."""
+
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
+
+    def change(self, amount: int) -> None:
+        """Add what was taken, or was given back if it is negative."""
+        self.current += amount
+        self.peak = max(self.peak, self.current)
+        if amount > 0:
+            self.allocated += amount
+        else:
+            self.freed -= amount
+
+
 class Pool:
-    """The blocks in use of one of the allocator's two pools: their number and their bytes.
+    """The blocks in use, and their bytes, of one of the allocator's two pools or of both together."""
 
-    `most` and `most_bytes` are since the last reset of the peaks, what was freed since that of the totals;
-    `carried` and `carried_bytes` were live at the latter.
-    """
-
-    num: int = 0
-    num_bytes: int = 0
-    most: int = 0
-    most_bytes: int = 0
-    num_freed: int = 0
-    bytes_freed: int = 0
-    carried: int = 0
-    carried_bytes: int = 0
-
-    def reset_peak(self) -> None:
-        """Let the peaks start again from what is live now."""
-        self.most, self.most_bytes = self.num, self.num_bytes
-
-    def reset_totals(self) -> None:
-        """Let what was taken and freed start again from zero."""
-        self.num_freed = self.bytes_freed = 0
-        self.carried, self.carried_bytes = self.num, self.num_bytes
+    def __init__(self) -> None:
+        self.blocks, self.bytes = Statistic(), Statistic()
 
 
 @dataclass
@@ -68,8 +65,15 @@ class _Gpu:
     most: list[int] = field(default_factory=_none)  # of each kind, at any moment since the last reset
     peak_at: int = 0  # the birth of the storage that made the peak
     peak_phase: str = ""
-    pools: tuple[Pool, Pool] = field(default_factory=lambda: (Pool(), Pool()))  # small blocks, large ones
-    most_blocks: int = 0
+    pools: dict[str, Pool] = field(
+        default_factory=lambda: {name: Pool() for name in ("all", "small_pool", "large_pool")}
+    )
+
+    def count(self, nbytes: int, sign: int) -> None:
+        """Count a block that was taken (1) or given back (-1)."""
+        for name in ("all", "large_pool" if nbytes > SMALL_BYTES else "small_pool"):
+            self.pools[name].blocks.change(sign)
+            self.pools[name].bytes.change(sign * nbytes)
 
 
 class Accounts:
@@ -81,10 +85,9 @@ class Accounts:
         self.recorder: Recorder | None = None
         self.num_allocations = 0
         self.kept_until = 0  # temporaries born up to here were still there when a backward pass began
-        for allocation in live_allocations(ledger):
-            allocation.birth = self.allocated(
-                allocation.index, allocation.nbytes, allocation.kind, is_peak=True
-            )
+        for live in gc.get_objects():
+            if type(live).__name__ == "Allocation" and live.ledger is ledger and hasattr(live, "nbytes"):
+                live.birth = self.allocated(live.index, live.nbytes, live.kind, is_peak=True)
         for index in range(ledger.num_gpus):
             self._set_peak(self.gpus[index])
 
@@ -100,19 +103,14 @@ class Accounts:
         self.num_allocations = birth = self.num_allocations + 1
         gpu.held[kind] += nbytes
         gpu.most[kind] = max(gpu.most[kind], gpu.held[kind])
-        if self.recorder is not None and nbytes:
-            self.recorder.allocated(index, birth, nbytes, self.ledger.phase)
+        if nbytes:
+            gpu.count(nbytes, 1)
+            if self.recorder is not None:
+                self.recorder.allocated(index, birth, nbytes, self.ledger.phase)
         if is_peak:
             self._set_peak(gpu)
         else:
             gpu.young[kind] += nbytes
-        if nbytes:
-            pool = gpu.pools[nbytes > SMALL_BYTES]
-            pool.num += 1
-            pool.num_bytes += nbytes
-            pool.most = max(pool.most, pool.num)
-            pool.most_bytes = max(pool.most_bytes, pool.num_bytes)
-            gpu.most_blocks = max(gpu.most_blocks, sum(pool.num for pool in gpu.pools))
         return birth
 
     def freed(self, allocation: Allocation) -> None:
@@ -126,16 +124,7 @@ class Accounts:
             gpu.young[kind] -= nbytes
         else:
             gpu.gone[kind] += nbytes
-        pool = gpu.pools[nbytes > SMALL_BYTES]
-        pool.num -= 1
-        pool.num_bytes -= nbytes
-        pool.num_freed += 1
-        pool.bytes_freed += nbytes
-
-    def refused(self, index: int, nbytes: int) -> None:
-        """Note that a GPU had no room for so many bytes."""
-        if self.recorder is not None:
-            self.recorder.refused(index, nbytes, self.ledger.phase)
+        gpu.count(nbytes, -1)
 
     def _set_peak(self, gpu: _Gpu) -> None:
         gpu.peak_at, gpu.peak_phase = self.num_allocations, self.ledger.phase
@@ -178,19 +167,12 @@ class Accounts:
         gpu = self.gpus[index]
         self._set_peak(gpu)
         gpu.most = list(gpu.held)
-        gpu.most_blocks = sum(pool.num for pool in gpu.pools)
-        for pool in gpu.pools:
-            pool.reset_peak()
+        for pool in gpu.pools.values():
+            for statistic in (pool.blocks, pool.bytes):
+                statistic.peak = statistic.current
 
     def reset_totals(self, index: int) -> None:
         """Let what GPU `index` ever took and gave back start again from zero."""
-        for pool in self.gpus[index].pools:
-            pool.reset_totals()
-
-
-def live_allocations(ledger: Ledger) -> Iterator[Allocation]:
-    """Yield the allocations of a ledger that are live, in the order in which they were made."""
-    found = [thing for thing in gc.get_objects() if type(thing).__name__ == "Allocation"]
-    for allocation in sorted(found, key=lambda one: getattr(one, "birth", 0)):
-        if allocation.ledger is ledger and hasattr(allocation, "nbytes"):
-            yield allocation
+        for pool in self.gpus[index].pools.values():
+            for statistic in (pool.blocks, pool.bytes):
+                statistic.allocated = statistic.freed = 0

@@ -1,4 +1,4 @@
-"""The purposes of a storage, and the size of a block."""
+"""The purposes of a storage, and the sizes of blocks and segments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from enum import IntEnum
 # The CUDA caching allocator rounds every request up to a multiple of 512 bytes: `kMinBlockSize` in
 # c10/cuda/CUDACachingAllocator.cpp (2.13: c10/core/AllocatorConfig.h).
 BLOCK_BYTES = 512
-SMALL_BYTES = 2**20  # requests of up to so much come from the allocator's pool of small segments
+# kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge there
+SMALL_BYTES, _SMALL_SEGMENT = 2**20, 2 * 2**20
+_LARGE, _MEDIUM_SEGMENT, _ROUNDING = 10 * 2**20, 20 * 2**20, 2 * 2**20
 
 
 class Kind(IntEnum):
@@ -34,3 +36,10 @@ KIND_NAMES = (
 def rounded(num_bytes: int) -> int:
     """Round a request up to the caching allocator's block size."""
     return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def segment_bytes(num_bytes: int) -> int:
+    """Return how much the allocator asks the driver for, to have so many bytes (`get_allocation_size`)."""
+    if num_bytes <= SMALL_BYTES:
+        return _SMALL_SEGMENT
+    return _MEDIUM_SEGMENT if num_bytes < _LARGE else -(-num_bytes // _ROUNDING) * _ROUNDING

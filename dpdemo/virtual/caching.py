@@ -17,15 +17,8 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_SMALL, _SMALL_SEGMENT = 2**20, 2 * 2**20
-_LARGE, _MEDIUM_SEGMENT, _ROUNDING = 10 * 2**20, 20 * 2**20, 2 * 2**20
-_LEAST = 512
-_FIRST_ADDRESS = 0x7F0000000000  # synthetic: nothing lies there
+from dpdemo.virtual.blocks import BLOCK_BYTES, SMALL_BYTES, segment_bytes
 
 
 @dataclass(eq=False, slots=True)
@@ -34,47 +27,29 @@ class Block:
 
     address: int
     size: int
-    segment: Segment
+    is_small: bool  # whether its segment is one for small requests
     previous: Block | None = None
     following: Block | None = None
     is_free: bool = True
     requested: int = 0
-    frames: tuple[tuple[str, int, str], ...] = ()  # file, line and function of the code that asked
-
-
-@dataclass(eq=False, slots=True)
-class Segment:
-    """Memory that the allocator got from the driver in one request; `first` is its first block."""
-
-    address: int
-    size: int
-    is_small: bool
-    first: Block | None = None
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield its blocks in the order of their addresses."""
-        block = self.first
-        while block is not None:
-            yield block
-            block = block.following
 
 
 class CachingAllocator:
     """One GPU's allocator: what it reserved, and the most it ever did."""
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = []
+        self.segments: list[Block] = []  # the first block of each
         self.reserved_bytes = 0
         self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # (size, address), in order
         self._blocks: dict[int, Block] = {}  # free ones, by address
-        self._next_address = _FIRST_ADDRESS
+        self._next_address = 0
 
     def allocate(self, num_bytes: int) -> Block:
         """Take a block of at least so many bytes, a multiple of 512."""
-        is_small = num_bytes <= _SMALL
+        is_small = num_bytes <= SMALL_BYTES
         block = self._take_free(num_bytes, is_small=is_small) or self._reserve(num_bytes, is_small=is_small)
         left = block.size - num_bytes
-        if left >= _LEAST if is_small else left > _SMALL:
+        if left >= BLOCK_BYTES if is_small else left > SMALL_BYTES:
             self._cut(block, num_bytes)
         block.is_free, block.requested = False, num_bytes
         return block
@@ -82,7 +57,6 @@ class CachingAllocator:
     def free(self, block: Block) -> None:
         """Give a block back, and join it with free neighbours."""
         block.is_free = True
-        block.frames = ()
         before, after = block.previous, block.following
         if before is not None and before.is_free:
             self._drop(before)
@@ -108,28 +82,27 @@ class CachingAllocator:
         return self._blocks.pop(address)
 
     def _reserve(self, num_bytes: int, *, is_small: bool) -> Block:
-        size = _SMALL_SEGMENT if is_small else _MEDIUM_SEGMENT
-        if num_bytes >= _LARGE:
-            size = -(-num_bytes // _ROUNDING) * _ROUNDING
-        segment = Segment(self._next_address, size, is_small)
-        segment.first = Block(segment.address, size, segment)
+        size = segment_bytes(num_bytes)
+        first = Block(self._next_address, size, is_small)
         self._next_address += size
-        self.segments.append(segment)
+        self.segments.append(first)
         self.reserved_bytes += size
-        return segment.first
+        return first
 
     def _cut(self, block: Block, num_bytes: int) -> None:
-        rest = Block(block.address + num_bytes, block.size - num_bytes, block.segment, block, block.following)
+        rest = Block(
+            block.address + num_bytes, block.size - num_bytes, block.is_small, block, block.following
+        )
         if block.following is not None:
             block.following.previous = rest
         block.following, block.size = rest, num_bytes
         self._keep(rest)
 
     def _keep(self, block: Block) -> None:
-        bisect.insort(self._free[block.segment.is_small], (block.size, block.address))
+        bisect.insort(self._free[block.is_small], (block.size, block.address))
         self._blocks[block.address] = block
 
     def _drop(self, block: Block) -> None:
-        pool = self._free[block.segment.is_small]
+        pool = self._free[block.is_small]
         del pool[bisect.bisect_left(pool, (block.size, block.address))]
         del self._blocks[block.address]

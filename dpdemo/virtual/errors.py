@@ -15,6 +15,7 @@ import re
 import torch
 
 from dpdemo.errors import UsageError
+from dpdemo.virtual.blocks import segment_bytes
 
 
 class VirtualGpuError(RuntimeError):
@@ -62,16 +63,9 @@ def needs_numbers(op: str) -> UnsupportedOpError:
 def out_of_memory(index: int, nbytes: int, limit: int, in_use: int, allowed: int | None = None) -> Exception:
     """Build the error of a full GPU (c10/cuda/CUDACachingAllocator.cpp, `malloc`).
 
-    What is asked of the driver is more than what is asked of the allocator: `get_allocation_size` there.
     `allowed` is what the program may use of the GPU, where it set that.
     """
-    free, request = limit - in_use, nbytes
-    if nbytes <= _SMALL_REQUEST:
-        request = _SMALL_SEGMENT
-    elif nbytes < _LARGE_REQUEST:
-        request = _MEDIUM_SEGMENT
-    else:
-        request = -(-nbytes // _LARGE_ROUNDING) * _LARGE_ROUNDING
+    free, request = limit - in_use, segment_bytes(nbytes)
     permission = "" if allowed is None else f"{_size(allowed)} allowed; "
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {_size(request)}. GPU {index} has a total capacity of "
@@ -83,12 +77,6 @@ def out_of_memory(index: int, nbytes: int, limit: int, in_use: int, allowed: int
         "See documentation for Memory Management  "
         "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
-
-
-# kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge of the caching allocator
-_SMALL_REQUEST, _SMALL_SEGMENT = 2**20, 2 * 2**20
-_LARGE_REQUEST, _MEDIUM_SEGMENT = 10 * 2**20, 20 * 2**20
-_LARGE_ROUNDING = 2 * 2**20
 
 
 def _size(num_bytes: int) -> str:

@@ -16,7 +16,7 @@ from dpdemo.virtual.blocks import BLOCK_BYTES, Kind, rounded
 from dpdemo.virtual.errors import out_of_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 _LAST_BYTE = BLOCK_BYTES - 1
@@ -125,9 +125,6 @@ class Ledger:
     num_ooms: list[int] = field(init=False)
     allowed: list[int | None] = field(init=False)  # the capacity, or the part of it that the program may use
     fractions: dict[int, tuple[float, int]] = field(default_factory=dict)  # which part, and of how much
-    observers: list[Callable[[int, int, int, int], None]] = field(
-        default_factory=list
-    )  # called when it is full
 
     def __post_init__(self) -> None:
         self.live, self.peak, self.most, self.num_ooms = ([0] * self.num_gpus for _ in range(4))
@@ -172,10 +169,6 @@ class Ledger:
     def full(self, index: int, nbytes: int, allowed: int) -> Exception:
         """Note that GPU `index` has no room for `nbytes`, and build the error."""
         self.num_ooms[index] += 1
-        if self.accounts is not None:
-            self.accounts.refused(index, nbytes)
-        for observe in self.observers:
-            observe(index, nbytes, allowed, max(0, allowed - self.live[index]))
         if index not in self.fractions:
             return out_of_memory(index, nbytes, allowed, self.live[index])
         _, total = self.fractions[index]

@@ -1,9 +1,8 @@
-"""`torch.cuda`'s questions about memory: statistics, limits, snapshots and the history of allocations.
+"""`torch.cuda`'s questions about memory: statistics and limits.
 
 Blocks and bytes are counted as the caching allocator counts them, but nothing is cached: reserved memory is
 allocated memory, and each block is a segment, as with a real GPU's cache turned off. Pools and
-totals are counted from the first question on. A program that asks for the history has a recorder from then on
-(`recorder.py`), which takes over the blocks that are live.
+totals are counted from the first question on. Snapshots and the history of allocations are refused by name.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.accounts import Pool, live_allocations
+from dpdemo.virtual.accounts import Statistic
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
-from dpdemo.virtual.recorder import Recorder
-from dpdemo.virtual.snapshot import Snapshot, snapshot_of
-from dpdemo.virtual.state import Session, the_session
+from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
-    Counts = dict[str, int]
+    from dpdemo.virtual.state import Session
 
 
 @cuda_runtime("_accelerator_getMemoryInfo")
@@ -57,21 +54,15 @@ def _set_memory_fraction(fraction: float, index: int) -> None:
     session.ledger.allow(index, int(fraction * total))
 
 
-@cuda_runtime("_cuda_attach_out_of_memory_observer")
-def _attach_observer(observer: Any) -> None:
-    """Call `observer` with (GPU, bytes asked for, bytes in all, bytes free) before an out-of-memory error."""
-    the_session().ledger.observers.append(observer)
-
-
 @cuda_runtime("_cuda_memoryStats", "_accelerator_getDeviceStats")
 def _memory_stats(index: int) -> dict[str, Any]:
     """Return the nested statistics that `torch.cuda.memory_stats` flattens."""
     session = _session_with(index)
-    gpu, num_ooms = session.ledger.open_accounts().gpus[index], session.ledger.num_ooms[index]
-    small, large = gpu.pools
-    blocks = _statistic(_blocks(small), _blocks(large), gpu.most_blocks)
-    held = _statistic(_bytes(small), _bytes(large), session.ledger.peak[index])
-    none = _statistic(_blocks(Pool()), _blocks(Pool()), 0)
+    pools, num_ooms = session.ledger.open_accounts().gpus[index].pools, session.ledger.num_ooms[index]
+    pools["all"].bytes.peak = session.ledger.peak[index]  # followed from the start
+    blocks = {name: vars(pool.blocks) for name, pool in pools.items()}
+    held = {name: vars(pool.bytes) for name, pool in pools.items()}
+    none = dict.fromkeys(pools, vars(Statistic()))
     kinds = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
     return {
         **dict.fromkeys(kinds, held),
@@ -104,59 +95,3 @@ def _session_with(index: int) -> Session:
     if not 0 <= index < session.num_gpus:
         raise RuntimeError(f"Invalid device argument {index}: did you call init?")
     return session
-
-
-def _statistic(small: Counts, large: Counts, peak: int) -> dict[str, Counts]:
-    both = {name: small[name] + large[name] for name in small}
-    return {"all": {**both, "peak": peak}, "small_pool": small, "large_pool": large}
-
-
-def _blocks(pool: Pool) -> Counts:
-    allocated = pool.num + pool.num_freed - pool.carried
-    return {"current": pool.num, "peak": pool.most, "allocated": allocated, "freed": pool.num_freed}
-
-
-def _bytes(pool: Pool) -> Counts:
-    held, freed = pool.num_bytes, pool.bytes_freed
-    allocated = held + freed - pool.carried_bytes
-    return {"current": held, "peak": pool.most_bytes, "allocated": allocated, "freed": freed}
-
-
-@cuda_runtime("_cuda_memorySnapshot")
-def _memory_snapshot(pool: object = None) -> Snapshot:  # noqa: ARG001
-    accounts = the_session().ledger.open_accounts()
-    return snapshot_of(accounts.recorder or _recorder_of_live_blocks())
-
-
-def _recorder_of_live_blocks() -> Recorder:
-    ledger = the_session().ledger
-    recorder = Recorder(ledger.num_gpus)
-    for allocation in live_allocations(ledger):
-        if allocation.nbytes:
-            recorder.adopt(allocation.index, allocation.birth, allocation.nbytes)
-    return recorder
-
-
-@cuda_runtime("_cuda_record_memory_history")
-def _record_history(enabled: object = "all", context: object = "all", *args: object) -> None:
-    """Start to record allocations, or stop (None), as `torch.cuda.memory._record_memory_history` asks."""
-    accounts = the_session().ledger.open_accounts()
-    if accounts.recorder is not None and not accounts.recorder.is_programs:
-        return  # a prediction records this program, and keeps what it needs
-    if not enabled:
-        accounts.recorder = None
-        return
-    recorder = _recorder_of_live_blocks()
-    recorder.is_programs = True
-    recorder.keeps_events, recorder.keeps_frames = True, context is not None
-    numbers = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
-    recorder.max_events = numbers[0] if numbers else None
-    recorder.forget_events()
-    accounts.recorder = recorder
-
-
-@cuda_runtime("_cuda_isHistoryEnabled")
-def _is_history_kept() -> bool:
-    accounts = the_session().ledger.accounts
-    recorder = None if accounts is None else accounts.recorder
-    return recorder is not None and recorder.is_programs
