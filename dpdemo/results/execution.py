@@ -167,7 +167,7 @@ def _draw(report: ExecReport, canvas: Canvas) -> Iterator[Block]:
         yield canvas.text(_more_uses(report))
     yield ()
     sums = _sums(report, canvas)
-    yield sums if sums.rows else canvas.text("No tensor was moved to a GPU.")
+    yield sums if sums.rows else canvas.text("This process moved no tensor to a GPU.")
     if report.set_visible is not None:
         yield canvas.text(_visible(report))
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from dpdemo.virtual import remote_calls
 from dpdemo.virtual.applying import Patch, group
 from dpdemo.virtual.labels import label_of, stamp
 from dpdemo.virtual.ops.collectives import flat_tensors, gpu_of_group
-from dpdemo.virtual.ops.dispatch import VirtualGpuMode
 from dpdemo.virtual.process_groups import TIMEOUT, process_group_class, process_group_patches, refuse
 from dpdemo.virtual.state import the_session
+from dpdemo.virtual.threads import seeing_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ def patches() -> list[Patch]:
         ),
         Patch(cpp, "_hash_tensors", _hash_tensors, "only a build with NCCL has it"),
         *_functions(c10d),
+        *remote_calls.patches(),
         *group(cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None),
         *[
             Patch(
@@ -145,14 +147,10 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def add(self: Any, callback: Any) -> Any:
-        session = the_session()
-        index = session.current.index
+        index = the_session().current.index
 
         def called(future: Any) -> Any:
-            if torch._C._len_torch_dispatch_stack():
-                return callback(future)
-            session.current.inside, session.current.index = True, index
-            with VirtualGpuMode(session):
+            with seeing_gpus(index):
                 return callback(future)
 
         return original(self, called)

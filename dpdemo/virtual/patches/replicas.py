@@ -18,13 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.parallel
-
-from dpdemo.virtual import state
 from dpdemo.virtual.applying import replace, stands_in
-from dpdemo.virtual.ops.dispatch import VirtualGpuMode
-from dpdemo.virtual.patches.legacy import apply_default_type
+from dpdemo.virtual.threads import seeing_gpus
 
 _AT_ONCE_S = 0.02  # most replicas have ended by then: nobody looks at them
 _WINDOW_S, _IDLE_SHARE = 0.1, 0.2  # a replica waits if it is busy for less than this share of a window
@@ -34,20 +29,8 @@ _bootstrap: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined
 
 @stands_in(threading.Thread, "_bootstrap_inner", why="dispatch modes are thread-local")
 def _bootstrap_with_gpus(self: threading.Thread) -> None:
-    """Start a thread inside a `VirtualGpuMode`.
-
-    A GPU's results do not depend on the thread that launches its kernels; a CPU's do. PyTorch gives a thread
-    the number of threads that `torch.set_num_threads` set once it first asks for it (`lazy_init_num_threads`,
-    aten/src/ATen/Parallel.h), and MKL, if called before, may take another kernel. So each thread asks at
-    once.
-    """
-    if state.session is None:
-        _bootstrap(self)
-        return
-    state.session.current.inside = True
-    torch.get_num_threads()
-    with VirtualGpuMode(state.session):
-        apply_default_type()
+    """Start a thread that sees the GPUs of the open block, if there is one."""
+    with seeing_gpus():
         _bootstrap(self)
 
 
