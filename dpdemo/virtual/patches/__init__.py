@@ -14,7 +14,7 @@ import torch
 
 from dpdemo.virtual import distributed, kinds
 from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch, built
-from dpdemo.virtual.ops import attention, casting, cuda_only, meta, recurrent, single_kernels
+from dpdemo.virtual.ops import attention, casting, meta, recurrent, single_kernels
 from dpdemo.virtual.patches import (
     autograd,
     comm,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
 _REGISTERING = (
-    *(attention, autograd, casting, comm, composites, cuda_build, cuda_devices, cuda_memory, cuda_only),
+    *(attention, autograd, casting, comm, composites, cuda_build, cuda_devices, cuda_memory),
     *(factories, generators, indexing, kinds, legacy, meta, names, recurrent, reducing, replicas),
     *(single_kernels, storages, streams, tensor, tracers, wrappers),
 )
