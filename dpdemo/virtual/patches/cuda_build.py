@@ -8,7 +8,6 @@ files, and every class in `_CLASSES`, raises an error that names it.
 from __future__ import annotations
 
 import functools
-from enum import IntEnum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -42,9 +41,6 @@ _ANSWERS = {
     "_cuda_get_sync_debug_mode": 0,
     "_cuda_isCurrentStreamCapturing": False,
     "_cuda_memoryMetadataSupported": False,
-    "_cuda_tunableop_is_enabled": False,
-    "_cuda_tunableop_get_filename": "",
-    "_cuda_tunableop_get_results": (),
     **dict.fromkeys(
         (
             *("_cuda_synchronize", "_accelerator_synchronizeDevice", "_cuda_emptyCache", "_cuda_ipc_collect"),
@@ -55,14 +51,6 @@ _ANSWERS = {
     ),
 }
 _LIBRARIES = ("linalg", "blas")  # whose preferred backend can be set
-# Settings of operators that tune themselves, with PyTorch's defaults: their readers and writers.
-_TUNING = (
-    ("_cuda_tunableop_tuning_is_enabled", "_cuda_tunableop_tuning_enable", True),
-    ("_cuda_record_untuned_is_enabled", "_cuda_record_untuned_enable", False),
-    ("_cuda_tunableop_get_max_tuning_duration", "_cuda_tunableop_set_max_tuning_duration", 30),
-    ("_cuda_tunableop_get_max_tuning_iterations", "_cuda_tunableop_set_max_tuning_iterations", 100),
-)
-_MOST_FFT_PLANS = 4096  # cuFFT's limit for a GPU, unless it is set
 
 
 def _constant(value: Any) -> Callable[..., Any]:
@@ -84,42 +72,19 @@ for _name in _LIBRARIES:
     _read, _write = _setting(_name, getattr(_C, f"_get_{_name}_preferred_backend")())
     _backend = f"{_name}_preferred_backend"
     replace(_C, _WHY, **{f"_get_{_backend}": _read, f"_set_{_backend}": _write})
-for _reader, _writer, _value in _TUNING:
-    _read, _write = _setting(_reader, _value)
-    replace(_C, _WHY, **{_reader: _read, _writer: _write})
 
 
-@stands_in(_C, "_cuda_tunableop_enable", why=_WHY)
-def _enable_tuned_operators(enabled: bool) -> None:
-    if enabled:
-        raise UnsupportedOpError("torch._C._cuda_tunableop_enable: a virtual GPU has no kernels to tune")
+class _PlanCache(SimpleNamespace):
+    """`torch.backends.cuda.cufft_plan_cache`, one for all GPUs: no kernel here uses cuFFT."""
 
-
-def _most_fft_plans(index: int) -> int:
-    limit: int = the_session().settings.get(f"FFT plans of {index}", _MOST_FFT_PLANS)
-    return limit
-
-
-def _set_most_fft_plans(index: int, limit: int) -> None:
-    if limit < 0:
-        raise RuntimeError(f"cuFFT plan cache size must be non-negative, but got {limit}")
-    the_session().settings[f"FFT plans of {index}"] = limit
-
-
-_attribute: Any = torch.backends.cuda.cuFFTPlanCacheAttrContextProp
-replace(
-    torch.backends.cuda.cuFFTPlanCache,
-    "no kernel here uses cuFFT, so no plan is kept",
-    size=_attribute(_constant(0), vars(torch.backends.cuda.cuFFTPlanCache)["size"].setter),
-    max_size=_attribute(_most_fft_plans, _set_most_fft_plans),
-    clear=_constant(None),
-)
+    def __getitem__(self, device: Any) -> _PlanCache:
+        return self
 
 
 @of_session
 def _plan_caches(_: Session) -> list[Patch]:
-    caches: Any = torch.backends.cuda.cuFFTPlanCacheManager
-    return group(torch.backends.cuda, "it counts the GPUs once in a process", cufft_plan_cache=caches())
+    cache = _PlanCache(size=0, max_size=4096, clear=_constant(None))
+    return group(torch.backends.cuda, "C++ would ask CUDA", cufft_plan_cache=cache)
 
 
 @stands_in(_C, "_cuda_set_sync_debug_mode", why=_WHY)
@@ -150,32 +115,16 @@ if not torch.version.cuda:  # a build for the CPU
     replace(torch.version, _WHY, cuda="12.8")
 
 
-class _CudaError(IntEnum):
-    """`cudaError_t` of the CUDA runtime: the codes that programs compare with."""
-
-    success = 0
-    invalidValue = 1  # noqa: N815 - CUDA's own
-    memoryAllocation = 2  # noqa: N815
-    initializationError = 3  # noqa: N815
-
-
-_ERROR_WORDS = ("no error", "invalid argument", "out of memory", "initialization error")
-
-
 class _CudaRuntime:
     """`torch.cuda.cudart()`: the functions of the CUDA runtime that PyTorch hands out.
 
     Neither a profiler that starts nor memory that is pinned makes a difference here.
     """
 
-    cudaError = _CudaError  # noqa: N815
+    cudaError = SimpleNamespace(success=0)  # noqa: N815
     cudaMemGetInfo = staticmethod(memory_info)  # noqa: N815
-    cudaProfilerStart = cudaProfilerStop = staticmethod(_constant(_CudaError.success))  # noqa: N815
-    cudaHostRegister = cudaHostUnregister = staticmethod(_constant(_CudaError.success))  # noqa: N815
-
-    @staticmethod
-    def cudaGetErrorString(error: int) -> str:  # noqa: N802
-        return dict(enumerate(_ERROR_WORDS)).get(int(error), "unrecognized error code")
+    cudaProfilerStart = cudaProfilerStop = staticmethod(_constant(0))  # noqa: N815
+    cudaHostRegister = cudaHostUnregister = staticmethod(_constant(0))  # noqa: N815
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedOpError(f"torch.cuda.cudart().{name}: a virtual GPU has no CUDA runtime")
@@ -194,17 +143,12 @@ replace(
 )
 
 
-@stands_in(torch.autograd.profiler.emit_nvtx, "__enter__", why="no profiler reads its marks")
-def _start_marks(self: Any) -> Any:
-    if not self.enabled:
-        return None
-    if self.entered:
-        raise RuntimeError("NVTX annotation context manager is not reentrant")
-    self.entered = True
-    return self
-
-
-replace(torch.autograd.profiler.emit_nvtx, "no profiler reads its marks", __exit__=_constant(False))
+replace(
+    torch.autograd.profiler.emit_nvtx,
+    "no profiler reads its marks",
+    __enter__=lambda marks: marks,
+    __exit__=_constant(False),
+)
 
 # --- refused by name ---
 

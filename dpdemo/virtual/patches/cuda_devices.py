@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from dpdemo.virtual.applying import Patch, group, of_session, stands_in
-from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function")
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _BOUND = "bound when torch.cuda was imported, or set by CUDA's own initialisation"
-_MIB = 2**20
-_OF_SPEED = ("clock_rate", "memory_clock_rate", "memory_bus_width")
 # Shared memory of a multiprocessor in KiB, by compute capability (CUDA programming guide)
 _SHARED_KIB = {(6, 0): 64, (7, 0): 96, (7, 5): 64, (8, 0): 164, (8, 6): 100, (8, 9): 100, (12, 0): 100}
 _SHARED_KIB_SINCE_HOPPER = 228
@@ -187,30 +184,17 @@ def _accelerator_capability(index: int) -> dict[str, Any]:
 
 
 @stands_in(torch._C, "_CudaDeviceProperties", why="only a build for CUDA has it")
-class DeviceProperties(SimpleNamespace):
-    """A GPU's properties, those of its card (dpdemo/arithmetic/cards.py)."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Refuse the properties that describe speed."""
-        if name in _OF_SPEED:
-            raise UnsupportedOpError(f"device property {name!r}: a virtual GPU has no clock and no bus")
-        raise AttributeError(f"'_CudaDeviceProperties' object has no attribute {name!r}")
-
-    def __repr__(self) -> str:
-        shown = dict.fromkeys(("name", "major", "minor", "total_memory", "multi_processor_count", "uuid"))
-        shown |= dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id", "L2_cache_size"))
-        text = {name: getattr(self, name) for name in shown} | {"name": f"'{self.name}'"}
-        text |= {name: f"{text[name] // _MIB}MB" for name in ("total_memory", "L2_cache_size")}
-        return f"_CudaDeviceProperties({', '.join(f'{name}={value}' for name, value in text.items())})"
+class _CudaDeviceProperties(SimpleNamespace):
+    """A GPU's properties, those of its card (dpdemo/arithmetic/cards.py); none describes its speed."""
 
 
 @stands_in(torch.cuda, "_get_device_properties", why=_BOUND)
-def _properties(index: int) -> DeviceProperties:
+def _properties(index: int) -> _CudaDeviceProperties:
     session = the_session()
     card: Card = session.card
     shared = 1024 * _SHARED_KIB.get(card.capability, _SHARED_KIB_SINCE_HOPPER)
     physical = session.visible[session.check_ordinal(index)]
-    return DeviceProperties(
+    return _CudaDeviceProperties(
         name=card.reported_name,
         gcnArchName=card.reported_name,
         major=card.capability[0],
