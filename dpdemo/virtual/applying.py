@@ -124,6 +124,11 @@ def _built(make: Make, original: Any) -> Any:
     return make(original)
 
 
+def always(value: Any) -> Callable[..., Any]:
+    """Return a function that returns `value`, whatever it is called with."""
+    return lambda *_, **__: value
+
+
 @contextlib.contextmanager
 def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Apply `patches`, and put everything back on the way out, last first."""

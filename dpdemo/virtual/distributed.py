@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 
 from dpdemo.virtual import remote_calls
-from dpdemo.virtual.applying import Patch, group
+from dpdemo.virtual.applying import Patch, always, group
 from dpdemo.virtual.labels import label_of, stamp
 from dpdemo.virtual.ops.collectives import flat_tensors, gpu_of_group
-from dpdemo.virtual.process_groups import TIMEOUT, process_group_class, process_group_patches, refuse
+from dpdemo.virtual.process_groups import TIMEOUT, ProcessGroupNCCL, process_group_patches, refuse
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus
 
@@ -38,12 +38,11 @@ def patches() -> list[Patch]:
 
     c10d: Any = dist.distributed_c10d
     cpp: Any = torch._C._distributed_c10d
-    kind = process_group_class()
     return [
         *group(c10d, _WHY, _NCCL_AVAILABLE=True, default_pg_nccl_timeout=TIMEOUT),
         *group(constants, _WHY, default_pg_nccl_timeout=TIMEOUT),
-        *[Patch(owner, "ProcessGroupNCCL", kind, _WHY) for owner in (c10d, dist, cpp)],
-        *[Patch(owner, "is_nccl_available", _yes, _WHY) for owner in (c10d, dist)],
+        *[Patch(owner, "ProcessGroupNCCL", ProcessGroupNCCL, _WHY) for owner in (c10d, dist, cpp)],
+        *[Patch(owner, "is_nccl_available", always(True), _WHY) for owner in (c10d, dist)],
         *_makers(c10d),
         *process_group_patches(),
         *group(
@@ -88,10 +87,6 @@ def _makers(c10d: Any) -> list[Patch]:
         *[Patch(c10d, name, c10d._create_nccl_process_group, _WHY) for name in others],
         Patch(c10d.Backend, "_plugins", kept, _WHY),
     ]
-
-
-def _yes() -> bool:
-    return True
 
 
 def _hash_tensors(tensors: list[torch.Tensor]) -> int:

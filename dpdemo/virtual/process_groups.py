@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from dpdemo.virtual.applying import Patch, group
+from dpdemo.virtual.applying import Patch, always, group
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ops.collectives import coalesced, gpu_of_group, mixed_groups, nccl_groups
 
@@ -59,69 +59,40 @@ class Options:
         return new
 
 
-@functools.cache
-def process_group_class() -> Any:  # noqa: C901 - a method for each of NCCL's
-    """Make the class when it is first needed: a build without torch.distributed has no gloo."""
-    c10d: Any = torch._C._distributed_c10d
+# absent in a build without torch.distributed
+_Gloo: Any = getattr(getattr(torch._C, "_distributed_c10d", None), "ProcessGroupGloo", object)
 
-    class ProcessGroupNCCL(c10d.ProcessGroupGloo):  # type: ignore[misc]
-        """NCCL by name, gloo in fact."""
 
-        NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
-        supports_splitting = True
-        bound_device_id = None
-        uid = 0
+class ProcessGroupNCCL(_Gloo):  # type: ignore[misc]
+    """NCCL by name, gloo in fact."""
 
-        def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
-            self.nccl_options = options or Options()
-            # torchrun keeps its store when it restarts ranks, with the addresses of those that are gone
-            own = c10d.PrefixStore(f"attempt {attempt()}/", store)
-            super().__init__(own, rank, size, timeout=self.nccl_options._timeout)
+    NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
+    supports_splitting = True
+    bound_device_id = None
+    uid = 0
 
-        options = property(lambda self: self.nccl_options)
+    def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
+        self.nccl_options = options or Options()
+        # torchrun keeps its store when it restarts ranks, with the addresses of those that are gone
+        own = torch._C._distributed_c10d.PrefixStore(f"attempt {attempt()}/", store)
+        super().__init__(own, rank, size, timeout=self.nccl_options._timeout)
 
-        def name(self) -> str:
-            return "nccl"
+    def register_mem_pool(self, *_: Any, **__: Any) -> Any:
+        """Refuse NCCL's memory pools."""
+        return refuse("NCCL's memory pools")
 
-        def eager_connect_single_device(self, device: Any) -> None:
-            """Connect at once: gloo is connected already."""
+    options = property(lambda self: self.nccl_options)
+    mem_allocator = property(register_mem_pool)
+    name, comm_split_count, get_error = always("nccl"), always(0), always(None)
+    abort, _get_timeout = (lambda self: self.shutdown()), (lambda self: self.nccl_options._timeout)
+    # gloo is connected already, and a rank takes no part in a split that leaves it out
+    eager_connect_single_device = perform_nocolor_split = always(None)
+    _group_start = _group_end = _add_ephemeral_timeout = always(None)
+    _is_initialized = _verify_work_timeout = always(True)
 
-        def perform_nocolor_split(self, device: Any) -> None:
-            """Take no part in a split."""
 
-        def comm_split_count(self) -> int:
-            return 0
-
-        def get_error(self) -> None:
-            return None
-
-        def abort(self) -> None:
-            self.shutdown()
-
-        @property
-        def mem_allocator(self) -> Any:
-            return refuse("NCCL's memory pools")
-
-        def register_mem_pool(self, *_: Any, **__: Any) -> Any:
-            return refuse("NCCL's memory pools")
-
-        def _group_start(self) -> None: ...
-        def _group_end(self) -> None: ...
-        def _add_ephemeral_timeout(self, timeout: Any) -> None: ...
-
-        def _is_initialized(self) -> bool:
-            return True
-
-        def _verify_work_timeout(self, work: Any, timeout: Any) -> bool:  # noqa: ARG002 - PyTorch's own
-            return True
-
-        def _get_timeout(self) -> timedelta:
-            return self.nccl_options._timeout
-
-    ProcessGroupNCCL.Options = Options
-    ProcessGroupNCCL.__module__ = "torch.distributed.distributed_c10d"
-    ProcessGroupNCCL.__qualname__ = "ProcessGroupNCCL"
-    return ProcessGroupNCCL
+ProcessGroupNCCL.Options = Options
+ProcessGroupNCCL.__module__ = "torch.distributed.distributed_c10d"
 
 
 def refuse(what: str) -> Any:
@@ -164,7 +135,7 @@ def _registering(cpp: Any) -> list[Patch]:
     def _register_backend(self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
         kept.append(backend)  # pybind11 would forget that it is a ProcessGroupNCCL
         register(self, device, kind, backend)
-        if isinstance(backend, process_group_class()):
+        if isinstance(backend, ProcessGroupNCCL):
             mixed.add(id(self))
         if device.type == "cuda" and not any(each.type == "cpu" for each in kinds.__get__(self)):
             register(self, torch.device("cpu"), kind, backend)
@@ -271,10 +242,10 @@ def _split_group(  # noqa: PLR0913, PLR0917 - PyTorch's own
     made = cpp.ProcessGroup(store, rank, size)
     for device in device_types or self._device_types:
         below = cpp.PrefixStore(f"{device}/", store)
-        if isinstance(self._get_backend(device), process_group_class()):
-            backend, kind = process_group_class()(below, rank, size, opts), cpp.ProcessGroup.BackendType.NCCL
+        if isinstance(self._get_backend(device), ProcessGroupNCCL):
+            backend, kind = ProcessGroupNCCL(below, rank, size, opts), cpp.ProcessGroup.BackendType.NCCL
         else:
-            backend = dist.ProcessGroupGloo(below, rank, size, timeout=timeout or TIMEOUT)
+            backend = cpp.ProcessGroupGloo(below, rank, size, timeout=timeout or TIMEOUT)
             kind = cpp.ProcessGroup.BackendType.GLOO
         backend._set_sequence_number_for_group()
         made._set_default_backend(kind)

@@ -15,7 +15,7 @@ import torch
 import torch.backends.cuda
 import torch.backends.cudnn
 
-from dpdemo.virtual.applying import Patch, group, of_session, replace, stands_in
+from dpdemo.virtual.applying import Patch, always, group, of_session, replace, stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.patches.cuda_memory import memory_info
@@ -53,10 +53,6 @@ _ANSWERS = {
 _LIBRARIES = ("linalg", "blas")  # whose preferred backend can be set
 
 
-def _constant(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
-
-
 def _setting(name: str, default: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the functions that read and write a setting of the block."""
 
@@ -67,7 +63,7 @@ def _setting(name: str, default: Any) -> tuple[Callable[..., Any], Callable[...,
 
 
 for _name, _value in _ANSWERS.items():
-    replace(_C, _WHY, **{_name: _constant(_value)})
+    replace(_C, _WHY, **{_name: always(_value)})
 for _name in _LIBRARIES:
     _read, _write = _setting(_name, getattr(_C, f"_get_{_name}_preferred_backend")())
     _backend = f"{_name}_preferred_backend"
@@ -83,7 +79,7 @@ class _PlanCache(SimpleNamespace):
 
 @of_session
 def _plan_caches(_: Session) -> list[Patch]:
-    cache = _PlanCache(size=0, max_size=4096, clear=_constant(None))
+    cache = _PlanCache(size=0, max_size=4096, clear=always(None))
     return group(torch.backends.cuda, "C++ would ask CUDA", cufft_plan_cache=cache)
 
 
@@ -106,8 +102,8 @@ replace(
 replace(
     torch.backends.cudnn,
     "it warns on CPU builds, which have no cuDNN",
-    version=_constant(91002),
-    is_acceptable=_constant(False),
+    version=always(91002),
+    is_acceptable=always(False),
 )
 
 
@@ -123,8 +119,8 @@ class _CudaRuntime:
 
     cudaError = SimpleNamespace(success=0)  # noqa: N815
     cudaMemGetInfo = staticmethod(memory_info)  # noqa: N815
-    cudaProfilerStart = cudaProfilerStop = staticmethod(_constant(0))  # noqa: N815
-    cudaHostRegister = cudaHostUnregister = staticmethod(_constant(0))  # noqa: N815
+    cudaProfilerStart = cudaProfilerStop = staticmethod(always(0))  # noqa: N815
+    cudaHostRegister = cudaHostUnregister = staticmethod(always(0))  # noqa: N815
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedOpError(f"torch.cuda.cudart().{name}: a virtual GPU has no CUDA runtime")
@@ -134,12 +130,12 @@ _runtime = _CudaRuntime()
 replace(_C, _WHY, _has_cuda=True, _has_cudnn=True, _has_magma=True, _cudart=_runtime)
 replace(torch.cuda, _WHY, _cudart=_runtime, has_magma=True)
 for _owner in (torch.cuda, torch.cuda.graphs):
-    replace(_owner, "there are no CUDA graphs", is_current_stream_capturing=_constant(False))
+    replace(_owner, "there are no CUDA graphs", is_current_stream_capturing=always(False))
 _MARKS = ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart", "deviceRangeEnd")
 replace(
     torch.cuda.nvtx,
     "no profiler reads its marks",
-    _nvtx=SimpleNamespace(**dict.fromkeys(_MARKS, _constant(0))),
+    _nvtx=SimpleNamespace(**dict.fromkeys(_MARKS, always(0))),
 )
 
 
@@ -147,7 +143,7 @@ replace(
     torch.autograd.profiler.emit_nvtx,
     "no profiler reads its marks",
     __enter__=lambda marks: marks,
-    __exit__=_constant(False),
+    __exit__=always(False),
 )
 
 # --- refused by name ---

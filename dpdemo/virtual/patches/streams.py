@@ -15,21 +15,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.parallel
 
-from dpdemo.virtual.applying import replace
+from dpdemo.virtual.applying import always, replace
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.state import as_device, gpu_index, the_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Self
 
 _CUDA = 1  # c10::DeviceType::CUDA
 _ids = itertools.count(1)
-
-
-def _always(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
 
 
 class VirtualStream:
@@ -64,9 +59,9 @@ class VirtualStream:
         """Return the least and the greatest priority, which are numbers down from 0."""
         return 0, -5
 
-    query = _always(True)
-    is_capturing = _always(False)
-    synchronize = wait_stream = wait_event = _always(None)  # work is done when its call returns
+    query = always(True)
+    is_capturing = always(False)
+    synchronize = wait_stream = wait_event = always(None)  # work is done when its call returns
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
         """Record `event`, or a new one."""
@@ -113,8 +108,8 @@ class VirtualEvent:
         self.device = (stream or current_stream()).device
         self._time = time.perf_counter()
 
-    query = _always(True)
-    wait = synchronize = _always(None)
+    query = always(True)
+    wait = synchronize = always(None)
 
     def elapsed_time(self, end_event: VirtualEvent) -> float:
         """Return the milliseconds from this event to `end_event`.
