@@ -35,7 +35,7 @@ from dpdemo.virtual.ops.computed import (
     targets,
     write,
 )
-from dpdemo.virtual.ops.guards import answer_of_check, in_check_of_tensors, in_optimizer_step
+from dpdemo.virtual.ops.guards import number_for_reader
 from dpdemo.virtual.ops.known import META, is_forgotten, numbers_of
 from dpdemo.virtual.ops.memo import shapes_of
 from dpdemo.virtual.ops.random import is_random, run_random
@@ -207,21 +207,12 @@ def _refusing(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not ((self.is_meta and is_without_numbers()) or is_forgotten(self)):
             return original(self, *args, **kwargs)
         if numbers_of(self) is None:
-            answer = _answer(name)
-            if answer is not None:
-                return answer
+            number = number_for_reader(name)
+            if number is not None:
+                return number
         return original(known(self, f"Tensor.{name}"), *args, **kwargs)
 
     return method
-
-
-def _answer(reader: str) -> bool | float | None:
-    """Return a number that will do for a reader who only checks or scales, or None (see `guards.py`)."""
-    if reader == "__bool__":
-        return answer_of_check()
-    if reader == "item" and in_check_of_tensors():
-        return True
-    return 1.0 if reader in {"item", "__float__"} and in_optimizer_step() else None
 
 
 def known(tensor: torch.Tensor, reader: str) -> torch.Tensor:
