@@ -200,6 +200,30 @@ class APartFollowsTheMeanOfTheInputsAndTakesItOffThem(Net):
         return self.fc(self.scaled(rows))
 
 
+@trigger("DP305", "the buffer `scaled.mean`", "what chunk 0 alone gives")
+class APartFollowsTheMeanOfWhatADropoutLeaves(Net):
+    def __init__(self):
+        super().__init__()
+        self.drop, self.scaled = nn.Dropout(0.2), Following()
+
+    def forward(self, rows):
+        return self.fc(self.scaled(self.drop(rows)))
+
+
+@twin("DP305")
+class BuffersOfDrawnNumbersAndAPowerIterationBesideADropout(Net):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.utils.spectral_norm(self.fc)
+        self.register_buffer("noise", torch.zeros(4))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, rows):
+        self.noise.normal_()
+        self.calls += 1
+        return functional.dropout(self.fc(rows + self.noise), 0.2, self.training)
+
+
 class WithSides(Net):
     """Leaves what it computes on the way for a loss that the program asks for."""
 

@@ -42,6 +42,8 @@ class StateChange:
     """Where the attribute is set first."""
     module_type: str = ""
     like_first_chunk: bool = False
+    follows_rows: bool = False
+    """Whether, of a forward that draws random numbers, two chunks leave two values with the same numbers."""
     written: str = ""
     """The statement that writes to it outside of `__init__`, where one is found."""
     written_at: Place | None = None

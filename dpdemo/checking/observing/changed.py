@@ -15,7 +15,8 @@ from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
 from dpdemo.checking.source import writing_argument
-from dpdemo.watching.tree import flatten
+from dpdemo.models.inputs import Arguments
+from dpdemo.watching.tree import flatten, tensors_in
 
 
 class Changed:
@@ -56,22 +57,29 @@ class Changed:
         )
         if parallel.error is None and agrees:
             found = self._with_harmless(found)
-        suspects = [
-            change
-            for change in found
-            if change.kind == "buffer" and change.parallel_changed and not change.same
-        ]
-        if not suspects or self.draft is None or not self.draft.delivered:
-            return found
-        first = self._after_first_chunk()
-        return tuple(
-            replace(change, like_first_chunk=True)
-            if change in suspects
-            and change.path in first
-            and same(first[change.path].value, parallel.after[change.path].value, of_one_model=False)
-            else change
-            for change in found
+        return tuple(self._against_chunks(found))
+
+    def _against_chunks(self, found: tuple[StateChange, ...]) -> Iterator[StateChange]:
+        """Mark the buffers that DataParallel leaves as a call of chunk 0 alone does."""
+        delivered, is_random = self.draft.delivered if self.draft else [], self.single.used_random
+        suspects = {
+            one.path
+            for one in found
+            if one.kind == "buffer" and not one.same and (one.parallel_changed or is_random)
+        }
+        first = self._after(delivered[0]) if suspects and delivered else {}
+        are_alike = len({tuple(leaf.shape for leaf in tensors_in(chunk)) for chunk in delivered[:2]}) == 1
+        second = (
+            self._after(delivered[1]) if first and is_random and len(delivered) > 1 and are_alike else first
         )
+        for one in found:
+            if one.path in suspects and one.path in first and one.path in second:
+                left = first[one.path].value
+                is_left = same(left, self.parallel.after[one.path].value, of_one_model=False)
+                of_rows = not same(left, second[one.path].value, of_one_model=False)
+                yield replace(one, like_first_chunk=one.parallel_changed and is_left, follows_rows=of_rows)
+            else:
+                yield one
 
     def of_backward(self) -> tuple[StateChange, ...]:
         """List the buffers that going backward changes, as a function of autograd with a table does."""
@@ -110,12 +118,8 @@ class Changed:
             for change in found
         )
 
-    def _after_first_chunk(self) -> state.Snapshot:
-        assert self.draft is not None  # noqa: S101 - asked by `of_state`
-        model = self.runner.single_model(self.planned.mode)
-        args, kwargs = self.draft.delivered[0]
-        ran = self.runner.run(model, (args, kwargs))
-        return ran.after
+    def _after(self, chunk: Arguments) -> state.Snapshot:
+        return self.runner.run(self.runner.single_model(self.planned.mode), chunk).after
 
     def of_arguments(self) -> Iterator[StateChange]:
         """List the arguments that forward wrote to."""

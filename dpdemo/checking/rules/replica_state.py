@@ -125,13 +125,16 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
     Before: self.mean = 0.9 * self.mean + 0.1 * y.mean(0)   # in forward
     After: model.module.update(y)                           # after the call, on the gathered y
     Seen by: the buffer differs from that of a run on one GPU, and equals that of a run on chunk 0 alone.
+        Where forward draws random numbers, chunk 1 with the same numbers leaves another.
     References: pytorch/pytorch#1051, pytorch/pytorch#11476
     """
     by_module: dict[object, list[tuple[Probe, StateChange]]] = {}
     for probe, change in changes_of(evidence, "buffer"):
         is_off = not change.same and change.name not in {*STATISTICS, "num_batches_tracked"}
-        if not is_off or probe.single.used_random or (not change.parallel_changed and _has_raised(probe)):
+        if not is_off or (not change.parallel_changed and _has_raised(probe)):
             continue  # where one has raised, replica 0 may not have come to it
+        if probe.single.used_random and not _is_known(change):
+            continue
         key = (change.path.rpartition(".")[0], change.parallel_changed, str(probe))
         by_module.setdefault(key, []).append((probe, change))
     for found in by_module.values():
@@ -141,6 +144,11 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             subject, what, place_of(change), probe, None, _of_buffer(change, probe, evidence), change.place
         )
+
+
+def _is_known(change: StateChange) -> bool:
+    """Whether, for all the random numbers, the buffer is known to miss the other chunks."""
+    return change.follows_rows and (change.like_first_chunk or not change.parallel_changed)
 
 
 def _of_buffer(change: StateChange, probe: Probe, evidence: Evidence) -> Advice:
