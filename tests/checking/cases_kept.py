@@ -224,6 +224,19 @@ class BuffersOfDrawnNumbersAndAPowerIterationBesideADropout(Net):
         return functional.dropout(self.fc(rows + self.noise), 0.2, self.training)
 
 
+@twin("DP590", also=("DP306", "DP316"))
+class ABranchBeginsAtZeroByTheWeightOfItsBatchNorm(Net):
+    """Results are those of one GPU, whatever the statistics; gradients of that weight are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.branch, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        nn.init.zeros_(self.norm.weight)
+
+    def forward(self, rows):
+        return self.fc(rows + self.norm(self.branch(rows)))
+
+
 class WithSides(Net):
     """Leaves what it computes on the way for a loss that the program asks for."""
 

@@ -228,7 +228,8 @@ class Judge:
         core = core_of(parallel.model)
         gradients = compare.compare_gradients(single.model, core, coarse=compare.is_coarse(single.result[0]))
         if path is None:
-            is_known = gradients.equal or gradients.single_finite  # NaN of both says nothing
+            is_normed = self.planned.mode == "train" and self._norms_batches  # theirs are of chunks anyway
+            is_known = gradients.equal or (gradients.single_finite and not is_normed)  # NaN says nothing
             is_equal = gradients.equal or self._are_rounding(gradients)
             return replace(comparison, gradients_equal=is_equal if is_known else None)
         is_known = gradients.finite and gradients.single_finite and not single.used_random
