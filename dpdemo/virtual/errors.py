@@ -10,8 +10,6 @@ catches it here too. The functions below build errors that several files raise, 
 
 from __future__ import annotations
 
-import re
-
 import torch
 
 from dpdemo.errors import UsageError
@@ -36,13 +34,6 @@ def two_devices(first: object, second: object) -> RuntimeError:
         "Expected all tensors to be on the same device, but found at least two devices, "
         f"{first} and {second}!"
     )
-
-
-def on_cuda(refusal: RuntimeError) -> RuntimeError:
-    """Return an error of the CPU's with the names that the types of tensors have on a GPU."""
-    words = str(refusal)
-    renamed = re.sub(r"\btorch\.(?=[A-Z]\w*Tensor\b)", "torch.cuda.", words)
-    return refusal if renamed == words else type(refusal)(renamed)
 
 
 def needs_numbers(op: str) -> UnsupportedOpError:

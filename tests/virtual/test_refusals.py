@@ -4,7 +4,6 @@ import re
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("gpus")
@@ -51,30 +50,9 @@ def test_operands_of_two_dtypes_are_taken_where_cuda_takes_them():
         assert nn.GroupNorm(1, 2).cuda()(on("cuda", 2, 2, dtype=HALF)).dtype is torch.float32
 
 
-OTHERS = {
-    "a tensor written over that backward needs": (
-        lambda: grown("cuda:1", 3).exp().add_(1).sum().backward(),
-        "modified by an inplace operation: [torch.cuda.FloatTensor [3]], which is output 0 of Exp",
-    ),
-    "indices that are no integers": (
-        lambda: F.embedding(on("cuda", 1), on("cuda", 3, 2)),
-        "scalar types: Long, Int; but got torch.cuda.FloatTensor instead",
-    ),
-    "a histogram": (
-        lambda: torch.histogram(on("cuda", 3), 2),
-        "Could not run 'aten::histogram.bin_ct' with arguments from the 'CUDA' backend.",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", OTHERS)
-def test_further_errors_have_cudas_words(what):
-    compute, message = OTHERS[what]
-    with pytest.raises(RuntimeError, match=re.escape(message)):
-        compute()
-
-
-def test_errors_of_cpu_tensors_keep_the_cpus_words():
-    with pytest.raises(RuntimeError, match=re.escape("[torch.FloatTensor [3]]")):
-        grown("cpu", 3).exp().add_(1).sum().backward()
+def test_an_operator_that_cuda_does_not_have_is_refused():
+    with pytest.raises(
+        NotImplementedError, match=r"Could not run 'aten::histogram.bin_ct' with arguments from"
+    ):
+        torch.histogram(on("cuda", 3), 2)
     assert torch.histogram(torch.ones(3), 2).hist.sum() == 3

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import UnsupportedOpError, on_cuda
+from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS
 
 if TYPE_CHECKING:
@@ -67,9 +67,6 @@ _PRODUCTS = CONVOLUTIONS | {
     *(_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default),
     *(_aten.addbmm.default, _aten.mv.default, _aten.addmv.default, _aten.dot.default, _aten.vdot.default),
 }
-# By operator: CUDA's kernel, which has no integers (native/cuda/Blas.cpp).
-_KERNELS = {"mm": "addmm_cuda", "addmm": "addmm_cuda", "mv": "addmv_impl_cuda", "addmv": "addmv_impl_cuda"}
-_KERNELS |= {"dot": "dot", "vdot": "dot"} | dict.fromkeys(("bmm", "baddbmm", "addbmm"), "baddbmm_cuda")
 _FROM_HALF: dict[Any, Callable[..., Any]] = {
     _aten._softmax.default: _softmax,
     _aten._log_softmax.default: _softmax,
@@ -87,18 +84,13 @@ def run_wider(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refusal:
     """
     if func in _FROM_HALF and args[-1] in (True, torch.float16):
         return _FROM_HALF[func](func, *args)
-    words = str(refusal)
-    name = _REFUSAL.search(words)
-    if name is not None and _cuda_refuses(func, name[1]):
-        raise type(refusal)(words.replace("_cpu", "_cuda")) from None
-    if words.startswith("expected m1 and m2"):
-        raise RuntimeError(words.replace("m1 and m2", "mat1 and mat2", 1)) from None  # native/cuda/Blas.cpp
-    if name is None and words.startswith("Could not run"):
+    name = _REFUSAL.search(str(refusal))
+    if name is None and str(refusal).startswith("Could not run"):
         raise UnsupportedOpError(
             f"{func}: the CPU has no such operator, and virtual GPUs do not compute it by others"
         ) from refusal
-    if name is None:
-        raise on_cuda(refusal)
+    if name is None or _cuda_refuses(func, name[1]):
+        raise refusal
     if name[1] not in _NAMES or func._schema.is_mutable:
         raise UnsupportedOpError(f"{func}: {refusal}") from refusal
     try:
@@ -131,7 +123,6 @@ def in_float32(func: Any, op: Any) -> Any:
     """
     if func not in _PRODUCTS:
         return op
-    kernel = _KERNELS.get(func._schema.name.removeprefix("aten::"))
 
     def run(*args: Any, **kwargs: Any) -> Any:
         dtype = args[1].dtype
@@ -141,15 +132,9 @@ def in_float32(func: Any, op: Any) -> Any:
             if dtype is torch.float16:
                 return run_cast(op, args, kwargs, torch.float16, torch.float32)
             if not (dtype.is_floating_point or dtype.is_complex):
-                raise _no_integers(kernel, dtype)
+                name = next((name for name, (known, _) in _NAMES.items() if known is dtype), "Bool")
+                kernel = func._schema.name.removeprefix("aten::")
+                raise NotImplementedError(f"\"{kernel}_cuda\" not implemented for '{name}'")
         return op(*args, **kwargs)
 
     return run
-
-
-def _no_integers(kernel: str | None, dtype: torch.dtype) -> RuntimeError:
-    """Build the error of a product of integers, or of truth values."""
-    name = next((name for name, (known, _) in _NAMES.items() if known is dtype), "Bool")
-    if kernel is None:  # a convolution (aten/src/ATen/cudnn/Types.cpp)
-        return RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {name}")
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{name}'")

@@ -20,9 +20,8 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from dpdemo.virtual.applying import Attribute, replace, stands_in
-from dpdemo.virtual.errors import on_cuda
 from dpdemo.virtual.kinds import around_backward
-from dpdemo.virtual.labels import as_cpp, gpu_of, gpus_of, has_operators_of_its_own, stamp
+from dpdemo.virtual.labels import as_cpp, gpu_of, has_operators_of_its_own, stamp
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ _SOURCES = "_virtual_gpu_sources"
 _ANYWHERE = -1  # the place of a gradient whose argument is not a tensor
 
 
-_WRITTEN_OVER = "one of the variables needed for gradient computation has been modified by an inplace"
 _GIVEN = "set as a gradient on the CPU"
 _grad: Any = torch._C.TensorBase.grad
 _unpack_dual: Any = torch._VF._unpack_dual
@@ -112,10 +110,6 @@ def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     before, current.keeps_graph = current.keeps_graph, bool(args[1])
     try:
         results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
-    except RuntimeError as refusal:
-        if not str(refusal).startswith(_WRITTEN_OVER) or gpus_of(outputs) == {None}:
-            raise
-        raise on_cuda(refusal) from None
     finally:
         current.keeps_graph = before
     for gradient, tensor in zip(results or (), args[3] or (), strict=False):
