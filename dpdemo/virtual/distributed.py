@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 from dpdemo.virtual import remote_calls
 from dpdemo.virtual.applying import Patch, always, group
-from dpdemo.virtual.labels import label_of, stamp
-from dpdemo.virtual.ops.collectives import flat_tensors, gpu_of_group
+from dpdemo.virtual.labels import flat_tensors, label_of, stamp
+from dpdemo.virtual.ops.collectives import gpu_of_group
 from dpdemo.virtual.process_groups import TIMEOUT, ProcessGroupNCCL, process_group_patches, refuse
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus

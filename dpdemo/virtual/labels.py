@@ -21,7 +21,7 @@ from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from dpdemo.virtual.state import Session
 
@@ -74,14 +74,18 @@ def _label_of_part(tensor: torch.Tensor, key: str) -> Allocation | None:
     return label_of(getattr(tensor, parts[0]), key) if parts else None
 
 
+def notes_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """Return the attributes of a tensor's storage; of a tensor without one, a dict that nobody keeps."""
+    try:
+        return tensor.untyped_storage().__dict__
+    except (NotImplementedError, RuntimeError, ValueError):
+        return {}
+
+
 def is_of_a_block(tensor: torch.Tensor) -> bool:
     """Return whether `tensor` is, or was, on a GPU of any block, which may have been left."""
-    try:
-        with torch._C.DisableTorchFunction():
-            attributes = tensor.untyped_storage().__dict__
-    except (NotImplementedError, RuntimeError, ValueError):
-        return False
-    return any(isinstance(value, Allocation) for value in attributes.values())
+    with torch._C.DisableTorchFunction():
+        return any(isinstance(value, Allocation) for value in notes_of(tensor).values())
 
 
 def gpu_of(tensor: torch.Tensor) -> int | None:
@@ -97,15 +101,18 @@ def gpu_of(tensor: torch.Tensor) -> int | None:
     return own.index if own.type == "cuda" else None
 
 
-def gpus_of(values: Iterable[Any]) -> set[int | None]:
-    """Return the GPUs that the tensors among `values`, and in lists of them, are on; None is the CPU."""
-    found: set[int | None] = set()
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.add(gpu_of(value))
-        elif isinstance(value, (list, tuple)):
-            found |= gpus_of(value)
-    return found
+def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested lists, or a tensor itself."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from flat_tensors(item)
+
+
+def gpus_of(value: Any) -> set[int | None]:
+    """Return the GPUs that the tensors in nested lists are on; None is the CPU."""
+    return {gpu_of(tensor) for tensor in flat_tensors(value)}
 
 
 def has_operators_of_its_own(kind: Any) -> bool:

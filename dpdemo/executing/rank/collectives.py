@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.running.ranklog import NEW_GROUP, POINT_TO_POINT
-from dpdemo.virtual.ops.collectives import flat_tensors
+from dpdemo.virtual.labels import flat_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

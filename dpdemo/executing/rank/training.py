@@ -29,7 +29,7 @@ from dpdemo.executing.rank.models import (
 from dpdemo.executing.rank.notes import never_raises, users_line
 from dpdemo.executing.rank.numbers import checksum, is_checked
 from dpdemo.models.frames import is_users
-from dpdemo.virtual.ops.collectives import flat_tensors
+from dpdemo.virtual.labels import flat_tensors
 from dpdemo.watching.tree import tensors_in
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.labels import label_of
+from dpdemo.virtual.labels import flat_tensors, label_of
 from dpdemo.virtual.ops.collectives import (
     BETWEEN_TWO,
     BY_NUMBER_OF_ELEMENTS,
     Call,
     coalesced,
-    flat_tensors,
     listeners,
     mixed_groups,
     nccl_groups,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 listeners: list[Callable[[str, Any, tuple[Any, ...]], None]] = []
 """Each is called before a collective with its name, its ProcessGroup and its arguments."""
@@ -44,12 +42,3 @@ class Call(NamedTuple):
     def run(self) -> Any:
         """Leave it to gloo as it is."""
         return self.func(*self.args, **self.kwargs)
-
-
-def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested lists."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from flat_tensors(item)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from dpdemo.virtual.labels import flat_tensors
 from dpdemo.virtual.ops.known import (
     LARGEST,
     element_of,
@@ -22,7 +23,6 @@ from dpdemo.virtual.ops.known import (
     make_writable,
     numbers_of,
     remember,
-    tensors_in,
 )
 from dpdemo.virtual.ops.random import is_random, run_random
 
@@ -112,7 +112,7 @@ def targets(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[to
     """Return the tensors that a call writes."""
     written = effects_of(func).written
     values = [args[place] if place < len(args) else kwargs.get(name) for place, name in written]
-    return list(tensors_in(values))
+    return list(flat_tensors(values))
 
 
 class _Unknown(Exception):  # noqa: N818 - it leaves a recursion, nobody sees it
@@ -225,7 +225,7 @@ def note_computed(
 ) -> None:
     """Compute the numbers of `result`, which was run for its shapes alone, if they may be kept."""
     func, args = call
-    made = list(tensors_in((result,)))
+    made = list(flat_tensors((result,)))
     if not made:
         return
     ones = _as_one_element(func, args)
@@ -236,7 +236,7 @@ def note_computed(
     if is_drawn or not all(map(is_small, made)) or _is_too_much(known):
         return
     try:
-        numbers = list(tensors_in((_run(session, func, *known, index),)))
+        numbers = list(flat_tensors((_run(session, func, *known, index),)))
     except (NotImplementedError, RuntimeError):
         return  # the CPU has no kernel for this dtype
     operands = {tensor.untyped_storage().data_ptr() for tensor in _operands(known)}
@@ -248,7 +248,7 @@ def note_computed(
 
 
 def _operands(known: Known) -> Iterator[torch.Tensor]:
-    return tensors_in((*known[0], *known[1].values()))
+    return flat_tensors((*known[0], *known[1].values()))
 
 
 def _is_too_much(known: Known) -> bool:

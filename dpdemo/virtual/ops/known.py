@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from dpdemo.virtual.labels import notes_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
 META = torch.device("meta")
 LARGEST = 64 * 2**20  # bytes of a shadow
 _SHADOW, _FORGOTTEN = "_virtual_gpu_shadow", "_virtual_gpu_forgotten"
-_Tensor = torch.Tensor
 _is_meta: Any = torch._C.TensorBase.is_meta
 
 
@@ -38,13 +39,9 @@ class _Shadow(NamedTuple):
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the numbers of `tensor` as a tensor of the host (itself if it is real), or None."""
-    try:
-        attributes = tensor.untyped_storage().__dict__
-    except (NotImplementedError, RuntimeError):  # sparse, or inside `torch.func`
-        return None if _is_meta.__get__(tensor) else tensor
     if not _is_meta.__get__(tensor):
-        return None if _FORGOTTEN in attributes else tensor
-    shadow: _Shadow | None = attributes.get(_SHADOW)
+        return None if is_forgotten(tensor) else tensor
+    shadow: _Shadow | None = notes_of(tensor).get(_SHADOW)
     return None if shadow is None else _seen_through(tensor, shadow)
 
 
@@ -64,21 +61,15 @@ def _seen_through(tensor: torch.Tensor, shadow: _Shadow) -> torch.Tensor | None:
 
 def is_forgotten(tensor: torch.Tensor) -> bool:
     """Return whether a real tensor of the host was written with what is not known."""
-    return (
-        tensor.layout is torch.strided
-        and not _is_meta.__get__(tensor)
-        and _FORGOTTEN in tensor.untyped_storage().__dict__
-    )
+    return not _is_meta.__get__(tensor) and _FORGOTTEN in notes_of(tensor)
 
 
 def forget(tensor: torch.Tensor) -> None:
     """Note that the contents of a tensor's storage are no longer known."""
-    if tensor.layout is torch.strided:
-        attributes = tensor.untyped_storage().__dict__
-        if _is_meta.__get__(tensor):
-            attributes.pop(_SHADOW, None)
-        else:
-            attributes[_FORGOTTEN] = True
+    if _is_meta.__get__(tensor):
+        notes_of(tensor).pop(_SHADOW, None)
+    else:
+        notes_of(tensor)[_FORGOTTEN] = True
 
 
 def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
@@ -103,10 +94,9 @@ def know(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
 
 def know_all_equal(tensor: torch.Tensor, value: Any) -> None:
     """Note that every element of the storage of `tensor`, which has none, is `value`."""
-    if tensor.layout is torch.strided:
-        with torch._C._DisableTorchDispatch():
-            element = torch.full((), value, dtype=tensor.dtype, device="cpu")
-        tensor.untyped_storage().__dict__[_SHADOW] = _Shadow(element=element)
+    with torch._C._DisableTorchDispatch():
+        element = torch.full((), value, dtype=tensor.dtype, device="cpu")
+    notes_of(tensor)[_SHADOW] = _Shadow(element=element)
 
 
 def copy_shadow(source: torch.Tensor, target: torch.Tensor) -> None:
@@ -116,7 +106,7 @@ def copy_shadow(source: torch.Tensor, target: torch.Tensor) -> None:
         return
     element = element_of(source) if _is_meta.__get__(source) else None
     if element is not None:
-        target.untyped_storage().__dict__[_SHADOW] = _Shadow(element=element.to(target.dtype))
+        notes_of(target)[_SHADOW] = _Shadow(element=element.to(target.dtype))
     elif is_small(target):
         with torch._C._DisableTorchDispatch():
             know(target, numbers.to(target.dtype, copy=True))
@@ -155,9 +145,7 @@ def element_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the number to which all elements of a tensor are known to be equal, if they are, else None."""
     if not _is_meta.__get__(tensor):
         return tensor if not tensor.dim() and not is_forgotten(tensor) else None
-    if tensor.layout is not torch.strided:
-        return None
-    shadow: _Shadow | None = tensor.untyped_storage().__dict__.get(_SHADOW)
+    shadow: _Shadow | None = notes_of(tensor).get(_SHADOW)
     if shadow is None or shadow.element is None:
         return None if tensor.dim() or shadow is None else numbers_of(tensor)
     return shadow.element if shadow.element.dtype == tensor.dtype else None
@@ -168,7 +156,7 @@ def remember(tensor: torch.Tensor) -> None:
     if _is_meta.__get__(tensor):
         know_all_equal(tensor, 0)
     else:
-        tensor.untyped_storage().__dict__.pop(_FORGOTTEN, None)
+        notes_of(tensor).pop(_FORGOTTEN, None)
 
 
 def make_writable(tensor: torch.Tensor) -> bool:
@@ -185,12 +173,3 @@ def make_writable(tensor: torch.Tensor) -> bool:
         whole = shadow.element.expand(storage.nbytes() // shadow.element.element_size()).clone()
     storage.__dict__[_SHADOW] = _Shadow(whole.untyped_storage())
     return True
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors among an operator's arguments, those in lists too."""
-    for value in values:
-        if isinstance(value, _Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_in(value)

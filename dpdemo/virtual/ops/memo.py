@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.ops.known import tensors_in
+from dpdemo.virtual.labels import flat_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def shapes_of(func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, A
         return _again(found)
     result = run(*args, **kwargs)
     try:
-        recipe = _recipe(result, {_storage(tensor) for tensor in tensors_in((*args, *kwargs.values()))})
+        recipe = _recipe(result, {_storage(tensor) for tensor in flat_tensors((*args, *kwargs.values()))})
     except _Unknown:
         return result
     if len(_made) >= _MOST_CALLS:

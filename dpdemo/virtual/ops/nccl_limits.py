@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.labels import label_of, stamp
-from dpdemo.virtual.ops.collectives import BETWEEN_TWO, flat_tensors, gpu_of_group
+from dpdemo.virtual.labels import flat_tensors, label_of, stamp
+from dpdemo.virtual.ops.collectives import BETWEEN_TWO, gpu_of_group
 from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:

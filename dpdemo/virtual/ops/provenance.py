@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpdemo.virtual.labels import flat_tensors, notes_of
+
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
@@ -103,43 +105,23 @@ def made_by_cpp(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any])
     unheld = [count <= least[in_list] for in_list, count in reference_counts(args, kwargs)]
     return [
         _is_cpps(operand, session.host_key, is_unheld)
-        for is_unheld, operand in zip(unheld, _operands(args, kwargs), strict=True)
+        for is_unheld, operand in zip(unheld, flat_tensors((*args, *kwargs.values())), strict=True)
     ]
 
 
 def _is_cpps(tensor: torch.Tensor, key: str, is_unheld: bool) -> bool:
-    try:
-        attributes = tensor.untyped_storage().__dict__
-    except (NotImplementedError, RuntimeError, ValueError):
-        return is_unheld
     if is_unheld:
-        return key in attributes or not tensor.dim()  # numbers become tensors out of sight
-    attributes.pop(key, None)
+        return key in notes_of(tensor) or not tensor.dim()  # numbers become tensors out of sight
+    notes_of(tensor).pop(key, None)
     return False
 
 
 def note_cpps(session: Session, result: Any) -> None:
     """Mark the tensors of a result as C++'s own."""
-    for tensor in (result,) if type(result) is _Tensor else _operands((result,), {}):
-        try:
-            tensor.untyped_storage().__dict__[session.host_key] = True
-        except (NotImplementedError, RuntimeError, ValueError):
-            continue  # sparse and the like: C++ makes none of its own to go beside them
+    for tensor in flat_tensors(result):
+        notes_of(tensor)[session.host_key] = True
 
 
 def note_users(session: Session, tensor: torch.Tensor) -> None:
     """Note that a tensor is a user's, or written with what is."""
-    try:
-        tensor.untyped_storage().__dict__.pop(session.host_key, None)
-    except (NotImplementedError, RuntimeError, ValueError):
-        return
-
-
-def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    for arg in (*args, *kwargs.values()):
-        if isinstance(arg, _Tensor):
-            found.append(arg)
-        elif isinstance(arg, (list, tuple)):
-            found.extend([item for item in arg if isinstance(item, _Tensor)])
-    return found
+    notes_of(tensor).pop(session.host_key, None)

@@ -13,7 +13,6 @@ on the CPU. They are labelled where they come to light:
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +20,7 @@ from torch.autograd.function import BackwardCFunction
 
 from dpdemo.virtual.applying import Attribute, replace, stands_in
 from dpdemo.virtual.kinds import around_backward
-from dpdemo.virtual.labels import as_cpp, gpu_of, has_operators_of_its_own, stamp
+from dpdemo.virtual.labels import as_cpp, gpu_of, has_operators_of_its_own, notes_of, stamp
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -52,10 +51,7 @@ def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
 
 def _is_given(gradient: torch.Tensor) -> bool:
     """Return whether the program set this gradient on the CPU; FSDP moves its parameter afterwards."""
-    try:
-        return _GIVEN in gradient.untyped_storage().__dict__
-    except (NotImplementedError, RuntimeError):
-        return False  # it has no storage
+    return _GIVEN in notes_of(gradient)
 
 
 def _get_grad(self: torch.Tensor) -> torch.Tensor | None:
@@ -86,8 +82,7 @@ def _set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
         )
     _grad.__set__(self, gradient)
     if gradient is not None and gpu_of(gradient) is None:
-        with contextlib.suppress(NotImplementedError, RuntimeError):
-            gradient.untyped_storage().__dict__[_GIVEN] = True
+        notes_of(gradient)[_GIVEN] = True
 
 
 def _del_grad(self: torch.Tensor) -> None:

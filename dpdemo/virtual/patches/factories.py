@@ -132,7 +132,7 @@ def copying(original: Function) -> Function:
 
 def _gpus_of_data(values: Iterable[Any], of_lists: bool) -> set[int | None]:
     """Return the GPUs of the tensors among `values`, and of those in lists of them, if these count."""
-    return gpus_of(value for value in values if of_lists or isinstance(value, torch.Tensor))
+    return gpus_of([value for value in values if of_lists or isinstance(value, torch.Tensor)])
 
 
 @wraps(torch, "as_tensor", why=_COPIES)

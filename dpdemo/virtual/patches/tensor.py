@@ -15,7 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from dpdemo.virtual.applying import Attribute, stands_in, wraps
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.labels import gpu_of, label_of, stamp_all
+from dpdemo.virtual.labels import gpu_of, label_of, notes_of, stamp_all
 from dpdemo.virtual.ops.known import is_forgotten
 from dpdemo.virtual.ops.meta import is_without_numbers, known
 from dpdemo.virtual.state import as_device, check_thread, gpu_index, the_session
@@ -224,13 +224,13 @@ def _pin_memory(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     if _is_pinned(self):
         return self
     pinned = self.clone()
-    pinned.untyped_storage().__dict__[_PINNED] = True
+    notes_of(pinned)[_PINNED] = True
     return pinned
 
 
 @_method("is_pinned", _NEEDS_RUNTIME)
 def _is_pinned(self: torch.Tensor, *_: Any, **__: Any) -> bool:
-    return self.layout is torch.strided and _PINNED in self.untyped_storage().__dict__
+    return _PINNED in notes_of(self)
 
 
 @_method("record_stream", _NEEDS_RUNTIME)
