@@ -135,15 +135,15 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
             continue  # where one has raised, replica 0 may not have come to it
         if probe.single.used_random and not _is_known(change):
             continue
-        key = (change.path.rpartition(".")[0], change.parallel_changed, str(probe))
+        key = (change.path.rpartition(".")[0], change.parallel_changed)
         by_module.setdefault(key, []).append((probe, change))
     for found in by_module.values():
-        probe, change = found[0]
-        subject = ",".join(sorted(one.path for _, one in found))
-        what = _told_of([one for _, one in found])
-        yield Found(
-            subject, what, place_of(change), probe, None, _of_buffer(change, probe, evidence), change.place
-        )
+        changes = {change.path: change for _, change in reversed(found)}
+        subject, what = ",".join(sorted(changes)), _told_of(changes.values())
+        change = changes[found[0][1].path]
+        for probe in {id(probe): probe for probe, _ in found}.values():
+            advice = _of_buffer(change, probe, evidence)
+            yield Found(subject, what, place_of(change), probe, None, advice, change.place)
 
 
 def _is_known(change: StateChange) -> bool:
