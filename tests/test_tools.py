@@ -1,8 +1,4 @@
-"""Every program under `tests/tools` and `tests/gpus` is started once, on its smallest input.
-
-A benchmark that misses a goal on a busy machine ends with exit code 1, which is no failure here; an
-exception is.
-"""
+"""Every program under `tests/tools` and `tests/gpus` is started once, on its smallest input."""
 
 import os
 import re
@@ -18,7 +14,6 @@ TOOLS = ROOT / "tests" / "tools"
 STARTED = {
     "tools/bench/check.py": "--quick",
     "tools/bench/commands.py": "--quick",
-    "tools/bench/ddp.py": "--quick",
     "tools/bench/epoch.py": "--quick",
     "tools/bench/launches.py": "--quick",
     "tools/bench/memory.py": "--quick",
@@ -29,7 +24,6 @@ STARTED = {
     "tools/fuzz/commandline.py": "--seconds 5 --seed 1",
     "tools/fuzz/dataparallel.py": "--seconds 1 --seed 1",
     "tools/fuzz/interrupts.py": "--seconds 5 --seed 1",
-    "tools/mutation.py": "--quick",
     "tools/mismatch_sweep.py": "--samples 1 add",
     "tools/opinfo_sweep.py": "--samples 1 add",
     "tools/out_sweep.py": "add",
@@ -38,7 +32,7 @@ STARTED = {
     "gpus/steps_on_card.py": "virtual",
 }
 STARTED_ELSEWHERE = {
-    "tools/bench/bare_ddp.py": "bench/ddp.py",
+    "tools/bench/bare_ddp.py": "bench/ranks.py",
     "tools/bench/ddp_step.py": "bench/ranks.py",
     "tools/bench/empty.py": "bench/commands.py",
     "tools/bench/tutorial.py": "bench/commands.py",
@@ -64,9 +58,7 @@ def run_program(path, *arguments):
 @pytest.mark.parametrize("path", STARTED)
 def test_a_program_runs(path):
     done = run_program(path, *STARTED[path].split())
-    is_measurement = "bench/" in path
-    assert done.returncode in ((0, 1) if is_measurement else (0,)), done.stdout + done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
 
 

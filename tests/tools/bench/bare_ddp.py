@@ -1,4 +1,4 @@
-"""What a user writes for torchrun to see what each rank gets: the yardstick of tests/tools/bench/ddp.py."""
+"""What a user writes for torchrun to see what each rank gets: the yardstick of tests/tools/bench/ranks.py."""
 
 import os
 import sys

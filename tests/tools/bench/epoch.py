@@ -1,15 +1,10 @@
 """Time the epoch loop of `run` against the bare DataParallel calls that it makes, in turns in one process.
 
-Bare is the same wrapper called on the same batches, which were made before. The time is this thread's own, so
-that a busy machine does not count.
+Bare is the same wrapper called on the same batches, which were made before.
 """
 
-import statistics
-import time
-from collections.abc import Callable
-
 import torch
-from quick import QUICK, rounds
+from quick import QUICK, line, medians
 
 from dpdemo.config.fields import Config
 from dpdemo.models.modules import build
@@ -17,21 +12,12 @@ from dpdemo.running.devices import opened
 from dpdemo.running.dp import place
 from dpdemo.running.epoch import Watch, make_loader, run_epoch
 
-SLICES = rounds(25)
-SAMPLES_A_SLICE = 400 if QUICK else 40_000
 GOAL = 1.25
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Time one call by the CPU time of this thread."""
-    start = time.thread_time()
-    call()
-    return time.thread_time() - start
 
 
 def main() -> None:
     """Print the ratio, with the making of the batches counted on neither side and on both."""
-    config = Config(data_size=SAMPLES_A_SLICE)
+    config = Config(data_size=400 if QUICK else 40_000)
     with opened(config, virtual=False) as (devices, _):
         built = build(config, place(config, devices))
         torch.set_num_threads(1)
@@ -49,12 +35,9 @@ def main() -> None:
         def epoch() -> None:
             run_epoch(built, config, devices, make_loader(config), watch)
 
-        turns = [(seconds(bare), seconds(make), seconds(epoch)) for _ in range(SLICES)]
-    against_calls = statistics.median(whole / calls for calls, _, whole in turns)
-    against_both = statistics.median(whole / (calls + made) for calls, made, whole in turns)
-    for name, ratio in (("its bare calls", against_calls), ("its bare calls and batches", against_both)):
-        what = f"run's epoch, against {name}"
-        print(f"{what:<59} {ratio:>8.3f}   <= {GOAL}    {'met' if ratio <= GOAL else 'MISSED'}")
+        calls, made, whole = medians(25, bare, make, epoch)
+    line("run's epoch, against its bare calls", whole / calls, GOAL)
+    line("run's epoch, against its bare calls and batches", whole / (calls + made), GOAL)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""Time `dpdemo exec --ranks` against the same script with gloo on the CPU, and against plain processes.
+"""Time ranks as whole processes, which take turns: `run --strategy ddp`, and `exec --ranks`.
 
-Every figure is a ratio within this one run: the commands take turns, and the medians are compared.
+`run --strategy ddp` is held against a bare torchrun script, `exec --ranks` against the same script with gloo
+on the CPU, and against plain processes.
 """
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from commands import DPDEMO, PYTHON, row, take_turns
-from quick import QUICK, rounds
+from commands import DPDEMO, HERE, PYTHON, take_turns
+from quick import QUICK, line, medians
 
-STEP = str(Path(__file__).parent / "ddp_step.py")
+TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 RANKS = "import torch.distributed as dist; dist.init_process_group('nccl'); dist.destroy_process_group()"
 IMPORTS = """
 import subprocess, sys
@@ -32,38 +32,28 @@ def step_seconds(command: list[str]) -> float:
 
 def steps(width: int, goal: float) -> None:
     """Compare a step of two ranks on virtual GPUs with one of gloo, plain and in an empty dispatch mode."""
-    script = [STEP, str(width), "4" if QUICK else "30"]
-    plain = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *script]
-    watched = [*DPDEMO, "exec", "--quiet", "--ranks", "2", *script]
-    turns = [list(map(step_seconds, (plain, [*plain, "--dispatched"], watched))) for _ in range(rounds(7))]
-    bare, dispatched, ours = map(statistics.median, zip(*turns, strict=True))
-    name = f"a DDP step, 8 layers of width {width}, against gloo"
-    row(name, f"{ours * 1000:.1f} ms", ours / bare, f"<= {goal}", met=ours / bare <= goal)
-    row(
-        f"gloo in an empty dispatch mode, width {width}",
-        f"{dispatched * 1000:.1f} ms",
-        dispatched / bare,
-        "none",
-        met=True,
-    )
+    script = [str(HERE / "ddp_step.py"), str(width), "4" if QUICK else "30"]
+    plain, watched = [*TORCHRUN, "2", *script], [*DPDEMO, "exec", "--quiet", "--ranks", "2", *script]
+    bare, dispatched, ours = medians(7, plain, [*plain, "--dispatched"], watched, clock=step_seconds)
+    line(f"a DDP step, 8 layers of width {width}, against gloo", ours / bare, goal, f"{ours * 1000:.1f} ms")
+    print(f"gloo in an empty dispatch mode, width {width}: {dispatched / bare:.3f}")
 
 
 def start() -> None:
     """Compare four ranks up and down with four processes that import torch."""
-    plain, watched = "four processes that import torch", "four ranks up and down"
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(RANKS)
         exec_ranks = [*DPDEMO, "exec", "--ranks", "4", str(script)]
-        found = take_turns({plain: [PYTHON, "-c", IMPORTS], watched: exec_ranks}, rounds(7))
-    ratio = found[watched] / found[plain]
-    row(watched, f"{found[watched] * 1000:.0f} ms", ratio, "<= 2", met=ratio <= 2)
+        plain, ranks = take_turns(7, [PYTHON, "-c", IMPORTS], exec_ranks)
+    line("four ranks up and down ÷ four processes that import torch", ranks / plain, 2, f"{ranks:.2f} s")
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.stdout.reconfigure(line_buffering=True)
-    print(f"{'command':<50} {'median':>14} {'ratio':>8}   {'goal':<10}")
+    ddp = [*DPDEMO, "run", "--strategy", "ddp", "--set", "processes=3"]
+    bare, ours = take_turns(7, [*TORCHRUN, "3", str(HERE / "bare_ddp.py")], ddp)
+    line("run --strategy ddp --set processes=3 ÷ a bare torchrun script", ours / bare, 1.15, f"{ours:.2f} s")
     steps(1024, 1.10)
     steps(256, 1.35)
     start()

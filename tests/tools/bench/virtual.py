@@ -1,28 +1,16 @@
-"""Measure what virtual GPUs cost: ratios of medians, taken in turns in one process (run this file).
-
-Times are the processor's, of one thread: a busy machine changes them little.
-Each line says what is compared and the bound that it is to keep; the exit code is 1 if one does not.
-"""
-
-from __future__ import annotations
+"""Measure what virtual GPUs cost: the processor's time of one thread, medians in one process."""
 
 import copy
-import statistics
-import sys
-from typing import TYPE_CHECKING
 
 import torch
-from quick import QUICK, rounds
-from ratios import NUM_GPUS, encoder, report, seconds, step
+from quick import QUICK, line, medians
+from ratios import NUM_GPUS, encoder, step
 from torch import nn
 
 from dpdemo.examples.gpt import Decoder
 from dpdemo.virtual import virtual_gpus
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-ROUNDS = rounds(5)
+ROUNDS = 5
 CALLS = 5000
 
 
@@ -35,74 +23,42 @@ def chunks_by_hand(model: nn.Module, batch: torch.Tensor) -> None:
         sum(parameter.grad for parameter in parameters)
 
 
-def one_round(model: nn.Module, batch: torch.Tensor) -> list[float]:
-    """Time the four ways to do one training step: CPU, one GPU, chunks by hand, DataParallel."""
-    cpu = seconds(lambda: step(model, batch))
-    hand = seconds(lambda: chunks_by_hand(model, batch))
-    with virtual_gpus(NUM_GPUS):
-        moved, moved_batch = copy.deepcopy(model).cuda(), batch.cuda()
-        parallel = nn.DataParallel(moved)
-        gpu = seconds(lambda: step(moved, moved_batch))
-        dp = seconds(lambda: step(parallel, moved_batch))
-    return [cpu, gpu, hand, dp]
-
-
-def microseconds_an_op() -> list[float]:
-    """Time one small addition on the CPU and on a virtual GPU."""
-
-    def calls(item: torch.Tensor) -> None:
-        for _ in range(CALLS):
-            item + item
-
-    item = torch.ones(4)
-    plain = seconds(lambda: calls(item))
+def against_cpu(name: str, model: nn.Module, batch: torch.Tensor) -> None:
+    """Compare a step on one virtual GPU with one on the CPU."""
+    (cpu,) = medians(ROUNDS, lambda: step(model, batch))
     with virtual_gpus(1):
-        moved = item.cuda()
-        virtual = seconds(lambda: calls(moved))
-    return [plain / CALLS * 1e6, virtual / CALLS * 1e6]
+        moved, inputs = copy.deepcopy(model).cuda(), batch.cuda()
+        (gpu,) = medians(ROUNDS, lambda: step(moved, inputs))
+    line(f"{name}, one virtual GPU ÷ plain CPU", gpu / cpu, 1.25, f"{gpu:.3f} s")
 
 
-def medians(measure: Callable[[], list[float]]) -> list[float]:
-    """Return the medians of all rounds but the first, which warms up."""
-    rounds = [measure() for _ in range(ROUNDS + 1)][1:]
-    return [statistics.median(column) for column in zip(*rounds, strict=True)]
+def against_hand(name: str, model: nn.Module, batch: torch.Tensor, bound: float) -> None:
+    """Compare a step under DataParallel with the chunks by hand."""
+    (hand,) = medians(ROUNDS, lambda: chunks_by_hand(model, batch))
+    with virtual_gpus(NUM_GPUS):
+        parallel, inputs = nn.DataParallel(copy.deepcopy(model).cuda()), batch.cuda()
+        (ours,) = medians(ROUNDS, lambda: step(parallel, inputs))
+    line(f"{name}, DataParallel over {NUM_GPUS} ÷ chunks by hand", ours / hand, bound, f"{ours:.3f} s")
 
 
-def main() -> int:
-    """Measure and report."""
+def additions(item: torch.Tensor) -> None:
+    """Add many times."""
+    for _ in range(CALLS):
+        item + item
+
+
+if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     layers, rows = (1, 8) if QUICK else (4, 32)
     model, batch = encoder(layers, 256), torch.randn(rows, 64, 256)
-    dropping, gpt = encoder(layers, 256, 0.1), Decoder(width=256, layers=layers, words=512)
-    tokens = torch.randint(512, (rows, 64))
-    plain, virtual = medians(microseconds_an_op)
-    cpu, gpu, hand, dp = medians(lambda: one_round(model, batch))
-    dropping_cpu, dropping_gpu, _, _ = medians(lambda: one_round(dropping, batch))
-    _, _, gpt_hand, gpt_dp = medians(lambda: one_round(gpt, tokens))
-    print(f"torch {torch.__version__}, one thread, medians of {ROUNDS} rounds")
-    print(f"one addition: {plain:.1f} µs on the CPU, {virtual:.1f} µs on a virtual GPU")
-    print(
-        f"one step: CPU {cpu:.3f} s, one virtual GPU {gpu:.3f} s, "
-        f"chunks by hand {hand:.3f} s, DataParallel {dp:.3f} s"
-    )
-    held = [
-        report("overhead of an operator, µs", virtual - plain, 5),
-        report("transformer encoder, one virtual GPU ÷ plain CPU", gpu / cpu, 1.25),
-        report("the same with dropout, one virtual GPU ÷ plain CPU", dropping_gpu / dropping_cpu, 1.25),
-        report(
-            f"transformer encoder, DataParallel over {NUM_GPUS} virtual GPUs ÷ chunks by hand",
-            dp / hand,
-            1.35,
-        ),
-        report(
-            f"GPT, DataParallel over {NUM_GPUS} virtual GPUs ÷ chunks by hand",
-            gpt_dp / gpt_hand,
-            1.25,
-        ),
-    ]
-    return 0 if all(held) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    item = torch.ones(4)
+    (plain,) = medians(ROUNDS, lambda: additions(item))
+    with virtual_gpus(1):
+        moved = item.cuda()
+        (virtual,) = medians(ROUNDS, lambda: additions(moved))
+    line("overhead of an operator, µs", (virtual - plain) / CALLS * 1e6, 5)
+    against_cpu("transformer encoder", model, batch)
+    against_cpu("the same with dropout", encoder(layers, 256, 0.1), batch)
+    against_hand("transformer encoder", model, batch, 1.35)
+    against_hand("GPT", Decoder(width=256, layers=layers, words=512), torch.randint(512, (rows, 64)), 1.25)
