@@ -4,7 +4,7 @@
                  shapes.py: devices and shapes
     lesson.py    the cases of the offline page
     weighted.py  WeightedDataParallel, for training scripts; scatter.py: its chunks
-    losses.py    losses inside forward that are right for any split; samples.py: how much each sample counts
+    losses.py    losses inside forward that are right for any split
 
 predict.py, shapes.py and lesson.py import no torch.
 """
