@@ -52,7 +52,7 @@ def test_order_is_that_of_the_device_ids():
 
 @pytest.mark.usefixtures("gpus")
 def test_replicas_meet_at_a_barrier_also_where_the_system_tells_nothing_of_threads(monkeypatch):
-    monkeypatch.setattr(replicas, "_busy_seconds", lambda _: time.process_time())
+    monkeypatch.setattr(replicas, "_STATUS", "/nowhere/{}")
     monkeypatch.setattr(replicas, "_PATIENCE_S", math.inf)  # seen to wait, not given up on
     barrier = threading.Barrier(4)
     nn.DataParallel(Does(lambda _: barrier.wait(timeout=PATIENCE_SECONDS)))(torch.ones(4, 1))
