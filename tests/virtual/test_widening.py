@@ -1,4 +1,4 @@
-"""Operators that CUDA has for a narrow dtype and the CPU has not."""
+"""Dtypes that CUDA takes and the CPU does not, and the other way round."""
 
 import pytest
 import torch
@@ -142,3 +142,27 @@ def test_autocast_convolves_in_float16():
     assert result.dtype is torch.float16
     assert layer.weight.grad is not None
     assert layer.weight.grad.dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("layer", "dtype", "message"),
+    [
+        (torch.nn.LayerNorm(2), torch.float16, "expected scalar type Half but found Float"),
+        (torch.nn.LayerNorm(2, bias=False), torch.bfloat16, "expected scalar type BFloat16 but found Float"),
+        (torch.nn.GroupNorm(1, 2), torch.float64, "expected scalar type Double but found Float"),
+    ],
+)
+def test_norms_of_two_dtypes_are_refused_on_a_gpu_alone(layer, dtype, message):
+    assert torch.nn.LayerNorm(2)(torch.ones(2, 2, dtype=torch.bfloat16)).dtype is torch.bfloat16
+    data = torch.ones(2, 2, dtype=dtype, device="cuda")
+    with pytest.raises(RuntimeError, match=f"^{message}$"):
+        layer.cuda()(data)
+    with torch.autocast("cuda"):
+        assert layer(data.half()).dtype is torch.float32
+    assert layer.to(dtype)(data).dtype is dtype
+
+
+def test_an_operator_that_cuda_does_not_have_is_refused():
+    with pytest.raises(NotImplementedError, match=r"Could not run 'aten::histogram.bin_ct' with"):
+        torch.histogram(torch.ones(3, device="cuda"), 2)
+    assert torch.histogram(torch.ones(3), 2).hist.sum() == 3

@@ -18,12 +18,13 @@ from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import gpu_of, gpus_of, has_operators_of_its_own
 from dpdemo.virtual.ops.casting import cast_for_autocast
-from dpdemo.virtual.ops.dtensor import register_attention
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.ops.single_kernels import dropout
 from dpdemo.virtual.ops.widening import cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 _MASK_COLUMNS = 16  # a mask's rows begin at a multiple of 16 numbers (`pad_bias`)
@@ -31,6 +32,7 @@ _ROWS = 32  # the efficient kernel keeps the log-sum-exp of a multiple of 32 row
 _FLASH_HEAD = 256  # the widest that the flash kernel takes
 _ALIGNED_BYTES = 16  # the efficient kernel reads rows of q, k and v so many bytes at a time
 _HALF = (torch.float16, torch.bfloat16)
+_aten: Any = torch.ops.aten
 _attention: Any = torch._C._nn.scaled_dot_product_attention
 
 
@@ -84,11 +86,36 @@ def _attention_of_parts(
     if any(hasattr(tensor, "device_mesh") for tensor in (query, key, value)):
         if any(placement.is_shard(2) for placement in getattr(query, "placements", ())):
             raise UnsupportedOpError("attention of DTensors split along the sequence (context parallel)")
-        register_attention()
+        _register_sharding()
         if mask is not None:
             return _unfused(query, key, value, mask, options)
     result: Tensor = _attention(query, key, value, mask, **options)
     return result
+
+
+@functools.cache
+def _register_sharding() -> None:
+    """Let DTensor split batches and heads over the ranks in the CPU's kernel, as in CUDA's."""
+    from torch.distributed.tensor.experimental import register_sharding
+
+    forward = _aten._scaled_dot_product_flash_attention_for_cpu.default
+    backward = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    register_sharding(forward)(_split(num_outputs=2, num_inputs=3))
+    register_sharding(backward)(_split(num_outputs=3, num_inputs=6))
+
+
+def _split(num_outputs: int, num_inputs: int) -> Callable[..., Any]:
+    """Return a rule: all tensors whole, or all split along heads, or along the batch."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    def rule(*args: Any, **_: Any) -> list[tuple[list[Any], list[Any]]]:
+        others = [None] * (len(args) - num_inputs)
+        return [
+            ([placement] * num_outputs, [*[placement] * num_inputs, *others])
+            for placement in (Replicate(), Shard(1), Shard(0))
+        ]
+
+    return rule
 
 
 def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:

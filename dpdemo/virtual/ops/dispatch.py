@@ -21,10 +21,9 @@ from dpdemo.virtual.ops.mode import VirtualGpuMode, actions
 from dpdemo.virtual.ops.operands import NUMBER, USERS, check_cpu_operands, place, survey
 from dpdemo.virtual.ops.provenance import made_by_cpp, note_cpps
 from dpdemo.virtual.ops.random import is_random, run_random
-from dpdemo.virtual.ops.refusals import with_refusals
 from dpdemo.virtual.ops.rules import RULES
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS, scratch_bytes
-from dpdemo.virtual.ops.widening import in_float32, run_wider
+from dpdemo.virtual.ops.widening import in_float32, run_wider, with_refusals
 from dpdemo.virtual.state import gpu_index
 
 if TYPE_CHECKING:

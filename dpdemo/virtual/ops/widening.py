@@ -8,6 +8,8 @@ database of operators, `dtypes` and `dtypesIfCUDA`): there the refusal stands.
 Products of float16 numbers the CPU has, and computes on a slow path: they are run wider at once. Products of
 integers only the CPU has.
 
+Layer and group norms CUDA refuses of operands of two dtypes, which the CPU takes.
+
 Beside them there is softmax from float16 to float32, which CUDA computes in one kernel, without a wide copy
 of what it is given.
 """
@@ -20,10 +22,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.errors import UnsupportedOpError
+from dpdemo.virtual.labels import gpus_of
 from dpdemo.virtual.ops.scratch import CONVOLUTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dpdemo.virtual.state import Session
 
 # The names of C++'s errors, with the dtype and the one to compute in.
 _NAMES = {
@@ -138,3 +143,27 @@ def in_float32(func: Any, op: Any) -> Any:
         return op(*args, **kwargs)
 
     return run
+
+
+# By operator: which operands must have the first one's dtype.
+_ALIKE = {"aten::native_layer_norm": (2, 3), "aten::native_group_norm": (1, 2)}
+
+
+def with_refusals(func: Any, action: Any) -> Any:
+    """Return `action`, preceded by what CUDA would refuse of `func`."""
+    places = _ALIKE.get(func._schema.name)
+    if places is None:
+        return action
+
+    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for place in places:  # the dtypes come first: they are the quickest to compare
+            other = args[place]
+            if other is not None and other.dtype is not args[0].dtype and gpus_of(args) - {None}:
+                raise RuntimeError(f"expected scalar type {_name(args[0])} but found {_name(other)}")
+        return action(session, func, args, kwargs)
+
+    return act
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return tensor.type().rpartition(".")[2].removesuffix("Tensor")
