@@ -1,7 +1,6 @@
 """One batch through scatter, replicate, parallel_apply and gather, as DataParallel itself calls them.
 
-Listeners on DataParallel's steps (`watching/seam.py`) note the tensors of each step and the bytes copied
-for it.
+Listeners on DataParallel's steps (`watching/seam.py`) note the tensors of each step.
 """
 
 import math
@@ -17,7 +16,7 @@ from dpdemo.arithmetic.tolerance import tolerance_of
 from dpdemo.config.fields import Config
 from dpdemo.config.load import Keys, resolve, showing_keys
 from dpdemo.errors import RunError
-from dpdemo.explaining.steps import Listener, Meter
+from dpdemo.explaining.steps import Listener
 from dpdemo.models.calling import users_model
 from dpdemo.models.failure import take_apart
 from dpdemo.models.inputs import as_arguments, to_device
@@ -52,23 +51,25 @@ def explain(
 
     """
     checked = resolve(config, overrides)
-    with opened(checked, virtual=virtual) as (devices, gpus):
+    with opened(checked, virtual=virtual) as (devices, _):
         built = build(checked, place(checked, devices))
         checked = with_own_size(checked, built)
         loader = make_loader(checked, built)
         batch = next(iter(loader))
         try:
             with threads_for(loader), users_model():
-                return _explain(built, batch, checked, devices, Meter(gpus))
+                return _explain(built, batch, checked, devices, virtual=virtual)
         except Exception as error:
             raise RunError(
                 f"expected the model `{checked.model}` to take its first batch, got {take_apart(error)}"
             ) from error
 
 
-def _explain(built: BuiltModel, batch: object, config: Config, devices: Devices, meter: Meter) -> Explanation:
+def _explain(
+    built: BuiltModel, batch: object, config: Config, devices: Devices, *, virtual: bool
+) -> Explanation:
     args, kwargs = to_device(as_arguments(batch), built.input_device)
-    listener = Listener(built.wrapper, built.split, meter)
+    listener = Listener(built.wrapper, built.split)
     with _repeatable(built.model, config.seed), listener.listening():
         built.model(*args, **kwargs)
     with _repeatable(built.model, config.seed):
@@ -79,12 +80,11 @@ def _explain(built: BuiltModel, batch: object, config: Config, devices: Devices,
         config=config,
         devices=devices,
         wrapped=config.wrapped,
-        virtual=meter.is_ledger,
+        virtual=virtual,
         batch_size=min(config.batch_size, config.data_size),
         module=ModuleSize(len(parameters), _num_bytes(parameters), len(buffers), _num_bytes(buffers)),
         steps=tuple(listener.steps),
         idle=_idle(devices, listener.steps[0]),
-        bytes_from="ledger" if meter.is_ledger else "tensors",
         plain=compare_with_plain(listener.result, plain),
     )
     return with_lessons(explanation)

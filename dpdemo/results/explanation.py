@@ -1,6 +1,6 @@
 """The result of `explain`: one batch through DataParallel's four steps, as hooks observed it.
 
-Every shape, device and byte was read off a tensor, or off the ledger of virtual GPUs; nothing is computed
+Every shape, device and byte was read off a tensor; nothing is computed
 from the split rule.
 """
 
@@ -114,11 +114,7 @@ _COLUMNS = ("step", "name", "view", "label", "device", "target", "shapes", "num_
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Report):
-    """One batch under DataParallel, a step at a time.
-
-    `bytes_from` says where the moved bytes come from: the `ledger` of virtual GPUs, which counts each copy,
-    or the `tensors` before and after a step, on real GPUs, where copies inside a forward stay unseen.
-    """
+    """One batch under DataParallel, a step at a time."""
 
     SCHEMA: ClassVar[str] = "dpdemo.explain/2"
     DERIVED: ClassVar[tuple[str, ...]] = ("model",)
@@ -132,7 +128,6 @@ class Explanation(Report):
     module: ModuleSize
     steps: tuple[Step, ...]
     idle: Devices
-    bytes_from: Literal["ledger", "tensors"]
     plain: PlainCall
 
     @property

@@ -62,8 +62,7 @@ def _replicate(explanation: Explanation, step: Step) -> str:
 def _parallel_apply(_: Explanation, step: Step) -> str:
     if len(step.made) == 1:
         return "The one replica runs forward on the one chunk."
-    copied = " The model itself copied between devices." if step.moved else ""
-    return f"{len(step.made)} replicas run forward on their chunks, each in a thread of its own.{copied}"
+    return f"{len(step.made)} replicas run forward on their chunks, each in a thread of its own."
 
 
 def _gather(explanation: Explanation, step: Step) -> str:

@@ -44,7 +44,6 @@ def explanation(rows, *, devices=None, out=0, **plain):
             module=ModuleSize(2, 48, 0, 0),
             steps=steps,
             idle=Devices.of("cuda", range(len(rows), num)),
-            bytes_from="ledger",
             plain=PlainCall(**{**shown, **plain}),
         )
     )
