@@ -237,6 +237,31 @@ class ABranchBeginsAtZeroByTheWeightOfItsBatchNorm(Net):
         return self.fc(rows + self.norm(self.branch(rows)))
 
 
+@trigger("DP301", "`spread` goes from None to a tensor of shape (3,)")
+class AScaleIsSetByTheFirstBatch(Net):
+    def __init__(self):
+        super().__init__()
+        self.spread = None
+
+    def forward(self, rows):
+        y = self.fc(rows)
+        if self.spread is None:
+            self.spread = y.detach().std(0) + 0.1
+        return y / self.spread
+
+
+@twin("DP305")
+class ABufferOfPositionsIsMadeWhereItIsMissing(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("positions", None)
+
+    def forward(self, rows):
+        if self.positions is None or len(self.positions) != rows.size(1):
+            self.positions = torch.arange(rows.size(1), device=rows.device)
+        return self.fc(rows + self.positions)
+
+
 class WithSides(Net):
     """Leaves what it computes on the way for a loss that the program asks for."""
 

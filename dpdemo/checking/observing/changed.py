@@ -18,6 +18,8 @@ from dpdemo.checking.source import writing_argument
 from dpdemo.models.inputs import Arguments
 from dpdemo.watching.tree import flatten, tensors_in
 
+_KEPT = ("attribute", "container", "mode")
+
 
 class Changed:
     """Lists what forward, and going backward, changed in two runs of a batch."""
@@ -95,21 +97,25 @@ class Changed:
         return tuple(replace(one, is_of_backward=True) for one in found)
 
     def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
-        """Mark state that nothing depends on: a second call keeps it, and gives the same.
+        """Mark state that nothing depends on: a second call keeps it, and no result shows that it is there.
 
         So it is for a mask that is made when it is missing, for scratch space and for a cache; not for a
-        counter, nor for what two replicas write to one place of a shared container.
+        counter, for what the first batch sets for good, nor for what two replicas write to one place of a
+        shared container.
         """
-        single, kinds = self.single, ("attribute", "container", "mode")
-        if single.result is None or all(change.kind not in kinds for change in found):
+        single = self.single
+        suspects = [one for one in found if one.kind in _KEPT or (one.kind == "buffer" and one.is_lost)]
+        if single.result is None or not suspects:
             return found
         second = self.runner.run(single.model, (single.untouched[0], single.untouched[1]))
         if second.result is None or not compare.first_difference(single.result[0], second.result[0])[0]:
             return found
+        if all(one.same or one in suspects for one in found) and self._shows_in_a_chunk():
+            return found
         num_replicas = len(self.draft.delivered) if self.draft else 1
         return tuple(
             replace(change, harmless=True)
-            if change.kind in kinds
+            if change in suspects
             and state.same_at(change.path, single.after, second.after)
             and not state.is_contested(
                 change.path, single.before, single.after, self.parallel.after, num_replicas
@@ -117,6 +123,16 @@ class Changed:
             else change
             for change in found
         )
+
+    def _shows_in_a_chunk(self) -> bool:
+        """Return whether the model gives other results for the last chunk, now that it has seen the batch."""
+        if self.draft is None or not self.draft.delivered:
+            return False
+        chunk = self.draft.delivered[-1]
+        later = self.runner.called_aside(self.single.model, chunk)
+        fresh = self.runner.alone_on(self.planned.mode, chunk)
+        both = later is not None and fresh is not None
+        return both and compare.first_difference(fresh, later)[0] is False
 
     def _after(self, chunk: Arguments) -> state.Snapshot:
         return self.runner.run(self.runner.single_model(self.planned.mode), chunk).after

@@ -44,11 +44,10 @@ def lost_state(evidence: Evidence) -> Iterator[Found]:
             _outside(change, probe.batch_size),
             change.place,
         )
-    yield from note_of_all(
-        harmless, "set in forward and lost with the replicas: nothing that forward computes needs it"
-    )
+    yield from note_of_all(harmless, _UNNEEDED)
 
 
+_UNNEEDED = "set in forward and lost with the replicas: nothing that forward computes needs it"
 _FOLLOWED = "; autograd follows it, as a loss that is read after the call"
 
 
@@ -128,12 +127,16 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         Where forward draws random numbers, chunk 1 with the same numbers leaves another.
     References: pytorch/pytorch#1051, pytorch/pytorch#11476
     """
+    harmless: dict[str, tuple[Probe, StateChange]] = {}
     by_module: dict[object, list[tuple[Probe, StateChange]]] = {}
     for probe, change in changes_of(evidence, "buffer"):
         is_off = not change.same and change.name not in {*STATISTICS, "num_batches_tracked"}
         if not is_off or (not change.parallel_changed and _has_raised(probe)):
             continue  # where one has raised, replica 0 may not have come to it
         if probe.single.used_random and not _is_known(change):
+            continue
+        if change.harmless:
+            harmless.setdefault(change.path, (probe, change))
             continue
         key = (change.path.rpartition(".")[0], change.parallel_changed)
         by_module.setdefault(key, []).append((probe, change))
@@ -144,6 +147,7 @@ def buffer(evidence: Evidence) -> Iterator[Found]:
         for probe in {id(probe): probe for probe, _ in found}.values():
             advice = _of_buffer(change, probe, evidence)
             yield Found(subject, what, place_of(change), probe, None, advice, change.place)
+    yield from note_of_all(harmless, _UNNEEDED)
 
 
 def _is_known(change: StateChange) -> bool:
