@@ -158,11 +158,7 @@ def _dropout(given: Given, drawing: Drawing) -> tuple[Tensor, Tensor]:
         return tensor.clone(), _aten.ones_like.default(tensor, dtype=torch.bool)
     if given["p"] == 1:
         return _aten.zeros_like.default(tensor), _aten.zeros_like.default(tensor, dtype=torch.bool)
-    return native_dropout(tensor, 1 - given["p"], torch.bool, drawing)
-
-
-def _fused_dropout(given: Given, drawing: Drawing) -> tuple[Tensor, Tensor]:
-    return native_dropout(given["self"], given["p"], torch.uint8, drawing)
+    return native_dropout(tensor, 1 - given["p"], drawing)
 
 
 DISTRIBUTIONS: dict[str, Distribution] = {
@@ -179,5 +175,4 @@ DISTRIBUTIONS: dict[str, Distribution] = {
     "randperm": _randperm,
     "multinomial": _multinomial,
     "native_dropout": _dropout,
-    "_fused_dropout": _fused_dropout,
 }

@@ -38,11 +38,9 @@ _VECTOR_BYTES = 16
 _SHORT, _LONG = 32, 64
 
 
-def native_dropout(
-    tensor: Tensor, keep: float, mask_dtype: torch.dtype, drawing: Drawing
-) -> tuple[Tensor, Tensor]:
+def native_dropout(tensor: Tensor, keep: float, drawing: Drawing) -> tuple[Tensor, Tensor]:
     """Return `tensor` with each element kept with probability `keep` and scaled up, and the mask of them."""
-    mask: Tensor = _aten.empty_like.default(tensor, dtype=mask_dtype)
+    mask: Tensor = _aten.empty_like.default(tensor, dtype=torch.bool)
     if not tensor.numel():
         return tensor.clone(), mask
     wide = computed_in(tensor.dtype)

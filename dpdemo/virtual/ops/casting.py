@@ -96,18 +96,11 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return known[1]
 
 
-def cast_for_autocast(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Cast the operands of one of the LOWER_PRECISION operators as autocast would, where it is on."""
+def cast_for_autocast(*tensors: Any, dtype: torch.dtype | None = None) -> list[Any]:
+    """Cast operands as autocast would, where it is on: to `dtype`, or to its lower precision."""
     if not torch.is_autocast_enabled("cuda"):
         return list(tensors)
-    return [_cast(tensor, torch.get_autocast_dtype("cuda")) for tensor in tensors]
-
-
-def cast_to_float32(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Cast the operands of one of the FP32 operators as autocast would, where it is on."""
-    if not torch.is_autocast_enabled("cuda"):
-        return list(tensors)
-    return [_cast(tensor, torch.float32) for tensor in tensors]
+    return [_cast(tensor, dtype or torch.get_autocast_dtype("cuda")) for tensor in tensors]
 
 
 def _casting(op: Any, choose: Callable[[tuple[Any, ...]], torch.dtype]) -> Kernel:

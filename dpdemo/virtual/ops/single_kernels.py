@@ -9,7 +9,7 @@ import torch
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.labels import gpu_of, gpus_of
-from dpdemo.virtual.ops.casting import cast_to_float32
+from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def rms_norm(
     if None in homes or len(homes) > 1 or not is_plain() or not is_whole or not input.numel():
         result: Tensor = _rms_norm(input, normalized_shape, weight, eps)
         return result
-    data, *rest = cast_to_float32(input, *([] if weight is None else [weight]))
+    data, weight = cast_for_autocast(input, weight, dtype=torch.float32)
     shape = list(normalized_shape)
 
     def run(data: Tensor, weight: Tensor | None) -> tuple[Tensor, ...]:
@@ -58,7 +58,7 @@ def rms_norm(
     rows = data.numel() // max(1, torch.Size(shape).numel())
     kept = rows * max(_KEPT_BYTES, data.element_size())
     kernel = Kernel(run, _like, kept, keeps_result=False)
-    return run_fused(kernel, data, rest[0] if rest else None)[0]
+    return run_fused(kernel, data, weight)[0]
 
 
 def _like(data: Tensor, _: Tensor | None) -> tuple[Tensor, ...]:
