@@ -18,7 +18,7 @@ aten/src/ATen/native/cudnn/Conv_v7.cpp): so this is what a call would like to ha
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,53 +29,29 @@ _HALF = (torch.float16, torch.bfloat16)
 _TENSOR_CORES_FOR_FLOAT32 = 8  # the major compute capability of Ampere
 
 
-class _Convolution(NamedTuple):
-    """The properties of a convolution that decide on its scratch memory."""
-
-    data: torch.Tensor
-    weight: torch.Tensor
-    output_shape: tuple[int, ...]
-    stride: list[int]
-    dilation: list[int]
-    is_transposed: bool
-    groups: int
-
-
 def scratch_bytes(func: Any, args: tuple[Any, ...], result: Any, capability: int) -> int:
     """Return the bytes that a call of `func` takes while it runs on a GPU of this major capability."""
     if func is aten.convolution.default:
-        data, weight, _, stride, _, dilation, is_transposed, _, groups = args
-        shape = tuple(result.shape)
+        data, weight, _, *options = args
+        output = result
     else:
-        gradient, data, weight, _, stride, _, dilation, is_transposed, _, groups = args[:10]
-        shape = tuple(gradient.shape)
-    call = _Convolution(data, weight, shape, stride, dilation, is_transposed, groups)
+        output, data, weight, _, *options = args
+    stride, _, dilation, is_transposed, _, groups = options[:6]
     if weight.dtype in _HALF or (capability >= _TENSOR_CORES_FOR_FLOAT32 and torch.backends.cudnn.allow_tf32):
-        return _for_tensor_cores(call)
-    return _for_winograd(call)
-
-
-def _for_winograd(call: _Convolution) -> int:
-    wide, narrow = call.weight.shape[1], call.weight.shape[0]
+        is_fit = groups == 1 and not data.is_contiguous(memory_format=torch.channels_last)
+        numbers = data.numel() + weight.numel() + output.numel()
+        return int(is_fit * numbers * weight.element_size())
+    wide, narrow = weight.shape[1], weight.shape[0]
     is_fit = (
-        call.weight.shape[2:] == (3, 3)
-        and set(call.stride) == set(call.dilation) == {1}
-        and not call.is_transposed
-        and call.groups == 1
-        and call.weight.dtype is torch.float32
+        weight.shape[2:] == (3, 3)
+        and set(stride) == set(dilation) == {1}
+        and not is_transposed
+        and groups == 1
+        and weight.dtype is torch.float32
         and min(wide, narrow) >= _MANY_CHANNELS
     )
-    if not is_fit:
-        return 0
-    tiles = call.output_shape[0] * math.prod(-(-size // _OUTPUT) for size in call.output_shape[2:])
-    return _TILE * call.weight.element_size() * (tiles * (wide + narrow) + wide * narrow)
-
-
-def _for_tensor_cores(call: _Convolution) -> int:
-    if call.groups > 1 or call.data.is_contiguous(memory_format=torch.channels_last):
-        return 0
-    numbers = call.data.numel() + call.weight.numel() + math.prod(call.output_shape)
-    return numbers * call.weight.element_size()
+    tiles = output.shape[0] * math.prod(-(-size // _OUTPUT) for size in output.shape[2:])
+    return int(is_fit * _TILE * weight.element_size() * (tiles * (wide + narrow) + wide * narrow))
 
 
 CONVOLUTIONS = frozenset({aten.convolution.default, aten.convolution_backward.default})
