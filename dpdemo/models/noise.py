@@ -1,50 +1,22 @@
-"""The epoch's data: seeded noise, made as it is needed and never held whole.
+"""The epoch's data: seeded noise of a bounded size, from which each sample is taken as it is needed.
 
-Sample number i is a pure function of (seed, i), so it is the same sample in whatever order, batch or process
-it is drawn. torch has no generator on the CPU that can start at the i-th number, so the numbers are a hash of
-their position: the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
-generators", OOPSLA 2014), in 64-bit integer tensors whose products wrap as the paper's do.
+Sample number i is a function of (seed, i), so it is the same sample in whatever order, batch or process it is
+drawn. After some 65,000 numbers the noise begins again.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from dpdemo.config.catalogue import Shape
 
+_MOST_NUMBERS = 1 << 16
 _BLOCK_NUMBERS = 1 << 15
-"""Numbers hashed at once: enough that a batch costs little, and not more than ATen's grain size
+"""Numbers taken at once: enough that a batch costs little, and not more than ATen's grain size
 (`ATen/TensorIterator.h`, GRAIN_SIZE), above which each of these small operations would wake all cores."""
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
-_GAMMA = _signed(0x9E3779B97F4A7C15)
-_MIX1 = _signed(0xBF58476D1CE4E5B9)
-_MIX2 = _signed(0x94D049BB133111EB)
-_SPREAD = math.sqrt(12.0)  # a uniform number of width sqrt(12) has variance 1
-
-
-def _offset(seed: int) -> int:
-    return _signed((seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % (1 << 64))
-
-
-def _mixed(bits: torch.Tensor) -> torch.Tensor:
-    """Finish the hash of products with gamma, in place."""
-    shifted = torch.empty_like(bits)
-
-    def xor_shifted(shift: int) -> torch.Tensor:
-        # int64 shifts carry the sign along; the mask makes the shift the paper's unsigned one
-        torch.bitwise_right_shift(bits, shift, out=shifted)
-        return bits.bitwise_xor_(shifted.bitwise_and_((1 << (64 - shift)) - 1))
-
-    xor_shifted(30).mul_(_MIX1)
-    xor_shifted(27).mul_(_MIX2)
-    return xor_shifted(31)
 
 
 @dataclass(frozen=True)
@@ -56,16 +28,17 @@ class NoiseDataset:
     dtype: torch.dtype
     vocabulary: int = 0
 
-    def rows(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Make the samples with these int64 numbers: a tensor of [len(numbers), *sample]."""
-        width = math.prod(self.sample)
-        # the products of the positions number * width + column with gamma, taken one by one
-        columns = torch.arange(width, device="cpu").mul_(_GAMMA).add_(_offset(self.seed))
-        bits = _mixed((numbers * _signed(width * _GAMMA % (1 << 64))).unsqueeze(1).add(columns))
-        bits = bits.view(len(numbers), *self.sample)
+    @cached_property
+    def _noise(self) -> torch.Tensor:
+        shape = (max(1, _MOST_NUMBERS // max(1, math.prod(self.sample))), *self.sample)
+        generator = torch.Generator().manual_seed(self.seed)
         if self.vocabulary:
-            return bits.bitwise_and_((1 << 31) - 1).remainder_(self.vocabulary)
-        return bits.bitwise_right_shift_(11).to(torch.float64).mul_(_SPREAD / (1 << 53)).to(self.dtype)
+            return torch.randint(self.vocabulary, shape, generator=generator, device="cpu")
+        return torch.randn(shape, generator=generator, device="cpu").to(self.dtype)
+
+    def rows(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Take the samples with these int64 numbers: a tensor of [len(numbers), *sample]."""
+        return self._noise.index_select(0, numbers % len(self._noise))
 
 
 def epoch_order(data_size: int, seed: int, *, shuffle: bool) -> torch.Tensor | None:

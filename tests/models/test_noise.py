@@ -1,7 +1,5 @@
 """The stream of seeded samples."""
 
-import math
-
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -12,23 +10,6 @@ from dpdemo.models.noise import BatchLoader, NoiseDataset, epoch_order
 
 def dataset(seed=0, sample=(5,), dtype=torch.float32, vocabulary=0):
     return NoiseDataset(sample, seed, dtype, vocabulary)
-
-
-def splitmix64_finalizer(position: int, seed: int) -> int:
-    """The paper's mixing function, in Python's own integers."""
-    mask = (1 << 64) - 1
-    z = (position * 0x9E3779B97F4A7C15 + seed * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) & mask
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-    return z ^ (z >> 31)
-
-
-@given(positions=st.lists(st.integers(0, 2**62), min_size=1, max_size=8), seed=st.integers(0, 2**63 - 1))
-def test_the_hash_is_splitmix64s_whatever_the_position_and_the_seed(positions, seed):
-    got = dataset(seed, (1,), torch.float64).rows(torch.tensor(positions)).squeeze(1)
-    bits = [splitmix64_finalizer(position, seed) for position in positions]
-    signed = [number - 2**64 if number >= 2**63 else number for number in bits]
-    assert got.tolist() == [(number >> 11) * (math.sqrt(12) / 2**53) for number in signed]
 
 
 def test_a_sample_is_the_same_in_whatever_order_it_is_drawn():
