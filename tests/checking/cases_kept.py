@@ -400,6 +400,23 @@ class TheModelTellsAPartOfItsBatch(Net):
         return self.fc(self.centred(x))
 
 
+class Solver(nn.Module):
+    """Is made around a part for one call, and penalises what it finds there."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, rows):
+        return self.part(rows) + sum(one.square().sum() for one in self.parameters())
+
+
+@trigger("DP308", "`Solver.parameters()` is empty in replicas: results")
+class AModuleIsMadeAroundAPartOfTheReplica(Net):
+    def forward(self, rows):
+        return Solver(self.fc)(rows)
+
+
 @trigger("DP308", "`Linear.parameters()` is empty in replicas: IndexError")
 class AMethodListsParametersForAnotherOne(Net):
     def weights(self):

@@ -195,7 +195,7 @@ _Note = Callable[[Watch, _Called], object]
 
 
 def _note_module(watch: Watch, called: _Called) -> None:
-    if getattr(called.args[0], "_is_replica", False):
+    if any(getattr(part, "_is_replica", False) for part in called.args[0].modules()):
         watch.note(called.name, type(called.args[0]).__name__)
 
 

@@ -60,9 +60,7 @@ def _is_off(probe: Probe) -> bool:
     comparison = probe.comparison
     if comparison.values_equal is not True and comparison.equals_chunkwise is False:
         return True
-    is_plain = probe.mode == "eval" or comparison.values_equal is True
-    is_even = probe.split is not None and probe.split.is_even and is_plain
-    return comparison.gradients_equal is False and comparison.loss_path is None and is_even
+    return comparison.gradients_equal is False and comparison.loss_path is None
 
 
 @rule("DP312", "deepcopy-in-forward", "error")
