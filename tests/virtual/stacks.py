@@ -38,11 +38,10 @@ class Stack:
 
     Each has `model()`, the shapes of its `input(rows)` and `output(rows)`, and in bytes what forward has
     `kept(rows)` for backward, beside the input and the parameters; `forward` and `backward` take and drop.
-    `keeps_input` and `keeps_output` say what a layer keeps of them.
+    `keeps_output` says whether a layer keeps its output.
     """
 
     buffers = ()
-    keeps_input = True
     keeps_output = False
     is_replica = False
 
@@ -186,134 +185,3 @@ class Recurrent(Stack):
         hand.drop(scratch, state, state, self.kept(rows))
         done("parameters")
         done("output")
-
-
-class Encoder(Stack):
-    """TransformerEncoderLayer(32, 4, 64) with dropout on 10 positions, the batch first."""
-
-    positions, width, heads, inner = 10, 32, 4, 64
-    keeps_input = False  # but a copy
-
-    def __init__(self):
-        d, f = self.width, self.inner
-        self.shapes = [
-            *((3 * d, d), (3 * d,), (d, d), (d,)),  # attention
-            *((f, d), (f,), (d, f), (d,)),
-            *((d,), (d,), (d,), (d,)),  # two normalisations
-        ]
-
-    def model(self):
-        return nn.TransformerEncoderLayer(self.width, self.heads, self.inner, dropout=0.1, batch_first=True)
-
-    def input(self, rows):
-        return rows, self.positions, self.width
-
-    def output(self, rows):
-        return rows, self.positions, self.width
-
-    def _sizes(self, rows):
-        """One tensor of the width; three; one inside; masks of both; mean or deviation; log-sum-exps."""
-        length = self.positions
-        return (
-            block(rows, length, self.width),
-            block(3, rows, length, self.width),
-            block(rows, length, self.inner),
-            block(rows, length, self.width, itemsize=1),
-            block(rows, length, self.inner, itemsize=1),
-            block(rows, length),
-            block(rows, self.heads, 32 * -(-length // 32)),
-        )
-
-    def kept(self, rows):
-        one, three, inner, mask, inner_mask, moment, sums = self._sizes(rows)
-        attention = one + three + one + sums + one + mask  # input, q k v, result, its heads side by side
-        feed_forward = one + inner + mask + inner + inner_mask
-        return attention + feed_forward + 2 * (one + 2 * moment)
-
-    def forward(self, rows, hand):
-        one, three, inner, mask, inner_mask, moment, sums = self._sizes(rows)
-        hand.take(one)  # the input with positions first, in one piece
-        hand.take(three)
-        hand.take(three)  # with bias
-        hand.drop(three)
-        hand.take(three)  # q, k and v one after the other
-        hand.drop(three)
-        hand.take(one)
-        hand.take(sums)
-        hand.take(one)  # heads side by side
-        hand.take(one)
-        self._drop_out(hand, one, mask)
-        hand.take(one)  # plus the input
-        hand.drop(one)
-        hand.take(one, moment, moment)
-        hand.take(inner)
-        hand.take(inner)  # the ReLU's result
-        hand.drop(inner)
-        hand.take(inner, inner_mask)
-        hand.take(one)
-        self._drop_out(hand, one, mask)
-        hand.take(one)
-        hand.drop(one)
-        hand.take(one, moment, moment)
-
-    def _drop_out(self, hand, size, mask):
-        """What replaces a tensor by a thinner one."""
-        hand.take(size, mask)
-        hand.drop(size)
-
-    def backward(self, rows, hand, done):
-        d = block(self.width)
-        one, _, _, _, _, moment, _ = self._sizes(rows)
-        hand.take(one, d, d)
-        hand.drop(one, moment, moment)
-        done("output")
-        self._backward_inside(rows, hand)
-        # Gradients of the normalised tensor by two ways: one here, and one that waited
-        hand.take(one)
-        hand.drop(one, one)
-        hand.take(one, d, d)
-        hand.drop(one, one, moment, moment)
-        self._backward_attention(rows, hand, done)
-
-    def _backward_inside(self, rows, hand):
-        one, _, inner, mask, inner_mask, _, _ = self._sizes(rows)
-        weight, d, f = block(self.width, self.inner), block(self.width), block(self.inner)
-        hand.take(one)
-        hand.drop(mask)
-        hand.take(inner, weight, d)
-        hand.drop(inner, one)  # the thinned input of the second layer, and its result's gradient
-        hand.take(inner)
-        hand.drop(inner, inner_mask)
-        hand.take(inner)
-        hand.drop(inner, inner)  # the ReLU's result and its gradient
-        hand.take(one, weight, f)
-        hand.drop(inner, one)  # and the layer's input
-
-    def _backward_attention(self, rows, hand, done):
-        one, three, _, mask, _, _, sums = self._sizes(rows)
-        self._drop_out(hand, one, 0)
-        hand.drop(mask)
-        hand.take(one)  # with positions first, in one piece
-        hand.drop(one)
-        hand.take(one, block(self.width, self.width), block(self.width))
-        hand.drop(one, one)
-        done("parameters")  # the projection in keeps its input only, which needs no gradient
-        hand.take(sums)  # dot products, one for each row
-        hand.take(one, one, one)
-        hand.drop(sums, three, one, one, sums)
-        for _ in "qkv":  # heads before rows, then positions before heads, in one piece
-            for _ in range(2):
-                hand.take(one)
-                hand.drop(one)
-        hand.take(three)  # the first of the three as a part of the whole
-        hand.drop(one)
-        for _ in range(2):
-            hand.take(three)  # the next
-            hand.drop(one)
-            hand.take(three)  # and their sum
-            hand.drop(three, three)
-        hand.take(three)  # as the projection in made it
-        hand.drop(three)
-        hand.take(block(3 * self.width))
-        hand.take(block(3 * self.width, self.width))
-        hand.drop(three, one)

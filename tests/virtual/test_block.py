@@ -92,14 +92,6 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_going_back():
     assert before["a"] == after["a"] == 1
 
 
-def test_every_patch_says_why():
-    session = _open(1, [None], VIRTUAL, is_meta=False, draws_as_cpu=False)
-    try:
-        assert all(patch.why for patch in patches.table(session))
-    finally:
-        state.session = None
-
-
 def test_a_block_is_active_only_while_it_is_open():
     assert not is_active()
     outside = torch.cuda.device_count()

@@ -13,7 +13,7 @@ What is in the ledger and would not be on a GPU (docs/virtual-gpus.md has the wh
 
 import pytest
 import torch
-from stacks import Convolutions, Encoder, Hand, Linears, Recurrent, block
+from stacks import Convolutions, Hand, Linears, Recurrent, block
 from torch import nn
 
 from dpdemo.virtual import virtual_gpus
@@ -24,7 +24,6 @@ STACKS = {
     "linear": Linears,
     "convolution": Convolutions,
     "recurrent": Recurrent,
-    "attention": Encoder,
 }
 
 pytestmark = pytest.mark.usefixtures("without_collector")
@@ -143,8 +142,6 @@ def forward_by_hand(stack, index, rows):
         hand.drop(counts(stack))
     if not stack.keeps_output:
         hand.drop(block(*stack.output(rows)))
-    if not stack.keeps_input:
-        hand.drop(block(*stack.input(rows)))
     return hand
 
 
@@ -162,8 +159,7 @@ def backward_by_hand(stack, index, rows):
             hand.drop(together(stack.shapes if what == "parameters" else stack.buffers))
 
     stack.backward(rows, hand, done)
-    if stack.keeps_input:
-        hand.drop(block(*stack.input(rows)))
+    hand.drop(block(*stack.input(rows)))
     one = together(stack.shapes)
     hand.take(one)  # the gradients of this GPU, one after the other
     if index == 0:

@@ -1,7 +1,5 @@
 """`torch.autocast("cuda")` casts on virtual GPUs by CUDA's lists, and nowhere else."""
 
-import warnings
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own custom
@@ -97,15 +95,6 @@ def test_the_gradient_scaler_trains_and_skips_infinite_steps():
         scaler.update()
         assert torch.equal(before, model.weight) == (scale != 1.0)
     assert scaler.get_scale() == 512
-
-
-def test_the_older_names_of_autocast_and_scaler_work():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        scaler = torch.cuda.amp.GradScaler()
-        with torch.cuda.amp.autocast():
-            loss = nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).sum()
-    assert scaler.scale(loss).dtype is torch.float32
 
 
 @pytest.mark.parametrize("function", [F.softmax, F.log_softmax])

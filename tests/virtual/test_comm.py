@@ -55,13 +55,6 @@ def test_gather_concatenates_on_any_device_and_keeps_channels_last():
     assert comm.gather(parts, 1, "cpu").device.type == "cpu"
 
 
-def test_reduction_adds_on_the_device_asked_for():
-    total = comm.reduce_add([on(0, 2), on(1, 2), on(2, 2)], 1)
-    assert (total.tolist(), total.get_device()) == ([3, 3], 1)
-    (dense,) = comm.reduce_add_coalesced([[on(0, 2)], [on(1, 2)]], 0)
-    assert (dense.tolist(), dense.get_device()) == ([2, 2], 0)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

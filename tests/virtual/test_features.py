@@ -81,15 +81,6 @@ def test_other_dispatch_modes_see_the_same_operators():
     assert counter.get_total_flops() == 2 * 6 * 4 * 3
 
 
-@pytest.mark.parametrize(
-    "normalise", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm]
-)
-def test_parametrised_weights_work_in_replicas(normalise):
-    model = nn.DataParallel(normalise(nn.Linear(4, 2)).cuda())
-    model(torch.ones(6, 4)).sum().backward()
-    assert all(value.grad.is_cuda for value in model.parameters())
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_sparse_and_nested_tensors_are_where_their_parts_are():
     coo, csr = torch.eye(6, device="cuda:1").to_sparse(), torch.eye(6, device="cuda:1").to_sparse_csr()

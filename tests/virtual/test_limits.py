@@ -44,17 +44,12 @@ def test_a_size_for_all_or_one_for_each(memory, totals):
         assert [torch.cuda.mem_get_info(index) for index in range(3)] == [(total, total) for total in totals]
 
 
-@pytest.mark.parametrize("memory", [["1GiB"], ["1GiB"] * 4, []])
-def test_another_number_of_sizes_than_of_gpus_is_an_error(memory):
-    wording = f"^expected one size, or one for each of the 3 GPUs, got {len(memory)} sizes$"
-    with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):
-        pass
-
-
-@pytest.mark.parametrize("memory", ["-1GiB", "lots", "24XB", 0, -1, True, 1.5, ["lots"] * 3])
+@pytest.mark.parametrize("memory", [["1GiB"], "lots"])
 def test_what_is_no_size_is_an_error_before_anything_is_replaced(memory):
-    wording = "^expected a size such as 24GiB or 512MiB, got "
-    with pytest.raises(ValueError, match=wording), virtual_gpus(3, memory=memory):
+    with (
+        pytest.raises(ValueError, match=r"^expected (one|a) size"),
+        virtual_gpus(3, memory=memory),
+    ):
         pass
     assert not is_active()
 
@@ -166,32 +161,6 @@ def test_every_way_to_memory_has_the_limit(storage, allocate):
         assert torch.cuda.memory_allocated() == before
 
 
-@STORAGES
-def test_each_gpu_has_its_own_limit(storage):
-    with virtual_gpus(2, memory=["1MiB", "4MiB"], storage=storage):
-        one = bytes_of(3, "cuda:1")
-        with pytest.raises(torch.OutOfMemoryError, match=r"GPU 0 has a total capacity of 1024\.00 KiB"):
-            one.to("cuda:0")
-        del one
-
-
-@STORAGES
-def test_torch_answers_from_the_ledger(storage):
-    with virtual_gpus(2, memory="10MiB", storage=storage):
-        kept = bytes_of(4, "cuda:1")
-        with pytest.raises(torch.OutOfMemoryError):
-            bytes_of(7, "cuda:1")
-        assert torch.cuda.mem_get_info(1) == (6 * MIB, 10 * MIB)
-        assert torch.cuda.get_device_properties(1).total_memory == 10 * MIB
-        assert torch.cuda.memory_allocated(1) == torch.cuda.max_memory_allocated(1) == 4 * MIB
-        assert torch.cuda.memory_stats(1)["num_ooms"] == 1
-        assert torch.cuda.memory_stats(0)["num_ooms"] == 0
-        assert "CUDA OOMs: 1 " in torch.cuda.memory_summary(1)
-        assert "4096 KiB" in torch.cuda.memory_summary(1)
-        assert torch.accelerator.memory_allocated(1) == 4 * MIB
-        del kept
-
-
 @pytest.mark.filterwarnings("ignore:\\n.*There is an imbalance between your GPUs")
 @STORAGES
 def test_a_replica_that_does_not_fit_is_data_parallels_error(storage):
@@ -218,15 +187,6 @@ def test_gpu_0_fills_up_while_the_others_are_half_empty(storage):
         with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory.*GPU 0 has"):
             torch.nn.functional.cross_entropy(output * 2, torch.zeros(400, dtype=torch.long).cuda())
         assert all(torch.cuda.mem_get_info(index)[0] > 7 * MIB for index in (1, 2, 3))
-
-
-def test_the_limit_ends_with_the_block():
-    with virtual_gpus(1, memory=512):
-        pass
-    with virtual_gpus(1) as gpus:
-        tensor = bytes_of(1)
-        assert gpus.live_bytes(0) == MIB
-        del tensor
 
 
 @pytest.mark.parametrize("name", ["empty", "zeros", "rand"])

@@ -96,24 +96,6 @@ def test_packed_sequences(network, options):
     agree(Packed(network(WIDTH, HIDDEN, batch_first=True, **options)), torch.randn(ROWS, STEPS, WIDTH))
 
 
-def test_dropout_draws_the_same_numbers_in_forward_and_in_backward(network):
-    model = network(WIDTH, HIDDEN, 2, dropout=0.5).double().to("cuda:1")
-    data = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to("cuda:1").requires_grad_()
-    direction = torch.randn(STEPS, ROWS, WIDTH, dtype=torch.float64).to("cuda:1")
-
-    def total(x):
-        torch.manual_seed(3)
-        return model(x)[0].square().sum()
-
-    value = total(data)
-    torch.rand(100, device="cuda:1")  # whatever is drawn between does no harm
-    (gradient,) = torch.autograd.grad(value, data)
-    step = 1e-6
-    with torch.no_grad():
-        slope = (total(data + step * direction) - total(data - step * direction)) / (2 * step)
-    torch.testing.assert_close((gradient * direction).sum().cpu(), slope.cpu(), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_only_the_results_stay(gpus, network, context):
     model = network(WIDTH, HIDDEN, 2).to("cuda:1")
@@ -168,23 +150,6 @@ def test_weights_of_a_replica_are_copied_into_one_buffer(gpus):
         block(ROWS, STEPS, WIDTH) + block(ROWS, STEPS, HIDDEN) + 2 * block(1, ROWS, HIDDEN) + block(weights)
     )
     assert held == parts + reserve
-
-
-def test_a_state_left_on_the_host_is_cudas_error(network):
-    model = network(WIDTH, HIDDEN).cuda()
-    state = torch.zeros(1, ROWS, HIDDEN)
-    given = (state, state) if network is nn.LSTM else state
-    with pytest.raises(RuntimeError, match="Input and hidden tensors are not at the same device"):
-        model(torch.ones(STEPS, ROWS, WIDTH).cuda(), given)
-
-
-def test_autocast_casts_the_operands(network):
-    model = network(WIDTH, HIDDEN).cuda()
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        output, _ = model(torch.ones(STEPS, ROWS, WIDTH).cuda())
-    assert output.dtype is torch.bfloat16
-    output.float().sum().backward()
-    assert all(parameter.grad.dtype is torch.float32 for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(

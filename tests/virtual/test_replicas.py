@@ -85,20 +85,6 @@ def test_a_replica_that_collects_from_the_others_does_not_hang():
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_replica_that_waits_for_a_bare_lock_does_not_hang():
-    lock = threading.Lock()
-    lock.acquire()
-
-    def work(x):
-        if x.get_device() == 0:
-            assert lock.acquire(timeout=PATIENCE_SECONDS)
-        elif x.get_device() == 3:
-            lock.release()
-
-    nn.DataParallel(Does(work))(torch.ones(4, 1))
-
-
-@pytest.mark.usefixtures("gpus")
 def test_a_replica_that_asks_again_and_again_does_not_hang():
     arrived = threading.Event()
 

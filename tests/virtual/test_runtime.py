@@ -72,16 +72,6 @@ def test_the_accelerator_is_cuda():
     assert torch.accelerator.current_stream(1).device == torch.device("cuda:1")
 
 
-def test_cudnn_switches_do_no_harm():
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        assert torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2).cuda()).is_cuda
-        assert torch.nn.LSTM(2, 2).cuda()(torch.ones(1, 1, 2).cuda())[0].is_cuda
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
 def in_a_fork(work):
     """Run `work` in a forked child, and return its result or its error as text."""
     reader, writer = os.pipe()
@@ -118,15 +108,6 @@ def test_a_child_forked_before_cuda_was_used_may_use_it():
     assert use_cuda() == [2.0, 2.0]
     assert in_a_fork(use_cuda).startswith(BAD_FORK)
     assert in_a_fork(torch.cuda.is_initialized) == "False"
-
-
-def test_a_child_that_uses_cuda_cannot_hand_it_to_forks_of_its_own():
-    def use_and_fork():
-        use_cuda()
-        return in_a_fork(use_cuda)
-
-    assert BAD_FORK in in_a_fork(use_and_fork)
-    assert use_cuda() == [2.0, 2.0]
 
 
 def test_asking_whether_there_are_gpus_starts_cuda(monkeypatch):

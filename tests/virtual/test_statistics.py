@@ -52,23 +52,6 @@ def test_blocks_are_counted_as_they_come_and_go_by_pool():
 
 
 @pytest.mark.usefixtures("_asked")
-def test_the_peak_of_all_blocks_is_that_of_one_moment():
-    small = [on_gpu(1) for _ in range(3)]
-    del small
-    large = [on_gpu(2 * 2**20) for _ in range(2)]
-    assert counts("allocation.all") == [2, 3, 5, 3]
-    assert [counts(f"allocation.{pool}_pool")[1] for pool in ("small", "large")] == [3, 2]
-    del large
-
-
-@pytest.mark.usefixtures("_asked")
-def test_a_storage_that_grows_takes_another_block():
-    tensor = on_gpu(1).resize_(513)
-    assert counts("allocation.all") == [1, 2, 2, 1]
-    del tensor
-
-
-@pytest.mark.usefixtures("_asked")
 def test_peaks_and_totals_start_again_where_a_program_resets_them():
     kept, dropped = on_gpu(1), on_gpu(1)
     del dropped

@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-from dpdemo.virtual import virtual_gpus
-
 KIB = 1024
 
 
@@ -99,16 +97,6 @@ def test_a_python_function_gets_its_gradients_and_its_current_device_as_on_a_gpu
     TwoOutputs.apply(leaf)[0].sum().backward()
     assert seen == [1, 2, 1]
     assert torch.cuda.current_device() == 0
-
-
-@pytest.mark.parametrize("target", ["cpu", "cuda:0", "cuda:1"])
-def test_a_copy_can_be_asked_for_by_name(target):
-    with virtual_gpus(2):
-        tensor = torch.ones(3, device="cuda:0")
-        copy = tensor.to(target, copy=True)
-        assert copy.device == torch.device(target)
-        assert copy.data_ptr() != tensor.data_ptr()
-        assert copy.cpu().tolist() == [1, 1, 1]
 
 
 def test_a_module_moves_with_its_gradients_and_leaves_what_it_had_behind(gpus):
