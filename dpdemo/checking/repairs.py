@@ -92,7 +92,7 @@ def _names_for(found: Found, function: str) -> dict[str, str]:
     return {
         "call": given,
         "plain": plain if function else plain.replace("model(", "model.module(", 1),
-        "x": tensors[0].path if tensors else "x",
+        "x": _as_code(tensors[0].path) if tensors else "x",
         "in_forward": "yes" if function == "forward" else "",
         "in_init": "yes" if function == "__init__" else "",
         "result": "",
@@ -110,9 +110,14 @@ def call_of(call: Call, function: str = "", **changed: str) -> str:
         if name in changed or named:  # none may follow by position
             named[name] = changed.get(name, name)
         else:
-            given.append(name)
+            given.append(_as_code(name))
     named |= {name: code for name, code in changed.items() if name not in {*given, *named}}
     return split_call(given, named, function)
+
+
+def _as_code(path: str) -> str:
+    """Write an argument's path, which has no name where forward takes any number of them."""
+    return re.sub(r"\bargument (\d+)", r"x\1", path)
 
 
 def split_call(given: Sequence[str], named: Mapping[str, str], function: str) -> str:

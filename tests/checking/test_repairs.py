@@ -169,3 +169,14 @@ def test_modules_of_pytorch_that_write_in_forward_have_a_way_around(model, batch
     findings = check(lambda: (model(), batch)).findings
     assert {one.code for one in findings} == {code}
     assert all(words in one.after for one in findings)
+
+
+class Unnamed(Net):
+    def forward(self, *given):
+        weight, bias = self.fc.parameters()
+        return nn.functional.linear(given[0], weight, bias)
+
+
+def test_an_argument_without_a_name_has_one_that_code_can_have():
+    (finding,) = check(lambda: (Unnamed(), x())).findings
+    assert "x1.device" in finding.after
