@@ -100,7 +100,6 @@ def command(
             inputs=given,
             input_sizes=InputSizes(seq_len, image_size),
             progress=say,
-            moments=any(path.suffix.lower() == ".json" for path in save or ()),
             numbers=numbers,
         )
     show(report, form, save, quiet=quiet)

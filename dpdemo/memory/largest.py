@@ -35,7 +35,6 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
     inputs: Given | str = None,
     input_sizes: InputSizes | None = None,
     progress: Progress | None = None,
-    moments: bool = False,
     numbers: bool = False,
     **overrides: Unpack[Keys],
 ) -> MemoryReport:
@@ -50,7 +49,6 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
         inputs: the inputs of a batch size.
         input_sizes: how long texts and how large images are, for a model of a library.
         progress: called with a description of each piece of work.
-        moments: also report what each GPU holds over the step.
         numbers: compute with real numbers.
         overrides: config keys that win over `config`.
 
@@ -79,7 +77,7 @@ def largest_batch(  # noqa: PLR0913 - all that a search depends on
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
-    with opened_stepper(checked, training or Training(), hardware, batches, say, moments=moments) as stepper:
+    with opened_stepper(checked, training or Training(), hardware, batches, say) as stepper:
         search = _Search(checked, stepper, say)
         largest = largest_that_fits(search.room, stepper.batches.batch_size)
         if largest == LIMIT:

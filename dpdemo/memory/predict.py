@@ -42,7 +42,6 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
     inputs: Given | str = None,
     input_sizes: InputSizes | None = None,
     progress: Progress | None = None,
-    moments: bool = False,
     numbers: bool = False,
     **overrides: Unpack[Keys],
 ) -> MemoryReport:
@@ -59,7 +58,6 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
             batch size (or its name, `pkg.mod:function`); of one tensor [batch_size, input_size] if left out.
         input_sizes: how long texts and how large images are, for a model of a library.
         progress: called with a description of each piece of work.
-        moments: also report what each GPU holds over the step.
         numbers: compute with real numbers, for models whose shapes depend on them; this takes their memory
             on this machine.
         overrides: config keys that win over `config`, such as `gpus=4` or `batch_size=256`.
@@ -76,21 +74,19 @@ def predict_memory(  # noqa: PLR0913 - all that a step depends on
     say = progress or (lambda _: None)
     hardware = Hardware(gpu_memory, gpu, reserve)
     batches = batches_of(checked, inputs, input_sizes, numbers=numbers)
-    with opened_stepper(checked, training or Training(), hardware, batches, say, moments=moments) as stepper:
+    with opened_stepper(checked, training or Training(), hardware, batches, say) as stepper:
         size = stepper.batches.batch_size
         say(f"one step with a batch of {size}")
         return report_of(checked, stepper, stepper.measure(size))
 
 
 @contextmanager
-def opened_stepper(  # noqa: PLR0913 - all that a step depends on
+def opened_stepper(
     config: Config,
     training: Training,
     hardware: Hardware,
     batches: BatchMaker,
     say: Progress,
-    *,
-    moments: bool = False,
 ) -> Iterator[Stepper]:
     """Build the model on virtual GPUs without numbers, for the length of a `with` block.
 
@@ -108,11 +104,11 @@ def opened_stepper(  # noqa: PLR0913 - all that a step depends on
             opening = virtual_gpus(count, storage="cpu" if batches.has_numbers else "meta")
             gpus = block.enter_context(opening)
             block.callback(gc.unfreeze)  # before the caches are looked for
-            gpus.recorder.keeps_events = moments  # asking for it makes it follow what is built
+            gpus.recorder  # noqa: B018 - asking for it makes it follow what is built
             built = build(config, place(config, chosen_devices(config)), batches.load_model)
             if not config.is_builtin and config.dtype != "float32":
                 built.model.to(DTYPES[config.dtype])
-        yield Stepper(gpus, built, batches, training, sizes, hardware, keeps_moments=moments)
+        yield Stepper(gpus, built, batches, training, sizes, hardware)
 
 
 def batches_of(

@@ -22,10 +22,9 @@ from dpdemo.models.failure import take_apart
 from dpdemo.models.losses import Loss, make_loss, resolve_loss
 from dpdemo.models.modules import BuiltModel
 from dpdemo.results.batches import Shape
-from dpdemo.results.memorydata import PARTS, GpuMemory, Moment, Phase, Training
+from dpdemo.results.memorydata import PARTS, GpuMemory, Phase, Training
 from dpdemo.virtual import UnsupportedOpError, VirtualGpus
 from dpdemo.virtual.blocks import rounded
-from dpdemo.virtual.recorder import Recorder
 from dpdemo.watching.seam import around
 
 _OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -42,7 +41,6 @@ _PHASES: dict[str, Phase] = {
     "parallel_apply": "forward",
     "gather": "gather",
 }
-MOST_MOMENTS = 240
 
 _WITH_NUMBERS = (
     "{numbers=true} predicts with real numbers, and takes their memory on this machine; "
@@ -83,8 +81,6 @@ class Stepper:
         training: Training,
         capacities: Sequence[int | None],
         hardware: Hardware | None = None,
-        *,
-        keeps_moments: bool = False,
     ) -> None:
         self.gpus = gpus
         self.built = built
@@ -92,9 +88,7 @@ class Stepper:
         self.batches = batches
         self._capacities = capacities
         self.hardware = hardware or Hardware()
-        self._keeps_moments = keeps_moments
         self._recorder = gpus.recorder
-        self._recorder.keeps_events = keeps_moments
         gpus.count_scratch(self.hardware.scratch_capability)
         self.loss: Loss = make_loss(training.loss)
         self.optimizer = self._make_optimizer()
@@ -154,7 +148,6 @@ class Stepper:
         if leaves_something and not self.training.inference:
             self._step(batch_size)
         gc.collect()
-        self._recorder.forget_events()
         self.gpus.reset_peaks()
         return self._step(batch_size)
 
@@ -211,7 +204,6 @@ class Stepper:
             largest=tuple(most[part] for part in PARTS),
             reserved_bytes=self._recorder.allocators[index].reserved_bytes if is_used else 0,
             context_bytes=self.hardware.reserve_bytes if is_used else 0,
-            moments=moments_of(self._recorder, index) if self._keeps_moments else (),
         )
 
 
@@ -233,26 +225,6 @@ def _noting_phases(gpus: VirtualGpus) -> contextlib.AbstractContextManager[None]
             return proceed(*args, **kwargs)
 
     return around(**{step: partial(note, name) for step, name in _PHASES.items()})
-
-
-def moments_of(recorder: Recorder, index: int) -> tuple[Moment, ...]:
-    """Return a GPU's memory over a step: the fullest moment of each of up to 240 spans of events.
-
-    A span never reaches from one phase into the next, so that each phase appears.
-    """
-    events = recorder.events[index]
-    width = max(1, -(-len(events) // MOST_MOMENTS))
-    found: list[Moment] = []
-    count = 0
-    for event in events:
-        if found and found[-1].phase == event.phase and count < width:
-            count += 1
-            if event.live_bytes > found[-1].live_bytes:
-                found[-1] = Moment(event.phase, event.live_bytes)
-        else:
-            count = 1
-            found.append(Moment(event.phase, event.live_bytes))
-    return tuple(found)
 
 
 @contextlib.contextmanager

@@ -61,21 +61,12 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """The live bytes of a GPU at one moment of the step, and the phase of the program."""
-
-    phase: str
-    live_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class GpuMemory:
     """One GPU at its fullest moment: how much, for what (one number for each of PARTS), and when.
 
     `rows` are those that it gets of the batch. `largest` is the most of each part at any moment of the step.
     `reserved_bytes` is what PyTorch would have taken from the driver by the end of the step, and
-    `context_bytes` what the process takes beside: together what `nvidia-smi` shows. `moments` are the step's,
-    in order, if they were asked for.
+    `context_bytes` what the process takes beside: together what `nvidia-smi` shows.
     """
 
     device: str
@@ -86,7 +77,6 @@ class GpuMemory:
     largest: tuple[int, ...] = ()
     reserved_bytes: int = 0
     context_bytes: int = 0
-    moments: tuple[Moment, ...] = ()
 
     @property
     def peak_bytes(self) -> int:

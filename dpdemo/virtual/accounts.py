@@ -106,7 +106,7 @@ class Accounts:
         if nbytes:
             gpu.count(nbytes, 1)
             if self.recorder is not None:
-                self.recorder.allocated(index, birth, nbytes, self.ledger.phase)
+                self.recorder.allocated(index, birth, nbytes)
         if is_peak:
             self._set_peak(gpu)
         else:
@@ -118,7 +118,7 @@ class Accounts:
         nbytes, birth, kind = allocation.nbytes, allocation.birth, self.kind_of(allocation)
         gpu = self.gpus[allocation.index]
         if self.recorder is not None:
-            self.recorder.freed(allocation.index, birth, self.ledger.phase)
+            self.recorder.freed(birth)
         gpu.held[kind] -= nbytes
         if birth > gpu.peak_at:
             gpu.young[kind] -= nbytes

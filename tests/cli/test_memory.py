@@ -159,14 +159,6 @@ def test_a_decision_by_learned_numbers_is_refused_with_the_line_and_numbers_are_
 
 
 @needs_no_gpu
-def test_a_saved_json_has_the_memory_over_the_step(dpdemo, tmp_path):
-    path = tmp_path / "step.json"
-    assert dpdemo("memory", *WIDE, "--input", "64x256", "--save", path, "-q").code == 0
-    moments = json.loads(path.read_text(encoding="utf-8"))["gpus"][0]["moments"]
-    assert {"forward", "backward", "optimizer step"} <= {moment["phase"] for moment in moments}
-
-
-@needs_no_gpu
 def test_each_gpu_may_have_a_size_of_its_own(dpdemo):
     done = dpdemo(
         "memory", *WIDE, "--gpu-memory", "80MiB,1GiB", "--reserve", "0", "--input", "64x256", "-f", "csv"
