@@ -11,7 +11,6 @@ from torch.nn.parameter import is_lazy
 
 from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Evidence, Probe, Scan
-from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.hookprobes import kept_by_hooks
 from dpdemo.checking.observing.meanwhile import used_meanwhile
@@ -157,7 +156,6 @@ def _gather_evidence(
             probes=probes,
             meanwhile=used,
             kept=kept_by_hooks(runner, *first),
-            caches=caches_of(built.model),
         )
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
 

@@ -39,4 +39,4 @@ def left_behind(found: Scan, runner: Runner, mode: str, given: Arguments) -> tup
 
 
 def _is_on_cpu(held: Held) -> bool:
-    return held.kind in {"tensor", "module", "outer"} and held.device == "cpu"
+    return held.kind in {"tensor", "module", "callable"} and held.device == "cpu"
