@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from dpdemo.virtual.state import Session
 
-    Make = Callable[[Any], Any]
     OfSession = Callable[[Session], Iterable["Patch"]]
 
 _ABSENT = object()
@@ -35,12 +33,6 @@ class Patch(NamedTuple):
     name: Any
     value: Any
     why: str
-
-
-class Around(NamedTuple):
-    """A value that `make` builds around the attribute as it is when a block opens."""
-
-    make: Make
 
 
 class Attribute(property):
@@ -80,10 +72,10 @@ def stands_in(
 
 
 def wraps(owner: Any, *names: str, why: str) -> Callable[[_Value], _Value]:
-    """Register a function that builds the replacement around the attribute that it finds."""
+    """Register what a function builds around each attribute."""
 
     def register(make: _Value) -> _Value:
-        replace(owner, why, **dict.fromkeys(names, Around(make)))  # type: ignore[arg-type]
+        replace(owner, why, **{name: make(getattr(owner, name)) for name in names})  # type: ignore[operator]
         return make
 
     return register
@@ -103,25 +95,6 @@ def of_session(make: OfSession) -> OfSession:
 def group(owner: Any, why: str, **values: Any) -> list[Patch]:
     """Return a patch for each attribute of `owner`, all with the same reason."""
     return [Patch(owner, name, value, why) for name, value in values.items()]
-
-
-def built(patches: Iterable[Patch]) -> list[Patch]:
-    """Return `patches` with every `Around` built, each around the one before it."""
-    latest: dict[tuple[int, Any], Any] = {}
-    found = []
-    for owner, name, value, why in patches:
-        place = id(owner), name
-        if isinstance(value, Around):
-            original = latest[place] if place in latest else getattr(owner, name)
-            value = _built(value.make, original)  # noqa: PLW2901 - the same, complete
-        latest[place] = value
-        found.append(Patch(owner, name, value, why))
-    return found
-
-
-@functools.cache
-def _built(make: Make, original: Any) -> Any:
-    return make(original)
 
 
 def always(value: Any) -> Callable[..., Any]:

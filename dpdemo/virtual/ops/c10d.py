@@ -20,6 +20,7 @@ from dpdemo.virtual.ops.collectives import (
     mixed_groups,
     nccl_groups,
 )
+from dpdemo.virtual.ops.mode import VirtualGpuMode
 from dpdemo.virtual.ops.nccl_limits import AVG, check_own_gpu, is_float8, prepare
 
 if TYPE_CHECKING:
@@ -66,17 +67,10 @@ def _is_by_nccl(session: Session, call: Call) -> bool:
     return any(label_of(tensor, session.key) is not None for tensor in flat_tensors(call.args))
 
 
-def functional_action(seen: Any) -> Callable[..., Any]:
-    """Return the action of a functional collective: the `c10d.*` operators that it is made of pass above.
-
-    `seen` makes the context in which they are seen.
-    """
-
-    def act(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with seen(session):
-            return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-
-    return act
+def run_functional(session: Session, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a functional collective: the `c10d.*` operators that it is made of pass above."""
+    with VirtualGpuMode(session):
+        return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
 def _index_of(session: Session, call: Call) -> int | None:

@@ -45,7 +45,7 @@ def choose(func: Any) -> Action:
     if func.namespace == "c10d":
         found = c10d.action(func, run)
     elif func.namespace in c10d.FUNCTIONAL:
-        found = c10d.functional_action(VirtualGpuMode)
+        found = c10d.run_functional
     if func in RULES:
         found = as_cpp(RULES[func])
     elif found is None and func in CONVOLUTIONS:
@@ -100,7 +100,6 @@ def _execute(
     except RuntimeError as refusal:
         if index is None or session.is_meta:
             raise
-        session.check_room(index, refusal)
         result = run_wider(func, args, kwargs, refusal)
     if index is not None:
         stamp_all(result, session, index)
@@ -129,7 +128,6 @@ def _usual(func: Any) -> Action:  # noqa: C901 - written out, for speed
         try:
             result = on_gpu(*args, **kwargs) if kwargs else on_gpu(*args)
         except RuntimeError as refusal:
-            session.check_room(index, refusal)
             result = run_wider(func, args, kwargs, refusal)
         if type(result) is not _Tensor:
             stamp_all(result, session, index)

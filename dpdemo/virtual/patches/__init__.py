@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual import distributed, kinds
-from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch, built
+from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch
 from dpdemo.virtual.ops import attention, casting, meta, recurrent, single_kernels
 from dpdemo.virtual.patches import (
     autograd,
@@ -49,7 +49,7 @@ _C: Any = torch._C
 
 def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
-    patches = [*cuda_build.refused_questions(), *built(REGISTERED)]
+    patches = [*cuda_build.refused_questions(), *REGISTERED]
     return [
         *distributed.patches(),
         *_bound_names(patches),  # first: a later patch of the same name wins
