@@ -34,7 +34,7 @@ test-all: $(STAMP)
 GPUS ?= 0
 test-gpus: $(STAMP)
 	CUDA_VISIBLE_DEVICES=$(GPUS) $(BIN)/python -m pytest -m "" -k "OnRealGPUs or real_gpus"
-	for program in steps_on_card against_cuda libraries_against_cuda cuda_sweep; do \
+	for program in steps_on_card memory_against_cuda cuda_sweep; do \
 		CUDA_VISIBLE_DEVICES=$(GPUS) $(BIN)/python tests/gpus/$$program.py || exit; done
 
 # The figures of the docs for speed and memory: minutes each.

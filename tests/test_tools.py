@@ -28,7 +28,7 @@ STARTED = {
     "tools/opinfo_sweep.py": "--samples 1 add",
     "tools/out_sweep.py": "add",
     "tools/pytorch_rank_tests.py": "test_nccl_backend_bool test_accumulate_gradients test_ddp_hook_parity",
-    "gpus/against_cuda.py": "predict",
+    "gpus/memory_against_cuda.py": "--predict tests/gpus/cuda_programs.py:lstm",
     "gpus/steps_on_card.py": "virtual",
 }
 STARTED_ELSEWHERE = {
@@ -45,7 +45,7 @@ STARTED_ELSEWHERE = {
     "tools/cuda_kernels.py": "below",
     "tools/pytorch_own_tests.py": "below",
 }
-NEEDS_A_GPU = ["against_cuda.py", "cuda_sweep.py", "libraries_against_cuda.py", "steps_on_card.py"]
+NEEDS_A_GPU = ["cuda_sweep.py", "memory_against_cuda.py", "steps_on_card.py"]
 
 
 def run_program(path, *arguments):

@@ -1,15 +1,14 @@
-"""Training programs whose memory is predicted here, and measured on a real GPU by `against_cuda.py`."""
+"""Models with a batch, whose memory is predicted, and measured on a real GPU, by `memory_against_cuda.py`."""
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from dpdemo.examples.gpt import Decoder
+
+Made = tuple[nn.Module, torch.Tensor]
 
 
 class LastOf(nn.Module):
@@ -19,86 +18,39 @@ class LastOf(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(width, width, layers, batch_first=True)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         """Take [rows, steps, width] to the same shape."""
         self.lstm.flatten_parameters()
         return self.lstm(x)[0]
 
 
-def _mlp() -> nn.Module:
-    widths = [2048, *[8192] * 4, 2048]
-    layers = [
-        part for wide, narrow in itertools.pairwise(widths) for part in (nn.Linear(wide, narrow), nn.ReLU())
-    ]
-    return nn.Sequential(*layers)
+def mlp() -> Made:
+    """Build linear layers."""
+    pairs = itertools.pairwise([2048, *[8192] * 4, 2048])
+    layers = [part for wide, narrow in pairs for part in (nn.Linear(wide, narrow), nn.ReLU())]
+    return nn.Sequential(*layers), torch.zeros(4096, 2048)
 
 
-def _cnn() -> nn.Module:
-    channels = [3, 64, 128, 256, 512]
+def cnn() -> Made:
+    """Build convolutions that are normalised."""
     layers: list[nn.Module] = []
-    for wide, narrow in itertools.pairwise(channels):
+    for wide, narrow in itertools.pairwise([3, 64, 128, 256, 512]):
         layers += [nn.Conv2d(wide, narrow, 3, padding=1), nn.BatchNorm2d(narrow), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+    whole = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+    return whole, torch.zeros(64, 3, 128, 128)
 
 
-def _encoder() -> nn.Module:
+def lstm() -> Made:
+    """Build a recurrent network."""
+    return LastOf(1024, 4), torch.zeros(64, 256, 1024)
+
+
+def encoder() -> Made:
+    """Build a transformer's encoder."""
     layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.1, batch_first=True)
-    return nn.TransformerEncoder(layer, 8, enable_nested_tensor=False)
+    return nn.TransformerEncoder(layer, 8, enable_nested_tensor=False), torch.zeros(32, 256, 1024)
 
 
-@dataclass(frozen=True)
-class Program:
-    """A model, the shape of its batch, and its loss as `dpdemo memory --loss` names it."""
-
-    build: Callable[[], nn.Module]
-    shape: tuple[int, ...]
-    loss: str
-    dtype: torch.dtype = torch.float32
-
-    def batch(self, device: str) -> torch.Tensor:
-        """Make a batch of zeros on a device."""
-        return torch.zeros(self.shape, dtype=self.dtype, device=device)
-
-    def losses(self, output: Any) -> torch.Tensor:
-        """Compute the loss."""
-        if self.loss == "mse":
-            return functional.mse_loss(output, torch.zeros_like(output))
-        rows = output.flatten(0, -2)
-        return functional.cross_entropy(rows, torch.zeros(len(rows), dtype=torch.int64, device=rows.device))
-
-
-PROGRAMS = {
-    "mlp": Program(_mlp, (4096, 2048), "mse"),
-    "cnn": Program(_cnn, (64, 3, 128, 128), "cross-entropy"),
-    "lstm": Program(lambda: LastOf(1024, 4), (64, 256, 1024), "mse"),
-    "encoder": Program(_encoder, (32, 256, 1024), "mse"),
-    "decoder": Program(lambda: Decoder(1024, 12), (8, 512), "cross-entropy", torch.int64),
-}
-
-
-def train(
-    program: Program, model: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer, *, amp: bool
-) -> None:
-    """Make one step."""
-    optimizer.zero_grad()
-    with torch.autocast("cuda", enabled=amp):
-        loss = program.losses(model(batch))
-    loss.backward()
-    optimizer.step()
-
-
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
-    "adamw": torch.optim.AdamW,
-}
-
-
-def peak_of(program: Program, optimizer: str, *, amp: bool) -> int:
-    """Make two steps on the current CUDA device, real or virtual, and return the peak of the second."""
-    model = program.build().cuda()
-    chosen = OPTIMIZERS[optimizer](model.parameters())
-    batch = program.batch("cuda")
-    train(program, model, batch, chosen, amp=amp)
-    torch.cuda.reset_peak_memory_stats()
-    train(program, model, batch, chosen, amp=amp)
-    return torch.cuda.max_memory_allocated()
+def decoder() -> Made:
+    """Build a GPT."""
+    return Decoder(1024, 12), torch.zeros(8, 512, dtype=torch.int64)

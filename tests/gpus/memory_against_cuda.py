@@ -1,10 +1,10 @@
-"""Hold `dpdemo memory` of libraries' models against a real GPU: predicted ÷ measured (run this file there).
+"""Hold `dpdemo memory` against a real GPU: predicted ÷ measured (run this file there).
 
-    python tests/gpus/libraries_against_cuda.py [--card H100] [TARGET...]
+    python tests/gpus/memory_against_cuda.py [--card H100] [TARGET...]
 
-Each model makes three steps for real, with AdamW and the batch that `dpdemo memory` gives it; the third is
-measured: `torch.cuda.max_memory_allocated` and `max_memory_reserved`. The predictions are made in processes
-that see no GPU. Libraries that are not installed are listed.
+Models of libraries, and those of `cuda_programs.py`, make three steps for real with the batch that `dpdemo
+memory` gives them; the third is measured: `torch.cuda.max_memory_allocated` and `max_memory_reserved`. The
+predictions are made in processes that see no GPU. Libraries that are not installed are listed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,7 +30,10 @@ from dpdemo.models.losses import make_loss
 from dpdemo.results.memorydata import Training
 
 BATCH_SIZE = 16
-TARGETS = [
+"""Of a model of a library; the others bring their batch."""
+PROGRAMS = Path(__file__).with_name("cuda_programs.py")
+OWN = [f"{PROGRAMS}:{name}" for name in ("mlp", "cnn", "lstm", "encoder", "decoder")]
+LIBRARIES = [
     *(f"torchvision:{name}" for name in ("resnet18", "resnet50", "resnet101", "vgg16", "densenet121")),
     *(f"torchvision:{name}" for name in ("mobilenet_v2", "efficientnet_b0", "convnext_tiny", "swin_t")),
     *(f"torchvision:{name}" for name in ("vit_b_16", "regnet_y_400mf", "shufflenet_v2_x1_0", "alexnet")),
@@ -43,6 +48,9 @@ TARGETS = [
 ]
 
 
+OPTIMIZERS = {"sgd": partial(torch.optim.SGD, lr=0.1), "adamw": torch.optim.AdamW}
+
+
 class Bytes(NamedTuple):
     """Peak memory of a step."""
 
@@ -51,16 +59,29 @@ class Bytes(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A model, and whether it runs under autocast."""
+    """A model, its optimizer, and whether it runs under autocast."""
 
     target: str
+    optimizer: str
     amp: bool
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The keys of a config that name the model on one GPU."""
+        size = {} if PROGRAMS.name in self.target else {"batch_size": BATCH_SIZE}
+        return {"model": self.target, "gpus": 1, **size}
+
+
+CASES = [
+    *(Case(target, optimizer, amp) for target in OWN for optimizer in OPTIMIZERS for amp in (False, True)),
+    *(Case(target, "adamw", amp) for target in LIBRARIES for amp in (False, True)),
+]
 
 
 def predicted(case: Case, card: str) -> Bytes:
     """Predict a step."""
-    training = Training(amp=case.amp)
-    report = predict_memory(training=training, gpu=card, model=case.target, gpus=1, batch_size=BATCH_SIZE)
+    training = Training(case.optimizer, amp=case.amp)
+    report = predict_memory(training=training, gpu=card, **case.keys)
     (gpu,) = report.gpus
     return Bytes(gpu.peak_bytes, gpu.reserved_bytes)
 
@@ -69,15 +90,16 @@ def measured(case: Case) -> Bytes:
     """Make three steps on the real GPU, and measure the last."""
     gc.collect()
     torch.cuda.empty_cache()
-    config = resolve(None, {"model": case.target, "gpus": 1, "batch_size": BATCH_SIZE})
+    config = resolve(None, case.keys)
     batches = batches_of(config, None, numbers=True)
-    model = batches.load_model(case.target, config).cuda().train()
-    optimizer = torch.optim.AdamW(model.parameters())
+    model, _ = batches.load_model(case.target, config)
+    model.cuda().train()
+    optimizer = OPTIMIZERS[case.optimizer](model.parameters())
     loss_of = make_loss("auto")
     for _ in range(3):
         torch.cuda.reset_peak_memory_stats()
         optimizer.zero_grad()
-        args, kwargs = batches.make(BATCH_SIZE, torch.device("cuda", 0))
+        args, kwargs = batches.make(batches.batch_size, torch.device("cuda", 0))
         with torch.autocast("cuda", enabled=case.amp):
             output = model(*args, **kwargs)
             loss = loss_of(output)
@@ -90,7 +112,8 @@ def measured(case: Case) -> Bytes:
 
 def predicted_elsewhere(case: Case, card: str) -> Bytes | str:
     """Predict in a process that sees no GPU; what it says where it fails."""
-    command = [sys.executable, __file__, "--predict", "--card", card, *(["--amp"] if case.amp else [])]
+    command = [sys.executable, __file__, "--predict", "--card", card, "--optimizer", case.optimizer]
+    command += ["--amp"] if case.amp else []
     done = subprocess.run(
         [*command, case.target], env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True, text=True, check=False,
@@ -106,17 +129,19 @@ def main() -> int:
     parser.add_argument("--card", default="H100", help="what this machine's GPU is called in --gpu")
     parser.add_argument("--predict", action="store_true", help="predict one, and print the bytes alone")
     parser.add_argument("--amp", action="store_true", help="with --predict: under autocast")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="with --predict")
     parser.add_argument("targets", nargs="*", help="models; all of the table if none is named")
     options = parser.parse_args()
     if options.predict:
-        print(json.dumps(predicted(Case(options.targets[0], options.amp), options.card)))
+        print(json.dumps(predicted(Case(options.targets[0], options.optimizer, options.amp), options.card)))
         return 0
     if not torch.cuda.is_available():
         print("expected a CUDA GPU, got none", file=sys.stderr)
         return 2
-    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}, batch size {BATCH_SIZE}, AdamW")
-    print(f"{'model':<40}{'dtype':<9}{'predicted':>10}{'measured':>10} MiB{'ratio':>7}{'reserved':>10}")
-    cases = [Case(target, amp) for target in options.targets or TARGETS for amp in (False, True)]
+    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}, batch size {BATCH_SIZE}")
+    columns = f"{'model':<40}{'optimizer':<11}{'dtype':<9}{'predicted':>10}{'measured':>10} MiB"
+    print(f"{columns}{'ratio':>7}{'reserved':>10}")
+    cases = [case for case in CASES if not options.targets or case.target in options.targets]
     ratios = []
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(predicted_elsewhere, case, options.card) for case in cases]
@@ -132,7 +157,8 @@ def main() -> int:
 
 def row(case: Case, found: Bytes | str) -> list[float]:
     """Measure a case, and print its row; return the ratio of its peaks, if there is one."""
-    named = f"{case.target:<40}{'autocast' if case.amp else 'float32':<9}"
+    name = case.target.removeprefix(f"{PROGRAMS.parent}/")
+    named = f"{name:<40}{case.optimizer:<11}{'autocast' if case.amp else 'float32':<9}"
     try:
         real = measured(case)
     except Exception as error:
