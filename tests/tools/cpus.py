@@ -47,26 +47,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="The part of the suite that computes, as three processors would."
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--oldest", action="store_true", help="a shorter part, as the oldest one would")
-    which.add_argument("--each", action="store_true", help="each variable by itself")
+    parser.add_argument("--oldest", action="store_true", help="a shorter part, as the oldest one would")
     chosen = parser.parse_args()
-    settings = (OLDEST,) if chosen.oldest else each() if chosen.each else PROCESSORS
+    settings = (OLDEST,) if chosen.oldest else PROCESSORS
     failed = [
         named(setting) for setting in settings if not passes(setting, SHORT if chosen.oldest else COMPUTING)
     ]
     sys.exit("\n".join(["failed under:", *failed]) if failed else 0)
-
-
-def each() -> tuple[dict[str, str], ...]:
-    """List every variable of the processors by itself: which one is to blame for a failure."""
-    alone = {
-        (key, value): {key: value} | ({"MKL_DYNAMIC": "FALSE"} if key == "OMP_NUM_THREADS" else {})
-        for processor in PROCESSORS
-        for key, value in processor.items()
-        if key != "MKL_DYNAMIC"
-    }
-    return tuple(alone.values())
 
 
 def named(setting: dict[str, str]) -> str:
