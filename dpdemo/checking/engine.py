@@ -22,7 +22,7 @@ from dpdemo.checking.request import Progress, Request
 from dpdemo.checking.running import building, randomness
 from dpdemo.checking.running.batches import plan
 from dpdemo.checking.running.copying import ModelSource
-from dpdemo.checking.running.left_behind import left_behind, with_moves
+from dpdemo.checking.running.left_behind import as_placed, left_behind
 from dpdemo.checking.running.modes import may_differ
 from dpdemo.checking.running.probing import Prober, probe_all
 from dpdemo.checking.running.runs import Runner
@@ -144,18 +144,19 @@ def _gather_evidence(
         source = ModelSource(built.model, built.rebuild)
         runner = Runner(source, device_ids, dim, request.autocast, weights=request.shares)
         prober = Prober(runner, batches, handle)
-        first = planned[0].mode, batches.arguments(planned[0].size)
+        given = batches.arguments(planned[0].size)
         with ready_to_watch():
-            evidence = replace(evidence, scan=with_moves(found, runner))
-            if paths := left_behind(evidence.scan, runner, *first):
-                evidence = _with_all_on_gpu(evidence, scan(source.fresh_on(runner.first), None), paths)
-            probes = tuple(probe_all(prober, planned, found.model, request.say, knows_modes=knows_modes))
-            used = used_meanwhile(runner, *first)
+            evidence = replace(evidence, scan=as_placed(found, runner))
+            if paths := left_behind(evidence.scan, runner, given):
+                evidence = _with_all_on_gpu(evidence, as_placed(found, runner), paths)
+            probes, failed = probe_all(prober, planned, found.model, request.say, knows_modes=knows_modes)
+            used = used_meanwhile(runner, probes[0].mode, given)
         evidence = replace(
             evidence,
-            probes=probes,
+            probes=tuple(probes),
+            failed=tuple(failed),
             meanwhile=used,
-            kept=kept_by_hooks(runner, *first),
+            kept=kept_by_hooks(runner, probes[0].mode, given),
         )
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
 
@@ -235,6 +236,10 @@ def _is_compared(probe: Probe) -> bool:
 
 def _notes(evidence: Evidence) -> Iterator[str]:
     """Tell what was not compared, and why."""
+    for probe in evidence.failed:
+        mode = "training" if probe.mode == "train" else "evaluation"
+        raised = probe.single.raised
+        yield f"{evidence.scan.model}: {mode} was not compared, because a plain call of it raises {raised}"
     for probe in evidence.probes:
         error = probe.comparison.single_backward_raised
         if error is not None:

@@ -67,12 +67,6 @@ def rebuild(value: object, change: Callable[[Any], object]) -> Any:
     return with_parts(value, [rebuild(part, change) for _, part in parts])
 
 
-def rebuild_by_path(value: object, change: Callable[[str, Any], object]) -> Any:
-    """Build the same structure with each leaf replaced by `change(path, leaf)`, paths as of `flatten`."""
-    paths = iter([path for path, _ in flatten(value)])
-    return rebuild(value, lambda leaf: change(next(paths), leaf))
-
-
 def with_parts(value: Any, new: list[Any]) -> Any:
     """Build a container like `value` from new parts, whatever its class wants to be made of."""
     if isinstance(value, tuple):

@@ -197,3 +197,16 @@ def test_what_is_told_does_not_depend_on_what_is_left_out(case, monkeypatch):
     all_modes = lambda *given, knows_modes: probe_all(*given, knows_modes=True)  # noqa: ARG005, E731 - as engine calls it
     monkeypatch.setattr(engine, "probe_all", all_modes)
     assert check(case.factory, **case.options) == told
+
+
+@pytest.mark.parametrize("mode", ["training", "evaluation"])
+def test_a_mode_that_fails_on_one_gpu_is_named_and_the_other_compared(mode):
+    class Fails(Net):
+        def forward(self, x):
+            if self.training == (mode == "training"):
+                raise RuntimeError("not in this mode")
+            return self.fc(x) - x.mean(0)[:3]
+
+    report = check(Fails, x())
+    assert report.codes == ("DP502",)
+    assert f"{mode} was not compared, because a plain call of it raises RuntimeError" in report.notes[0]

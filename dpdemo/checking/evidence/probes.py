@@ -155,6 +155,8 @@ class Evidence:
     """What forward changes and leaves as it was, each by the paths of modules that hold it."""
     split_by: str = ""
     """The function by which a program splits, where it makes no DataParallel object."""
+    failed: tuple[Probe, ...] = ()
+    """Full batches in a mode in which a plain call on one GPU fails."""
     kept: tuple[Kept, ...] = ()
     """Hooks that keep something of a call."""
 

@@ -28,8 +28,6 @@ class Held:
     """Of a list or dict with a module: whether it holds nothing else."""
     names: tuple[str, ...] = ()
     """Of a parameter: the attributes that it has of its own."""
-    moved_along: bool = False
-    """Whether the model's own `_apply`, `to` or `cuda` moves it, which no replica gets."""
     place: Place | None = None
 
     @property

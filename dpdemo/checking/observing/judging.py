@@ -15,7 +15,6 @@ from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.freezing import same
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import describe_all, structure
-from dpdemo.checking.observing.padded import without_padding
 from dpdemo.checking.recording.drafts import Draft, raised
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.runs import Ran, Runner
@@ -150,10 +149,6 @@ class Judge:
             gathered = (means_of_parts(draft.gathered[0]),)
         if single.result is None or gathered is None:
             return Comparison()
-        if draft is not None and draft.outputs and _gathers_itself(draft.wrapper):
-            outputs = [draft.outputs[index] for index in sorted(draft.outputs)]
-            alone, joined = without_padding(single.result[0], gathered[0], outputs, draft.wrapper.dim)
-            single.result, self.parallel.result, gathered = (alone,), (joined,), (joined,)
         objects = compare.joined_objects(single.result[0], gathered[0])
         if single.used_random:
             alone = Comparison(joined=objects)
@@ -168,6 +163,8 @@ class Judge:
             of_the_batch=mixing,
             joined=objects,
         )
+        if equal is not True and draft is not None and _gathers_itself(draft.wrapper):
+            return Comparison(joined=objects)  # it may have padded them
         if equal is not True and draft is not None and draft.delivered:
             comparison = self._explain(draft, gathered[0], comparison)
         return self._compare_gradients(comparison)

@@ -72,7 +72,7 @@ def shape_differs(evidence: Evidence) -> Iterator[Found]:
         return
     for probe, call in gathered_calls(evidence):
         ragged = {path: found for path, *found in _ragged(probe, call, evidence)}
-        if not ragged or probe.comparison.values_equal:  # a wrapper of the user's own has padded them
+        if not ragged or call.gathered is not None:  # a wrapper of the user's own has padded them
             continue
         (path, (dim, sizes)), *others = ragged.items()
         also = f"; sizes of {listed([other for other, _ in others])} differ too" if others else ""

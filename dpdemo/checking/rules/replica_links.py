@@ -45,9 +45,7 @@ def plain_tensor(evidence: Evidence) -> Iterator[Found]:
     Seen by: a two-device error in a replica, and the unregistered tensors of the model.
     References: pytorch/pytorch#2864, htqin/IR-Net#19
     """
-    held = [
-        one for one in evidence.scan.of_kind("tensor") if one.device.startswith("cuda") or one.moved_along
-    ]
+    held = [one for one in evidence.scan.of_kind("tensor") if one.device.startswith("cuda")]
     by_line: dict[object, list[_Suspect]] = {}
     for suspect in _suspects(evidence, held):
         one = suspect[0]
@@ -83,10 +81,9 @@ def _told(tensors: Sequence[Held]) -> str:
             "replicas on other GPUs use those very tensors"
         )
     within = f", as `{one.within}` of {article(one.holder)}" if one.within else ""
-    moved = ", moved with the model" * one.moved_along
     by = f"{one.holder} that holds " if one.holder and not one.within else ""
     return (
-        f"`{one.path}` is {by}a tensor of shape {one.shape} on {one.device}{within}{moved}, and neither "
+        f"`{one.path}` is {by}a tensor of shape {one.shape} on {one.device}{within}, and neither "
         "parameter nor buffer: replicas on other GPUs use that very tensor"
     )
 

@@ -12,30 +12,27 @@ from dpdemo.checking.running.runs import Runner
 from dpdemo.models.inputs import Arguments
 
 
-def with_moves(found: Scan, runner: Runner) -> Scan:
-    """Note of the tensors on the CPU which are on the GPU once the model is moved there."""
+def as_placed(found: Scan, runner: Runner) -> Scan:
+    """Note where what a model holds is once the model is moved to the first GPU."""
     if not any(map(_is_on_cpu, found.held)):
         return found
-    moved = {(one.path, one.kind): one for one in scan(runner.source.fresh_on(runner.first), None).held}
-    held = tuple(
-        replace(one, moved_along=True)
-        if _is_on_cpu(one) and not _is_on_cpu(moved.get((one.path, one.kind), one))
-        else one
-        for one in found.held
-    )
-    return replace(found, held=held)
+    return replace(found, held=scan(runner.source.fresh_on(runner.first), None).held)
 
 
-def left_behind(found: Scan, runner: Runner, mode: str, given: Arguments) -> tuple[str, ...]:
+def left_behind(found: Scan, runner: Runner, given: Arguments) -> tuple[str, ...]:
     """List by path what must be on the GPU for a plain call to run; nothing where it does, or never will."""
-    held = tuple(one.path for one in found.held if _is_on_cpu(one) and not one.moved_along)
-    if not held or runner.run_alone(mode, given)[0].error is None:
+    held = tuple(one.path for one in found.held if _is_on_cpu(one))
+    if not held or _runs(runner, given):
         return ()
     runner.source.bring_along(held)
-    if runner.run_alone(mode, given)[0].error is None:
+    if _runs(runner, given):
         return held
     runner.source.bring_along(())
     return ()
+
+
+def _runs(runner: Runner, given: Arguments) -> bool:
+    return any(runner.run_alone(mode, given)[0].error is None for mode in ("train", "eval"))
 
 
 def _is_on_cpu(held: Held) -> bool:

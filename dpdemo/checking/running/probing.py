@@ -1,22 +1,20 @@
 """Probing batches: each runs twice from the same state, on one virtual GPU and under genuine DataParallel."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from dpdemo.checking.errors import tells
-from dpdemo.checking.evidence import Call, Leaf, Mode, Probe, Raised, first_line
+from dpdemo.checking.evidence import Mode, Probe, Raised, first_line
 from dpdemo.checking.observing.judging import Judge
-from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.recording.steps import CallRecorder
 from dpdemo.checking.request import Progress
 from dpdemo.checking.running.batches import Planned, on_device
 from dpdemo.checking.running.runs import Runner
 from dpdemo.errors import UsageError
 from dpdemo.models.failure import users_code
-from dpdemo.models.inputs import Arguments, Batches
+from dpdemo.models.inputs import Batches
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,9 @@ class Prober:
     batches: Batches
     gpus: Any
 
-    def probe(
-        self, planned: Planned, arguments: Arguments | None = None, *, with_gradients: bool = True
-    ) -> Probe:
+    def probe(self, planned: Planned, *, with_gradients: bool = True) -> Probe:
         """Run a batch on one device and under DataParallel, and compare; gradients too if they are wanted."""
-        given = arguments or self.batches.arguments(planned.size)
+        given = self.batches.arguments(planned.size)
         single, stays = self.runner.run_alone(planned.mode, given)
         self.gpus.reset_peaks()
         held = [self.gpus.live_bytes(index) for index in range(len(self.gpus))]
@@ -57,74 +53,56 @@ class Prober:
             return False
         return True
 
-    def probe_again(self, planned: Planned, probe: Probe) -> Iterator[Probe]:
-        """Go on behind what stops at scatter: with arguments that it can take."""
-        better = self._scatterable(probe.call, self.batches.arguments(planned.size)) if probe.call else None
-        again = self.probe(planned, better) if better is not None else None
-        if again is not None and again.single.raised is None:
-            yield again
-
-    def _scatterable(self, call: Call, given: Arguments) -> Arguments | None:
-        """Make arguments that scatter can take of ones that it cannot; None where nothing helps."""
-        bad = {leaf.path for leaf in call.tensor_arguments if leaf.shape == () or _is_lone_row(leaf, call)}
-
-        def change(path: str, leaf: Any) -> Any:
-            if not isinstance(leaf, torch.Tensor) or path not in bad:
-                return leaf
-            return leaf.item() if leaf.dim() == 0 else leaf.expand(call.rows, *leaf.shape[1:])
-
-        return rebuild_arguments(self.runner.forward, given, change) if bad else None
-
-
-def _is_lone_row(leaf: Leaf, call: Call) -> bool:
-    return call.dim == 0 and leaf.size(0) == 1 and call.rows > 1
-
 
 def probe_all(
     prober: Prober, planned: list[Planned], name: str, say: Progress, *, knows_modes: bool
-) -> Iterator[Probe]:
+) -> tuple[list[Probe], list[Probe]]:
     """Probe each batch; of a model that knows no modes one that ran in the other mode is known already.
 
+    Returns:
+        The probes, and those of full batches that fail on one GPU in one mode: the other is compared.
+
     Raises:
-        UsageError: if the model does not run on one GPU, or leaves the program.
+        UsageError: if the model runs on one GPU in neither mode, or leaves the program.
 
     """
-    known: dict[int, tuple[Probe, ...]] = {}
-    are_known = False
+    probes: list[Probe] = []
+    failed: list[Probe] = []
+    known: dict[int, Probe] = {}
     for batch in planned:
         say(f"batch {batch.size}, {batch.mode}")
-        with_gradients = not are_known
+        with_gradients = not any(map(_tells_gradients, probes))
+        probe = known.get(batch.size) or _probed(prober, batch, name, with_gradients=with_gradients)
+        if probe.single.raised is not None and not tells("DP101", probe.single.raised):
+            failed += [probe] * (batch.size == planned[0].size)
+            continue
         if batch.size in known:
-            yield from _in_mode(batch, known[batch.size], with_gradients=with_gradients)
-            continue
-        probe = prober.probe(batch, with_gradients=with_gradients)
-        are_known = are_known or _are_gradients_known(probe)
-        if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
-            probe = prober.probe(batch)  # the copy may be to blame
-        if probe.single.raised is not None:
-            if tells("DP101", probe.single.raised):
-                yield probe  # the one exception without DataParallel that is about it
-            elif batch is planned[0]:
-                raise _does_not_run(probe.single.raised, name, prober, batch)
-            continue
-        error = probe.comparison.single_backward_raised
-        if error is not None and error.leaves:
-            raise _leaves_backward(error, name)
-        probes = (probe, *prober.probe_again(batch, probe))
-        if not knows_modes:
-            known[batch.size] = probes
-        yield from probes
+            seen = probe if with_gradients else probe.without_gradients()
+            probe = replace(seen, mode=_mode(batch), is_real=batch.is_real)
+        elif not knows_modes:
+            known[batch.size] = probe
+        probes.append(probe)
+    if not any(probe.batch_size == planned[0].size for probe in probes):
+        raise _does_not_run(failed[0], name, prober, planned[0])
+    return probes, failed
 
 
-def _in_mode(batch: Planned, probes: tuple[Probe, ...], *, with_gradients: bool) -> Iterator[Probe]:
-    """Say of a batch what was seen of it in the other mode."""
-    mode: Mode = "train" if batch.mode == "train" else "eval"
-    for index, probe in enumerate(probes):
-        seen = probe.without_gradients() if index == 0 and not with_gradients else probe
-        yield replace(seen, mode=mode, is_real=batch.is_real)
+def _probed(prober: Prober, batch: Planned, name: str, *, with_gradients: bool) -> Probe:
+    """Probe a batch, of a model that is built anew where the copy may be to blame."""
+    probe = prober.probe(batch, with_gradients=with_gradients)
+    if probe.single.raised is not None and prober.runner.source.rebuild_from_now_on():
+        probe = prober.probe(batch)
+    error = probe.comparison.single_backward_raised
+    if error is not None and error.leaves:
+        raise _leaves_backward(error, name)
+    return probe
 
 
-def _are_gradients_known(probe: Probe) -> bool:
+def _mode(batch: Planned) -> Mode:
+    return "train" if batch.mode == "train" else "eval"
+
+
+def _tells_gradients(probe: Probe) -> bool:
     """Return whether training has shown its gradients: those of evaluation would only say so again."""
     is_telling = probe.mode == "train" and not probe.norms_batches and not probe.single.used_random
     return is_telling and (probe.comparison.gradients_equal is not None or probe.comparison.loss is not None)
@@ -142,8 +120,10 @@ def _frames(error: Raised) -> str:
     return "".join(f"\n  {place} in {place.function}\n    {place.code}" for place in error.places)
 
 
-def _does_not_run(error: Raised, name: str, prober: Prober, batch: Planned) -> UsageError:
+def _does_not_run(probe: Probe, name: str, prober: Prober, batch: Planned) -> UsageError:
     """Tell that a model does not run on one GPU; and whether it does on the CPU."""
+    error = probe.single.raised
+    assert error is not None  # noqa: S101 - that is why it is told
     hint = "this is not about DataParallel: a plain call on one GPU fails; give inputs that the model takes"
     if prober.runs_on_cpu(batch):
         hint = (
