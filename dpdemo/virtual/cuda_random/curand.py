@@ -59,10 +59,6 @@ def _uniform_long(low: Tensor, high: Tensor) -> Tensor:
     return _long(low, high).mul_(_LONG).add_(_LONG / 2)
 
 
-def _uniforms(words: Words) -> Numbers:
-    return map(_uniform, words)
-
-
 def _long_uniforms(words: Words) -> Numbers:
     yield _uniform_long(*words[:2])
     yield _uniform_long(*words[2:])
@@ -92,15 +88,11 @@ def _long_normals(words: Words) -> Numbers:
     yield from _around(angle, _radius(_uniform_long(*words[:2])))
 
 
-def _bits(words: Words) -> Numbers:
-    return words
-
-
 def _long_bits(words: Words) -> Numbers:
     yield words[0] << 32 | words[1]
     yield words[2] << 32 | words[3]
 
 
-BITS, LONG_BITS = Source(4, _bits), Source(2, _long_bits)
-UNIFORM, LONG_UNIFORM = Source(4, _uniforms), Source(2, _long_uniforms)
+BITS, LONG_BITS = Source(4, lambda words: words), Source(2, _long_bits)
+UNIFORM, LONG_UNIFORM = Source(4, lambda words: map(_uniform, words)), Source(2, _long_uniforms)
 NORMAL, LONG_NORMAL = Source(4, _normals), Source(2, _long_normals)

@@ -8,6 +8,7 @@ aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (2.13; `can_use_flash_atten
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import TYPE_CHECKING, Any
@@ -75,8 +76,11 @@ def attention(  # noqa: PLR0913, PLR0917 - PyTorch's own
         return _unfused(query, key, value, mask, options)
     if mask is not None:
         mask = _padded(mask)
-    run = functools.partial(_run, options)
-    return run_fused(_kernel(run, query, flash=flash, is_random=dropout_p > 0), query, key, value, mask)[0]
+    kept_and_scratch = _kept_and_scratch_bytes(query, flash=flash)
+    kernel = Kernel(functools.partial(_run, options), _like, *kept_and_scratch, is_random=dropout_p > 0)
+    if not flash:
+        kernel = dataclasses.replace(kernel, gradient_like=_rows_first)
+    return run_fused(kernel, query, key, value, mask)[0]
 
 
 def _attention_of_parts(
@@ -247,25 +251,17 @@ def _run(
     query, key, value, mask = cast((query, key, value, mask), torch.float16, torch.float32)  # slow on CPUs
     switches: Any = torch.backends.cuda  # they also choose the CPU's kernel; it has no memory-efficient one
     cpu_attends = switches.math_sdp_enabled() or switches.flash_sdp_enabled()
-    attend = _attention_with if cpu_attends and options["dropout_p"] == 0 else _unfused
-    result = attend(query, key, value, mask, options).to(dtype)
-    return (result.transpose(1, 2).contiguous().transpose(1, 2),)
-
-
-def _attention_with(*given: Any) -> Tensor:
-    result: Tensor = _attention(*given[:-1], **given[-1])
-    return result
+    if cpu_attends and options["dropout_p"] == 0:
+        result = _attention(query, key, value, mask, **options)
+    else:
+        result = _unfused(query, key, value, mask, options)
+    return (result.to(dtype).transpose(1, 2).contiguous().transpose(1, 2),)
 
 
 def _like(query: Tensor, _: Tensor, value: Tensor, __: Any) -> tuple[Tensor, ...]:
     batch, heads, rows, _width = query.shape
     shape = (batch, heads, rows, value.size(-1))
     return (torch.empty_permuted(shape, (0, 2, 1, 3), dtype=query.dtype, device=query.device),)
-
-
-def _kernel(run: Any, query: Tensor, *, flash: bool, is_random: bool) -> Kernel:
-    gradient_like = _like_operand if flash else _rows_first
-    return Kernel(run, _like, *_kept_and_scratch_bytes(query, flash=flash), is_random, gradient_like)
 
 
 def _kept_and_scratch_bytes(query: Tensor, *, flash: bool) -> tuple[int, int]:
@@ -276,11 +272,6 @@ def _kept_and_scratch_bytes(query: Tensor, *, flash: bool) -> tuple[int, int]:
     if query.dtype in _HALF:
         scratch += batch * heads * rows * width  # the gradient of q, added up in float32
     return batch * heads * kept * 4, scratch * 4
-
-
-def _like_operand(_: int, operand: Tensor) -> Tensor:
-    """Make room for a gradient as the flash kernel does: laid out as its operand."""
-    return torch.empty_like(operand)
 
 
 def _rows_first(index: int, operand: Tensor) -> Tensor:

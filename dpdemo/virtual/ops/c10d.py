@@ -105,17 +105,14 @@ def _adapted(call: Call) -> Any:
         return _gather_uneven(call)
     if call.name == "alltoall_":
         return _exchange(*args)
-    if call.reduction == AVG and not _has_fractions(next(flat_tensors(args[0]))):
+    first = next(flat_tensors(args), None)
+    if call.reduction == AVG and first is not None and not (first.is_floating_point() or first.is_complex()):
         return _averaged(call)
     return call.run()
 
 
 def _as_bytes(value: Any) -> Any:
     return value.view(torch.uint8) if isinstance(value, torch.Tensor) and is_float8(value) else value
-
-
-def _has_fractions(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _averaged(call: Call) -> Any:

@@ -233,7 +233,8 @@ def note_computed(
         know_all_equal(made[0], func(*ones, **known[1]).reshape(-1)[0])
         return
     is_drawn = is_random(func) and any(tensor.nbytes > _LARGEST_DRAW for tensor in made)
-    if is_drawn or not all(map(is_small, made)) or _is_too_much(known):
+    is_too_much = any(tensor.nbytes > LARGEST for tensor in _operands(known))  # one element repeated
+    if is_drawn or is_too_much or not all(map(is_small, made)):
         return
     try:
         numbers = list(flat_tensors((_run(session, func, *known, index),)))
@@ -249,11 +250,6 @@ def note_computed(
 
 def _operands(known: Known) -> Iterator[torch.Tensor]:
     return flat_tensors((*known[0], *known[1].values()))
-
-
-def _is_too_much(known: Known) -> bool:
-    """Return whether operands that are one element repeated are too many to be computed with."""
-    return any(tensor.nbytes > LARGEST for tensor in _operands(known))
 
 
 def _as_one_element(func: Any, args: tuple[Any, ...]) -> list[Any] | None:

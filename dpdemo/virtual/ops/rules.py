@@ -28,16 +28,14 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 RULES: dict[Any, Rule] = {}
-REASONS: dict[Any, str] = {}
 
 
 def rule(*ops: Any, why: str) -> Callable[[Rule], Rule]:
     """Register a rule for `ops`; `why` says what would go wrong without it."""
+    del why  # for readers
 
     def register(function: Rule) -> Rule:
-        for op in ops:
-            RULES[op] = function
-            REASONS[op] = why
+        RULES.update(dict.fromkeys(ops, function))
         return function
 
     return register

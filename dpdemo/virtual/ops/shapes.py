@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 SHAPES: dict[Any, Shape] = {}
-REASONS: dict[Any, str] = {}
 
 
 def shape_of(*ops: Any, why: str) -> Callable[[Shape], Shape]:
     """Register what `ops` return; `why` says what is wrong with PyTorch's own."""
+    del why  # for readers
 
     def register(function: Shape) -> Shape:
-        for op in ops:
-            SHAPES[op] = function
-            REASONS[op] = why
+        SHAPES.update(dict.fromkeys(ops, function))
         return function
 
     return register
 
 
-@shape_of(
+def _like(place: int) -> Shape:
+    """Return a tensor like the argument at a place."""
+    return lambda *args, **_: torch.empty_like(args[place])
+
+
+shape_of(
     aten._nested_tensor_from_mask_left_aligned.default,
     why="nested tensors need numbers; an encoder pads instead if this returns False",
-)
-def _never(*_: Any) -> bool:
-    return False
-
-
-@shape_of(
-    aten.multi_margin_loss_backward.default,
-    aten.multilabel_margin_loss_backward.default,
+)(lambda *_: False)
+shape_of(
+    *(aten.multi_margin_loss_backward.default, aten.multilabel_margin_loss_backward.default),
+    *(aten._ctc_loss_backward.Tensor,),
     why="it has no kernel without numbers",
-)
-def _like_second(_: Tensor, data: Tensor, *__: Any, **___: Any) -> Tensor:
-    return torch.empty_like(data)
+)(_like(1))
+shape_of(
+    aten._transformer_encoder_layer_fwd.default, why="it has no kernel without numbers before torch 2.13"
+)(_like(0))
 
 
 @shape_of(
@@ -74,18 +74,6 @@ def _batch_norm_backward(grad: Tensor, data: Tensor, *args: Any) -> tuple[Tensor
     results = (torch.empty_like(data, memory_format=suggest_memory_format(data)), *others)
     wanted = args[-1]
     return tuple(result if is_wanted else None for result, is_wanted in zip(results, wanted, strict=True))
-
-
-@shape_of(
-    aten._transformer_encoder_layer_fwd.default, why="it has no kernel without numbers before torch 2.13"
-)
-def _like_first(data: Tensor, *_: Any, **__: Any) -> Tensor:
-    return torch.empty_like(data)
-
-
-@shape_of(aten._ctc_loss_backward.Tensor, why="it has no kernel without numbers")
-def _like_scores(_: Tensor, log_probs: Tensor, *__: Any, **___: Any) -> Tensor:
-    return torch.empty_like(log_probs)
 
 
 @shape_of(aten.log_sigmoid_forward.default, why="CUDA keeps no buffer beside it (native/Activation.cpp)")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual import distributed, kinds
+from dpdemo.virtual import distributed, kinds  # noqa: F401 - it registers
 from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch
-from dpdemo.virtual.ops import attention, casting, meta, recurrent, single_kernels
-from dpdemo.virtual.patches import (
+from dpdemo.virtual.ops import attention, casting, meta, recurrent, single_kernels  # noqa: F401 - they register
+from dpdemo.virtual.patches import (  # noqa: F401 - they register their replacements
     autograd,
     comm,
     composites,
@@ -39,11 +39,6 @@ from dpdemo.virtual.patches import (
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
-_REGISTERING = (
-    *(attention, autograd, casting, comm, composites, cuda_build, cuda_devices, cuda_memory),
-    *(factories, generators, indexing, kinds, legacy, meta, names, recurrent, reducing, replicas),
-    *(single_kernels, storages, streams, tensor, tracers, wrappers),
-)
 _C: Any = torch._C
 
 

@@ -33,7 +33,7 @@ _SOURCES = "_virtual_gpu_sources"
 _ANYWHERE = -1  # the place of a gradient whose argument is not a tensor
 
 
-_GIVEN = "set as a gradient on the CPU"
+_GIVEN = "set as a gradient on the CPU"  # by the program: FSDP moves its parameter afterwards
 _grad: Any = torch._C.TensorBase.grad
 _run_engine: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
@@ -43,13 +43,8 @@ def _settle(gradient: torch.Tensor | None, tensor: torch.Tensor) -> None:
     if gradient is None or gpu_of(gradient) is not None:
         return
     home = gpu_of(tensor)
-    if home is not None and not _is_given(gradient):
+    if home is not None and _GIVEN not in notes_of(gradient):
         stamp(gradient, the_session(), home)
-
-
-def _is_given(gradient: torch.Tensor) -> bool:
-    """Return whether the program set this gradient on the CPU; FSDP moves its parameter afterwards."""
-    return _GIVEN in notes_of(gradient)
 
 
 def _get_grad(self: torch.Tensor) -> torch.Tensor | None:
@@ -74,14 +69,10 @@ def _set_grad(self: torch.Tensor, gradient: torch.Tensor | None) -> None:
         notes_of(gradient)[_GIVEN] = True
 
 
-def _del_grad(self: torch.Tensor) -> None:
-    _grad.__delete__(self)
-
-
 replace(
     torch.Tensor,
     "C++ makes gradients of nothing on the CPU; they are labelled when they are read",
-    grad=Attribute(_get_grad, _set_grad, _del_grad),
+    grad=Attribute(_get_grad, _set_grad, _grad.__delete__),
 )
 
 

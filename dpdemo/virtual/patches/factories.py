@@ -21,7 +21,7 @@ from dpdemo.virtual.state import as_device, gpu_index, is_seen_by_us_alone, the_
 from dpdemo.virtual.transfer import move
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     Function = Callable[..., Any]
 
@@ -114,7 +114,8 @@ def copying(original: Function) -> Function:
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
         device = _device_in(kwargs)  # else the result belongs where the data is
-        homes = _gpus_of_data((*args, *kwargs.values()), of_lists) if device is None else {gpu_index(device)}
+        data = [each for each in (*args, *kwargs.values()) if of_lists or isinstance(each, torch.Tensor)]
+        homes = gpus_of(data) if device is None else {gpu_index(device)}
         target = next(iter(homes - {None}), None)
         if target is None:
             return _made(original, args, kwargs)
@@ -124,11 +125,6 @@ def copying(original: Function) -> Function:
         return made.requires_grad_() if leaf else made
 
     return make
-
-
-def _gpus_of_data(values: Iterable[Any], of_lists: bool) -> set[int | None]:
-    """Return the GPUs of the tensors among `values`, and of those in lists of them, if these count."""
-    return gpus_of([value for value in values if of_lists or isinstance(value, torch.Tensor)])
 
 
 @wraps(torch, "as_tensor", why=_COPIES)

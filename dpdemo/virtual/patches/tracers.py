@@ -37,11 +37,7 @@ def _compile(model: Any = None, **options: Any) -> Any:
         return model
     from torch._dynamo.eval_frame import OptimizedModule
 
-    return OptimizedModule(model, _as_written)  # type: ignore[arg-type]
-
-
-def _as_written(function: Any) -> Any:
-    return function
+    return OptimizedModule(model, lambda function: function)  # type: ignore[arg-type]
 
 
 @stands_in(_flex, "create_fw_bw_graph", why="it would trace on a GPU, for which C++ has no threads")
