@@ -129,7 +129,7 @@ class Gathering:
         if not waiting or self.is_one_of_ranks:
             return [], ()
         others = may_become_ranks()
-        if others is None or others - {int(log.path.stem) for log in waiting}:
+        if others is None or others - {int(log.path.stem) for log in waiting} or _is_alone(others):
             return [], ()
         return waiting, never_joined(waiting, {log.number for log in self.logs.values()})
 
@@ -180,6 +180,13 @@ class Gathering:
             how = dict.fromkeys(failed, "ended before its time")
             message = mismatch(logs) or failure(logs, failed, ended, how)[1]
         return summary(program, logs, [int(log.number in failed) for log in logs], message)
+
+
+def _is_alone(processes: set[int]) -> bool:
+    """Return whether this process never started another one: the other ranks are started elsewhere."""
+    import resource  # not on Windows, where nobody knows the processes
+
+    return processes == {os.getpid()} and not resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
 def _is_done(log: RankLog) -> bool:

@@ -139,6 +139,21 @@ def test_ranks_that_wait_for_one_that_no_process_becomes_are_stopped(tmp_path, h
 
 
 @pytest.mark.slow
+def test_a_rank_waits_for_one_that_is_started_by_hand_elsewhere(tmp_path):
+    (tmp_path / "train.py").write_text(_TRAIN)
+    (tmp_path / "by_hand.py").write_text("import sys, train\ntrain.main(int(sys.argv[1]), 2, 'right')\n")
+    command = [sys.executable, "-m", "dpdemo", "exec", "--gpus", "2", "by_hand.py"]
+    options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "0"], **options) as first:
+        with pytest.raises(subprocess.TimeoutExpired):
+            first.wait(8)
+        second = subprocess.run([*command, "1"], **options, timeout=120, check=False)
+        output, errors = first.communicate(timeout=120)
+    assert (first.returncode, second.returncode) == (0, 0), (errors, second.stderr)
+    assert (output, second.stdout) == ("done\n", "done\n")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", _ALL)
 def test_the_rank_that_failed_is_named(tmp_path, how):
     result, world = start(tmp_path, how, "raises")
