@@ -5,8 +5,7 @@ sends back, is the same for each further one; each has the rows of one GPU's bat
 in one more forward and backward of the bare model, since DataParallel runs its replicas' in threads.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -42,34 +41,19 @@ def observe_workload(
         RunError: if the model fails, or needs numbers, of which there are none.
 
     """
-    with opened_observer(config, inputs, loss=loss, progress=progress) as observe:
-        return observe(None)
-
-
-@contextmanager
-def opened_observer(
-    config: Config, inputs: Given | str = None, *, loss: str = "auto", progress: Progress | None = None
-) -> Iterator[Callable[[int | None], Workload]]:
-    """Give, for the length of a `with` block, what `observe_workload` returns for any rows of one GPU.
-
-    The arguments are its own; None are the rows of the config, or of the example that came with the model.
-    """
     say = progress or (lambda _: None)
     pair = make_config({**config.values(), "gpus": 2, "output_device": None})
     training = Training(optimizer="sgd", loss=loss)
     with opened_stepper(pair, training, Hardware(), batches_of(pair, inputs), say) as stepper:
-        yield lambda rows: _observed(config.model, stepper, rows or stepper.batches.batch_size, say)
-
-
-def _observed(name: str, stepper: Stepper, rows: int, say: Progress) -> Workload:
-    say(f"one step with {rows} rows on each of two GPUs")
-    stepper.measure(2 * rows)
-    before = stepper.gpus.bytes_moved_in
-    stepper.step_again(2 * rows)
-    moved = _since(before, stepper.gpus.bytes_moved_in)
-    say("counting operators")
-    launches = _count(stepper, rows) if stepper.built.model is stepper.built.wrapper else None
-    return _workload(name, rows, stepper.built.split, moved, launches)
+        rows = stepper.batches.batch_size
+        say(f"one step with {rows} rows on each of two GPUs")
+        stepper.measure(2 * rows)
+        before = stepper.gpus.bytes_moved_in
+        stepper.step_again(2 * rows)
+        moved = _since(before, stepper.gpus.bytes_moved_in)
+        say("counting operators")
+        launches = _count(stepper, rows) if stepper.built.model is stepper.built.wrapper else None
+        return _workload(config.model, rows, stepper.built.split, moved, launches)
 
 
 def _since(before: Moved, after: Moved) -> Moved:

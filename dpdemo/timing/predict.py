@@ -117,8 +117,7 @@ def _break_even(step: AnyStep, batches: int) -> Estimate | None:
 
     if step.num_used < 2 or any(gain(_FOREVER_MS, case) <= 0 for case in CASES):
         return None
-    low, point, high = (_root(lambda ms, case=case: gain(ms, case)) for case in CASES)  # type: ignore[misc]
-    return Estimate(low=low, point=point, high=high)
+    return _estimate(lambda case: _root(lambda ms: gain(ms, case)))
 
 
 def _root(gain: Callable[[float], float]) -> float:
@@ -133,17 +132,25 @@ def _with_times(
     scaling: Scaling, step: AnyStep, batches: int, workload: Workload, anchors: tuple[Anchor, ...]
 ) -> Scaling:
     """Add what an anchor tells: the step, the speed-up and the verdict."""
-    whole = [one_gpu_ms(anchors, workload, 1.0, case) * batches for case in CASES]
-    each = [one_gpu_ms(anchors, workload, max(step.shares), case) for case in CASES]
-    steps = [ms + step.extra_ms(ms, case) for ms, case in zip(each, CASES, strict=True)]
-    fast, middle, slow = (alone / ms for alone, ms in zip(whole, steps, strict=True))
+    largest = max(step.shares)
+
+    def several(case: Case) -> float:
+        each = one_gpu_ms(anchors, workload, largest, case)
+        return each + step.extra_ms(each, case)
+
+    whole = _estimate(lambda case: one_gpu_ms(anchors, workload, 1.0, case) * batches)
+    steps = _estimate(several)
     error = METHOD_ERROR if step.num_used > 1 else 0.0
-    gained = Estimate(low=slow * (1 - error), point=middle, high=fast * (1 + error))
+    gained = Estimate(
+        low=whole.high / steps.high * (1 - error),
+        point=whole.point / steps.point,
+        high=whole.low / steps.low * (1 + error),
+    )
     gpus = len(step.shares)
     return replace(
         scaling,
-        one_gpu_ms=Estimate(low=whole[0], point=whole[1], high=whole[2]),
-        step_ms=Estimate(low=steps[0], point=steps[1], high=steps[2]),
+        one_gpu_ms=whole,
+        step_ms=steps,
         speedup=gained,
         efficiency=Estimate(low=gained.low / gpus, point=gained.point / gpus, high=gained.high / gpus),
         verdict=_verdict(gained, step),

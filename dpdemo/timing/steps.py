@@ -7,6 +7,7 @@ Near is a tenth of the range, so that four fifths of each lie between.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 from dpdemo.results.speedupdata import Link, PartName, PhaseName, Rate, Timeline, Workload
 from dpdemo.timing.costs import (
@@ -56,15 +57,37 @@ class _Step:
     workload: Workload
     link: Link
     shares: Sequence[float]
+    order: ClassVar[tuple[PartName, ...]]
 
     @property
     def num_used(self) -> int:
         """The number of GPUs with rows."""
         return len(self.shares)
 
+    def added(self, one_gpu_ms: float | None, case: Case) -> dict[PartName, float]:
+        """Return what several GPUs take beside the computation; without a measured step only the copies."""
+        raise NotImplementedError
+
+    def extra_ms(self, one_gpu_ms: float, case: Case) -> float:
+        """Return how much longer a step is than that of one GPU with the rows of the fullest."""
+        return sum(self.added(one_gpu_ms, case).values())
+
+    def timeline(self, one_gpu_ms: float | None) -> Timeline:
+        """List the parts of a step in the middle case; without a measured step only its copies."""
+        parts = self.added(one_gpu_ms, MIDDLE)
+        if one_gpu_ms is not None:
+            parts["forward"] = FORWARD_SHARE * one_gpu_ms
+            parts["backward"] = parts.get("backward", 0.0) + (1 - FORWARD_SHARE) * one_gpu_ms
+        return tuple((name, parts[name]) for name in self.order if parts.get(name))
+
 
 class DataParallelStep(_Step):
     """A step of DataParallel."""
+
+    order = (
+        *("load", "scatter", "replicate", "forward", "launching", "gather"),
+        *("output gradients", "backward", "reduce", "input gradients"),
+    )
 
     def phases(self, case: Case) -> Iterator[Moved]:
         """List what is copied, in the order of a step."""
@@ -106,36 +129,25 @@ class DataParallelStep(_Step):
         launches = self.workload.launches
         return 0.0 if launches is None else self.num_used * launches.forward * case.cost(OPERATOR_MS)
 
-    def extra_ms(self, one_gpu_ms: float, case: Case) -> float:
-        """Return how much longer a step is than that of one GPU with the rows of the fullest."""
-        if self.num_used < 2:
-            return 0.0
-        copies = {name: ms for name, _, ms in self.phases(case)}
-        copies["replicate"] = max(copies["replicate"], self.replicate_ms(case))
-        return sum(copies.values()) + self._waited_for_lock(one_gpu_ms, case)
-
-    def timeline(self, one_gpu_ms: float | None) -> Timeline:
-        """List the parts of a step in the middle case; without a measured step only its copies.
+    def added(self, one_gpu_ms: float | None, case: Case) -> dict[PartName, float]:
+        """Return the copies, and what launching takes longer than the forward that it runs ahead of.
 
         Python copies the modules while the broadcast runs, so that the longer of the two counts.
         """
-        copies: dict[PartName, float] = {name: ms for name, _, ms in self.phases(MIDDLE)}
-        if copies:
-            copies["replicate"] = max(copies["replicate"], self.replicate_ms(MIDDLE))
-        computed = dict(_computed(one_gpu_ms))
-        if one_gpu_ms is not None and copies:
-            computed["launching"] = self._waited_for_lock(one_gpu_ms, MIDDLE)
-        parts = computed | copies
-        return tuple((name, parts[name]) for name in _DATA_PARALLEL_ORDER if parts.get(name))
-
-    def _waited_for_lock(self, one_gpu_ms: float, case: Case) -> float:
-        """Return what launching takes longer than the forward that it runs ahead of."""
-        launching = self.lock_ms(case)
-        return max(0.0, launching - max(FORWARD_SHARE * one_gpu_ms, launching / self.num_used))
+        parts: dict[PartName, float] = {name: ms for name, _, ms in self.phases(case)}
+        if parts:
+            parts["replicate"] = max(parts["replicate"], self.replicate_ms(case))
+        if parts and one_gpu_ms is not None:
+            launching = self.lock_ms(case)
+            hidden = max(FORWARD_SHARE * one_gpu_ms, launching / self.num_used)
+            parts["launching"] = max(0.0, launching - hidden)
+        return parts
 
 
 class DdpStep(_Step):
     """A step of DistributedDataParallel: a process for each GPU, gradients averaged in a ring."""
+
+    order = ("buffers", "forward", "backward", "all-reduce")
 
     def phases(self, case: Case) -> Iterator[Moved]:
         """List what is copied: rank 0's buffers before the forward, each gradient twice less its own part."""
@@ -149,43 +161,18 @@ class DdpStep(_Step):
         begun = ceil(work.gradient_bytes / DDP_BUCKET_BYTES) * case.cost(BUCKET_MS)
         yield "all-reduce", round(each * ranks), case.link_ms(each, self.link.ring_rate) + begun
 
-    def extra_ms(self, one_gpu_ms: float, case: Case) -> float:
-        """Return how much longer a step is than that of one GPU with the same rows.
+    def added(self, one_gpu_ms: float | None, case: Case) -> dict[PartName, float]:
+        """Return the copies, and by how much DDP's hooks and bucket copies lengthen the backward.
 
         A backward can hide the ring for as long as it runs. In the published steps it hides next to nothing,
         and through the host nothing at all, so that only the fast end counts on it.
         """
-        if self.num_used < 2:
-            return 0.0
-        copies = {name: ms for name, _, ms in self.phases(case)}
+        copies: dict[PartName, float] = {name: ms for name, _, ms in self.phases(case)}
+        if not copies or one_gpu_ms is None:
+            return copies
         hidden = (1 - FORWARD_SHARE) * one_gpu_ms if case is FAST and self.link.hides_ring else 0.0
-        ddp_ms = case.cost(DDP_SHARE) * one_gpu_ms
-        return ddp_ms + copies.get("buffers", 0.0) + max(0.0, copies["all-reduce"] - hidden)
-
-    def timeline(self, one_gpu_ms: float | None) -> Timeline:
-        """List the parts of a step in the middle case; without a measured step only its copies.
-
-        The backward includes DDP's hooks and bucket copies.
-        """
-        copies: dict[PartName, float] = {name: ms for name, _, ms in self.phases(MIDDLE)}
-        parts = dict(_computed(one_gpu_ms)) | copies
-        if one_gpu_ms is not None and copies:
-            parts["backward"] += MIDDLE.cost(DDP_SHARE) * one_gpu_ms
-        return tuple((name, parts[name]) for name in _DDP_ORDER if parts.get(name))
-
-
-_DATA_PARALLEL_ORDER: tuple[PartName, ...] = (
-    *("load", "scatter", "replicate", "forward", "launching", "gather"),
-    *("output gradients", "backward", "reduce", "input gradients"),
-)
-_DDP_ORDER: tuple[PartName, ...] = ("buffers", "forward", "backward", "all-reduce")
-
-
-def _computed(one_gpu_ms: float | None) -> Timeline:
-    """Divide the step of one GPU into its forward and its backward."""
-    if one_gpu_ms is None:
-        return ()
-    return ("forward", FORWARD_SHARE * one_gpu_ms), ("backward", (1 - FORWARD_SHARE) * one_gpu_ms)
+        copies["all-reduce"] = max(0.0, copies["all-reduce"] - hidden)
+        return {"backward": case.cost(DDP_SHARE) * one_gpu_ms, **copies}
 
 
 AnyStep = DataParallelStep | DdpStep
