@@ -1,4 +1,4 @@
-"""The six operators of `nn.SyncBatchNorm`, which only CUDA's build has (native/cuda/Normalization.cuh).
+"""The five operators of `nn.SyncBatchNorm`, which only CUDA's build has (native/cuda/Normalization.cuh).
 
 Statistics have the accumulating type: float32 for float16 and bfloat16.
 """
@@ -57,14 +57,6 @@ def _gather_with_counts(  # noqa: PLR0913, PLR0917 - the operator's own argument
     if running_var is not None:
         running_var.lerp_((squares / (total - 1)).to(running_var.dtype), momentum)
     return mean, (squares / total + eps).rsqrt()
-
-
-def _gather(*args: Any) -> Any:
-    """Combine statistics of equally many rows each; the last argument is their number."""
-    means = args[1]
-    counts = means.new_full((len(means),), args[-1])
-    with_counts: Any = _gather_with_counts
-    return with_counts(*args[:-1], counts)
 
 
 def _normalise(  # noqa: PLR0913, PLR0917 - the operator's own arguments
@@ -127,7 +119,6 @@ def _backward_input(  # noqa: PLR0913, PLR0917 - the operator's own arguments
 COMPUTED: dict[Any, Callable[..., Any]] = {
     _aten.batch_norm_stats.default: _stats,
     _aten.batch_norm_gather_stats_with_counts.default: _gather_with_counts,
-    _aten.batch_norm_gather_stats.default: _gather,
     _aten.batch_norm_elemt.default: _normalise,
     _aten.batch_norm_backward_reduce.default: _backward_reduce,
     _aten.batch_norm_backward_elemt.default: _backward_input,

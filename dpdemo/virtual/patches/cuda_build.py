@@ -15,7 +15,7 @@ import torch
 import torch.backends.cuda
 import torch.backends.cudnn
 
-from dpdemo.virtual.applying import Patch, always, group, of_session, replace, stands_in
+from dpdemo.virtual.applying import Patch, always, group, of_session, replace
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.patches.cuda_memory import memory_info
@@ -40,13 +40,11 @@ _ANSWERS = {
     "_is_flash_attention_available": True,
     "_cuda_get_sync_debug_mode": 0,
     "_cuda_isCurrentStreamCapturing": False,
-    "_cuda_memoryMetadataSupported": False,
     **dict.fromkeys(
         (
             *("_cuda_synchronize", "_accelerator_synchronizeDevice", "_cuda_emptyCache", "_cuda_ipc_collect"),
             *("_accelerator_emptyCache", "_accelerator_emptyHostCache", "_host_emptyCache", "_cuda_sleep"),
-            *("_cuda_clearCublasWorkspaces", "_cudnn_clear_dropout_state"),
-            *("_cuda_lock_mutex", "_cuda_unlock_mutex"),
+            "_cuda_clearCublasWorkspaces",
         )
     ),
 }
@@ -81,15 +79,6 @@ class _PlanCache(SimpleNamespace):
 def _plan_caches(_: Session) -> list[Patch]:
     cache = _PlanCache(size=0, max_size=4096, clear=always(None))
     return group(torch.backends.cuda, "C++ would ask CUDA", cufft_plan_cache=cache)
-
-
-@stands_in(_C, "_cuda_set_sync_debug_mode", why=_WHY)
-def _set_sync_mode(mode: int) -> None:
-    if mode:
-        raise UnsupportedOpError(
-            "torch.cuda.set_sync_debug_mode: expected 'default', since nothing waits for a virtual GPU; "
-            "run this on a real one"
-        )
 
 
 _limit = _setting("benchmark_limit", 10)

@@ -165,13 +165,6 @@ def _can_access_peer(device: int, peer: int) -> bool:
     return the_session().check_ordinal(device) != the_session().check_ordinal(peer)
 
 
-@cuda_runtime("_cuda_hasPrimaryContext")
-def _has_context(index: int) -> bool:
-    """Return whether this process uses GPU `index`; PyTorch lists a machine's processes with it."""
-    session = the_session()
-    return index == session.current.index or session.ledger.peak[session.check_ordinal(index)] > 0
-
-
 @cuda_runtime("_accelerator_getAccelerator", "_get_accelerator")
 def _accelerator(check: bool | None = None) -> torch.device:  # noqa: ARG001 - PyTorch's own
     return torch.device("cuda")

@@ -107,41 +107,18 @@ def _get_device(self: torch.Tensor) -> int:
     return -1 if index is None else index
 
 
-def _target_of(args: list[Any], kwargs: dict[str, Any]) -> object:
-    """Take the device out of the arguments of `Tensor.to`, leaving the rest for PyTorch to read."""
-    first = args[0] if args else kwargs.get("other")
-    if isinstance(first, torch.Tensor):
-        kwargs.pop("other", None)
-        args[:1] = [first.dtype]
-        return first.device
-    if "device" in kwargs:
-        return as_device(kwargs.pop("device"))
-    if args and args[0] is not None and not isinstance(args[0], torch.dtype):
-        return as_device(args.pop(0))
-    return None
-
-
 @_method("to")
 def _to_here(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Move to the device that is named; dtypes and memory formats are PyTorch's own."""
-    rest = list(args)
-    target = _target_of(rest, kwargs)
-    if target is None:
-        return _to(self, *rest, **kwargs)
-    wanted = target if isinstance(target, torch.device) else torch.device(target)  # type: ignore[call-overload]
-    if wanted.type not in ("cpu", "cuda"):
-        return _to(self, wanted, *rest, **kwargs)
-    options = _options(rest, kwargs)
-    return move(self, gpu_index(wanted), **options)
-
-
-def _options(rest: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Read what follows the device: dtype, non_blocking, copy, memory_format."""
-    options = dict(kwargs)
-    begins_with_flag = bool(rest) and isinstance(rest[0], bool)
-    options.update(zip(("dtype", "non_blocking", "copy")[begins_with_flag:], rest, strict=False))
-    options.pop("non_blocking", None)
-    return {name: value for name, value in options.items() if value is not None and value is not False}
+    read = dict(kwargs)
+    copy = read.pop("copy", False) or args[3:4] == (True,)  # a module's `to`, whose reader this is, has none
+    like = (read.pop("other"),) if "other" in read else ()
+    target, dtype, _, memory_format = _parse_to(*like, *args[:3], **read)
+    if target is None or target.type not in ("cpu", "cuda"):
+        return _to(self, *args, **kwargs)
+    options = {"dtype": dtype, "memory_format": memory_format, "copy": copy or None}
+    options = {name: value for name, value in options.items() if value is not None}
+    return move(self, gpu_index(target), **options)
 
 
 @_method("cuda")
