@@ -184,9 +184,15 @@ class Gathering:
 
 def _is_alone(processes: set[int]) -> bool:
     """Return whether this process never started another one: the other ranks are started elsewhere."""
-    import resource  # not on Windows, where nobody knows the processes
+    import resource  # Windows has none; only Linux knows the processes
 
-    return processes == {os.getpid()} and not resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    if processes != {os.getpid()} or resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss:
+        return False
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _is_done(log: RankLog) -> bool:
