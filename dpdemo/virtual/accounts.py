@@ -91,12 +91,6 @@ class Accounts:
         for index in range(ledger.num_gpus):
             self._set_peak(self.gpus[index])
 
-    def see_first(self, num_gpus: int) -> None:
-        """Follow so many GPUs only; nothing was booked yet."""
-        del self.gpus[num_gpus:]
-        if self.recorder is not None:
-            self.recorder.see_first(num_gpus)
-
     def allocated(self, index: int, nbytes: int, kind: Kind, *, is_peak: bool) -> int:
         """Book an allocation, and return its number."""
         gpu = self.gpus[index]

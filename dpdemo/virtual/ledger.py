@@ -139,8 +139,6 @@ class Ledger:
         """Keep the GPUs `visible`, in this order; nothing was booked yet."""
         self.num_gpus = len(visible)
         self.limits = [self.limits[index] for index in visible]
-        if self.accounts is not None:
-            self.accounts.see_first(self.num_gpus)
         self.__post_init__()
 
     def allocate(self, allocation: Allocation, live: int, nbytes: int) -> None:

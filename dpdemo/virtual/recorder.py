@@ -19,10 +19,6 @@ class Recorder:
 
     def __init__(self, num_gpus: int) -> None:
         self._blocks: dict[int, tuple[int, Block]] = {}  # by birth, with their GPU
-        self.see_first(num_gpus)
-
-    def see_first(self, num_gpus: int) -> None:
-        """Follow so many GPUs only; nothing was booked yet."""
         self.allocators = [CachingAllocator() for _ in range(num_gpus)]
 
     def allocated(self, index: int, birth: int, num_bytes: int) -> None:
@@ -38,7 +34,7 @@ class Recorder:
     def restart(self) -> None:
         """Begin again on empty cards, with what is live now allocated in the order in which it was made."""
         live, self._blocks = self._blocks, {}
-        self.see_first(len(self.allocators))
+        self.allocators = [CachingAllocator() for _ in self.allocators]
         for birth in sorted(live):
             index, block = live[birth]
             self.allocated(index, birth, block.requested)

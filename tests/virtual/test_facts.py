@@ -101,22 +101,6 @@ def test_the_facts_go_with_the_block():
         assert torch.get_device_module() is not None
 
 
-def test_which_attention_kernels_there_are_is_what_runs():
-    cuda = torch.backends.cuda
-
-    def parameters(like, mask=None):
-        return cuda.SDPAParams(like, like, like, mask, 0.0, False, False)
-
-    half = torch.ones(1, 2, 8, 64, device="cuda", dtype=torch.float16)
-    assert cuda.is_flash_attention_available()
-    assert cuda.can_use_flash_attention(parameters(half))
-    assert cuda.can_use_efficient_attention(parameters(half))
-    assert not cuda.can_use_flash_attention(parameters(half.float()))
-    assert cuda.can_use_efficient_attention(parameters(half.float()))
-    assert not cuda.can_use_flash_attention(parameters(half, torch.zeros(8, 8, device="cuda")))
-    assert not cuda.can_use_flash_attention(parameters(half.cpu()))
-
-
 def test_settings_that_a_build_for_the_cpu_lacks_can_be_read_and_set():
     assert torch.backends.cudnn.benchmark_limit == 10
     torch.backends.cudnn.benchmark_limit = 5

@@ -17,7 +17,7 @@ import torch
 
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.errors import UnsupportedOpError
-from dpdemo.virtual.labels import gpu_of, gpus_of, has_operators_of_its_own
+from dpdemo.virtual.labels import gpus_of, has_operators_of_its_own
 from dpdemo.virtual.ops.casting import cast_for_autocast
 from dpdemo.virtual.ops.fused import FUSED, Kernel, is_plain, run_fused
 from dpdemo.virtual.ops.single_kernels import dropout
@@ -171,25 +171,6 @@ def _takes_efficient(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
         and not value.size(-1) % step
         and _is_read_in_rows(query, key, value, mask)
     )
-
-
-@stands_in(torch._C, "_can_use_flash_attention", why="only a build for CUDA has it")
-def _can_use_flash(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
-    takes = _takes_flash(params.query, params.key, params.value, shares_keys=params.enable_gqa)
-    return _is_plain_on_gpu(params) and params.attn_mask is None and takes
-
-
-@stands_in(torch._C, "_can_use_mem_efficient_attention", why="only a build for CUDA has it")
-def _can_use_efficient(params: Any, debug: bool = False) -> bool:  # noqa: ARG001 - PyTorch's own
-    return _is_plain_on_gpu(params) and _takes_efficient(
-        params.query, params.key, params.value, params.attn_mask
-    )
-
-
-def _is_plain_on_gpu(params: Any) -> bool:
-    """Return whether the operands are on a GPU; nested tensors are run by the operators one by one here."""
-    tensors = (params.query, params.key, params.value)
-    return not any(has_operators_of_its_own(type(tensor)) or gpu_of(tensor) is None for tensor in tensors)
 
 
 def _may_be_unfused(query: Tensor) -> bool:

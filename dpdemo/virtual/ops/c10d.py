@@ -21,7 +21,7 @@ from dpdemo.virtual.ops.collectives import (
     nccl_groups,
 )
 from dpdemo.virtual.ops.mode import VirtualGpuMode
-from dpdemo.virtual.ops.nccl_limits import AVG, check_own_gpu, is_float8, prepare
+from dpdemo.virtual.ops.nccl_limits import AVG, check_own_gpu, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,9 +95,6 @@ def _by_gloo(call: Call) -> Any:
 
 def _adapted(call: Call) -> Any:
     args = call.args
-    if any(is_float8(tensor) for tensor in flat_tensors(args)):
-        result = _adapted(call._replace(args=torch.utils._pytree.tree_map(_as_bytes, args)))
-        return (args[0], *result[1:]) if isinstance(result, tuple) else result
     if call.name in BY_NUMBER_OF_ELEMENTS:
         result = call._replace(args=(args[0].view(-1), args[1].reshape(-1), *args[2:])).run()
         return args[0], *result[1:]
@@ -109,10 +106,6 @@ def _adapted(call: Call) -> Any:
     if call.reduction == AVG and first is not None and not (first.is_floating_point() or first.is_complex()):
         return _averaged(call)
     return call.run()
-
-
-def _as_bytes(value: Any) -> Any:
-    return value.view(torch.uint8) if isinstance(value, torch.Tensor) and is_float8(value) else value
 
 
 def _averaged(call: Call) -> Any:

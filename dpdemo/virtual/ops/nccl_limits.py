@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
 from dpdemo.virtual.ops.collectives import BETWEEN_TWO, gpu_of_group
 from dpdemo.virtual.ops.provenance import made_by_cpp
@@ -68,11 +67,6 @@ def _is_nested(arg: Any) -> bool:
     return isinstance(arg, list) and bool(arg) and isinstance(arg[0], list)
 
 
-def is_float8(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is of one of the kinds of a byte a number, which gloo does not have."""
-    return tensor.dtype.itemsize == 1 and tensor.is_floating_point()
-
-
 def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None) -> None:
     """Refuse what NCCL refuses and gloo takes; neither takes integers of 16 bits or wide unsigned ones."""
     if tensor.layout is not torch.strided:
@@ -83,8 +77,6 @@ def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None) -> None:
         raise ValueError("Tensors must be CUDA and dense")
     if reduction == AVG and tensor.dtype is torch.bool:
         raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
-    if reduction is not None and is_float8(tensor):
-        raise UnsupportedOpError(f"c10d::{name}: reductions of {tensor.dtype}, which gloo does not have")
 
 
 def _check_form(call: Call) -> None:

@@ -38,6 +38,8 @@ _ANSWERS = {
     "_nccl_version": 2 << 32 | 27 << 16 | 5,
     "_nccl_version_suffix": b"",
     "_is_flash_attention_available": True,
+    "_can_use_flash_attention": False,  # attention is the CPU's; only bytes are those of CUDA's kernels
+    "_can_use_mem_efficient_attention": False,
     "_cuda_get_sync_debug_mode": 0,
     "_cuda_isCurrentStreamCapturing": False,
     **dict.fromkeys(

@@ -62,9 +62,7 @@ def _chosen(num_gpus: int) -> list[int]:
     if VARIABLE not in os.environ:
         return list(range(num_gpus))  # torch's own reader ends at 64 of them
     named: Any = torch.cuda._parse_visible_devices()
-    if named and isinstance(named[0], str):
-        named = torch.cuda._transform_uuid_to_ordinals(named, _raw_uuids())
-    missing = (place for place, index in enumerate(named) if index >= num_gpus)
+    missing = (place for place, index in enumerate(named) if index not in range(num_gpus))  # or a UUID
     return list(named[: next(missing, len(named))])
 
 
@@ -118,11 +116,6 @@ def _device_count() -> int:
 def _count_without_driver() -> int:
     """Return the number of visible GPUs without starting the driver, as NVIDIA's management library can."""
     return len(_chosen(len(the_session().all_devices)))
-
-
-@stands_in(torch.cuda, "_raw_device_uuid_nvml", why=_BOUND)
-def _raw_uuids() -> list[str]:
-    return [f"GPU-{_uuid(index)}" for index in range(len(the_session().all_devices))]
 
 
 @stands_in(torch.cuda, "_is_in_bad_fork", why=_BOUND)
