@@ -6,18 +6,25 @@ from typing import Annotated
 
 import typer
 
+from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.edge import print_hint
 from dpdemo.cli.settings import read_settings
+from dpdemo.config.fields import Config
 from dpdemo.errors import UsageError
 from dpdemo.files import replacing
-from dpdemo.splitting.lesson import make_lesson
+from dpdemo.page import Lesson, as_page
+from dpdemo.splitting.shapes import predicted_devices
 
 EXAMPLES = (
     "page --save page.html",
     "page --gpus 8 --batch-size 65 --save page.html",
     "page -c dpdemo.yaml --save page.html",
 )
+MOST_BATCH = 100_000
+MOST_DATA = 10**9
+DEFAULT_GPUS = 3
+"""Those of the tutorial, where a config names none."""
 Page = Annotated[Path | None, o.saved(o.OUTPUT, (".html",), "Where to write it:")]
 
 
@@ -45,7 +52,6 @@ def command(
             hint="try {save=page.html}, and open it in a browser",
         )
     from dpdemo import __version__
-    from dpdemo.page import as_page
 
     text = as_page(make_lesson(checked), __version__)
     if save is None:
@@ -55,3 +61,25 @@ def command(
         opened.write(text)
     if not quiet:
         print_hint(f"saved to {save}; open it in a browser")
+
+
+def make_lesson(config: Config) -> Lesson:
+    """Take the case that the page opens with from a config.
+
+    Raises:
+        UsageError: if the config is larger than the page can draw.
+
+    """
+    gpus = DEFAULT_GPUS if config.gpus is None else len(predicted_devices(config))
+    for key, value, most in (
+        ("gpus", gpus, MAX_GPUS),
+        ("batch_size", config.batch_size, MOST_BATCH),
+        ("data_size", config.data_size, MOST_DATA),
+    ):
+        if value > most:
+            raise UsageError(
+                f"expected at most {most}, the most that the page draws, got {value}",
+                key=key,
+                hint="`dpdemo simulate` has no such limit",
+            )
+    return Lesson(config.batch_size, config.data_size, gpus, config.drop_last)

@@ -1,4 +1,4 @@
-// How an epoch is split: the same arithmetic as `dpdemo simulate`, whose golden cases check it below.
+// How an epoch is split: the same arithmetic as `dpdemo simulate`, with which tests/page compares it.
 // All numbers are whole and stay under 2^53, so each step is exact.
 
 /** torch.chunk's rule: chunks of ceil(batch / gpus) rows, as many as that takes; the last takes the rest. */
@@ -80,24 +80,4 @@ function chunksOf(group) {
     }
   }
   return chunks;
-}
-
-/** What the page finds for a case, in the form in which a golden case has it. */
-function answer(given) {
-  const [batchSize, dataSize, gpus, dropLast, sample] = given;
-  const epoch = simulate({ batchSize, dataSize, gpus, dropLast });
-  const stop = follow(epoch, sample);
-  return [
-    epoch.groups.map((group) => [
-      group.first, group.count, group.batchSize, group.idle, group.balance, group.sampleWeight,
-      group.runs.map((run) => [run.first, run.count, run.rows]),
-    ]),
-    [epoch.batches, epoch.samples, epoch.utilization, epoch.sampleWeight],
-    stop && [stop.batch, stop.gpu, stop.row, stop.outputRow],
-  ];
-}
-
-/** The cases, of those with a known answer, that this page finds another answer for. */
-function disagreements(cases) {
-  return cases.filter(([given, known]) => JSON.stringify(answer(given)) !== JSON.stringify(known));
 }

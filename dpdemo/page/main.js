@@ -74,17 +74,6 @@ function moveInSteps(event) {
   byId("stepper").querySelector(`[data-step="${step}"]`).focus();
 }
 
-/** Runs the golden cases of `dpdemo simulate`: a page that computes otherwise must say so. */
-function checkItself() {
-  const wrong = disagreements(page.cases);
-  const text = wrong.length ?
-    `This page is wrong: it disagrees with dpdemo simulate in ${wrong.length} of ${page.cases.length} cases, first ${JSON.stringify(wrong[0][0])}.` :
-    `Checked: this page agrees with dpdemo simulate in ${page.cases.length} golden cases.`;
-  byId("self-check").className = wrong.length ? "wrong" : "";
-  show("self-check", text);
-}
-
 readHash();
 listen();
 change({});
-checkItself();

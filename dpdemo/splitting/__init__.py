@@ -2,9 +2,8 @@
 
     predict.py   the split of an epoch under DataParallel or DistributedDataParallel;
                  shapes.py: devices and shapes
-    lesson.py    the cases of the offline page
     weighted.py  WeightedDataParallel, for training scripts; scatter.py: its chunks
     losses.py    losses inside forward that are right for any split
 
-predict.py, shapes.py and lesson.py import no torch.
+predict.py and shapes.py import no torch.
 """

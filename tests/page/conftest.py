@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from processes import run
 
+from dpdemo.cli.page import make_lesson
 from dpdemo.config.fields import Config
 from dpdemo.page import as_page
-from dpdemo.splitting.lesson import make_lesson
 
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
