@@ -49,7 +49,7 @@ lint: $(STAMP)
 
 # Renew what README and docs show: output of commands, the notebook and the pictures.
 docs: $(STAMP)
-	for program in readme notebook pictures; do $(BIN)/python tests/tools/$$program.py || exit; done
+	for program in readme notebook pictures movie; do $(BIN)/python tests/tools/$$program.py || exit; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

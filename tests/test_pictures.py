@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from movie import PICTURE, drawn, scenes
 from pictures import PICTURES, ROOT, make
 
 
@@ -19,4 +20,18 @@ def test_every_picture_of_a_page_is_made_by_the_program():
         (page, link) for page in pages for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())
     }
     shown = {str((page.parent / link).resolve().relative_to(ROOT)) for page, link in links}
-    assert shown == set(PICTURES)
+    assert shown <= {*PICTURES, "docs/pictures/session.svg"}
+    assert shown
+
+
+@pytest.mark.slow
+def test_moving_picture_shows_current_output():
+    assert drawn(scenes()) == PICTURE.read_text(), "renew it with `make docs`"
+
+
+def test_the_moving_picture_is_small_and_needs_nothing_else():
+    text = PICTURE.read_text()
+    assert len(text.encode()) < 300_000
+    assert "<script" not in text
+    assert not re.search(r"(href|src|url)\s*[=(]\s*[\"']?http", text)
+    assert "prefers-reduced-motion" in text

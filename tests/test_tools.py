@@ -27,7 +27,7 @@ STARTED = {
 }
 STARTED_ELSEWHERE = {
     "tools/bench/bare_ddp.py", "tools/bench/ddp_step.py", "tools/bench/empty.py", "tools/bench/tutorial.py",
-    "tools/cpus.py", "tools/wheel.py", "tools/pictures.py", "tools/notebook.py",
+    "tools/cpus.py", "tools/wheel.py", "tools/movie.py", "tools/pictures.py", "tools/notebook.py",
     "tools/readme.py", "tools/fuzz/commandline.py", "tools/fuzz/dataparallel.py", "tools/fuzz/interrupts.py",
     "tools/mismatch_sweep.py", "tools/opinfo_sweep.py", "tools/out_sweep.py", "tools/cuda_kernels.py",
     "tools/pytorch_own_tests.py", "tools/bench/quick.py", "tools/bench/ratios.py",

@@ -33,6 +33,50 @@ def batches(size=8, **options):
     return DataLoader(TensorDataset(*rows()), batch_size=size, **options)
 
 
+def test_skorch_fits_and_predicts():
+    skorch = pytest.importorskip("skorch")
+
+    def program(wrap, device):
+        net = skorch.NeuralNetClassifier(
+            wrap(network()),
+            criterion=nn.CrossEntropyLoss,
+            optimizer=torch.optim.SGD,
+            optimizer__momentum=0.9,
+            lr=0.1,
+            max_epochs=3,
+            batch_size=8,
+            device=device,
+            verbose=0,
+        )
+        inputs, targets = (part.numpy() for part in rows())
+        net.fit(inputs, targets)
+        return net.history[:, "train_loss"], net.predict_proba(inputs), state_of(net.module_)
+
+    assert_agrees(program)
+
+
+def test_ignite_trains_and_evaluates():
+    engine = pytest.importorskip("ignite.engine")
+    metrics = pytest.importorskip("ignite.metrics")
+
+    def program(wrap, device):
+        model = wrap(network().to(device))
+        loss = nn.CrossEntropyLoss()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        trainer = engine.create_supervised_trainer(model, optimizer, loss, device=device)
+        figures = {"accuracy": metrics.Accuracy(device=device), "loss": metrics.Loss(loss, device=device)}
+        evaluator = engine.create_supervised_evaluator(model, figures, device=device)
+        seen = []
+        trainer.add_event_handler(
+            engine.Events.EPOCH_COMPLETED,
+            lambda _: seen.append(dict(evaluator.run(batches()).metrics)),
+        )
+        trainer.run(batches(), max_epochs=3)
+        return seen, state_of(model)
+
+    assert_agrees(program)
+
+
 def test_lightning_fits_a_module_that_holds_a_parallel_one(tmp_path):
     lightning = pytest.importorskip("lightning")
 
@@ -93,6 +137,36 @@ def test_fastai_fits_one_cycle():
         with context, learner.no_bar(), learner.no_logging():
             fastai.Learner.fit_one_cycle(learner, 2, 0.1)
         return [list(row) for row in learner.recorder.values], state_of(learner.model)
+
+    assert_agrees(program)
+
+
+def test_pytorch_metric_learning_trains_a_trunk_and_an_embedder():
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    miners = pytest.importorskip("pytorch_metric_learning.miners")
+    trainers = pytest.importorskip("pytorch_metric_learning.trainers")
+
+    def program(wrap, device):
+        trunk, embedder = wrap(network().to(device)), wrap(nn.Linear(CLASSES, 4).double().to(device))
+        optimizers = {
+            f"{name}_optimizer": torch.optim.SGD(model.parameters(), lr=0.1)
+            for name, model in (("trunk", trunk), ("embedder", embedder))
+        }
+        values = []
+        trainer = trainers.MetricLossOnly(
+            {"trunk": trunk, "embedder": embedder},
+            optimizers,
+            8,
+            {"metric_loss": losses.TripletMarginLoss(margin=0.1)},
+            TensorDataset(*rows()),
+            {"tuple_miner": miners.MultiSimilarityMiner()},
+            data_device=torch.device(device),
+            dtype=torch.float64,
+            end_of_iteration_hook=lambda trainer: values.append(trainer.losses["metric_loss"].item()),
+            dataloader_num_workers=0,
+        )
+        trainer.train(num_epochs=2)
+        return values, state_of(trunk), state_of(embedder)
 
     assert_agrees(program)
 
