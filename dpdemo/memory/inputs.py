@@ -35,6 +35,7 @@ class BatchMaker:
     Attributes:
         note: a remark on the inputs of a library's model, or "".
         has_new_hooks: whether transformers' hooks, which a first call puts into a model, were put in.
+        is_guessed: whether nobody named the inputs of a model of the user's own.
 
     """
 
@@ -44,26 +45,23 @@ class BatchMaker:
         self._config = config
         self._sizes = sizes or InputSizes()
         self.has_numbers = has_numbers
-        self._given = given or None
-        self._source = None if self._given is None else self._batches(self._given)
         self.note = ""
         self.has_new_hooks = False
-
-    def _batches(self, given: object) -> Batches:
-        size, config = self._chosen_size, self._config
-        return Batches.of(given, size, config.batch_size, config.dim, numbers=False)
-
-    @property
-    def _chosen_size(self) -> int | None:
-        return self._config.batch_size if "batch_size" in self._config.given else None
+        self.is_guessed = not given and not config.is_builtin
+        self._chosen_size = config.batch_size if "batch_size" in config.given else None
+        if given:
+            self._source = Batches.of(given, self._chosen_size, config.batch_size, config.dim, numbers=False)
+        else:
+            self._source = Batches(self._of_config, config.batch_size)
 
     def load_model(self, target: str, config: Config) -> tuple[nn.Module, object]:
         """Load the user's model, and take the inputs that come with it, unless others were given."""
         model, given_inputs = self._loaded(target, config)
-        can_guess = "input_size" not in config.given
-        if self._source is None and (given_inputs is not None or can_guess):
+        if self.is_guessed and (given_inputs is not None or "input_size" not in config.given):
             size, dim = self._chosen_size, config.dim
-            self._source = batches_for(model, None, given_inputs, size, config.batch_size, dim, numbers=False)
+            found = batches_for(model, None, given_inputs, size, config.batch_size, dim, numbers=False)
+            if found is not None:
+                self._source, self.is_guessed = found, False
         return model, given_inputs
 
     def _loaded(self, target: str, config: Config) -> tuple[nn.Module, object]:
@@ -71,7 +69,7 @@ class BatchMaker:
         if parsed.library:
             with about("model"):
                 made = make_library_model(parsed.library, parsed.name, self._sizes)
-            self.note = made[1].note if self._source is None else ""
+            self.note = made[1].note if self.is_guessed else ""
             return made
         if self._sizes.image_size is not None or self._sizes.seq_len is not None:
             raise UsageError(
@@ -84,19 +82,14 @@ class BatchMaker:
         return model, inputs
 
     @property
-    def is_guessed(self) -> bool:
-        """Whether nobody named the inputs of a model of the user's own."""
-        return self._source is None and not self._config.is_builtin
-
-    @property
     def worked_out(self) -> str:
         """The input inferred from the model's first layer, as `--input` takes it, or ""."""
-        return "" if self._source is None else self._source.worked_out
+        return self._source.worked_out
 
     @property
     def batch_size(self) -> int:
         """The config's, or that of the inputs where the config names none."""
-        return self._config.batch_size if self._source is None else self._source.size
+        return self._source.size
 
     def make(self, batch_size: int, device: torch.device) -> Arguments:
         """Make the batch and copy it to `device`.
@@ -105,18 +98,16 @@ class BatchMaker:
             UsageError: if the user's function raises.
 
         """
-        args, kwargs = self._on_host(batch_size)
+        args, kwargs = self._source.arguments(batch_size)
         if self.has_numbers:
             args, kwargs = rebuild(args, with_numbers), rebuild(kwargs, with_numbers)
         return to_device(args, device), to_device(kwargs, device)
 
-    def _on_host(self, batch_size: int) -> Arguments:
-        if self._source is not None:
-            return self._source.arguments(batch_size)
+    def _of_config(self, batch_size: int) -> torch.Tensor:
         dataset = make_dataset(self._config)
         dtype = torch.int64 if dataset.vocabulary else dataset.dtype
         shape = batched(dataset.sample, batch_size, self._config.dim)
-        return (torch.empty(shape, dtype=dtype, device="meta"),), {}
+        return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def shapes_of(arguments: Arguments) -> tuple[tuple[str, Shape], ...]:

@@ -21,7 +21,6 @@ from dpdemo.splitting.scatter import scatter_by
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.seam import around
 
-_FUSED = ("sgd", "momentum", "adam", "adamw")
 _OF_A_ROW = ("inputs", "activations", "temporaries")
 
 
@@ -79,7 +78,7 @@ def _set(stepper: Stepper, owner: Any, **values: object) -> Iterator[Measure]:
 
 def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_Change]:
     if not stepper.training.inference:
-        yield from _changes_of_training(stepper, batch_size, before)
+        yield from _changes_of_training(stepper, batch_size)
     wrapper = stepper.built.wrapper
     if not isinstance(wrapper, nn.DataParallel) or len(wrapper.device_ids) < 2:
         return
@@ -93,7 +92,7 @@ def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_C
         yield _Change("smaller chunk on GPU 0", how, _chunks_of(stepper, sizes))
 
 
-def _changes_of_training(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_Change]:
+def _changes_of_training(stepper: Stepper, batch_size: int) -> Iterator[_Change]:
     training = stepper.training
     blocks = repeated_blocks(stepper.built.model)
     if blocks is not None:
@@ -105,8 +104,6 @@ def _changes_of_training(stepper: Stepper, batch_size: int, before: Measured) ->
     if batch_size > 1:
         how = f"two backward passes of {-(-batch_size // 2)} rows before each step"
         yield _Change("gradient accumulation", how, _accumulating(stepper))
-    if training.optimizer in _FUSED and _worst(before).phase == "optimizer step":
-        yield _Change("fused optimizer", "fused=True", _fused_optimizer(stepper))
 
 
 def _changes_of_gathering(stepper: Stepper, wrapper: nn.DataParallel[nn.Module]) -> Iterator[_Change]:
@@ -125,20 +122,6 @@ def _accumulating(stepper: Stepper) -> Iterator[Measure]:
     """Measure half a batch while the gradients of the other half exist."""
     with _set(stepper, stepper, training=replace(stepper.training, zero_grad="to-zero")) as measure:
         yield lambda batch_size: measure(-(-batch_size // 2))
-
-
-@contextmanager
-def _fused_optimizer(stepper: Stepper) -> Iterator[Measure]:
-    groups = [] if stepper.optimizer is None else stepper.optimizer.param_groups
-    before = [group.get("fused") for group in groups]
-    try:
-        for group in groups:
-            group["fused"] = True
-        yield stepper.measure
-    finally:
-        for group, fused in zip(groups, before, strict=True):
-            group["fused"] = fused
-        stepper.forget_optimizer_state()
 
 
 def repeated_blocks(model: nn.Module) -> type[nn.Module] | None:

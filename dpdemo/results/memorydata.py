@@ -132,7 +132,6 @@ RemedyName = Literal[
     "activation checkpointing",
     "autocast",
     "gradient accumulation",
-    "fused optimizer",
     "DistributedDataParallel",
 ]
 
