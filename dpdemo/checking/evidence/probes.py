@@ -55,8 +55,6 @@ class StateChange:
     """Whether forward leaves a result there that autograd follows, and no forward reads it."""
     harmless: bool = False
     """Whether nothing depends on it: a second call leaves it as it is, and has the same results."""
-    is_of_backward: bool = False
-    """Whether going backward has changed it, and not forward."""
 
     @property
     def name(self) -> str:
@@ -109,8 +107,7 @@ class Probe:
 
     def without_gradients(self) -> "Probe":
         """Leave out what going backward showed."""
-        changes = tuple(one for one in self.changes if not one.is_of_backward)
-        return replace(self, changes=changes, comparison=self.comparison.without_gradients())
+        return replace(self, comparison=self.comparison.without_gradients())
 
     @property
     def call(self) -> Call | None:
