@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import warnings
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from opinfo_sweep import ROUNDING, UNINITIALISED, fresh, tensors_of
+from mismatch_sweep import moved
+from opinfo_sweep import ROUNDING, UNINITIALISED, fresh, outcome, tensors_of
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -133,21 +135,17 @@ def operators(job: Job) -> dict[str, Outcome]:
     found: dict[str, Outcome] = {}
     values = op.name not in UNINITIALISED
     for dtype in DTYPES:
+        goes_back = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
         try:
-            samples = [
-                item for item, _ in zip(op.sample_inputs("cpu", dtype), range(job.limit), strict=False)
-            ]
+            samples = list(islice(op.sample_inputs("cpu", dtype, requires_grad=goes_back), job.limit))
         except Exception:  # noqa: S112 - the operator has no samples of this type
             continue
         for number, sample in enumerate(samples):
             name = f"{op.formatted_name} {str(dtype)[6:]} {number}"
             found[name] = observed(lambda: forward(op, sample), values=values)  # noqa: B023
-            if (
-                found[name].error is None
-                and op.supports_autograd
-                and (dtype.is_floating_point or dtype.is_complex)
-            ):
-                found[f"{name} backward"] = observed(lambda: backward(op, sample), values=values)  # noqa: B023
+            if found[name].error is None and goes_back:
+                gradients = lambda: outcome(op, sample, "cuda:0")[1]  # noqa: B023, E731 - called at once
+                found[f"{name} backward"] = observed(gradients, values=values)
             if found[name].error is None and dtype in (torch.float32, torch.int64):
                 found |= {f"{name} {what}": item for what, item in left_behind(op, sample)}
     return found
@@ -160,36 +158,12 @@ def forward(op: Any, sample: Any) -> Any:
     return op(given, *args, **kwargs)
 
 
-def backward(op: Any, sample: Any) -> Any:
-    """Run a sample forward and backward, and return the gradients."""
-    given, args, kwargs = (fresh(part, "cuda:0") for part in (sample.input, sample.args, sample.kwargs))
-    leaves = [
-        leaf for leaf in tensors_of((given, args, kwargs)) if leaf.is_floating_point() or leaf.is_complex()
-    ]
-    for leaf in leaves:
-        leaf.requires_grad_()
-    torch.manual_seed(0)
-    result = op(given, *args, **kwargs)
-    if sample.output_process_fn_grad is not None:
-        result = sample.output_process_fn_grad(result)
-    outputs = [out for out in tensors_of(result) if out.requires_grad]
-    if not leaves or not outputs:
-        return []
-    return list(
-        torch.autograd.grad(outputs, leaves, [torch.ones_like(out) for out in outputs], allow_unused=True)
-    )
-
-
 def left_behind(op: Any, sample: Any) -> Any:
     """Run a sample with each operand in turn left on the CPU."""
     leaves, shape = tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     for place in places if len(places) > 1 else []:
-        moved = [
-            leaf.detach().clone().to("cpu" if at == place else "cuda:0") if at in places else leaf
-            for at, leaf in enumerate(leaves)
-        ]
-        given, args, kwargs = tree_unflatten(moved, shape)
+        given, args, kwargs = tree_unflatten(moved(leaves, place), shape)
         yield f"operand {places.index(place)} left", observed(lambda: op(given, *args, **kwargs))  # noqa: B023
 
 

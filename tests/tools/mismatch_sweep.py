@@ -6,21 +6,21 @@ a GPU, except where CUDA takes it (`ACCEPTED`). It prints each that stays silent
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+from opinfo_sweep import parsed
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpdemo.virtual import virtual_gpus
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
-SAMPLES = 3
 DTYPES = (torch.float32, torch.int64, torch.bool)  # the first that an operator takes
 GUARDS: dict[str, Any] = {
     "grad": contextlib.nullcontext,
@@ -101,14 +101,7 @@ def sweep(names: set[str], limit: int, every: int, guard: Any) -> tuple[dict[str
 
 def main() -> int:
     """Sweep and report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many samples an operator")
-    parser.add_argument("--every", type=int, default=1, help="take every so manyth operator only")
-    parser.add_argument(
-        "--under", choices=GUARDS, action="append", help="what is on while the operators run; may be repeated"
-    )
-    parser.add_argument("names", nargs="*", help="operators; all if none is named")
-    options = parser.parse_args()
+    options = parsed(__doc__, "--under", GUARDS, "what is on while the operators run")
     return 1 if sum(report(options, under) for under in options.under or ["grad"]) else 0
 
 

@@ -144,16 +144,19 @@ def sweep(
     return wrong, num_compared
 
 
-def main() -> int:
-    """Sweep and report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def parsed(description: str | None, option: str, choices: Iterable[str], what: str) -> argparse.Namespace:
+    """Read the arguments of a sweep, of which one option is its own and may be repeated."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many samples an operator")
     parser.add_argument("--every", type=int, default=1, help="take every so manyth operator only")
-    parser.add_argument(
-        "--dtype", choices=DTYPES, action="append", help="what the samples are of; may be repeated"
-    )
+    parser.add_argument(option, choices=list(choices), action="append", help=f"{what}; may be repeated")
     parser.add_argument("names", nargs="*", help="operators; all if none is named")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Sweep and report."""
+    options = parsed(__doc__, "--dtype", DTYPES, "what the samples are of")
     return 1 if sum(report(options, dtype) for dtype in options.dtype or DTYPES[:1]) else 0
 
 
