@@ -78,7 +78,7 @@ def lru_positions():
     return (Net(), (drawn(8, 4),))
 
 
-@expects("DP590", given=lambda: (drawn(12, 4), torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 3, 3])))
+@expects("DP214", given=lambda: (drawn(12, 4), torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 3, 3])))
 class PygStyleBatchVector(OneLayer):
     sizes = 4, 3
 
@@ -111,7 +111,7 @@ class LengthsPythonList(OneLayer):
 
 
 @expects(
-    "DP205",
+    "DP214",
     given=lambda: (
         torch.randint(20, (17,), generator=torch.Generator().manual_seed(1)),
         torch.tensor([0, 4, 6, 11]),

@@ -136,6 +136,18 @@ def test_replicas_that_wait_for_each_other_are_no_race(make):
     assert (report.findings, report.notes, report.compared) == ((), (), True)
 
 
+def test_a_synchronised_norm_that_clamps_by_eps_is_noted_where_that_matters():
+    def small():
+        model = with_norms()
+        model[0].weight.data *= 1e-3
+        return Told(model.to("cuda:0")), torch.randn(16, 4)
+
+    (found,) = check(small).findings
+    assert (found.code, found.severity) == ("DP306", "info")
+    assert "`1` takes statistics over the whole batch" in found.message
+    assert "the variance is clamped to eps" in found.message
+
+
 def test_a_synchronised_norm_under_plain_data_parallel_takes_those_of_chunks():
     (found,) = check(with_norms, torch.randn(16, 4), data_size=16).findings
     assert (found.code, found.severity) == ("DP306", "warning")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpdemo.checking.evidence import Call, Event, Leaf, Raised
+from dpdemo.checking.evidence import Call, Event, Leaf, Probe, Raised, Single
 from dpdemo.checking.questions.arguments import packed_arguments
 from dpdemo.checking.questions.failures import comes_of_no_parameters, questions_for_parameters
 from dpdemo.results.findings import Place
@@ -48,7 +48,8 @@ def test_setting_gradients_to_zero_is_no_question():
 
 def test_labels_that_add_up_to_a_number_for_each_gpu_pack_nothing():
     """As `num_items_in_batch` of transformers' Trainer beside labels."""
-    labels = Leaf("labels", "Tensor", (3,), dtype="int64", adds_up_to=(2, 1))
+    labels = Leaf("labels", "Tensor", (3,), dtype="int64", adds_up_to=(2, 1), climb=(1, 1))
     number = Leaf("num_items_in_batch", "Tensor", (2, 1), dtype="int64", repeated=True)
     call = Call(2, 0, (Leaf("ids", "Tensor", (3, 6)), labels, number), planned=3)
-    assert packed_arguments(call) == ([], [])
+    probe = Probe(3, "train", is_real=True, single=Single((Leaf("logits", "Tensor", (3, 3)),)), calls=(call,))
+    assert packed_arguments(probe, call) == ([], [])

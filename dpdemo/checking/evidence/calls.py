@@ -26,6 +26,8 @@ class Leaf:
     tensors_inside: tuple[str, ...] = ()
     adds_up_to: tuple[int, ...] = ()
     """Of whole numbers: what they climb to, and their sum; of rows of sizes the sum of their products."""
+    climb: tuple[int, int] | None = None
+    """Of whole numbers that climb from 0: the last, and the largest step."""
     repeated: bool = False
     """Whether it is one number, over and over: what a program makes that means one for each GPU."""
 

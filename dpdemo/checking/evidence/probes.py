@@ -55,6 +55,8 @@ class StateChange:
     """Whether forward leaves a result there that autograd follows, and no forward reads it."""
     harmless: bool = False
     """Whether nothing depends on it: a second call leaves it as it is, and has the same results."""
+    is_of_backward: bool = False
+    """Whether going backward has changed it, and not forward."""
 
     @property
     def name(self) -> str:
@@ -107,7 +109,8 @@ class Probe:
 
     def without_gradients(self) -> "Probe":
         """Leave out what going backward showed."""
-        return replace(self, comparison=self.comparison.without_gradients())
+        changes = tuple(one for one in self.changes if not one.is_of_backward)
+        return replace(self, changes=changes, comparison=self.comparison.without_gradients())
 
     @property
     def call(self) -> Call | None:

@@ -11,7 +11,7 @@ class Held:
 
     path: str
     kind: str
-    """tensor, shared, module, holder, callable, container, hook, lazy, parameter or compiled."""
+    """tensor, shared, module, ancestor, holder, callable, container, hook, lazy, parameter or compiled."""
     type: str = ""
     """The class of what is held; of a hook or another function its name."""
     shape: tuple[int, ...] = ()
@@ -49,6 +49,8 @@ class Norm:
     """Whether its class has a forward of its own."""
     is_told: bool = False
     """Whether its class has a method by which a wrapper of its own tells replicas of each other."""
+    clamps: bool = False
+    """Whether a method of its class clamps something by `eps`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import torch
 from dpdemo.checking.evidence import Kind, StateChange, Value
 from dpdemo.checking.observing import compare, state
 from dpdemo.checking.observing.freezing import as_value, frozen, same
+from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments, named
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import Planned
@@ -21,7 +22,7 @@ _KEPT = ("attribute", "container", "mode")
 
 
 class Changed:
-    """Lists what forward changed in two runs of a batch."""
+    """Lists what forward, and going backward, changed in two runs of a batch."""
 
     def __init__(
         self, runner: Runner, planned: Planned, single: Ran, parallel: Ran, draft: Draft | None
@@ -32,9 +33,18 @@ class Changed:
         self.parallel = parallel
         self.draft = draft
 
-    def all(self, *, agrees: bool) -> tuple[StateChange, ...]:
-        """List it; `agrees` says whether replicas gave what the model gives for their chunks."""
-        return (*self.of_state(agrees=agrees), *self.of_arguments())
+    def all(self, *, agrees: bool, went_backward: bool) -> tuple[StateChange, ...]:
+        """List it, each piece of state once.
+
+        Args:
+            agrees: whether replicas gave what the model gives for their chunks.
+            went_backward: whether both runs went backward, too.
+
+        """
+        changes = (*self.of_state(agrees=agrees), *self.of_arguments())
+        known = {change.path for change in changes}
+        backward = self.of_backward() if went_backward else ()
+        return (*changes, *(one for one in backward if one.path not in known))
 
     def of_state(self, *, agrees: bool) -> tuple[StateChange, ...]:
         """List what forward changed in the model, and of each piece whether anything depends on it."""
@@ -72,6 +82,19 @@ class Changed:
                 yield replace(one, like_first_chunk=one.parallel_changed and is_left, follows_rows=of_rows)
             else:
                 yield one
+
+    def of_backward(self) -> tuple[StateChange, ...]:
+        """List the buffers that going backward changes, as a function of autograd with a table does."""
+        single, parallel = self.single, self.parallel
+        if single.error is not None or parallel.error is not None:
+            return ()
+        found = state.changes(
+            state.buffers_in(single.after),
+            state.buffers_of(single.model),
+            state.buffers_of(core_of(parallel.model)),
+            state.buffers_in(parallel.after),
+        )
+        return tuple(replace(one, is_of_backward=True) for one in found)
 
     def _with_harmless(self, found: tuple[StateChange, ...]) -> tuple[StateChange, ...]:
         """Mark state that nothing depends on: a second call keeps it, and no result shows that it is there.

@@ -3,6 +3,7 @@
 import array
 import collections
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,8 +117,14 @@ def same(one: Frozen, other: Frozen, *, of_one_model: bool) -> bool:
     return bool(is_equal) and all(same(left, right, of_one_model=of_one_model) for left, right in pairs)
 
 
-def as_value(value: Frozen) -> Value:  # noqa: PLR0911 - a kind each
-    """Write a frozen value down as data; of an object two attributes, its containers first."""
+def as_value(value: Frozen, only: Sequence[str] = ()) -> Value:  # noqa: PLR0911 - a kind each
+    """Write a frozen value down as data.
+
+    Args:
+        value: what `frozen` has made.
+        only: of an object, the attributes to be named; by default its plain ones.
+
+    """
     held = value.value
     if value is ABSENT:
         return evidence.ABSENT
@@ -130,14 +137,35 @@ def as_value(value: Frozen) -> Value:  # noqa: PLR0911 - a kind each
     if value.length is not None:
         return Value(value.type, length=value.length)
     if value.is_opened:
-        told = [name for name, part in value.parts.items() if _is_told(part)]
-        told.sort(key=lambda name: value.parts[name].length is None)
-        return Value(value.type, parts=tuple((name, as_value(value.parts[name])) for name in told[:2]))
+        plain = [name for name, part in value.parts.items() if _is_plain(part)]
+        parts = tuple((name, as_value(_at(value, name))) for name in (only or plain)[:2])
+        return Value(value.type, parts=parts)
     if value.identity:
         return Value(value.type, text=value.type)
     return Value(value.type, text=held if value.type == "count" else repr(held)[:40])
 
 
-def _is_told(part: Frozen) -> bool:
-    is_plain = isinstance(part.value, (int, float, str)) and part.type != "count"
-    return is_plain or part.length is not None
+def _is_plain(part: Frozen) -> bool:
+    return isinstance(part.value, (int, float, str)) and part.type != "count"
+
+
+def values_apart(was: Frozen, alone: Frozen, shared: Frozen) -> tuple[Value, Value, Value]:
+    """Write three frozen values down, of objects the attributes that are not the same in them."""
+    names = list(dict.fromkeys(_apart(was, alone, shared)))
+    return as_value(was, names), as_value(alone, names), as_value(shared, names)
+
+
+def _apart(was: Frozen, alone: Frozen, shared: Frozen) -> Iterator[str]:
+    """List the attributes, and those of what is in them, that three objects do not have alike."""
+    if not (was.is_opened and alone.is_opened and shared.is_opened):
+        return
+    for name in alone.parts:
+        three = [one.parts.get(name, ABSENT) for one in (was, alone, shared)]
+        if not all(same(one, three[0], of_one_model=False) for one in three[1:]):
+            yield from [f"{name}.{inner}" for inner in _apart(*three)] or [name]
+
+
+def _at(value: Frozen, path: str) -> Frozen:
+    name, _, rest = path.partition(".")
+    part = value.parts.get(name, ABSENT)
+    return _at(part, rest) if rest else part

@@ -48,8 +48,9 @@ class Judge:
         if self.draft is not None and self.draft.failures:
             self._rehearse_gather()
         comparison = self.comparison = self._compare()
+        went_backward = comparison.gradients_equal is not None or comparison.loss is not None
         changed = Changed(self.runner, planned, single, parallel, self.draft)
-        changes = changed.all(agrees=self._agrees())
+        changes = changed.all(agrees=self._agrees(), went_backward=went_backward)
         error = parallel.error
         if error is not None and self.drafts and self.drafts[0].error is not None:
             error = self.drafts[0].error

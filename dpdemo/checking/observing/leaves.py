@@ -69,13 +69,15 @@ def describe(path: str, value: Any) -> Leaf:
     kind = type(value).__name__
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
+        sums, climb = _counted(value)
         return Leaf(
             path,
             kind,
             tuple(value.shape),
             str(value.device),
             dtype,
-            adds_up_to=_counted(value),
+            adds_up_to=sums,
+            climb=climb,
             repeated=is_repeated(value),
         )
     if isinstance(value, _PLAIN):
@@ -100,8 +102,8 @@ def _is_of_counts(value: Any) -> bool:
 _MOST_COUNTS = 4096
 
 
-def _counted(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return what whole numbers add up to, as `Leaf.adds_up_to` has it."""
+def _counted(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, int] | None]:
+    """Return what whole numbers add up to, and how they climb, as the fields of `Leaf` have it."""
     is_whole = tensor.dtype in {torch.int32, torch.int64} and tensor.layout == torch.strided
     if (
         not is_whole
@@ -109,14 +111,16 @@ def _counted(tensor: torch.Tensor) -> tuple[int, ...]:
         or not 2 <= tensor.numel() <= _MOST_COUNTS
         or tensor.is_meta
     ):
-        return ()
+        return (), None
     numbers = tensor.detach().cpu()
     if bool((numbers < 0).any()):
-        return ()
+        return (), None
     if numbers.dim() == 2:
-        return (int(numbers.prod(1).sum()),) if numbers.size(1) in {2, 3} else ()
-    climbs = bool((numbers.diff() >= 0).all()) and numbers[-1] > numbers[0]
-    return int(numbers.sum()), *((int(numbers[-1]),) if climbs else ())
+        return ((int(numbers.prod(1).sum()),) if numbers.size(1) in {2, 3} else ()), None
+    steps, last = numbers.diff(), int(numbers[-1])
+    climbs = bool((steps >= 0).all()) and last > numbers[0]
+    climb = (last, int(steps.max())) if climbs and not numbers[0] else None
+    return (int(numbers.sum()), *((last,) if climbs else ())), climb
 
 
 def _numpys(value: object) -> str:

@@ -8,7 +8,7 @@ from torch import nn
 
 from dpdemo.checking.evidence import Kind, StateChange
 from dpdemo.checking.observing.closeness import same_update
-from dpdemo.checking.observing.freezing import ABSENT, Frozen, as_value, frozen, is_shared, same
+from dpdemo.checking.observing.freezing import ABSENT, Frozen, frozen, is_shared, same, values_apart
 from dpdemo.checking.observing.holders import is_changeable
 from dpdemo.checking.source import Written, place_of_attribute, place_of_part, reads_in_forward, writing
 from dpdemo.results.findings import Place
@@ -50,6 +50,20 @@ def snapshot(model: nn.Module) -> Snapshot:
             if name not in INTERNAL and not is_pytorchs(name, module):
                 found[dot + name] = Held(_kind(name, value), frozen(value), owner)
     return found
+
+
+def buffers_of(model: nn.Module) -> Snapshot:
+    """Copy a model's buffers."""
+    return {
+        f"{prefix}.{name}" if prefix else name: Held("buffer", frozen(buffer), type(module))
+        for prefix, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+    }
+
+
+def buffers_in(shot: Snapshot) -> Snapshot:
+    """Take the buffers out of a snapshot."""
+    return {path: held for path, held in shot.items() if held.kind == "buffer"}
 
 
 def is_pytorchs(name: str, module: nn.Module) -> bool:
@@ -132,7 +146,7 @@ def changes(
         single_changed = not same(was.value, alone.value, of_one_model=True)
         parallel_changed = not same(was_parallel.value, split.value, of_one_model=True)
         if (single_changed or parallel_changed) and not _is_inside_new(path, found):
-            single_value = as_value(alone.value)
+            values = values_apart(was.value, alone.value, split.value)
             name = path.rpartition(".")[2] if known[-1].kind != "gradient" else path.split(".")[-2]
             is_same = _ends_alike(was, alone, split)
             owner, written = _statement(
@@ -140,13 +154,12 @@ def changes(
             )
             found.append(
                 StateChange(
-                    path, _kind_of_all(known), as_value(was.value), single_value, as_value(split.value),
-                    single_changed, parallel_changed, is_same,
+                    path, _kind_of_all(known), *values, single_changed, parallel_changed, is_same,
                     place_of_attribute(known[-1].owner, name) or _made_at(path, before),
                     known[-1].owner.__name__, owner=owner,
                     written=written.text if written else "", written_at=written.place if written else None,
                     stands_alone=written is not None and written.stands_alone,
-                    is_left=single_value.requires_grad and not reads_in_forward(owners, name),
+                    is_left=values[1].requires_grad and not reads_in_forward(owners, name),
                 )
             )  # fmt: skip
     return tuple(found)

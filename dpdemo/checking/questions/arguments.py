@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdemo.arithmetic.chunk import split_batch
-from dpdemo.checking.evidence import Call, Evidence, Leaf
+from dpdemo.checking.evidence import Call, Evidence, Leaf, Probe
 
 
 def short_arguments(call: Call) -> list[Leaf]:
@@ -36,13 +36,15 @@ def batch_of(call: Call) -> str:
     return next((one.path for one in call.tensor_arguments if one.size(0) == call.rows), "")
 
 
-def packed_arguments(call: Call) -> tuple[list[str], list[str]]:
+def packed_arguments(probe: Probe, call: Call) -> tuple[list[str], list[str]]:
     """Name the tensors that are samples one after another, and what says how long each sample is.
 
     The latter are whole numbers that climb to, or add up to, the rows of the former: offsets, cumulative
-    lengths, lengths, grids of patches.
+    lengths, lengths, grids of patches; or that say where each sample begins, or of which one each row is,
+    where one GPU's result has a row for each.
     """
     joined, by = dict[str, None](), dict[str, None]()
+    results = {leaf.size(0) for leaf in probe.single.output if leaf.shape}
     for counts in (*call.tensor_arguments, *_lists_of_counts(call)):
         number = counts.size(0) or 0
         for leaf in call.tensor_arguments:
@@ -51,9 +53,25 @@ def packed_arguments(call: Call) -> tuple[list[str], list[str]]:
                 continue
             sums, ends = counts.adds_up_to[:1], counts.adds_up_to[1:]
             adds_up = (rows in sums and number < rows) or (rows in ends and number <= rows + 1 != number + 1)
-            if adds_up:
+            if adds_up or _begins_samples(counts, rows, results) or _numbers_samples(counts, rows, results):
                 joined[leaf.path] = by[counts.path] = None
     return [path for path in joined if path not in by], list(by)
+
+
+def _begins_samples(counts: Leaf, rows: int, results: set[int | None]) -> bool:
+    """Whether whole numbers may be the first rows of samples, as EmbeddingBag's offsets are."""
+    number = counts.size(0) or 0
+    return (
+        counts.climb is not None and counts.climb[0] < rows and number < rows and results - {rows} == {number}
+    )
+
+
+def _numbers_samples(counts: Leaf, rows: int, results: set[int | None]) -> bool:
+    """Whether whole numbers may be the sample of each row, as the `batch` of PyTorch Geometric is."""
+    if counts.climb is None or counts.size(0) != rows:
+        return False
+    last, step = counts.climb
+    return step == 1 and last + 1 < rows and results - {rows} == {last + 1}
 
 
 def _lists_of_counts(call: Call) -> Iterator[Leaf]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.evidence import Evidence, Norm, Probe, StateChange
 from dpdemo.results.findings import Place
 
 STATISTICS = ("running_mean", "running_var")
@@ -16,6 +16,17 @@ def changes_of(evidence: Evidence, *kinds: str) -> Iterator[tuple[Probe, StateCh
         replicas = probe.call.replicas if probe.call else ()
         if any(replica.output is not None or replica.raised for replica in replicas):
             yield from ((probe, change) for change in probe.changes if change.kind in kinds)
+
+
+def synchronised(evidence: Evidence, probe: Probe) -> list[Norm]:
+    """List the norms that clamp by eps, and whose replicas were seen to take their statistics together."""
+    if probe.mode != "train" or probe.call is None or len(probe.call.replicas) < 2:
+        return []
+    statistics = [one for one in probe.changes if one.name in STATISTICS]
+    followed = {one.path.rpartition(".")[0] for one in statistics if one.parallel_changed}
+    apart = {one.path.rpartition(".")[0] for one in statistics if not one.same}
+    own = [norm for norm in evidence.scan.norms if norm.is_own and norm.clamps]
+    return [norm for norm in own if norm.path in followed and norm.path not in apart]
 
 
 def gets_other_data(change: StateChange) -> bool:

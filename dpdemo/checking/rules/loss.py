@@ -8,6 +8,7 @@ from dpdemo.checking.evidence import UNEQUAL, Evidence, LossGradients, Probe
 from dpdemo.checking.questions.arguments import delivered_rows
 from dpdemo.checking.questions.failures import draws_its_own, gather_failures, numbers_for_tensors
 from dpdemo.checking.questions.results import all_pairs, is_meant_as_part, is_off, vectors
+from dpdemo.checking.questions.state import synchronised
 from dpdemo.checking.questions.words import sizes_text
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
@@ -230,8 +231,8 @@ def unexplained_difference(evidence: Evidence) -> Iterator[Found]:
             yield Found(error.message, f"the results cannot be gathered: {error}", forward, probe)
     for probe in evidence.probes:
         comparison = probe.comparison
-        if probe.raised is not None or probe.single.used_random:
-            continue
+        if probe.raised is not None or probe.single.used_random or synchronised(evidence, probe):
+            continue  # DP306 tells of synchronised norms
         if is_off(probe) and comparison.values_equal is False:
             gap = comparison.largest_difference
             what = f"{_result(comparison.differing)} differs from one GPU's by up to {gap:.2g}"

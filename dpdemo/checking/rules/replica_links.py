@@ -114,7 +114,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
                 yield Found(subject, what, event.place, probe, severity, advise("device"))
 
 
-_TIES = ("callable", "module", "holder")
+_TIES = ("callable", "module", "ancestor", "holder")
 """Kinds of what is held that lead back to the original."""
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Evidence, Norm
-from dpdemo.checking.questions.state import STATISTICS, changes_of
-from dpdemo.checking.questions.words import article
+from dpdemo.checking.questions.results import is_off
+from dpdemo.checking.questions.state import STATISTICS, changes_of, synchronised
+from dpdemo.checking.questions.words import article, listed
 from dpdemo.checking.registry import rule
 from dpdemo.checking.repairs import Advice, Found, advise
 
@@ -23,6 +24,7 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     Seen by: running statistics that differ from those of a run on one GPU; or a SyncBatchNorm in the model.
     References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391, PatrickHua/SimSiam#24
     """
+    yield from _clamped(evidence)
     yield from _of_processes(evidence)
     kinds = dict(evidence.scan.module_types)
     norms = {norm.path: norm for norm in evidence.scan.norms}
@@ -45,6 +47,21 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
                 what += f"; {kind} synchronises replicas that were told of each other, and these were not"
                 advice = advise("told of each other")
             yield Found("BatchNorm", what, norm.place if norm else None, probe, advice=advice)
+
+
+def _clamped(evidence: Evidence) -> Iterator[Found]:
+    """Report norms with whole-batch statistics where results still differ from one GPU's."""
+    for probe in evidence.probes:
+        norms = synchronised(evidence, probe)
+        if norms and is_off(probe):
+            names, verb = listed([norm.path for norm in norms]), "take" if len(norms) > 1 else "takes"
+            gap = probe.comparison.largest_difference
+            differing = f"results differ by up to {gap:.2g}" if gap else "gradients differ"
+            what = (
+                f"{names} {verb} statistics over the whole batch, and {differing} from one GPU's: for "
+                "several replicas the variance is clamped to eps, where a plain call adds eps to it"
+            )
+            yield Found("clamp", what, norms[0].place, probe, "info")
 
 
 def _of_processes(evidence: Evidence) -> Iterator[Found]:

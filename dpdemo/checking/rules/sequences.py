@@ -83,7 +83,7 @@ def packed_sequence(evidence: Evidence) -> Iterator[Found]:
 def _joined_samples(evidence: Evidence) -> Iterator[Found]:
     """Report samples of unequal length that are joined along the dimension that is cut."""
     for probe, call in evidence.calls:
-        joined, by = packed_arguments(call)
+        joined, by = packed_arguments(probe, call)
         if joined and (call.raised is not None or probe.comparison.values_equal is not True):
             what = (
                 f"{listed(joined)} {_has(joined)} samples of unequal length one after another, and "
