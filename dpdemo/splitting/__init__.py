@@ -3,7 +3,7 @@
     predict.py   the split of an epoch under DataParallel or DistributedDataParallel;
                  shapes.py: devices and shapes
     weighted.py  WeightedDataParallel, for training scripts; scatter.py: its chunks
-    losses.py    losses inside forward that are right for any split
+    losses.py    losses inside forward that are right for any split; samples.py: how much each sample counts
 
 predict.py and shapes.py import no torch.
 """
