@@ -36,29 +36,33 @@ class Sharing:
 
 
 class Batch(NamedTuple):
-    """The tokens of one batch (1-based), an entry for each replica."""
+    """The tokens of one batch (1-based), an entry for each replica; `cost` is what makes it take time."""
 
     number: int
     sharing: Sharing
     tokens: list[int]
     padded: list[int]
+    cost: list[int]
 
     def balance(self, num_devices: int) -> float:
-        """Return the tokens of all devices over what they could do while the one with the most is busy."""
-        return _share(sum(self.tokens), num_devices * max(self.tokens))
+        """Return the cost of all devices over what they could do while the one with the most is busy."""
+        return _share(sum(self.cost), num_devices * max(self.cost))
 
 
 def _share(used: int, slots: int) -> float:
     return used / slots if slots else 1.0
 
 
-def each_batch(order: Sequence[int], sharings: Iterable[Sharing], pad_to: PadTo) -> Iterator[Batch]:
+def each_batch(
+    order: Sequence[int], sharings: Iterable[Sharing], pad_to: PadTo, *, is_quadratic: bool = False
+) -> Iterator[Batch]:
     """Yield the tokens of each batch.
 
     Args:
         order: lengths in the order in which the epoch draws them, those that it draws twice included.
         sharings: how the batches are shared, in their order.
         pad_to: how long rows are after padding.
+        is_quadratic: a row costs the square of its length, as attention does, instead of its length.
 
     """
     start = 0
@@ -70,7 +74,8 @@ def each_batch(order: Sequence[int], sharings: Iterable[Sharing], pad_to: PadTo)
         padded = [
             rows * most for rows, most in zip(sharing.rows, _longest(batch, chunks, pad_to), strict=True)
         ]
-        yield Batch(number, sharing, tokens, padded)
+        cost = [sum(length * length for length in chunk) for chunk in chunks] if is_quadratic else tokens
+        yield Batch(number, sharing, tokens, padded, cost)
 
 
 def _longest(batch: Sequence[int], chunks: list[Sequence[int]], pad_to: PadTo) -> list[int]:
@@ -81,11 +86,11 @@ def _longest(batch: Sequence[int], chunks: list[Sequence[int]], pad_to: PadTo) -
 
 
 def balance_of(batches: Iterable[Batch], num_devices: int) -> float:
-    """Return the balance of an epoch: tokens over what the devices could do while the fullest is busy."""
+    """Return the balance of an epoch: cost over what the devices could do while the fullest one is busy."""
     used = slots = 0
     for batch in batches:
-        used += sum(batch.tokens)
-        slots += num_devices * max(batch.tokens)
+        used += sum(batch.cost)
+        slots += num_devices * max(batch.cost)
     return _share(used, slots)
 
 
@@ -112,6 +117,7 @@ class DeviceTotal:
     rows: int = 0
     tokens: int = 0
     padded: int = 0
+    cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +170,13 @@ class Tally:
     def add(self, batch: Batch) -> None:
         """Add the next batch."""
         sharing, balance = batch.sharing, batch.balance(self._num_devices)
-        self._slots += self._num_devices * max(batch.tokens)
+        self._slots += self._num_devices * max(batch.cost)
         self._padded_slots += self._num_devices * max(batch.padded)
         if balance < self._least:
             self._worst, self._least = batch, balance
-        held = zip(sharing.rows, batch.tokens, batch.padded, strict=True)
+        held = zip(sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True)
         for device, numbers in zip(sharing.devices, held, strict=True):
-            self._devices[device] = tuple(map(add, self._devices.get(device, (0, 0, 0)), numbers))
+            self._devices[device] = tuple(map(add, self._devices.get(device, (0, 0, 0, 0)), numbers))
         if not all(batch.tokens):
             self._without_tokens = self._without_tokens or batch.number
         self._step.append(batch)
@@ -189,7 +195,7 @@ class Tally:
         devices = {device: DeviceTotal(*sums) for device, sums in sorted(self._devices.items())}
         lightest, heaviest = self._weights() or (None, None)
         return Summary(
-            balance=_share(sum(total.tokens for total in devices.values()), self._slots),
+            balance=_share(sum(total.cost for total in devices.values()), self._slots),
             padded_balance=_share(sum(total.padded for total in devices.values()), self._padded_slots),
             devices=devices,
             worst=self._worst,

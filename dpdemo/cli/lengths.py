@@ -1,7 +1,7 @@
 """The options of `dpdemo simulate --lengths`, and its gate `--fail-on 'token-balance<0.8'`."""
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,9 +27,11 @@ _PACK = "Pack the samples, in their order, into rows of at most N tokens."
 Pack = Annotated[int | None, option("--pack N", TOKENS, _PACK, **SIZE)]
 _PAD = "Pad rows to the longest of their chunk or batch, or to N tokens. (default: batch; chunk under ddp)"
 PadTo = Annotated[Text, option("--pad-to chunk|batch|N", TOKENS, _PAD)]
+_COST = "Whether a row takes time by its tokens, or by their square, as attention does."
+Cost = Annotated[Literal["linear", "quadratic"], option("--cost", TOKENS, _COST)]
 _ACCUMULATE = "Batches of an optimizer step (gradient accumulation)."
 Accumulate = Annotated[int, option("--accumulate N", TOKENS, _ACCUMULATE, **SIZE)]
-_OPTIONS = ("seed", "group_by_length", "sort", "pack", "pad_to", "accumulate")
+_OPTIONS = ("seed", "group_by_length", "sort", "pack", "pad_to", "cost", "accumulate")
 """The options that go with lengths."""
 
 

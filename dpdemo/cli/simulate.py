@@ -39,6 +39,7 @@ def command(
     sort: tokens.Sort = False,
     pack: tokens.Pack = None,
     pad_to: tokens.PadTo = None,
+    cost: tokens.Cost = "linear",
     accumulate: tokens.Accumulate = 1,
     model: o.Model = None,
     config: o.ConfigFile = None,

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from dpdemo.arithmetic.tokens import Batch, Summary, Weight
 from dpdemo.results.report import rounded
 from dpdemo.results.table import Fact
 from dpdemo.wording import counted, percent
 
+Cost = Literal["linear", "quadratic"]
+"""The cost of a row: its length, or the square of it, as attention does."""
 EVEN = 0.005
 """Weights that differ by less than this from 1 are shown as equal."""
 
 
 class Line(NamedTuple):
-    """One device in a batch or in the epoch; `most` are the tokens of the device with the most."""
+    """One device in a batch or in the epoch; `most` is the cost of the device with the most."""
 
     label: str
     rows: int
     tokens: int
     padded: int
+    cost: int
     most: int
 
     @property
     def share(self) -> float:
-        """The tokens over those of the device with the most."""
-        return self.tokens / self.most if self.most else 1.0
+        """The cost over that of the device with the most."""
+        return self.cost / self.most if self.most else 1.0
 
 
 Lines = list[Line]
@@ -41,6 +44,7 @@ class DeviceTokens:
     devices: tuple[str, ...]
     summary: Summary
     is_ranks: bool = False
+    cost: Cost = "linear"
     accumulate: int = 1
     noun: ClassVar[str] = "batch"
 
@@ -98,19 +102,19 @@ class DeviceTokens:
 
     def batch_lines(self, batch: Batch) -> Lines:
         """Return a line for each device in one batch."""
-        columns = zip(batch.sharing.rows, batch.tokens, batch.padded, strict=True)
+        columns = zip(batch.sharing.rows, batch.tokens, batch.padded, batch.cost, strict=True)
         return self._lines(dict(zip(batch.sharing.devices, columns, strict=True)))
 
     def all_lines(self) -> Lines:
         """Return a line for each device in all batches."""
         totals = self.summary.devices.items()
-        return self._lines({at: (sums.rows, sums.tokens, sums.padded) for at, sums in totals})
+        return self._lines({at: (sums.rows, sums.tokens, sums.padded, sums.cost) for at, sums in totals})
 
-    def _lines(self, held: dict[int, tuple[int, int, int]]) -> Lines:
-        """Return a line for each device; `held` has the rows, tokens and padded tokens of some."""
-        most = max((tokens for _, tokens, _ in held.values()), default=0)
+    def _lines(self, held: dict[int, tuple[int, int, int, int]]) -> Lines:
+        """Return a line for each device; `held` has the rows, tokens, padded tokens and cost of some."""
+        most = max((cost for *_, cost in held.values()), default=0)
         return [
-            Line(self.label(device), *held.get(device, (0, 0, 0)), most)
+            Line(self.label(device), *held.get(device, (0, 0, 0, 0)), most)
             for device in range(len(self.devices))
         ]
 
@@ -133,11 +137,14 @@ class DeviceTokens:
         found = [("Tokens", f"{summary.tokens:,}", f"and {padding:,} of padding{share}")]
         if len(self.devices) > 1 and summary.worst is not None:
             padded = percent(summary.padded_balance)
-            balance = f": share of {self._holder()} time in use, by tokens; {padded} by padded tokens"
+            balance = f": share of {self._holder()} time in use, by {self._unit()}; {padded} by padded tokens"
             found.append(("Balance", percent(summary.balance), balance))
         if summary.heaviest is not None and (len(self.devices) > 1 or self.accumulate > 1):
             found += self._weighing(summary.heaviest)
         return found
+
+    def _unit(self) -> str:
+        return "tokens²" if self.cost == "quadratic" else "tokens"
 
     def _holder(self) -> str:
         return "rank" if self.is_ranks else "GPU"
@@ -145,7 +152,7 @@ class DeviceTokens:
     def worst_of(self, batch: Batch) -> str:
         """Describe how far apart the devices of a batch are."""
         lines = self.batch_lines(batch)
-        most, least = max(lines, key=lambda line: line.tokens), min(lines, key=lambda line: line.tokens)
+        most, least = max(lines, key=lambda line: line.cost), min(lines, key=lambda line: line.cost)
         return (
             f"balance {percent(batch.balance(len(self.devices)))}, {counted_tokens(most.tokens)} on "
             f"{most.label}, {least.tokens:,} on {least.label}"
@@ -176,7 +183,7 @@ class DeviceTokens:
         """Write the balance and the worst batch in one line."""
         worst = self.summary.worst
         where = "" if worst is None else f"; the worst is {self.noun} {worst.number}: {self.worst_of(worst)}"
-        return f"the balance by tokens is {percent(self.summary.balance)}{where}"
+        return f"the balance by {self._unit()} is {percent(self.summary.balance)}{where}"
 
     def warnings(self) -> list[str]:
         """Warn of a mean over no token."""

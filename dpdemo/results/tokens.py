@@ -46,7 +46,7 @@ class Tokens(DeviceTokens):
 
     def each_batch(self) -> Iterator[Batch]:
         """Yield the tokens of each batch."""
-        return each_batch(self.order, self.sharings, self.pad_to)
+        return each_batch(self.order, self.sharings, self.pad_to, is_quadratic=self.cost == "quadratic")
 
     def to_dict(self, *, verbose: bool = False) -> dict[str, Any]:
         """Return the JSON form; with `verbose` it lists every batch, made while it is read."""
@@ -57,6 +57,7 @@ class Tokens(DeviceTokens):
             "rows": sum(total.rows for total in self.summary.devices.values()),
             "pack": self.pack,
             "pad_to": self.pad_to,
+            "cost": self.cost,
             "accumulate": self.accumulate,
             "balance_before": None if self.before is None else rounded(self.before),
             "balance_grouped": None if self.grouped is None else rounded(self.grouped),
@@ -68,10 +69,10 @@ class Tokens(DeviceTokens):
 
     def cells(self, batch: Batch, num_idle: int) -> list[tuple[int, int, float | None]]:
         """List the CSV's last columns for the rows of a batch: its replicas, idle devices, and Outside."""
-        most = max(batch.tokens)
-        replicas = zip(batch.tokens, batch.padded, strict=True)
+        most = max(batch.cost)
+        replicas = zip(batch.tokens, batch.padded, batch.cost, strict=True)
         return [
-            *((tokens, padded, rounded(tokens / most) if most else 1.0) for tokens, padded in replicas),
+            *((tokens, padded, rounded(cost / most) if most else 1.0) for tokens, padded, cost in replicas),
             *([(0, 0, 0.0)] * num_idle),
             (sum(batch.tokens), sum(batch.padded), None),
         ]
@@ -189,7 +190,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 def _drawn(lines: Lines, canvas: Canvas) -> Table:
     table = Table(("keep", *right(4)), head=tuple(styled(name, "dim") for name in _HEAD), has_rule=True)
     for line in lines:
-        style = IDLE if not line.rows else SHORT if line.tokens < line.most else ""
+        style = IDLE if not line.rows else SHORT if line.cost < line.most else ""
         table.add(*(styled(cell, style) for cell in _cells(line)))
     width = table.bar_width(canvas)
-    return table.with_bars(5, (bar(line.tokens, max(line.most, 1), width) for line in lines), width)
+    return table.with_bars(5, (bar(line.cost, max(line.most, 1), width) for line in lines), width)

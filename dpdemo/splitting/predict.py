@@ -34,6 +34,7 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
     sort: bool = False,
     pack: int | None = None,
     pad_to: Literal["chunk", "batch"] | int | None = None,
+    cost: Literal["linear", "quadratic"] = "linear",
     accumulate: int = 1,
     **overrides: Unpack[Keys],
 ) -> SplitReport:
@@ -47,6 +48,7 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
         sort: reorder samples by length, the longest first.
         pack: pack samples into rows of at most so many tokens.
         pad_to: pad rows to the longest of their `chunk` or `batch`, or to so many tokens.
+        cost: whether a row takes time by its tokens, or by their square, as attention does.
         accumulate: batches of an optimizer step.
         overrides: config keys that win over `config`, such as `gpus=8` or `batch_size=64`.
 
@@ -60,7 +62,7 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
 
     """
     arrangement = {"group_by_length": group_by_length, "sort": sort, "pack": pack}
-    options: dict[str, Any] = {**arrangement, "pad_to": pad_to, "accumulate": accumulate}
+    options: dict[str, Any] = {**arrangement, "pad_to": pad_to, "cost": cost, "accumulate": accumulate}
     if lengths is None:
         _expect_no_options(options)
         return predict(resolve(config, overrides))
@@ -73,7 +75,7 @@ def simulate(  # noqa: PLR0913 - one argument for each option of the command
 
 def _expect_no_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
-        if value != {"accumulate": 1}.get(name) and value is not False:
+        if value != {"cost": "linear", "accumulate": 1}.get(name) and value is not False:
             raise UsageError("expected `lengths` beside it, got none", key=name)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
 from dpdemo.arithmetic.tokens import PadTo, Sharing, balance_of, each_batch, summarize
@@ -14,6 +14,7 @@ from dpdemo.config.load import resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
 from dpdemo.config.yamlfile import read_mapping
 from dpdemo.errors import UsageError
+from dpdemo.results.devicetokens import Cost
 from dpdemo.results.split import SplitReport
 from dpdemo.results.tokens import Order, Tokens
 from dpdemo.splitting.lengths import Lengths
@@ -29,6 +30,7 @@ class TokenOptions:
     sort: bool = False
     pack: int | None = None
     pad_to: PadTo | None = None
+    cost: Cost = "linear"
     accumulate: int = 1
 
 
@@ -56,6 +58,8 @@ def make_options(lengths: Lengths, **options: Any) -> TokenOptions:
         if not is_count and value not in _WORDS[name]:
             words = "`chunk`, `batch` or " if name == "pad_to" else ""
             raise UsageError(f"expected {words}a whole number of 1 or more, got {show(value)}", key=name)
+    if found.cost not in get_args(Cost):
+        raise UsageError(f"expected {' or '.join(get_args(Cost))}, got {show(found.cost)}", key="cost")
     return found
 
 
@@ -157,12 +161,17 @@ def count_tokens(report: SplitReport, rows: Rows, options: TokenOptions) -> Spli
         num_samples=rows.num_samples,
         pack=options.pack,
         pad_to=pad_to,
+        cost=options.cost,
         accumulate=options.accumulate,
         devices=tuple(report.devices),
         is_ranks=is_ranks,
         order=order,
         sharings=sharings,
-        summary=summarize(each_batch(order, sharings, pad_to), num_devices, options.accumulate),
+        summary=summarize(
+            each_batch(order, sharings, pad_to, is_quadratic=options.cost == "quadratic"),
+            num_devices,
+            options.accumulate,
+        ),
     )
     return replace(report, tokens=_compared(tokens, rows, options))
 
@@ -175,7 +184,8 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
 
     def balance(order: Sequence[int]) -> float:
         drawn, sharings = _drawn(config, order, len(tokens.devices))
-        return balance_of(each_batch(drawn, sharings, tokens.pad_to), len(tokens.devices))
+        batches = each_batch(drawn, sharings, tokens.pad_to, is_quadratic=options.cost == "quadratic")
+        return balance_of(batches, len(tokens.devices))
 
     if rows.arranged in {"data", "shuffled"} and options.pack is None:
         order = rows.lengths if rows.arranged == "shuffled" else shuffled(lengths, config.seed)

@@ -42,7 +42,7 @@ class TokenTally:
         self._by |= dict.fromkeys(counted.by for counted in told)
         sharing = Sharing(1, tuple(counted.rows for counted in told), tuple(range(len(told))))
         tokens = [counted.tokens for counted in told]
-        self._tally.add(Batch(number, sharing, tokens, [counted.padded for counted in told]))
+        self._tally.add(Batch(number, sharing, tokens, [counted.padded for counted in told], tokens))
 
     def seen(self, devices: tuple[str, ...]) -> SeenTokens | None:
         """Report the tokens by device, or None where no call told them."""

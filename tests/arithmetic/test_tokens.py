@@ -96,10 +96,10 @@ def one_by_one(sharings, lengths):
             yield chunks
 
 
-@given(epochs(), st.sampled_from(["chunk", "batch", 11]), st.integers(1, 4))
-def test_an_epochs_sums_are_those_of_a_loop_over_rows(epoch, pad_to, accumulate):
+@given(epochs(), st.sampled_from(["chunk", "batch", 11]), st.booleans(), st.integers(1, 4))
+def test_an_epochs_sums_are_those_of_a_loop_over_rows(epoch, pad_to, is_quadratic, accumulate):
     num_devices, sharings, lengths = epoch
-    found = list(each_batch(lengths, sharings, pad_to))
+    found = list(each_batch(lengths, sharings, pad_to, is_quadratic=is_quadratic))
     expected = list(one_by_one(*epoch[1:]))
     used = slots = padded_used = padded_slots = 0
     totals = {}
@@ -110,11 +110,12 @@ def test_an_epochs_sums_are_those_of_a_loop_over_rows(epoch, pad_to, accumulate)
         for device, chunk in chunks.items():
             width = {"chunk": max(chunk), "batch": longest}.get(pad_to, pad_to)
             padded.append(width * len(chunk))
-            costs.append(sum(chunk))
-            new = (len(chunk), sum(chunk), padded[-1])
-            totals[device] = [a + b for a, b in zip(totals.get(device, (0, 0, 0)), new, strict=True)]
+            costs.append(sum(length**2 if is_quadratic else length for length in chunk))
+            new = (len(chunk), sum(chunk), padded[-1], costs[-1])
+            totals[device] = [a + b for a, b in zip(totals.get(device, (0, 0, 0, 0)), new, strict=True)]
+        assert batch.tokens == [sum(chunk) for chunk in chunks.values()]
         assert batch.padded == padded
-        assert batch.tokens == costs
+        assert batch.cost == costs
         used, slots = used + sum(costs), slots + num_devices * max(costs)
         padded_used, padded_slots = padded_used + sum(padded), padded_slots + num_devices * max(padded)
         balances.append(sum(costs) / (num_devices * max(costs)) if max(costs) else 1.0)
@@ -124,7 +125,8 @@ def test_an_epochs_sums_are_those_of_a_loop_over_rows(epoch, pad_to, accumulate)
     assert summary.padded_balance == (padded_used / padded_slots if padded_slots else 1.0)
     assert summary.worst.number == balances.index(min(balances)) + 1
     held = {
-        device: [figures.rows, figures.tokens, figures.padded] for device, figures in summary.devices.items()
+        device: [figures.rows, figures.tokens, figures.padded, figures.cost]
+        for device, figures in summary.devices.items()
     }
     assert held == totals
 

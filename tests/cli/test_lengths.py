@@ -143,7 +143,12 @@ def test_python_gives_the_same_report(dpdemo, lengths):
     assert report.to_dict() == {**plain, "tokens": {**plain["tokens"], "source": ""}}
 
 
-@pytest.mark.parametrize("given", [{"pack": 5}, {"accumulate": 2}, {"sort": True}])
+@pytest.mark.parametrize("given", [{"pack": 5}, {"accumulate": 2}, {"sort": True}, {"cost": "quadratic"}])
 def test_python_refuses_options_without_lengths(given):
     with pytest.raises(UsageError, match="expected `lengths` beside it, got none - at argument"):
         simulate(gpus=2, **given)
+
+
+def test_python_refuses_an_unknown_cost():
+    with pytest.raises(UsageError, match="expected linear or quadratic, got 'cubic'"):
+        simulate(gpus=2, lengths=[1], cost="cubic")

@@ -70,6 +70,13 @@ def test_sorting_puts_the_longest_first():
     assert next(report.tokens.each_batch()).tokens == [3, 2, 1]
 
 
+def test_the_quadratic_cost_is_that_of_rows():
+    plain = simulate(lengths=[1, 3, 2, 2], gpus=2, batch_size=4)
+    squared = simulate(lengths=[1, 3, 2, 2], gpus=2, batch_size=4, cost="quadratic")
+    assert plain.tokens.summary.balance == 1.0
+    assert squared.tokens.summary.balance == (10 + 8) / (2 * 10)
+
+
 def test_a_replica_without_a_token_is_warned_of():
     report = simulate(lengths=[3, 0], gpus=2, batch_size=2)
     assert "batch 1: a GPU has rows and no token; a mean over none is NaN" in str(report).replace(
