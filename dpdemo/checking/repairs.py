@@ -126,7 +126,9 @@ def split_call(given: Sequence[str], named: Mapping[str, str], function: str) ->
         return f"model({', '.join([*given, *(f'{name}={code}' for name, code in named.items())])})"
     inputs = given[0] if len(given) == 1 else f"({', '.join(given)})"
     kwargs = ", ".join(f'"{name}": {code}' for name, code in named.items())
-    return f"{function}(model, {inputs}" + (f", module_kwargs={{{kwargs}}})" if named else ")")
+    if function == "data_parallel":
+        return f"data_parallel(model, {inputs}" + (f", module_kwargs={{{kwargs}}})" if named else ")")
+    return f"parallel_apply(replicas, scatter({inputs}, device_ids){', ...' if named else ''})"
 
 
 def _unwrapped(code: str, function: str) -> str:

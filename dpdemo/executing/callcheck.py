@@ -61,7 +61,6 @@ class CallCheck:
         self._rules = choose(select, ignore)
         self._subjects: dict[object, Subject] = {}
         self._by_wrapper: weakref.WeakKeyDictionary[nn.Module, Subject] = weakref.WeakKeyDictionary()
-        self._recorder = CallRecorder(self._before, self._after, self._mishap)
         self._loads: list[Event] = []
         self._mishaps = Notes()
         self._rehearsing = threading.Lock()
@@ -69,7 +68,8 @@ class CallCheck:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch every DataParallel of this process, for the length of a `with` block."""
-        with self._recorder.watching(), watching_loads(self._loads):
+        recorder = CallRecorder(self._before, self._after, self._after_gather, self._mishap)
+        with recorder.watching(), watching_loads(self._loads):
             yield
 
     def _before(self, draft: Draft) -> None:
@@ -83,6 +83,11 @@ class CallCheck:
         if draft.kind is not None:  # else `_before` could not tell
             with self._unharmed():
                 self._keep(draft)
+
+    def _after_gather(self, draft: Draft) -> None:
+        if isinstance(draft.kind, Kind):
+            with self._unharmed():
+                self._subject(draft.wrapper).follow_losses(draft, draft.kind, self._unharmed)
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -147,7 +152,7 @@ class CallCheck:
         if module not in self._by_wrapper:
             found = _scan(splitter)
             key = (found.model, found.module_types, found.device_ids, getattr(splitter, "dim", 0))
-            function = "data_parallel" if isinstance(splitter, Splitter) else ""
+            function = splitter.function if isinstance(splitter, Splitter) else ""
             self._by_wrapper[module] = self._subjects.setdefault((*key, function), Subject(found, function))
         return self._by_wrapper[module]
 
@@ -165,11 +170,6 @@ class CallCheck:
             ),
             *(note for note, _ in self._mishaps.items()),
         ]
-        if self._recorder.num_by_hand:
-            notes.append(
-                f"what is split by hand was not checked: parallel_apply outside of DataParallel and "
-                f"data_parallel, {self._recorder.num_by_hand} in all"
-            )
         if foreign and found:
             notes.append(CheckReport("", 0, (), ended_by=foreign).ending)
         return CheckReport(

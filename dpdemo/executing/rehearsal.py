@@ -18,7 +18,7 @@ from dpdemo.checking.evidence import Probe, Raised, first_line
 from dpdemo.checking.observing.meanwhile import used_meanwhile
 from dpdemo.checking.observing.scan import is_users_hook
 from dpdemo.checking.observing.state import HOOKS
-from dpdemo.checking.recording.drafts import Draft, wrapped_or_not
+from dpdemo.checking.recording.drafts import Draft, Splitter, wrapped_or_not
 from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Planned
 from dpdemo.checking.running.copying import ModelSource
@@ -81,7 +81,8 @@ def _probe(draft: Draft, gpus: VirtualGpus, *, is_first: bool) -> Rehearsed:
     planned = planned_call(draft)
     batches = Batches(lambda _: (draft.args, draft.kwargs), planned.size)
     source = _WithoutHooks(wrapped_or_not(wrapper))
-    runner = Runner(source, tuple(wrapper.device_ids), wrapper.dim, keeps_modes=True)
+    weights = wrapper.chunks if isinstance(wrapper, Splitter) else ()
+    runner = Runner(source, tuple(wrapper.device_ids), wrapper.dim, keeps_modes=True, weights=weights)
     prober = Prober(runner, batches, gpus)
     probe = prober.probe(planned)
     error = probe.single.raised

@@ -4,9 +4,9 @@ Every way of splitting a batch goes through six functions of `torch.nn.parallel`
 calls `scatter_kwargs`, `replicate`, `parallel_apply` and `gather` (torch/nn/parallel/data_parallel.py); so do
 `data_parallel`, subclasses with a forward of their own, and programs that call the functions by hand. A
 program may have imported their names long before, so it is not the name that is replaced: the function itself
-gets other code, and later its own back. `DataParallel.__init__` shows when a wrapper is built. A wrapper is
-called by `.__call__`, which runs its hooks and the forward of a subclass too, or by `.forward` itself: that
-is a call unless it is part of one.
+gets other code, and later its own back. `DataParallel.__init__` shows when a wrapper is built,
+`Scatter.apply` each tensor that is cut, whoever asks for it. A wrapper is called by `.__call__`, which runs
+its hooks and the forward of a subclass too, or by `.forward` itself: that is a call unless it is part of one.
 
     with around(replicate=look): ...     # def look(proceed, *args, **kwargs): return proceed(*args, **kwargs)
 """
@@ -20,6 +20,7 @@ from types import FunctionType
 from typing import Any
 
 from torch import nn
+from torch.nn.parallel._functions import Scatter
 
 from dpdemo.virtual.applying import Patch, applied
 
@@ -37,10 +38,11 @@ _HOMES = {
 _METHODS = {
     "build": (nn.DataParallel, "__init__"),
     "call": (nn.DataParallel, "__call__"),
+    "cut": (Scatter, "apply"),
 }
 _FORWARD = nn.DataParallel, "forward"
 STEPS = (*_METHODS, *_HOMES)
-"""`build` and `call` are methods; the others are functions of torch.nn.parallel."""
+"""`build`, `call` and `cut` are methods; the others are functions of torch.nn.parallel."""
 
 _listeners: tuple[dict[str, Around], ...] = ()
 _lock = threading.Lock()

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
 
 from dpdemo.checking.evidence import Comparison, Evidence, LossGradients, Probe, Reduction, Single
+from dpdemo.checking.recording.by_hand import Cuts
 from dpdemo.checking.repairs import repair_of
 from dpdemo.checking.rules.loss import loss_scale
 from dpdemo.checking.running.building import no_scan
@@ -99,9 +100,39 @@ class Balanced(nn.DataParallel):
         return tuple((chunk,) for chunk in chunks), tuple({} for _ in chunks)
 
 
+def by_hand(model, given, ids=(0, 1, 2, 3)):
+    replicas = replicate(model, list(ids))
+    chunks = scatter(given, list(ids))
+    return gather(parallel_apply(replicas[: len(chunks)], chunks), 0)
+
+
+class OwnParallel(nn.Module):
+    """As CornerNet and CenterNet have it: no subclass, and a scatter of its own, with sizes as one likes."""
+
+    def __init__(self, module, sizes):
+        super().__init__()
+        self.module, self.sizes, self.ids = module, sizes, list(range(len(sizes)))
+
+    def forward(self, *inputs):
+        inputs = self.scatter_map(inputs)
+        replicas = replicate(self.module, self.ids)
+        return gather(parallel_apply(replicas, inputs, None, self.ids), 0)
+
+    def scatter_map(self, value):
+        if isinstance(value, torch.Tensor):
+            return torch.nn.parallel._functions.Scatter.apply(self.ids, self.sizes, 0, value)
+        if isinstance(value, tuple) and value:
+            return list(zip(*map(self.scatter_map, value), strict=True))
+        if isinstance(value, dict) and value:
+            return list(map(type(value), zip(*map(self.scatter_map, value.items()), strict=True)))
+        return [value for _ in self.ids]
+
+
 WAYS = {
+    "a class of one's own": lambda model, given: OwnParallel(model, [1, 4, 4, 4])(given),
     "a subclass": lambda model, given: Balanced(model)(given),
     "the function": data_parallel,
+    "by hand": by_hand,
 }
 
 
@@ -116,6 +147,20 @@ def test_a_clean_model_is_clean_whatever_splits_the_batch(way):
     report = report_on(lambda: WAYS[way](Linear().cuda(), x(13).cuda()))
     assert codes(report, "error", "warning") == set(), report.findings
     assert (report.model, report.notes) == ("Linear", ())
+
+
+def test_a_call_that_cannot_be_made_again_is_counted_and_named():
+    def script():
+        model = Linear().cuda()
+        for _ in range(2):
+            replicas = replicate(model, [0, 1])
+            chunks = [x(3).to(f"cuda:{gpu}") for gpu in range(2)]
+            parallel_apply(replicas, chunks)
+
+    report = report_on(script)
+    assert report.notes == (
+        "Linear: 2 calls were not compared with one GPU, because its chunks were not made by scatter",
+    )
 
 
 class NotGathered(nn.DataParallel):
@@ -158,14 +203,45 @@ def test_a_pitfall_of_a_model_that_is_not_gathered_is_found():
     assert "DP301" in codes(report, "error")
 
 
-def test_what_is_split_by_hand_is_counted_and_not_checked():
+class MeanOfDict(Net):
+    """The loss of a batch that is a dict, as detectors have it."""
+
+    def forward(self, batch, scale):
+        return scale * (self.fc(batch["x"]) - batch["y"]).square().mean()
+
+
+@pytest.mark.parametrize(("sizes", "found"), [([2, 6], {"DP501"}), ([4, 4], set())])
+def test_the_batch_that_a_scatter_of_ones_own_cut_is_compared_with_one_gpu(sizes, found):
     def script():
-        replicas = replicate(Counting().cuda(), [0, 1])
-        gather(parallel_apply(replicas, scatter(x(8).cuda(), [0, 1])), 0)
+        batch = {"x": x(8).cuda(), "y": torch.ones(8, 3).cuda()}
+        OwnParallel(MeanOfDict().cuda(), sizes)(batch, 2.0).mean().backward()
 
     report = report_on(script)
-    assert report.findings == ()
-    assert report.notes[0].startswith("what is split by hand was not checked: parallel_apply")
+    assert (codes(report, "error"), report.notes, report.batch_sizes) == (found, (), (8,))
+
+
+def test_what_was_not_cut_for_a_replica_is_not_taken_for_its_chunk():
+    cuts, whole = Cuts(), x(8)
+    chunks = whole.split(4)
+    cuts.note(whole, chunks, 0)
+    batch = cuts.joined([((chunks[0], "a"), {}), ((chunks[1], "a"), {})])
+    assert batch.args[0] is whole
+    assert (batch.args[1], batch.dim, batch.rows, batch.shares) == ("a", 0, (4, 4), ())
+    assert cuts.joined([((chunks[1],), {}), ((chunks[0],), {})]) is None  # the other way round
+    assert cuts.joined([((chunks[0], whole), {}), ((chunks[1], whole), {})]) is None
+    assert cuts.joined([]) is None
+
+
+def test_what_gather_refuses_is_found_by_hand_too():
+    class Model(Net):
+        def forward(self, x):
+            return self.fc(x), 3
+
+    def script():
+        with pytest.raises(TypeError):
+            by_hand(Model().cuda(), x(8).cuda())
+
+    assert "DP402" in codes(report_on(script))
 
 
 def test_losses_that_a_library_reduces_wrongly_at_the_last_batch_are_repaired_at_the_loader():

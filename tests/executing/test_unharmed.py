@@ -11,6 +11,7 @@ from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, 
 from torch.nn.parallel._functions import Scatter
 from torch.nn.parallel.scatter_gather import scatter_kwargs
 
+from dpdemo.checking.recording import by_hand as begun
 from dpdemo.checking.recording import drafts, inside, steps
 from dpdemo.checking.running import building
 from dpdemo.executing import callcheck
@@ -99,12 +100,13 @@ class Worse(Exception):  # noqa: N818 - an exception without a text
 
 
 PARTS = [
-    *[(drafts, name) for name in ("is_in_chunks", "index_of", "paired", "as_arguments")],
-    *[(drafts, name) for name in ("Draft", "Splitter")],
-    *[(steps, name) for name in ("threads_state", "index_of", "paired")],
+    *[(begun, name) for name in ("is_in_chunks", "threads_state", "index_of", "paired", "as_arguments")],
+    *[(begun, name) for name in ("Draft", "Splitter", "tensors_in")],
+    *[(steps, name) for name in ("threads_state", "index_of", "paired", "call_by_hand")],
     *[(steps, name) for name in ("_hide_us", "being", "Watched", "without_watchers")],
     *[(drafts, name) for name in ("raised", "being", "threads_state")],
-    *[(drafts.Draft, name) for name in ("freeze", "device_of", "_replica")],
+    *[(begun.Cuts, "note"), (begun.Cuts, "joined")],
+    *[(drafts.Draft, name) for name in ("freeze", "let_go", "device_of", "_replica")],
     *[(inside.Watch, "note"), (inside, "calling_place"), (inside, "_Called"), (building, "Event")],
     *[(drafts, name) for name in ("describe_all", "flatten_arguments", "structure", "named", "pictures_in")],
     *[(callcheck, name) for name in ("rehearse", "_kind", "_scan", "_probes", "_outcome")],

@@ -1,13 +1,11 @@
 """A call that splits a batch, while it is under way: what it is split by, and what each step gave."""
 
 import contextlib
-import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from dpdemo.arithmetic.weights import Weight
@@ -19,7 +17,7 @@ from dpdemo.checking.source import functions_in, places_in, text_around
 from dpdemo.models.failure import Stopped, as_exception
 from dpdemo.models.rows import pictures_in
 from dpdemo.splitting.weighted import WeightedDataParallel
-from dpdemo.watching.tree import flatten, tensors_in
+from dpdemo.watching.tree import flatten
 
 
 def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Raised:
@@ -40,12 +38,18 @@ def raised(stage: Stage, error: BaseException, replica: int | None = None) -> Ra
 
 @dataclass(frozen=True, eq=False)
 class Splitter:
-    """What a call is split by where no DataParallel object does it: what there is to read of one."""
+    """What a call is split by where no DataParallel object does it: what there is to read of one.
+
+    `chunks` are the rows of each GPU, where they are not DataParallel's.
+    """
 
     module: nn.Module
     device_ids: list[int]
     output_device: int
     dim: int
+    chunks: tuple[int, ...] = ()
+    function: str = "parallel_apply"
+    """The function that the program splits by."""
 
 
 def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
@@ -55,6 +59,8 @@ def wrapped_or_not(splitter: "nn.DataParallel[Any] | Splitter") -> nn.Module:
 
 def _shares(splitter: "nn.DataParallel[Any] | Splitter") -> tuple[Weight, ...]:
     """Give the weights by which a wrapper cuts; none where it cuts as torch does."""
+    if isinstance(splitter, Splitter):
+        return splitter.chunks
     if not isinstance(splitter, WeightedDataParallel):
         return ()
     return splitter.weights or splitter.chunks or ()
@@ -86,10 +92,13 @@ class Draft:
     """The rows that its arguments were made for; 0 where that is not known."""
     reaches: dict[tuple[str, str], Reach] = field(default_factory=dict)
     """What the user's hooks can write to, where that is looked at."""
+    frozen: Call | None = None
     gap: str = ""
 
     def freeze(self) -> Call:
         """Write down what was seen."""
+        if self.frozen is not None:
+            return replace(self.frozen, raised=self.error)
         forward = self.wrapper.module.forward
         gathered = None if self.gathered is None else describe_all(flatten(self.gathered[0]))
         return Call(
@@ -111,6 +120,13 @@ class Draft:
             shares=_shares(self.wrapper),
             planned=self.planned,
         )
+
+    def let_go(self) -> None:
+        """Write down what was seen, and keep no live value: only an exception may follow."""
+        self.frozen = self.freeze()
+        self.args, self.kwargs, self.gathered = (), {}, None
+        self.delivered.clear()
+        self.outputs.clear()
 
     def device_of(self, index: int) -> int:
         """Return the GPU of a replica."""
@@ -175,58 +191,3 @@ class Watched:
         draft, index = self._draft, self._index
         device = draft.device_of(index)
         return being(replica=index, device=device, watch=draft.watch, is_aside=self._is_aside)
-
-
-# the beginning of a call
-
-_IN_CHUNKS = "its arguments are in chunks already"
-
-
-def paired(inputs: Any, kwargs: Any) -> list[tuple[Any, Any]]:
-    """Pair what each replica gets, also where the two are not equally many, which parallel_apply refuses."""
-    filled = itertools.zip_longest(inputs, kwargs or ())
-    return [(as_arguments(args), named or {}) for args, named in filled]
-
-
-def as_arguments(args: object) -> object:
-    """Read one replica's arguments as parallel_apply does: a lone value need not stand in a tuple."""
-    return () if args is None else args if isinstance(args, (list, tuple)) else (args,)
-
-
-def draft_of_call(wrapper: Any, /, *args: Any, **kwargs: object) -> Draft:
-    """Begin a call of a wrapper."""
-    num_gpus = len(getattr(wrapper, "device_ids", ()))
-    if any(is_in_chunks(one, num_gpus) for one in (*args, *kwargs.values())):
-        return Draft(wrapper, (), {}, callers_state=threads_state(), gap=_IN_CHUNKS)
-    return Draft(wrapper, args, kwargs, callers_state=threads_state())
-
-
-def draft_of_function(  # noqa: PLR0913, PLR0917 - the parameters of `data_parallel`
-    module: Any,
-    inputs: object,
-    device_ids: Any = None,
-    output_device: Any = None,
-    dim: int = 0,
-    module_kwargs: Any = None,
-) -> Draft:
-    """Begin a call of `data_parallel`."""
-    chosen = range(torch.cuda.device_count()) if device_ids is None else device_ids
-    ids = [index_of(device) for device in chosen]
-    last = (*ids, 0)[0] if output_device is None else index_of(output_device)
-    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
-    splitter = Splitter(module, ids, last, dim)
-    return Draft(splitter, args, module_kwargs or {}, callers_state=threads_state())
-
-
-def index_of(device: Any) -> int:
-    """Return the number of a GPU, however it is named."""
-    return device if isinstance(device, int) else torch.device(device).index or 0
-
-
-def is_in_chunks(value: object, num_gpus: int) -> bool:
-    """Return whether a value is a list of one part for each GPU, each of them on its own GPU."""
-    if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= num_gpus:
-        return False
-    homes = [{leaf.device for leaf in tensors_in(part)} for part in value]
-    is_on_gpus = all(device.type == "cuda" for device in set.union(*homes))
-    return is_on_gpus and all(len(home) == 1 for home in homes) and len(set.union(*homes)) == len(homes)

@@ -1,7 +1,7 @@
 """Recording calls that split a batch, step by step, while genuine DataParallel makes them.
 
 It stands around the steps of the one seam (`watching/seam.py`), so it sees calls of DataParallel and of
-its subclasses, and of `data_parallel`. Each replica is called through a
+its subclasses, of `data_parallel`, and of the functions called by hand. Each replica is called through a
 `Watched`, which keeps what `parallel_apply` would throw away: the outputs and exceptions of all replicas,
 not only of the lowest one that failed, with true tracebacks.
 """
@@ -15,15 +15,15 @@ from typing import Any
 import torch
 
 from dpdemo.checking.evidence import Raised, Stage
-from dpdemo.checking.recording.drafts import (
-    Draft,
-    Watched,
+from dpdemo.checking.recording.by_hand import (
+    Made,
+    call_by_hand,
     draft_of_call,
     draft_of_function,
     index_of,
     paired,
-    raised,
 )
+from dpdemo.checking.recording.drafts import Draft, Watched, raised
 from dpdemo.checking.recording.inside import being, here, threads_state, watched_by
 from dpdemo.models.frames import without_watchers
 from dpdemo.watching.seam import around
@@ -43,9 +43,16 @@ def _hide_us(error: Exception) -> None:
 
 
 class _Local(threading.local):
-    """What a thread is about: the call under way."""
+    """What a thread is about: the call under way, and what it did by hand."""
 
     draft: Draft | None = None
+    made: Made | None = None
+    applied: Draft | None = None
+
+    def by_hand(self) -> Made:
+        """Return what this thread has made by hand so far."""
+        self.made = self.made or Made()
+        return self.made
 
 
 def is_recorded_by_pytorch() -> bool:
@@ -62,8 +69,8 @@ class CallRecorder:
     """Collects a `Draft` for each call that splits a batch, made while `watching` is open.
 
     With `before_call` and `after_call` each is handed over instead, and not kept: it holds live tensors. What
-    `before_call` itself calls is set aside, and recorded by a recorder that it opens, if at all. Of steps
-    that a program calls by hand, outside of any such call, there is a count alone.
+    `before_call` itself calls is set aside, and recorded by a recorder that it opens, if at all. Results of a
+    call by hand may be gathered later: `after_gather` gets it then.
 
     `on_mishap` gets what goes wrong in recording a call. It may raise, as it does if left out; else the call
     goes on as if nobody recorded it.
@@ -73,16 +80,17 @@ class CallRecorder:
         self,
         before_call: Callable[[Draft], None] | None = None,
         after_call: Callable[[Draft], None] = lambda _: None,
+        after_gather: Callable[[Draft], None] = lambda _: None,
         on_mishap: Callable[[Exception], None] = _raise,
     ) -> None:
         self.drafts: list[Draft] = []
         self._before_call = before_call or self.drafts.append
         self._keeps = before_call is None
         self._after_call = after_call
+        self._after_gather = after_gather
         self._on_mishap = on_mishap
         self._is_aside = False
         self._local = _Local()
-        self.num_by_hand = 0
 
     def _safely(self, part: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a part of the recording; where it fails, note that, return None, and spare the program."""
@@ -99,6 +107,7 @@ class CallRecorder:
         with around(
             call=partial(self._split, draft_of_call),
             data_parallel=partial(self._split, draft_of_function),
+            cut=self._cut,
             scatter=self._scatter,
             scatter_kwargs=self._scatter_kwargs,
             replicate=self._replicate,
@@ -169,9 +178,29 @@ class CallRecorder:
             draft.delivered = self._safely(paired, chunks, named_chunks) or []
         return chunks, named_chunks
 
-    def _replicate(self, proceed: Callable[..., object], *args: object, **kwargs: object) -> object:
-        self._enter("replicate")
-        return proceed(*args, **kwargs)
+    def _cut(
+        self,
+        proceed: Callable[..., Any],
+        target_gpus: object,
+        chunk_sizes: object,
+        dim: int,
+        tensor: torch.Tensor,
+    ) -> object:
+        chunks = proceed(target_gpus, chunk_sizes, dim, tensor)
+        if self._local.draft is None and not self._is_anothers():
+            self._safely(self._local.by_hand().cuts.note, tensor, chunks, dim)
+        return chunks
+
+    def _replicate(
+        self, proceed: Callable[..., object], network: Any, devices: Any, *args: object, **kwargs: object
+    ) -> object:
+        draft = self._enter("replicate")
+        replicas = proceed(network, devices, *args, **kwargs)
+        if draft is None and not self._is_anothers():
+            self._local.by_hand().replicated = self._safely(
+                lambda: (network, [index_of(one) for one in devices], replicas)
+            )
+        return replicas
 
     def _parallel_apply(
         self,
@@ -182,12 +211,19 @@ class CallRecorder:
         devices: Any = None,
     ) -> object:
         given = inputs, kwargs_tup, devices
+        if self._is_anothers():
+            return proceed(modules, *given)
         draft = self._enter("replica")
         if draft is not None:
-            modules = self._safely(self._watched, draft, modules, *given) or modules
-        elif not self._is_anothers():
-            self.num_by_hand += 1
-        return proceed(modules, *given)
+            return proceed(self._safely(self._watched, draft, modules, *given) or modules, *given)
+        draft = self._safely(call_by_hand, self._local.by_hand(), modules, *given)
+        with self._recorded(draft):
+            watched = None if draft is None else self._safely(self._watched, draft, modules, *given)
+            outputs = proceed(watched or modules, *given)
+        if draft is not None and not self._keeps:
+            self._safely(draft.let_go)
+        self._local.applied = draft
+        return outputs
 
     def _watched(
         self, draft: Draft, modules: Any, inputs: Any, kwargs_tup: object, devices: Any
@@ -202,9 +238,30 @@ class CallRecorder:
             for index, replica in enumerate(modules)
         ]
 
-    def _gather(self, proceed: Callable[..., Any], *args: object, **kwargs: object) -> object:
+    def _gather(
+        self, proceed: Callable[..., Any], outputs: object, target_device: object, dim: int = 0
+    ) -> object:
+        if self._is_anothers():
+            return proceed(outputs, target_device, dim)
         draft = self._enter("gather")
-        result = proceed(*args, **kwargs)
         if draft is not None:
+            result = proceed(outputs, target_device, dim)
             draft.gathered = (result,)
+            return result
+        done, self._local.applied = self._local.applied, None
+        try:
+            result = proceed(outputs, target_device, dim)
+        except Exception as error:
+            if done is not None:
+                self._safely(self._gather_failed, done, error)
+            raise
+        if done is not None:
+            done.gathered = (result,)
+            self._safely(self._after_gather, done)
+            if done.frozen is not None:
+                self._safely(done.let_go)
         return result
+
+    def _gather_failed(self, done: Draft, error: Exception) -> None:
+        done.stage, done.error = "gather", raised("gather", error)
+        self._after_call(done)

@@ -16,7 +16,8 @@ from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import rebuild_arguments
 from dpdemo.checking.observing.mixing import Trace, first_mixing
-from dpdemo.checking.recording.drafts import is_in_chunks, raised
+from dpdemo.checking.recording.by_hand import is_in_chunks
+from dpdemo.checking.recording.drafts import raised
 from dpdemo.checking.running import randomness
 from dpdemo.checking.running.batches import Stays, as_type, could_be_lengths, nothing_stays, on_device
 from dpdemo.checking.running.copying import ModelSource
