@@ -76,6 +76,46 @@ def after_the_call(line: str, names: Names) -> str:
     return f"y = {names['call']}\n{outside}   # after the call, not in forward"
 
 
+def _part(line: str, path: str) -> ast.expr | None:
+    """Find the part of a `return` line at a path of the result: "[1]", "['loss']", "" for all of it."""
+    line_of_return = statement(line) if line.startswith("return") else None
+    node = line_of_return.value if isinstance(line_of_return, ast.Return) else None
+    for step in re.findall(r"\[([^\]]+)\]", path):
+        match node:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) if step.isdigit() and int(step) < len(parts):
+                node = parts[int(step)]
+            case ast.Dict(keys=keys, values=values):
+                node = {key and ast.unparse(key): value for key, value in zip(keys, values, strict=True)}.get(
+                    step
+                )
+            case _:
+                return None
+    return node
+
+
+def returned(change: Callable[[str, Names], str], note: str = "") -> Fill:
+    """Make a fill that rewrites one part of a `return` line."""
+
+    def fill(line: str, names: Names) -> str:
+        node = _part(line, names["result"])
+        text = change(_source(line, node), names) if node is not None else ""
+        return _replaced(line, node, text) + note if node is not None and text else ""
+
+    return fill
+
+
+def bracketed(code: str) -> str:
+    """Put an expression in parentheses where a method call needs them."""
+    node = ast.parse(code.strip(), mode="eval").body
+    return code if isinstance(node, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)) else f"({code})"
+
+
+def on_its_gpu(code: str, names: Names) -> str:
+    """Remove the move of a result to the CPU, or move it back."""
+    stays = re.sub(r"\.cpu\(\)|\.to\([\"']cpu[\"']\)", "", code)
+    return stays if stays != code else f"{bracketed(code)}.to({names['x']}.device)"
+
+
 def swapped(pattern: str, text: str) -> Fill:
     """Make a fill that replaces what a pattern finds in a line; names in braces are filled in."""
 

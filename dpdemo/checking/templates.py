@@ -7,7 +7,10 @@ from dpdemo.checking.fills import (
     after_the_call,
     as_buffer,
     as_modules,
+    bracketed,
     on_inputs_device,
+    on_its_gpu,
+    returned,
     statement,
     swapped,
 )
@@ -82,10 +85,23 @@ TEMPLATES: dict[str, Template] = {
     ),
     "reduce": Template("{call}{result}.{way}{note}", "{call}{result}"),
     "dim": Template("nn.DataParallel(model{better})", "nn.DataParallel(model{dim})"),
-    "turned": Template("return out{turn}   # in forward, and the same again outside"),
-    "on its gpu": Template("{call}{result}.cpu()   # after the call, not in forward"),
-    "full": Template("torch.full((len({x}),), {value}, device={x}.device)   # one for each sample"),
-    "plain dict": Template("return {{{fields}}}   # a plain dict of tensors"),
+    "turned": Template(
+        "return out{turn}   # in forward, and the same again outside",
+        fill=returned(lambda code, names: f"{bracketed(code)}{names['turn']}", "   # and back outside"),
+    ),
+    "on its gpu": Template(
+        "{call}{result}.cpu()   # after the call, not in forward", fill=returned(on_its_gpu)
+    ),
+    "full": Template(
+        "torch.full((len({x}),), {value}, device={x}.device)   # one for each sample",
+        fill=returned(
+            lambda code, names: f"torch.full((len({names['x']}),), {code}, device={names['x']}.device)"
+        ),
+    ),
+    "plain dict": Template(
+        "return {{{fields}}}   # a plain dict of tensors",
+        fill=returned(lambda code, names: f"dict({code})" if names["is_mapping"] else ""),
+    ),
     "without": Template("return y   # without {what}, which is known outside"),
     "in all": Template("return y, aux   # in every replica the same parts: zeros where there is nothing"),
     "padded": Template(
@@ -157,6 +173,10 @@ TEMPLATES: dict[str, Template] = {
     ),
     "no_grad": Template("with torch.no_grad(): y = {call}", "with torch.inference_mode(): y = {call}"),
     "itself": Template("dp.module   # the model itself, where more than a call is wanted of it"),
+    "layout": Template(
+        "x = x.contiguous()   # leave the weights as they are; or DistributedDataParallel, which keeps them",
+        "model.to(memory_format=torch.channels_last)",
+    ),
     "module": Template("dp.module.{name}", fill=swapped(r"\.{name}\b", ".module.{name}")),
     "load": Template("{code}"),
     "move": Template('nn.DataParallel(model.to("{device}"))', "nn.DataParallel(model)   # {what}"),
@@ -184,5 +204,9 @@ TEMPLATES: dict[str, Template] = {
         "{call}",
     ),
     "calibrate": Template("{plain}   # while it observes: the module itself, on one GPU", "{call}"),
+    "renormalise": Template(
+        "{name} = nn.Embedding(...)   # without max_norm; and after optimizer.step():\n"
+        "{there}.weight.data.renorm_(2, 0, max_norm)"
+    ),
     "class": Template("{name} = {name}.as_subclass({type})   # at the beginning of forward"),
 }

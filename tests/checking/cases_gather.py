@@ -1,5 +1,7 @@
 """Rules of gather: DP4."""
 
+from typing import NamedTuple
+
 import torch
 from casetable import Batch, Net, Recurrent, returning, steps, trigger, twin, x
 from torch import nn
@@ -238,6 +240,11 @@ class BoxesOfImagesAreJoinedAndCounted(Detector):
         boxes = self.fc(x).view(-1, 3, 4)
         keep = boxes[:, :, 0] > 0
         return boxes[keep], keep.sum(1)
+
+
+class Result(NamedTuple):
+    logits: torch.Tensor
+    extra: object
 
 
 @trigger(

@@ -172,20 +172,20 @@ def a_hook_hands_its_output_to_a_function():
     return model, x()
 
 
-@trigger("DP308", "cannot be deep-copied", raises=True)
+@trigger("DP312", "cannot be deep-copied", raises=True)
 class ALayerIsCopiedInForward(Net):
     def forward(self, x):
         return copy.deepcopy(self.fc)(x)
 
 
-@twin("DP308")
+@twin("DP312")
 class ALayerIsCalledWithOtherWeights(Net):
     def forward(self, x):
         weights = {"weight": self.fc.weight * 2, "bias": self.fc.bias}
         return torch.func.functional_call(self.fc, weights, (x,))
 
 
-@trigger("DP308", "`fc.weight` (attribute tag)", "plain tensor", raises=True)
+@trigger("DP314", "`fc.weight` (attribute tag)", "plain tensor", raises=True)
 class AParameterHasAnAttribute(Net):
     def __init__(self):
         super().__init__()
@@ -195,7 +195,7 @@ class AParameterHasAnAttribute(Net):
         return self.fc(x) * self.fc.weight.tag
 
 
-@twin("DP308")
+@twin("DP314")
 class AModuleHasTheAttribute(Net):
     def __init__(self):
         super().__init__()
@@ -401,6 +401,23 @@ class APartWasMovedAndNoWrapperIsThereYet(Linear):
 
     def forward(self, x):
         return self.head[0](super().forward(x))
+
+
+class Scaler:
+    def __init__(self):
+        self.mean = torch.zeros(4, device="cuda:0")
+
+
+class Tap:
+    def __init__(self, layer):
+        self.out = {}
+        layer.register_forward_hook(self.kept_as("y"))
+
+    def kept_as(self, name):
+        def hook(module, args, output):
+            self.out[name] = output
+
+        return hook
 
 
 class Equalized:

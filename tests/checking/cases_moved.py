@@ -115,6 +115,18 @@ class WhatACodebookFollowsIsKeptByGpu(Net):
         return self.codes[torch.cdist(z, self.codes).argmin(1)]
 
 
+class Leaving(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.outs = []
+
+    def forward(self, x):
+        y = self.fc(x).tanh()
+        self.outs.append(y)
+        return y
+
+
 @trigger("DP309", "`acts`", also=["DP310"])
 class AClosureKeepsActivationsInADictOfTheModel(Net):
     def __init__(self):

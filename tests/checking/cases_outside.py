@@ -31,6 +31,14 @@ class FeaturesOfImagesAndTexts(Net):
         return functional.normalize(self.fc(image), dim=-1), self.fc(text)
 
 
+class Meter:
+    def __init__(self):
+        self.total = 0.0
+
+    def update(self, value):
+        self.total += value
+
+
 @twin("DP313")
 class ALossOnSelfIsForForwardAlone(Net):
     def forward(self, x):
@@ -64,11 +72,17 @@ class FastWeightsAreReadFromGradients(Net):
         return functional.linear(x, weight, bias)
 
 
-@trigger("DP308", "cannot be deep-copied", raises=True)
+@trigger("DP312", "cannot be deep-copied", raises=True)
 class AWeightIsCopiedInForward(Net):
     def forward(self, x):
         old = copy.deepcopy(self.fc.weight)
         return functional.linear(x, old) + self.fc(x)
+
+
+class Result:
+    def __init__(self, logits, labels=None):
+        self.logits = logits
+        self.labels = labels
 
 
 @twin("DP302")

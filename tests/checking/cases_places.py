@@ -2,6 +2,7 @@
 
 import functools
 import types
+import weakref
 from typing import NamedTuple
 
 import torch
@@ -185,6 +186,15 @@ class HeadsHaveNumbersInADict(Net):
 
     def forward(self, x):
         return [self.heads[task](self.fc(x)) for task in sorted(self.heads)]
+
+
+class Layer(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = weakref.ref(net)
+
+    def forward(self, x):
+        return x * self.net().fc.bias
 
 
 @twin("DP302")

@@ -59,7 +59,7 @@ class SamplesAreRefinedByTheirGradient(Net):
         return self.fc(self.refined(x))
 
 
-@trigger("DP308", "cannot be deep-copied", raises=True)
+@trigger("DP312", "cannot be deep-copied", raises=True)
 class ACopyOfTheHeadIsAdaptedByHand(nn.Module):
     def __init__(self):
         super().__init__()
@@ -211,6 +211,18 @@ def a_dict_of_the_callers_is_scratch():
     return Model(), lambda rows: ({"x": x(rows)},)
 
 
+class Normal(nn.Module):
+    """A layer that leaves what its weights cost for the loss."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.mean = nn.Parameter(torch.full((features, 4), 0.1))
+
+    def forward(self, x):
+        self.cost = self.mean.square().sum() / 2
+        return functional.linear(x, self.mean)
+
+
 KEPT = {}
 
 
@@ -310,7 +322,7 @@ class ASettingIsKeptForEachThread(Net):
         return self.fc(x) * POLICIES.factor
 
 
-@trigger("DP308", "(attribute gain) is a plain tensor in replicas", raises=True)
+@trigger("DP314", "(attribute gain) is a plain tensor in replicas", raises=True)
 class TwoParametersHaveAnAttribute(nn.Module):
     def __init__(self):
         super().__init__()

@@ -121,14 +121,14 @@ def an_ordered_dict_as_argument():
     return Dictionary(), (collections.OrderedDict(x=x()),)
 
 
-@trigger("DP211", "`x`", "chunk 0 only")
+@trigger("DP210", "`x`", "chunk 0 only")
 class AnInputIsScaledInPlace(Net):
     def forward(self, x):
         x.mul_(2)
         return self.fc(x)
 
 
-@twin("DP211")
+@twin("DP210")
 class AnInputIsScaledInACopy(Net):
     def forward(self, x):
         return self.fc(x * 2)
@@ -269,6 +269,17 @@ class TimeComesFirstAndSoDoesTheLayerOfAState(nn.Module):
         return self.rnn(x, h)[0]
 
 
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.cross = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x, context, own_mask, cross_mask):
+        x = self.attention(x, x, x, attn_mask=own_mask)[0]
+        return self.cross(x, context, context, attn_mask=cross_mask)[0]
+
+
 @trigger(
     "DP206",
     "`batch['scale']` is a tensor of shape ()",
@@ -315,9 +326,17 @@ class LengthsHaveASecondDimension(Net):
         return self.fc(x) * lengths.view(1, -1, 1)
 
 
-@trigger("DP211", "`image`", "chunk 0 only", given=lambda: x().cuda())
+@trigger("DP210", "`image`", "chunk 0 only", given=lambda: x().cuda())
 class AnImageIsNormalisedInPlace(Net):
     def forward(self, image):
         image -= 0.5
         image /= 0.25
         return self.fc(image)
+
+
+class Prototypes(Net):
+    """Compares queries with the means of a support set of a size of its own."""
+
+    def forward(self, x, support, labels):
+        means = torch.stack([self.fc(support[labels == one]).mean(0) for one in range(3)])
+        return -torch.cdist(self.fc(x), means)

@@ -36,12 +36,12 @@ def groupnorm_knows_no_batch():
     return with_batchnorm(nn.GroupNorm(2, 8)), x(16)
 
 
-@trigger("DP306", "plain BatchNorm", also=["DP316"])
+@trigger("DP307", "plain BatchNorm", also=["DP316"])
 def sync_batchnorm_does_not_synchronise():
     return with_batchnorm(nn.SyncBatchNorm(8)), x(16)
 
 
-@twin("DP306")
+@twin("DP307")
 def groupnorm_needs_no_synchronising():
     return with_batchnorm(nn.GroupNorm(4, 8)), x(16)
 
@@ -95,6 +95,15 @@ def the_last_batch_is_even():
 
 
 # ---- objects on self, and state that nothing depends on ----
+
+
+class Meter:
+    def __init__(self):
+        self.total, self.count = 0.0, 0
+
+    def update(self, value, rows):
+        self.total += value * rows
+        self.count += rows
 
 
 class Causal(Net):
@@ -188,3 +197,29 @@ class AClassMakesItsNorm(Net):
 
     def forward(self, x):
         return self.norm(self.fc(x))
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(3, 3)
+        self.weights = None
+
+    def forward(self, y):
+        self.weights = self.query(y).softmax(-1)
+        return self.weights * y
+
+
+class Prototypes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("means", torch.zeros(2, 3))
+
+    @torch.no_grad()
+    def update(self, y, labels):
+        marks = nn.functional.one_hot(labels, 2).to(y.dtype)
+        new = 0.9 * self.means + 0.1 * marks.t() @ y / marks.sum(0).clamp(min=1)[:, None]
+        self.means.copy_(torch.where(marks.sum(0)[:, None] > 0, new, self.means))
+
+    def forward(self, y):
+        return y @ self.means.clone().t()

@@ -455,6 +455,22 @@ def test_a_model_with_a_part_in_dataparallel_is_run_as_it_is_and_that_is_said():
     assert check(lambda: (nn.DataParallel(nn.Linear(4, 2)), torch.ones(8, 4))).assumed == ()
 
 
+@pytest.mark.parametrize(("is_trained", "codes"), [(False, ("DP106",)), (True, ())])
+def test_a_wrapped_part_that_is_not_trained_is_a_warning_for_the_whole_may_be_wrapped_too(is_trained, codes):
+    class Student(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 3)
+            self.teacher = nn.DataParallel(nn.Linear(4, 3)).requires_grad_(is_trained)
+
+        def forward(self, x):
+            return (self.fc(x) - self.teacher(x)).square().mean(1)
+
+    report = check(Student, torch.ones(8, 4))
+    assert report.codes == codes
+    assert all(one.severity == "warning" for one in report.findings)
+
+
 def test_a_result_that_follows_state_of_the_batch_is_told_with_the_state():
     class Normalised(Net):
         def __init__(self):

@@ -45,6 +45,13 @@ FILLED = [
     ("device", "forward", {}, "mask = mask.to(self.device)", "mask = mask.to(x.device)"),
     ("outside", "forward", {"stands_alone": "yes", "path": "steps"},
      "self.steps += 1", "y = model(x, mask)\nmodel.module.steps += 1   # after the call, not in forward"),
+    ("full", "forward", {"result": "[1]", "value": "3"},
+     "return y, 3", "return y, torch.full((len(x),), 3, device=x.device)"),
+    ("full", "forward", {"result": "['n']", "value": "3"},
+     'return {"y": y, "n": 3}', 'return {"y": y, "n": torch.full((len(x),), 3, device=x.device)}'),
+    ("on its gpu", "forward", {}, "return (a + b).cpu()", "return (a + b)"),
+    ("turned", "forward", {"result": "[1]", "turn": ".transpose(0, 1)"},
+     "return out, h + c", "return out, (h + c).transpose(0, 1)   # and back outside"),
     ("lengths", "forward", {},
      "p = pack_padded_sequence(x, lengths)", "p = pack_padded_sequence(x, lengths.cpu())"),
     ("group norm", "__init__", {"type": "BatchNorm2d", "channels": "64", "groups": "8"},
@@ -72,6 +79,7 @@ OTHER_FORMS = [
     ("device", "helper", {}, 'mask = torch.zeros(n, device="cuda:0")'),  # has no x
     ("device", "forward", {}, "y = x + self.table"),
     ("outside", "forward", {"stands_alone": "", "path": "steps"}, "self.steps += len(x)"),
+    ("full", "forward", {"result": "[2]", "value": "3"}, "return y, 3"),
     ("full", "forward", {"result": "[1]", "value": "3"}, "return out"),
 ]
 
@@ -128,6 +136,17 @@ def test_lines_that_are_printed_as_they_stand_can_be_put_in():
     assert check(lambda: (Repaired(), x())).findings == ()
 
 
+class Shortened(nn.Module):
+    """The rows of an embedding are shortened in forward (pytorch/pytorch#37246)."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(8, 3, max_norm=1.0)
+
+    def forward(self, ids):
+        return self.table(ids)
+
+
 class Observed(Net):
     """An observer of quantisation keeps the extremes of what it sees (pytorch/pytorch#37032)."""
 
@@ -139,10 +158,17 @@ class Observed(Net):
         return self.fc(self.seen(x))
 
 
-def test_an_observer_of_pytorchs_has_a_way_around():
-    (finding,) = check(lambda: (Observed(), x())).findings
-    assert finding.code == "DP305"
-    assert "model(x)   # while it observes: the module itself, on one GPU" in finding.after
+@pytest.mark.parametrize(
+    ("model", "batch", "code", "words"),
+    [
+        (Shortened, torch.arange(8), "DP313", "model.module.table.weight.data.renorm_(2, 0, max_norm)"),
+        (Observed, x(), "DP305", "model(x)   # while it observes: the module itself, on one GPU"),
+    ],
+)
+def test_modules_of_pytorch_that_write_in_forward_have_a_way_around(model, batch, code, words):
+    findings = check(lambda: (model(), batch)).findings
+    assert {one.code for one in findings} == {code}
+    assert all(words in one.after for one in findings)
 
 
 class Unnamed(Net):

@@ -65,6 +65,8 @@ class Scan:
     result: Place | None = None
     """The only `return` of forward; else where it is defined."""
     wrappers: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    """Those wrappers whose parameters are not trained, where others are."""
     device_ids: tuple[int, ...] = ()
     strays: tuple[tuple[str, str], ...] = ()
     is_installed: bool = False
@@ -73,6 +75,10 @@ class Scan:
     """Whether parameters are on several GPUs."""
     pads_alone: bool = False
     """Whether it unpacks padded sequences without their whole length."""
+    shortened: tuple[tuple[str, Place | None], ...] = ()
+    """Embeddings that shorten their rows in forward, and where they are made."""
+    channels_last: str = ""
+    """The first parameter whose numbers lie channels last in memory."""
     is_training: bool = True
     """Whether the model, as it is given, is to be trained."""
     norms: tuple[Norm, ...] = ()

@@ -46,11 +46,18 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
         forward=forward,
         result=place_of_return(core.forward) or forward,
         wrappers=tuple(path for path, module in model.named_modules() if isinstance(module, nn.DataParallel)),
+        frozen=tuple(_frozen_wrappers(model)),
         device_ids=tuple(model.device_ids) if isinstance(model, nn.DataParallel) else (),
         strays=_strays(model, first),
         is_installed=forward is not None and is_installed(forward.file),
         is_spread=len({one.device for one in core.parameters() if one.device.type == "cuda"}) > 1,
         pads_alone=_mentions(core, "pad_packed_sequence") and not _mentions(core, "total_length"),
+        shortened=tuple(
+            (path, _made_at(core, path))
+            for path, module in modules
+            if isinstance(module, nn.Embedding) and module.max_norm is not None
+        ),
+        channels_last=_channels_last(core),
         is_training=core.training,
         norms=tuple(
             Norm(
@@ -85,6 +92,20 @@ def _has_own_forward(norm: nn.Module) -> bool:
     return type(norm).forward not in {nn.modules.batchnorm._BatchNorm.forward, nn.SyncBatchNorm.forward}
 
 
+def _channels_last(core: nn.Module) -> str:
+    """Name the first parameter that `.to(memory_format=...)` has turned to channels last."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    of_pictures = (
+        (name, one) for name, one in core.named_parameters() if not is_lazy(one) and one.dim() in formats
+    )
+    turned = (
+        name
+        for name, one in of_pictures
+        if not one.is_contiguous() and one.is_contiguous(memory_format=formats[one.dim()])
+    )
+    return next(turned, "")
+
+
 def _made_at(core: nn.Module, path: str) -> Place | None:
     """Find the line of the user's that makes the module at a path, or the one around it."""
     return place_of_part(path, lambda owner: type(core.get_submodule(owner)))
@@ -106,6 +127,15 @@ def _held_together(model: nn.Module) -> Iterator[tuple[str, ...]]:
     for path, value in changeable_parts(model):
         paths.setdefault(id(value), []).append(path)
     yield from (tuple(found) for found in paths.values() if len(found) > 1)
+
+
+def _frozen_wrappers(model: nn.Module) -> Iterator[str]:
+    """List the wrappers in a model that is trained, though they are not."""
+    if any(one.requires_grad for one in model.parameters()):
+        for path, module in model.named_modules():
+            trained = [one.requires_grad for one in module.parameters()]
+            if isinstance(module, nn.DataParallel) and trained and not any(trained):
+                yield path
 
 
 def _type_of(module: nn.Module) -> str:

@@ -113,7 +113,9 @@ def output_type(evidence: Evidence) -> Iterator[Found]:
             if found := re.search(r"(\w+)[{\[]", structure):
                 kind = article(found[1])
                 what = f"the result is or holds {kind}, which gather cannot build anew: {error.message}"
-                advice = advise("plain dict", fields='"y": out["y"]')
+                advice = advise(
+                    "plain dict", is_mapping="yes" if "{" in structure else "", fields='"y": out["y"]'
+                )
                 yield Found("the result", what, evidence.scan.result, probe, advice=advice)
 
 
@@ -124,7 +126,7 @@ def _joinable(leaf: Leaf) -> Advice:
     fields = list(dict.fromkeys(re.split(r"[ .\[]", one, maxsplit=1)[0] for one in leaf.tensors_inside))
     if fields:
         code = ", ".join(f'"{one}": out.{one}' for one in fields)
-        return advise("plain dict", result=leaf.path, fields=code)
+        return advise("plain dict", result=leaf.path, is_mapping="", fields=code)
     return advise("without", what=f"the {leaf.type}")
 
 

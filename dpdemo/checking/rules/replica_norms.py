@@ -1,4 +1,4 @@
-"""BatchNorm's statistics, taken a chunk at a time: DP306."""
+"""BatchNorm's statistics, taken a chunk at a time: DP306, DP307."""
 
 from collections.abc import Iterator
 
@@ -17,15 +17,13 @@ def batchnorm_statistics(evidence: Evidence) -> Iterator[Found]:
     What happens: in training each replica normalises with the mean of its own chunk, and the running
         statistics follow
         GPU 0's chunk. Results differ from one GPU's, the more so the smaller the chunks.
-    Why: replicas do not talk to each other, and only replica 0 holds the model's own buffers. SyncBatchNorm
-        synchronises processes of torch.distributed alone, and DataParallel is one process.
+    Why: replicas do not talk to each other, and only replica 0 holds the model's own buffers.
     Before: nn.BatchNorm2d(64)
     After: nn.GroupNorm(8, 64)   # or a larger batch, or DistributedDataParallel with SyncBatchNorm
-    Seen by: running statistics that differ from those of a run on one GPU; or a SyncBatchNorm in the model.
-    References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391, PatrickHua/SimSiam#24
+    Seen by: running statistics that differ from those of a run on one GPU.
+    References: pytorch/pytorch#1051, pytorch/pytorch#2584, pytorch/pytorch#24391
     """
     yield from _clamped(evidence)
-    yield from _of_processes(evidence)
     kinds = dict(evidence.scan.module_types)
     norms = {norm.path: norm for norm in evidence.scan.norms}
     for probe, change in changes_of(evidence, "buffer"):
@@ -64,16 +62,6 @@ def _clamped(evidence: Evidence) -> Iterator[Found]:
             yield Found("clamp", what, norms[0].place, probe, "info")
 
 
-def _of_processes(evidence: Evidence) -> Iterator[Found]:
-    """Report norms that synchronise processes of torch.distributed, of which DataParallel is one."""
-    norms = {norm.path: norm for norm in evidence.scan.norms}
-    for path, kind in evidence.scan.module_types:
-        if kind == "SyncBatchNorm":
-            what = f"`{path}` is a SyncBatchNorm: here it works as plain BatchNorm"
-            norm = norms.get(path)
-            yield Found("SyncBatchNorm", what, norm.place if norm else None, advice=_group_norm(norm))
-
-
 def _group_norm(norm: Norm | None) -> Advice:
     """Advise a normalisation of each sample, with about eight channels in a group or more."""
     if norm is None:
@@ -82,3 +70,22 @@ def _group_norm(norm: Norm | None) -> Advice:
         one for one in (8, 4, 2, 1) if (norm.channels % one == 0 and norm.channels > one) or one == 1
     )
     return advise("group norm", type=norm.type, channels=f"{norm.channels}", groups=f"{groups}")
+
+
+@rule("DP307", "sync-batchnorm", "warning")
+def sync_batchnorm(evidence: Evidence) -> Iterator[Found]:
+    """SyncBatchNorm synchronises nothing under DataParallel.
+
+    What happens: it works as plain BatchNorm, without a word: each replica normalises with its own chunk.
+    Why: it synchronises only between processes of torch.distributed, and DataParallel is one process.
+    Before: nn.DataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
+    After: DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
+    Seen by: a SyncBatchNorm in the model.
+    References: PatrickHua/SimSiam#24
+    """
+    norms = {norm.path: norm for norm in evidence.scan.norms}
+    for path, kind in evidence.scan.module_types:
+        if kind == "SyncBatchNorm":
+            what = f"`{path}` is a SyncBatchNorm: here it works as plain BatchNorm"
+            norm = norms.get(path)
+            yield Found("SyncBatchNorm", what, norm.place if norm else None, advice=_group_norm(norm))

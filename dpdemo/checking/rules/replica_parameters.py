@@ -1,8 +1,9 @@
-"""Parameters, which replicas hold as plain tensors: DP308."""
+"""Parameters, which replicas hold as plain tensors: DP308, DP312, DP314."""
 
 import re
 from collections.abc import Iterator
 
+from dpdemo.checking.errors import tells
 from dpdemo.checking.evidence import Evidence, Probe
 from dpdemo.checking.questions.failures import (
     BY_NAME,
@@ -22,19 +23,14 @@ def empty_parameters(evidence: Evidence) -> Iterator[Found]:
 
     What happens: `StopIteration` from `next(self.parameters())`, `inputs argument to grad() cannot be
         empty`; a penalty summed over them is 0, and freezing them does nothing, without a word.
-        ParameterList and ParameterDict alike. `copy.deepcopy` of a module fails: `Only Tensors created
-        explicitly by the user (graph leaves) support the deepcopy protocol`. A parameter's own attributes and
-        class are gone: `'Tensor' object has no attribute 'quant_state'`.
-    Why: a replica's parameters are plain tensors, results of a broadcast and set as attributes; nothing is
-        registered.
+        ParameterList and ParameterDict alike.
+    Why: a replica's parameters are plain tensors, set as attributes; nothing is registered.
     Before: device = next(self.parameters()).device
     After: device = x.device   # or self.fc.weight.device; penalties belong outside forward
     Seen by: calls of parameters(), named_parameters() and requires_grad_() in replicas, where results or
         gradients differ or forward fails.
-    References: pytorch/pytorch#40457, huggingface/transformers#8145, pytorch/pytorch#33785,
-        huggingface/transformers#45407
+    References: pytorch/pytorch#40457, huggingface/transformers#8145
     """
-    yield from _lost(evidence)
     for probe, call in evidence.calls:
         failed = [replica.raised for replica in call.replicas if replica.raised is not None]
         raised = next((error for error in failed if comes_of_no_parameters(error, call)), None)
@@ -67,11 +63,34 @@ def _is_off(probe: Probe) -> bool:
     return comparison.gradients_equal is False and comparison.loss_path is None
 
 
-def _lost(evidence: Evidence) -> Iterator[Found]:
-    """Report parameters that a replica cannot copy, or whose own attributes or class it asks for."""
+@rule("DP312", "deepcopy-in-forward", "error")
+def deepcopy_in_forward(evidence: Evidence) -> Iterator[Found]:
+    """Forward copies a module.
+
+    What happens: `Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol`.
+    Why: a replica's parameters are results of a broadcast, not leaves.
+    Before: fast = copy.deepcopy(self.fc)
+    After: torch.func.functional_call(self.fc, weights, x)
+    Seen by: this exception in a replica.
+    References: pytorch/pytorch#33785, pytorch/pytorch#54580
+    """
     for probe, error in failures(evidence):
-        if "support the deepcopy protocol" in error.message and error.stage == "replica":
+        if tells("DP312", error) and error.stage == "replica":
             yield Found(str(error.place), "parameters of a replica cannot be deep-copied", error.place, probe)
+
+
+@rule("DP314", "parameter-subclass", "error")
+def parameter_subclass(evidence: Evidence) -> Iterator[Found]:
+    """A parameter has attributes or a class of its own, which replicas lose.
+
+    What happens: `'Tensor' object has no attribute 'quant_state'` in replica 0; `isinstance(w,
+        nn.Parameter)` is False.
+    Why: a broadcast returns plain tensors.
+    Before: self.fc.weight.scale = 0.5
+    After: self.weight_scale = 0.5   # an attribute of the module
+    Seen by: attributes and classes of parameters, and an exception that names them.
+    References: huggingface/transformers#45407
+    """
     held = evidence.scan.of_kind("parameter")
     for probe, error in failures(evidence):
         lost = re.search(r"'Tensor' object has no attribute '(\w+)'", error.message)

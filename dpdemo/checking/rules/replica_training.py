@@ -49,7 +49,6 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
     What happens: with gradients on, `Output 0 of BroadcastBackward is a view and ... modified inplace`. Where
         none are tracked (no_grad around the call, `.data`, a frozen parameter) the change is made once, by
         replica 0 with chunk 0, in silence.
-        An embedding with a `max_norm` does so, too: call `weight.data.renorm_` after the optimizer's step.
     Why: replica 0's parameters are the model's own, as views; the others' are copies that are thrown away.
     Before: with torch.no_grad(): self.codebook.mul_(0.99)   # in forward
     After: model.module.update_codebook()                    # after the call
@@ -62,13 +61,19 @@ def parameter_changed(evidence: Evidence) -> Iterator[Found]:
         for probe, change in changes_of(evidence, "parameter")
         if change.parallel_changed or (gets_other_data(change) and not _is_of_a_list(change, probe))
     ]
-    if not changed:
-        yield from _refused(evidence)
+    shortened = {f"{path}.weight" for path, _ in evidence.scan.shortened}
+    of_tables = [probe for probe, one in changed if one.path in shortened]
+    refused = [] if changed else list(_refused(evidence))
+    if of_tables or (shortened and refused):
+        yield _shortened(of_tables[0] if of_tables else refused[0].probe, evidence)
+    else:
+        yield from refused
     by_line: dict[object, list[tuple[Probe, StateChange]]] = {}
     for probe, change in changed:
-        is_silent = gets_other_data(change) and change.written_at
-        key = change.written_at if is_silent else change.path
-        by_line.setdefault((key, str(probe)), []).append((probe, change))
+        if change.path not in shortened:
+            is_silent = gets_other_data(change) and change.written_at
+            key = change.written_at if is_silent else change.path
+            by_line.setdefault((key, str(probe)), []).append((probe, change))
     for found in by_line.values():
         yield _changed_in_place([one for _, one in found], found[0][0], evidence)
 
@@ -115,3 +120,16 @@ def _refused(evidence: Evidence) -> Iterator[Found]:
                 )
                 advice = advise("in place", there="model.module", stands_alone="")
                 yield Found(str(error.place), what, error.place, probe, advice=advice)
+
+
+def _shortened(probe: Probe | None, evidence: Evidence) -> Found:
+    """Tell of embeddings with a `max_norm`."""
+    paths = [path for path, _ in evidence.scan.shortened]
+    one = len(paths) == 1
+    what = (
+        f"{listed(paths)} {'has' if one else 'have'} a max_norm, by which forward shortens rows of "
+        f"{'its parameter' if one else 'their parameters'} in place: replicas shorten rows of copies"
+    )
+    place = evidence.scan.shortened[0][1]
+    advice = advise("renormalise", name=attribute_at(paths[0]), there=attribute_at(paths[0], "model.module"))
+    return Found(",".join(f"{path}.weight" for path in paths), what, place, probe, advice=advice)

@@ -1,4 +1,4 @@
-"""Arguments that scatter does not cut, or not as meant: DP207, DP208, DP211."""
+"""Arguments that scatter does not cut, or not as meant: DP207 to DP211."""
 
 import re
 from collections.abc import Iterator
@@ -164,21 +164,40 @@ def _lost_classes(probe: Probe, call: Call, evidence: Evidence) -> Iterator[Foun
             yield Found(leaf.path, what, evidence.scan.forward, probe, advice=advice)
 
 
+@rule("DP210", "input-changed", "warning")
+def input_changed(evidence: Evidence) -> Iterator[Found]:
+    """Forward changes an input in place, and the caller sees a part of it.
+
+    What happens: after the call only the rows of chunk 0 are changed.
+    Why: chunk 0 is a view of a tensor that is on the first GPU already; the others are copies.
+    Before: x.mul_(2)
+    After: x = x * 2
+    Seen by: the inputs before and after, on one GPU and under DataParallel.
+    References: torch/csrc/cuda/comm.cpp, scatter
+    """
+    for probe in evidence.probes:
+        given = probe.call.arguments if probe.call else ()
+        on_host = {leaf.path for leaf in given if leaf.device == "cpu"}  # forward works on copies of these
+        for change in probe.changes:
+            if change.kind == "input" and not change.same and change.path not in on_host:
+                what = f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only"
+                place = change.written_at or evidence.scan.forward
+                yield Found(change.path, what, place, probe, advice=advise("clone", name=change.path))
+
+
 @rule("DP211", "shared-argument", "warning")
 def shared_argument(evidence: Evidence) -> Iterator[Found]:
-    """Forward writes to an argument.
+    """Forward writes to an argument that all replicas share.
 
     What happens: a list or object passed in is written to by n threads: n times the entries, in any order. A
         dict passed in stays as it was. A note where forward only leaves something in it.
-        Of a tensor only the rows of chunk 0 are changed.
     Why: scatter hands what it cannot cut to every replica, the very same object; a dict or a list with
-        tensors is made anew for each. Chunk 0 is a view of a tensor that is on the first GPU already.
+        tensors is made anew for each.
     Before: model(x, log)           # forward does log.append(...)
     After: y, entries = model(x)    # return it instead
     Seen by: the argument before and after.
-    References: pytorch/pytorch#15993, torch/csrc/cuda/comm.cpp, scatter
+    References: pytorch/pytorch#15993
     """
-    yield from _changed_inputs(evidence)
     for probe in evidence.probes:
         for change in probe.changes:
             if change.kind == "argument" and (change.parallel_changed or change.is_lost):
@@ -191,18 +210,6 @@ def shared_argument(evidence: Evidence) -> Iterator[Found]:
                     probe,
                     "info" if change.is_lost and not _adds_to(change) else None,
                 )
-
-
-def _changed_inputs(evidence: Evidence) -> Iterator[Found]:
-    """Report tensors that forward changes in place, of which the caller sees a part."""
-    for probe in evidence.probes:
-        given = probe.call.arguments if probe.call else ()
-        on_host = {leaf.path for leaf in given if leaf.device == "cpu"}  # forward works on copies of these
-        for change in probe.changes:
-            if change.kind == "input" and not change.same and change.path not in on_host:
-                what = f"forward changes `{change.path}` in place: on one GPU all of it, here chunk 0 only"
-                place = change.written_at or evidence.scan.forward
-                yield Found(change.path, what, place, probe, advice=advise("clone", name=change.path))
 
 
 def _adds_to(change: StateChange) -> bool:

@@ -158,7 +158,8 @@ def nested(evidence: Evidence) -> Iterator[Found]:
     """DataParallel inside DataParallel.
 
     What happens: `Expected all tensors to be on the same device` with two stacked `Caught ... in replica`
-        lines.
+        lines. A warning where a part that is not trained, a teacher say, is wrapped, and the whole is not as
+        yet: then it was run as it is.
     Why: each replica of the outer one scatters over all GPUs again, from a copy that is not on the first.
     Before: nn.DataParallel(nn.Sequential(nn.DataParallel(encoder), head))
     After: nn.DataParallel(nn.Sequential(encoder, head))
@@ -172,6 +173,9 @@ def nested(evidence: Evidence) -> Iterator[Found]:
         if outer:
             what = f"`{path}` is a DataParallel inside {listed([outer[0] or 'DataParallel'])}"
             yield Found(path, what, advice=advice)
+        elif path in evidence.scan.frozen and not evidence.is_program:
+            what = f"`{path}` is in DataParallel already: in a DataParallel around the whole model it fails"
+            yield Found(path, what, severity="warning", advice=advice)
 
 
 @rule("DP107", "script-module", "warning")
