@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from dpdemo.arithmetic.weights import Weight
 from dpdemo.checking.evidence import Evidence, Probe, Scan
+from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.hookprobes import kept_by_hooks
 from dpdemo.checking.observing.meanwhile import used_meanwhile
@@ -157,6 +158,7 @@ def _gather_evidence(
             failed=tuple(failed),
             meanwhile=used,
             kept=kept_by_hooks(runner, probes[0].mode, given),
+            caches=caches_of(built.model),
         )
     return evidence, tuple(dict.fromkeys(batch.size for batch in planned))
 

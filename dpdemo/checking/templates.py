@@ -32,6 +32,10 @@ TEMPLATES: dict[str, Template] = {
         "self.{name}.to({x}.device)   # where it is used; or register it as a buffer", fill=as_buffer
     ),
     "modules": Template('getattr(self, "name")   # on self, keep the name of what is used', fill=as_modules),
+    "registered": Template(
+        "self.part = part   # in __init__: a registered module, of which each replica has a copy"
+    ),
+    "named": Template('self.{name} = {{"fc": value}}   # by name: it is the same in every replica'),
     "looked up": Template('getattr(self.part, "weight")   # in forward, where it is used'),
     "function": Template(
         "functional_call(self.part, weights, ({x},))   # a module that is registered: self.part = ..."
@@ -60,6 +64,7 @@ TEMPLATES: dict[str, Template] = {
     ),
     "mode": Template("{module}.eval()   # outside of forward"),
     "own": Template("{name} = {empty}   # in forward, one for each call; return what must stay"),
+    "key": Template("{name}[(key, {x}.device)]   # a key that names the GPU, where it is read and written"),
     "by device": Template("self.{name}[(key, {x}.device)]   # an entry of each GPU's own"),
     "sum": Template("loss = {call}{result}.sum()", "loss = {call}{result}.mean()"),
     "sum and count": Template(

@@ -27,6 +27,7 @@ from dpdemo.checking.evidence import (
     Single,
     first_line,
 )
+from dpdemo.checking.observing.caches import caches_of
 from dpdemo.checking.observing.hookprobes import changed, reaches_of
 from dpdemo.checking.observing.leaves import describe_all, flatten_arguments
 from dpdemo.checking.observing.scan import scan
@@ -136,6 +137,8 @@ class CallCheck:
         subject.kept |= dict.fromkeys(changed(draft.reaches))
         subject.seen.add(kind)
         call = draft.freeze()
+        if call.raised is not None:
+            subject.caches |= dict.fromkeys(caches_of(draft.wrapper.module))
         key = (kind, _outcome(call))
         if key in subject.probes and not subject.has_news(kind):
             return
@@ -206,7 +209,7 @@ class CallCheck:
         used = tuple(found for call in subject.rehearsed.values() for found in call.meanwhile)
         evidence = Evidence(
             num_gpus, subject.scan, probes, loads, is_program=True, meanwhile=used,
-            kept=tuple(subject.kept), split_by=subject.split_by,
+            kept=tuple(subject.kept), caches=tuple(subject.caches), split_by=subject.split_by,
         )  # fmt: skip
         return judge(evidence, self._rules, sizes)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from dpdemo.checking.evidence import Kept, Leaf, Probe, Reduction, Scan
+from dpdemo.checking.evidence import Cache, Kept, Leaf, Probe, Reduction, Scan
 from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.source import calling_place
 from dpdemo.executing.rehearsal import Rehearsed
@@ -66,6 +66,7 @@ class Subject:
     unchecked: Notes = field(default_factory=Notes)
     reductions: dict[Kind, set[Reduction]] = field(default_factory=dict)
     kept: dict[Kept, None] = field(default_factory=dict)
+    caches: dict[Cache, None] = field(default_factory=dict)
 
     def take_rehearsal(self, kind: Kind) -> Rehearsed:
         """Hand out what the rehearsal of a kind saw, once: it is reported with one call."""

@@ -1,9 +1,10 @@
 """Rules of modules that a model holds among other things, and registers by other names: DP304."""
 
 import dataclasses
+import weakref
 
 import torch
-from casetable import Net, trigger, x
+from casetable import Net, trigger, twin, x
 from torch import nn
 
 
@@ -80,3 +81,60 @@ class TensorsAreHeldInListsOfObjects(Net):
 
     def forward(self, x):
         return self.fc(x) + sum(one / level.stride for level in self.levels for one in level.anchors)
+
+
+def keyed(make_key, *, weak=False, get=False):
+    """Make a model that scales what a layer gives by a number that it finds by the layer."""
+
+    class Model(Net):
+        def __init__(self):
+            super().__init__()
+            self.gain = (weakref.WeakKeyDictionary if weak else dict)({make_key(self): 2.0})
+
+        def forward(self, x):
+            key = make_key(self)
+            return self.fc(x) * (self.gain.get(key, 1.0) if get else self.gain[key])
+
+    return Model()
+
+
+@trigger("DP304", "`gain` is keyed by a module of the model", raises=True)
+def a_number_is_found_by_a_layer():
+    return keyed(lambda model: model.fc), x()
+
+
+@trigger("DP304", "`gain` is keyed by a parameter or buffer of the model", raises=True)
+def a_number_is_found_by_a_weight():
+    return keyed(lambda model: model.fc.weight), x()
+
+
+@trigger("DP304", "`gain` is keyed by the `id` of a module")
+def a_number_is_not_found_by_the_id_of_a_layer():
+    return keyed(lambda model: id(model.fc), get=True), x()
+
+
+@trigger("DP304", "`gain` is keyed by a module")
+def a_number_is_not_found_in_a_weak_dict():
+    return keyed(lambda model: model.fc, weak=True, get=True), x()
+
+
+@trigger("DP304", "`scaled` is keyed by a module")
+class ALayerIsNotInASet(Net):
+    def __init__(self):
+        super().__init__()
+        self.scaled = {self.fc}
+
+    def forward(self, x):
+        y = self.fc(x)
+        return 2 * y if self.fc in self.scaled else y
+
+
+@twin("DP304")
+class NamesOfLayersThatForwardDoesNotLookUp(Net):
+    def __init__(self):
+        super().__init__()
+        self.names = {module: name for name, module in self.named_modules()}
+        self.order = {id(one): number for number, one in enumerate(self.parameters())}
+
+    def forward(self, x):
+        return self.fc(x)

@@ -360,7 +360,7 @@ class PatchesOfPicturesAreJoinedWithTheirGrids(nn.Module):
 GRIDS = {}
 
 
-@expects("DP391")
+@expects("DP309")
 def a_sampling_grid_is_kept_by_its_size():
     """Optical flow's backwarp, and its cache."""
 
@@ -379,6 +379,25 @@ def a_sampling_grid_is_kept_by_its_size():
 
     GRIDS.clear()
     return Net(), drawn(8, 3, 5, 5)
+
+
+@expects("DP304")
+def a_skeleton_in_a_closure_gets_other_weights():
+    """A linearised network, as of neural tangents."""
+
+    class Net(nn.Module):
+        def __init__(self, body):
+            super().__init__()
+            names = [name for name, _ in body.named_parameters()]
+            self.weights = nn.ParameterList([nn.Parameter(one.detach().clone()) for one in body.parameters()])
+            self.call = lambda weights, x: torch.func.functional_call(
+                body, dict(zip(names, weights, strict=True)), (x,)
+            )
+
+        def forward(self, x):
+            return self.call(tuple(self.weights), x)
+
+    return Net(Encoder().to("cuda:0")), drawn(8, 8)
 
 
 class Angles(torch.Tensor):

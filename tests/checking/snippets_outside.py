@@ -19,7 +19,20 @@ class OneLayer(nn.Module):
         self.c = nn.Linear(*self.sizes)
 
 
+class Positions:
+    def __init__(self):
+        self.tables = {}
+
+    def get(self, n, like):
+        if n not in self.tables:
+            self.tables[n] = torch.arange(n, device=like.device).float()
+        return self.tables[n]
+
+
 VGG = nn.Linear(4, 3).requires_grad_(False)
+
+
+POSITIONS = Positions()
 
 
 @expects("DP308")
@@ -64,7 +77,21 @@ def old_spectral_norm():
     return (nn.Sequential(SN(nn.Linear(8, 4)), nn.ReLU(), nn.Linear(4, 2)), (drawn(8, 8),))
 
 
-@expects("DP391")
+@expects("DP309")
+def class_attribute_grid():
+
+    class Net(OneLayer):
+        grid = None
+
+        def forward(self, x):
+            if Net.grid is None or Net.grid.size(0) != x.size(1):
+                Net.grid = torch.arange(x.size(1), device=x.device).float()
+            return self.c(x) + Net.grid
+
+    return (Net(), (drawn(8, 4),))
+
+
+@expects("DP309")
 def lru_positions():
 
     @functools.lru_cache(maxsize=8)
@@ -74,6 +101,22 @@ def lru_positions():
     class Net(OneLayer):
         def forward(self, x):
             return self.c(x) + table(x.size(1), x.device.type)
+
+    return (Net(), (drawn(8, 4),))
+
+
+@expects("DP309")
+def closure_cache():
+    cache = {}
+
+    def alibi(n, x):
+        if n not in cache:
+            cache[n] = torch.arange(n).float().to(x)
+        return cache[n]
+
+    class Net(OneLayer):
+        def forward(self, x):
+            return self.c(x) + alibi(x.size(1), x)
 
     return (Net(), (drawn(8, 4),))
 
@@ -194,7 +237,7 @@ class HeadsInAListOnTheCpu(nn.Module):
         return torch.cat([f(h) for f in self.heads], 1)
 
 
-@expects("DP391")
+@expects("DP304")
 def global_net_on_gpu():
     global FIXED  # noqa: PLW0603 - as a script has it
     FIXED = nn.Linear(4, 3).cuda()
@@ -228,6 +271,31 @@ class LengthsNdarray(OneLayer):
 
     def forward(self, x, lengths):
         return torch.stack([p.mean(0) for p in self.c(x).split(lengths.tolist())])
+
+
+@expects("DP309", given=lambda: (drawn(8, 4),))
+class ModuleLevelObjectCache(OneLayer):
+    def forward(self, x):
+        return POSITIONS.get(x.size(1), x) + self.c(x)
+
+
+@expects("DP309", given=lambda: (drawn(8, 4),))
+class DefaultArgumentCache(OneLayer):
+    def forward(self, x, _memo={}):  # noqa: B006 - it is meant to be kept
+        if x.size(1) not in _memo:
+            _memo[x.size(1)] = torch.arange(x.size(1), device=x.device).float()
+        return self.c(x) + _memo[x.size(1)]
+
+
+@expects("DP309", given=lambda: (drawn(8, 4),))
+class CachedMethod(OneLayer):
+    @staticmethod
+    @functools.cache
+    def bias(n):
+        return torch.ones(n, device="cuda")
+
+    def forward(self, x):
+        return self.c(x) + self.bias(x.size(1))
 
 
 @expects(given=lambda: (drawn(8, 6, 4),))

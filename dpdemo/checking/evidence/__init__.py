@@ -16,7 +16,7 @@ from dpdemo.checking.evidence.calls import (
     first_line,
 )
 from dpdemo.checking.evidence.comparison import UNEQUAL, Comparison, LossGradients, Mixing
-from dpdemo.checking.evidence.probes import Evidence, Kept, Kind, Mode, Probe, Reduction, StateChange
+from dpdemo.checking.evidence.probes import Cache, Evidence, Kept, Kind, Mode, Probe, Reduction, StateChange
 from dpdemo.checking.evidence.scan import Held, Norm, Scan
 from dpdemo.checking.evidence.values import ABSENT, Value
 
@@ -24,6 +24,7 @@ __all__ = [
     "ABSENT",
     "HOOKS_OF",
     "UNEQUAL",
+    "Cache",
     "Call",
     "Comparison",
     "Event",

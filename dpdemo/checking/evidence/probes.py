@@ -138,6 +138,17 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class Cache:
+    """A dict, object or cached function outside of the model that keeps tensors for later calls."""
+
+    name: str
+    kind: str
+    place: Place | None = None
+    users: frozenset[str] = frozenset()
+    """The functions that name it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that one check saw."""
 
@@ -153,6 +164,8 @@ class Evidence:
     """Whether a program ran, and did with the model's results what it does."""
     meanwhile: tuple[tuple[str, ...], ...] = ()
     """What forward changes and leaves as it was, each by the paths of modules that hold it."""
+    caches: tuple[Cache, ...] = ()
+    """What forward keeps tensors in, outside of the model, by keys that do not name a GPU."""
     split_by: str = ""
     """The function by which a program splits, where it makes no DataParallel object."""
     failed: tuple[Probe, ...] = ()

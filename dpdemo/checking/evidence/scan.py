@@ -11,7 +11,8 @@ class Held:
 
     path: str
     kind: str
-    """tensor, shared, module, ancestor, holder, callable, container, hook, lazy, parameter or compiled."""
+    """tensor, shared, module, ancestor, holder, callable, outer, named, keyed, container, hook, lazy,
+    parameter or compiled."""
     type: str = ""
     """The class of what is held; of a hook or another function its name."""
     shape: tuple[int, ...] = ()
@@ -23,7 +24,8 @@ class Held:
     within: str = ""
     """The attribute of that object."""
     leads_to: str = ""
-    """Of a function: the module of the model, or the model's tensor, that it holds."""
+    """Of a function: the module of the model, or the model's tensor, that it holds. Of a dict or set: what of
+    the model its keys are."""
     is_pure: bool = False
     """Of a list or dict with a module: whether it holds nothing else."""
     names: tuple[str, ...] = ()

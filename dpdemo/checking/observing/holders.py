@@ -10,6 +10,7 @@ import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
@@ -90,6 +91,11 @@ def _parts(whole: Part) -> list[Part]:
     if is_looked_into(value):
         return [Part(f"{path}.{name}", one, holders) for name, one in attributes(value).items()]
     return []
+
+
+def keys_of(value: object) -> list[object]:
+    """List what a dict or a set looks up: its keys."""
+    return list(value) if isinstance(value, (dict, set, frozenset, WeakKeyDictionary, WeakSet)) else []
 
 
 def names_a_gpu(parts: Iterable[Part]) -> bool:

@@ -1,6 +1,8 @@
 """What hooks keep of a call: seen by what they reach, before and after it."""
 
+import dis
 import functools
+import inspect
 import re
 import types
 from collections import deque
@@ -9,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from dpdemo.checking.observing.holders import walk
+from dpdemo.checking.observing.holders import is_users_class, walk
+from dpdemo.models.frames import is_users
 
 
 def unwrapped(hook: object) -> object:
@@ -17,6 +20,17 @@ def unwrapped(hook: object) -> object:
     while isinstance(hook, functools.partial):
         hook = hook.func
     return hook
+
+
+def returns_nothing(hook: object) -> bool:
+    """Whether a function returns None wherever it ends."""
+    code = getattr(getattr(unwrapped(hook), "__func__", unwrapped(hook)), "__code__", None)
+    if code is None:
+        return False
+    steps = list(dis.get_instructions(code))
+    ends = [at for at, step in enumerate(steps) if step.opname in {"RETURN_VALUE", "RETURN_CONST"}]
+    values = [steps[at] if steps[at].opname == "RETURN_CONST" else steps[at - 1] for at in ends]
+    return all("CONST" in one.opname and one.argval is None for one in values)
 
 
 class Reach:
@@ -75,9 +89,6 @@ def _opened(path: str, value: object) -> Iterator[tuple[str, object]]:
     yield from ((f"{path}.{name}", one) for name, one in vars(value).items() if not name.startswith("_"))
 
 
-_MOST_FUNCTIONS = 50
-
-
 def values_named_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """List what a function names: the defaults of its arguments, and variables around it and of its file."""
     code, defaults = function.__code__, function.__defaults__ or ()
@@ -89,15 +100,36 @@ def values_named_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     yield from ((name, function.__globals__[name]) for name in code.co_names if name in function.__globals__)
 
 
-def functions_from(function: object, seen: set[int] | None = None) -> Iterator[types.FunctionType]:
+def functions_from(function: object) -> Iterator[types.FunctionType]:
     """List a function, and those around it, or of its file, that it names."""
-    seen = set() if seen is None else seen
-    if not isinstance(function, types.FunctionType) or id(function) in seen or len(seen) > _MOST_FUNCTIONS:
+    return _functions(function, set())
+
+
+_MOST_FUNCTIONS = 500
+"""Functions of a model that are looked at."""
+
+
+def functions_of(model: nn.Module) -> Iterator[types.FunctionType]:
+    """List the functions of the user's that a model's classes have, or name."""
+    classes = {cls for module in model.modules() for cls in type(module).__mro__ if is_users_class(cls)}
+    seen: set[int] = set()
+    for value in (value for cls in classes for value in vars(cls).values()):
+        for one in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
+            inner = inspect.unwrap(one) if callable(one) else one
+            yield from _functions(inner, seen, _MOST_FUNCTIONS, users_only=True)
+
+
+def _functions(
+    function: object, seen: set[int], most: int = 50, *, users_only: bool = False
+) -> Iterator[types.FunctionType]:
+    if not isinstance(function, types.FunctionType) or id(function) in seen or len(seen) > most:
         return
     seen.add(id(function))
+    if users_only and not is_users(function.__code__.co_filename):
+        return
     yield function
     for _, one in values_named_by(function):
-        yield from functions_from(one, seen)
+        yield from _functions(one, seen, most, users_only=users_only)
 
 
 def _is_full(cell: types.CellType) -> bool:

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dpdemo.checking.evidence import Held, Norm, Scan
-from dpdemo.checking.observing.holders import Part, core_of, held_by, lets_wait, walk
-from dpdemo.checking.observing.hooks import unwrapped
+from dpdemo.checking.observing.holders import Part, core_of, held_by, keys_of, lets_wait, walk
+from dpdemo.checking.observing.hooks import functions_of, unwrapped, values_named_by
 from dpdemo.checking.observing.leaves import argument_names
 from dpdemo.checking.observing.state import HOOKS, INTERNAL, changeable_parts, is_pytorchs
 from dpdemo.checking.source import (
@@ -37,6 +37,7 @@ def scan(model: nn.Module, first: torch.device | None) -> Scan:
     registered = {id(tensor) for tensor in (*core.parameters(), *core.buffers())}
     around = _Around(tree, registered)
     held = [found for path, module in modules for found in _held_by(path, module, around)]
+    held += _named_modules(core, around)
     forward = place_of_function(core.forward)
     return Scan(
         model=type(core).__name__,
@@ -178,6 +179,26 @@ def _held_by(path: str, module: nn.Module, model: _Around) -> Iterator[Held]:
             )
 
 
+def _named_modules(core: nn.Module, model: _Around) -> Iterator[Held]:
+    """List the modules outside of the model, with weights, that its functions name."""
+    found: dict[str, nn.Module] = {}
+    for function in functions_of(core):
+        for name, value in values_named_by(function):
+            if (
+                isinstance(value, nn.Module)
+                and id(value) not in model.tree
+                and any(True for _ in value.parameters())
+            ):
+                found.setdefault(name, value)
+    for name, module in found.items():
+        yield Held(name, "named", type(module).__name__, device=_device_of(module))
+
+
+def _device_of(module: nn.Module) -> str:
+    """Name the device of a module's first weight; "" where it has none."""
+    return next((str(one.device) for one in module.parameters()), "")
+
+
 def _is_of_modules(value: object) -> bool:
     """Whether a list or a dict can be a ModuleList, or a ModuleDict, as it is."""
     if isinstance(value, dict):
@@ -195,10 +216,21 @@ def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Itera
         if value is not None:
             yield Held("", "compiled")
         return
-    found = (_kind_of(part, model, module) for part in walk(value))
+    parts = list(walk(value))
+    found = (_kind_of(part, model, module) for part in parts)
     yield from itertools.islice(filter(None, found), 1)
+    keys = filter(None, (_key_of_model(key, model) for part in parts for key in keys_of(part.value)))
+    yield from (Held("", "keyed", leads_to=key) for key in itertools.islice(keys, 1))
     if isinstance(value, (list, dict, set)) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         yield Held("", "container", type(value).__name__)
+
+
+def _key_of_model(key: object, model: _Around) -> str:
+    """Describe a key that is a module or a parameter of the model, or the `id` of one; "" for any other."""
+    number, what = (key, "the `id` of ") if type(key) is int else (id(key), "")
+    if number in model.tree:
+        return f"{what}a module"
+    return f"{what}a parameter or buffer" if number in model.registered else ""
 
 
 def _kind_of(part: Part, model: _Around, module: nn.Module) -> Held | None:
@@ -230,23 +262,18 @@ def _kind_of_direct(
     return Held("", kind, type(value).__name__, device=_device_of(value))
 
 
-def _device_of(module: nn.Module) -> str:
-    """Name the device of a module's first weight; "" where it has none."""
-    return next((str(one.device) for one in module.parameters()), "")
-
-
 def _kind_in_function(value: torch.Tensor | nn.Module, model: _Around, part: Part) -> Held | None:
-    """Describe the module or tensor of the model that a function holds."""
+    """Describe what a function holds: a module or tensor of the model, or a module outside of it."""
     if isinstance(value, torch.Tensor):
         leads_to = f"the model's own tensor of shape {tuple(value.shape)}"
     elif id(value) in model.tree:
         leads_to = f"`{model.tree[id(value)] or type(value).__name__}`"
-    elif _device_of(value):
+    elif any(True for _ in (*value.parameters(), *value.buffers())):
         leads_to = f"a {type(value).__name__} outside of the model"
+        return Held("", "outer", leads_to=leads_to, device=_device_of(value), **_way(part))
     else:
         return None
-    device = _device_of(value) if isinstance(value, nn.Module) else ""
-    return Held("", "callable", leads_to=leads_to, device=device, **_way(part))
+    return Held("", "callable", leads_to=leads_to, **_way(part))
 
 
 def _is_function(holder: object) -> bool:

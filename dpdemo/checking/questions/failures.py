@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from dpdemo.checking.errors import NOTHING_THERE, is_of_devices, tells
-from dpdemo.checking.evidence import Call, Event, Evidence, Kept, Probe, Raised
+from dpdemo.checking.evidence import Call, Event, Evidence, Held, Kept, Probe, Raised
 
 _OF_OTHER_THINGS = {"StopIteration", "AttributeError", "NameError", "ImportError", "ModuleNotFoundError",
                     "NotImplementedError", "OutOfMemoryError", "RecursionError"}  # fmt: skip
@@ -94,16 +94,23 @@ def numbers_for_tensors(probe: Probe, call: Call) -> Iterator[str]:
         yield from dict.fromkeys(odd)
 
 
-def names(error: Raised, name: str) -> bool:
+def names(error: Raised, name: str, *, is_bare: bool = False) -> bool:
     """Whether the user's functions that an exception went through name an attribute.
 
     Not the lines alone: what was at fault may have got another name a line before, as in a loop over it.
     """
     name = re.escape(name)
-    return re.search(rf"\.{name}\b|['\"]{name}['\"]", error.source) is not None
+    pattern = rf"\b{name}\b" if is_bare else rf"\.{name}\b|['\"]{name}['\"]"
+    return re.search(pattern, error.source) is not None
 
 
 def reads_in_vain(error: Raised, kept: Kept) -> bool:
     """Whether a replica failed over what a hook keeps: on the original, and no replica has it."""
     is_of_names = error.type in {"AttributeError", "KeyError", "IndexError", "TypeError"}
     return error.stage == "replica" and is_of_names and any(names(error, name) for name in kept.names)
+
+
+def looks_up_in_vain(error: Raised, held: Held) -> bool:
+    """Whether a replica failed to find its own module or parameter among keys of the original's."""
+    is_of_keys = held.kind == "keyed" and error.type == "KeyError"
+    return error.stage == "replica" and is_of_keys and names(error, held.name)

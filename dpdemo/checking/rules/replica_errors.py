@@ -8,6 +8,7 @@ from dpdemo.checking.questions.failures import (
     comes_of_no_parameters,
     crossed_devices,
     failures,
+    looks_up_in_vain,
     reads_in_vain,
 )
 from dpdemo.checking.registry import rule
@@ -38,6 +39,8 @@ def replica_raised(evidence: Evidence) -> Iterator[Found]:
             continue
         if any(reads_in_vain(error, kept) for kept in evidence.kept):
             continue  # that is DP310
+        if any(looks_up_in_vain(error, one) for one in evidence.scan.of_kind("keyed")):
+            continue  # that is DP304
         if not comes_of_no_parameters(error, probe.call) and not is_known(error):
             rows = str(probe.batch_size)
             advice = advise("any rows", size=rows) if error.place and rows in error.place.code else Advice()
@@ -55,8 +58,7 @@ def two_devices(evidence: Evidence) -> Iterator[Found]:
     """A replica mixes tensors of two GPUs, for a reason that no other rule knows.
 
     What happens: `Expected all tensors to be on the same device, but found at least two devices`.
-    Why: something leads from the replica back to the original, or to one fixed GPU: a tensor of the file, a
-        cache whose keys do not name the GPU, or a module outside of the model.
+    Why: something leads from the replica back to the original, or to one fixed GPU.
     Before: y = x + GLOBAL_TENSOR
     After: y = x + GLOBAL_TENSOR.to(x.device)
     Seen by: this exception in a replica.

@@ -6,6 +6,7 @@ from dpdemo.checking.evidence import Evidence, Held, Probe
 from dpdemo.checking.questions.failures import (
     crossed_devices,
     failures,
+    looks_up_in_vain,
     names,
     reads_in_vain,
 )
@@ -23,8 +24,10 @@ def _suspects(evidence: Evidence, held: Sequence[Held]) -> Iterator[_Suspect]:
     """List what is held and could have crossed devices, and whether the functions that failed name it."""
     crossings = list(crossed_devices(evidence))
     for one in held:
+        if one.kind == "named" and not any(names(error, one.name, is_bare=True) for _, error in crossings):
+            continue  # functions may name many that forward does not use
         for probe, error in crossings:
-            if names(error, one.name):
+            if names(error, one.name, is_bare=one.kind == "named"):
                 yield one, error.place, probe, True
                 break
         else:
@@ -114,7 +117,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
                 yield Found(subject, what, event.place, probe, severity, advise("device"))
 
 
-_TIES = ("callable", "module", "ancestor", "holder")
+_TIES = ("callable", "module", "ancestor", "holder", "outer", "named")
 """Kinds of what is held that lead back to the original."""
 
 
@@ -123,6 +126,8 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     """A list of modules, a bound method or a closure on `self` leads back to the original model.
 
     What happens: all replicas compute with the original's weights, on GPU 0: a two-device error in replica 1.
+        A module outside of the model that a function on `self` swaps weights of is one for all threads. A
+        dict or set that is keyed by modules does not have a replica's: a `KeyError`, or another result.
     Why: only registered submodules are replaced in a replica; other attributes still hold the original.
     Before: self.layers = [nn.Linear(4, 4)]; self.act = self._impl
     After: self.layers = nn.ModuleList([nn.Linear(4, 4)]); self.act_name = "_impl"   # and getattr in forward
@@ -130,7 +135,6 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
     References: pytorch/pytorch#8637, pytorch/pytorch#3174, huggingface/transformers#22326
     """
     yield from _compiled(evidence)
-    yield from _moved(evidence)
     for one, place, probe, is_named in _suspects(evidence, evidence.scan.of_kind(*_TIES)):
         is_forward = one.name in {"forward", "__call__"}
         severity: Severity | None = None if is_named or is_forward else "warning"
@@ -139,6 +143,9 @@ def original_module(evidence: Evidence) -> Iterator[Found]:
             "GPU 0"
         )
         yield Found(one.path, what, one.place or place, probe, severity, _looked_up(one))
+    yield from _swapped(evidence)
+    yield from _keyed(evidence)
+    yield from _moved(evidence)
 
 
 def _moved(evidence: Evidence) -> Iterator[Found]:
@@ -150,20 +157,24 @@ def _moved(evidence: Evidence) -> Iterator[Found]:
                     f"forward moves {article(event.detail)} outside of the model to the GPU of its replica: "
                     "all replicas share it, and one takes it away while another computes with it"
                 )
-                yield Found(str(event.place), what, event.place, probe, advice=advise("modules", is_pure=""))
+                yield Found(str(event.place), what, event.place, probe, advice=advise("registered"))
 
 
 def _looked_up(one: Held) -> Advice:
     """Advise a container that registers modules; a name to look up; or a part that is registered."""
-    if one.kind == "callable":
+    if one.kind in {"callable", "outer"}:
         return advise("function", name=one.name)
+    if one.kind == "named":
+        return advise("registered")
     return advise("modules", is_pure="yes" if one.is_pure else "")
 
 
 def _tie(one: Held, *, is_forward: bool) -> str:
     """Write what leads back to the original."""
-    if one.kind == "callable":
+    if one.kind in {"callable", "outer"}:
         return f"{'a forward' if is_forward else one.holder} that holds {one.leads_to}"
+    if one.kind == "named":
+        return f"{article(one.type)} outside of the model"
     within = f", as `{one.within}` of {article(one.holder)}" if one.within else ""
     return f"a list or attribute with {article(one.type)}{within}"
 
@@ -180,6 +191,32 @@ def _compiled(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             one.path, what, advice=advise("uncompile", part=part, plain=f"{part}._compiled_call_impl = None")
         )
+
+
+def _swapped(evidence: Evidence) -> Iterator[Found]:
+    """Report modules outside of the model whose weights forward swaps, though no device was crossed."""
+    if any(crossed_devices(evidence)):
+        return
+    ran = [probe for probe, call in evidence.calls if len(call.replicas) > 1]
+    is_wrong = any(map(is_off, ran)) or any(failures(evidence))
+    for one in evidence.scan.of_kind("outer") if ran else ():
+        what = f"`{one.path}` is {_tie(one, is_forward=False)}: all replicas share that module at once"
+        advice = advise("function", name=one.name)
+        yield Found(one.path, what, one.place, ran[0], None if is_wrong else "warning", advice)
+
+
+def _keyed(evidence: Evidence) -> Iterator[Found]:
+    """Report dicts and sets keyed by parts of the model, where a replica looks up its own in vain."""
+    for one in evidence.scan.of_kind("keyed"):
+        what = (
+            f"`{one.path}` is keyed by {one.leads_to} of the model: a replica looks up its own copies in vain"
+        )
+        advice = advise("named", name=one.name)
+        for probe, error in failures(evidence):
+            if looks_up_in_vain(error, one):
+                yield Found(one.path, what, one.place or error.place, probe, advice=advice)
+        for probe in filter(is_off, evidence.probes):
+            yield Found(one.path, what, one.place, probe, advice=advice)
 
 
 @rule("DP310", "hooks", "warning")
@@ -248,5 +285,4 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
                     f"forward puts a hook into {article(event.detail)}, and replicas share that module's "
                     "dict of hooks: it runs in the others too while it is there"
                 )
-                is_note = event.is_quiet and not is_off(probe)
-                yield Found(str(event.place), what, event.place, probe, "info" if is_note else None)
+                yield Found(str(event.place), what, event.place, probe, "info" if event.is_quiet else None)

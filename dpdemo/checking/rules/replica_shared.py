@@ -1,8 +1,10 @@
 """Containers that all replicas write to: DP309."""
 
+import re
 from collections.abc import Iterator, Sequence
 
-from dpdemo.checking.evidence import Evidence, Probe, StateChange
+from dpdemo.checking.evidence import Cache, Evidence, Probe, Raised, StateChange
+from dpdemo.checking.questions.failures import crossed_devices
 from dpdemo.checking.questions.state import changes_of, place_of
 from dpdemo.checking.questions.words import listed, words
 from dpdemo.checking.registry import rule
@@ -21,10 +23,12 @@ def shared_container(evidence: Evidence) -> Iterator[Found]:
     Why: replicas are shallow copies: their attributes are the same objects, used by n threads at once.
     Before: self.features.append(h)   # in forward
     After: return y, h                # return it: gather joins the replicas'
-    Seen by: a container that a forward under DataParallel changes, or that it fills and empties again. What
-        a class or a file keeps is not looked at: where a replica mixes devices by it, that is DP391.
+    Seen by: a container that a forward under DataParallel changes, or that it fills and empties again; and a
+        dict of a class or file that keeps tensors, where a replica mixes devices. Counts and lists there are
+        not looked at.
     References: pytorch/pytorch#15993, pytorch/pytorch#128272
     """
+    yield from _caches(evidence)
     changed = [
         (probe, change)
         for probe, change in changes_of(evidence, "container")
@@ -95,3 +99,26 @@ def _used_meanwhile(evidence: Evidence, told: set[str]) -> Iterator[Found]:
             )
             advice = advise("own", name=paths[0].rpartition(".")[2], empty="[]")
             yield Found(",".join(paths), what, place or evidence.scan.forward, ran, None, advice, place)
+
+
+def _caches(evidence: Evidence) -> Iterator[Found]:
+    """Report tensors that are kept outside of the model for all GPUs, where a replica has mixed devices."""
+    told = set()
+    for probe, error in crossed_devices(evidence):
+        for cache in evidence.caches:
+            if cache.name not in told and _is_named(cache, error):
+                told.add(cache.name)
+                is_keyed = cache.kind.startswith(("a dict", "a function"))
+                how = "by keys that do not name their GPU" if is_keyed else "for all GPUs"
+                what = (
+                    f"`{cache.name}`, {cache.kind}, keeps tensors {how}: a replica gets those that are on "
+                    f"another's ({error})"
+                )
+                advice = advise("key", name=cache.name)
+                yield Found(cache.name, what, error.place, probe, advice=advice)
+
+
+def _is_named(cache: Cache, error: Raised) -> bool:
+    """Whether the functions that an exception went through name a cache, or a function that does."""
+    names = "|".join(map(re.escape, [cache.name, *(cache.users - {"forward", "__init__", "<lambda>"})]))
+    return re.search(rf"\b({names})\b", error.source) is not None

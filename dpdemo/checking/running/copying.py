@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpdemo.checking.observing.holders import is_changeable, walk
+from dpdemo.checking.observing.holders import is_changeable, keys_of, walk
 from dpdemo.checking.observing.state import INTERNAL
 from dpdemo.checking.running.batches import brought_along
 from dpdemo.errors import UsageError
@@ -104,7 +104,8 @@ def plain(model: nn.Module) -> nn.Module:
 def deep_copy(model: nn.Module) -> nn.Module:
     """Copy a model together with the functions that close over it, wherever it holds them."""
     memo: dict[int, object] = {}
-    for tensor in _held_in(model):
+    held = list(_held_in(model))
+    for tensor in held:
         if isinstance(tensor, torch.Tensor) and not tensor.is_leaf:  # a forward left it, as of weight norm
             memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
     memo.update(_copied_parameters(model))
@@ -122,6 +123,7 @@ def deep_copy(model: nn.Module) -> nn.Module:
         ]
     ):
         twin: nn.Module = copy.deepcopy(model, memo)
+    _rename_keys(model, held, memo)
     for module in twin.modules():
         if vars(module).get("_compiled_call_impl") is not None:
             module._compiled_call_impl = None
@@ -212,6 +214,29 @@ def _held_in(model: nn.Module) -> Iterator[object]:
             if is_empty or name in {"_modules", "_parameters"} or type(value) in _WITHOUT_TENSORS:
                 continue  # modules come by themselves, and parameters are leaves
             yield from (part.value for part in walk(value))
+
+
+def _rename_keys(model: nn.Module, held: Sequence[object], memo: dict[int, object]) -> None:
+    """Rename the keys of copied dicts and sets that are the original's modules or tensors, or their ids.
+
+    `copy.deepcopy` copies neither numbers nor the keys of a weak dict.
+    """
+    parts = (*model.modules(), *model.parameters(), *model.buffers())
+    twins = {id(part): memo[id(part)] for part in parts if id(part) in memo}
+    for value in held:
+        twin: Any = memo.get(id(value))
+        renamed = {
+            key: id(part) if type(key) is int else part
+            for key in keys_of(twin)
+            if (part := twins.get(key if type(key) is int else id(key))) is not None
+        }
+        if renamed and not isinstance(twin, frozenset):
+            if hasattr(twin, "items"):
+                new: list[object] = [(renamed.get(key, key), part) for key, part in twin.items()]
+            else:
+                new = [renamed.get(key, key) for key in twin]
+            twin.clear()
+            twin.update(new)
 
 
 class _FunctionCopies:

@@ -36,4 +36,4 @@ def _runs(runner: Runner, given: Arguments) -> bool:
 
 
 def _is_on_cpu(held: Held) -> bool:
-    return held.kind in {"tensor", "module", "callable"} and held.device == "cpu"
+    return held.kind in {"tensor", "module", "outer"} and held.device == "cpu"
