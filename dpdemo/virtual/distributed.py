@@ -10,94 +10,64 @@ It promises no bandwidth, no overlap and not NCCL's order of sums.
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import constants, rpc
 
-from dpdemo.virtual import remote_calls
-from dpdemo.virtual.applying import Patch, always, group
+from dpdemo.virtual.applying import always, replace, stands_in, wraps
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
 from dpdemo.virtual.ops.collectives import gpu_of_group
-from dpdemo.virtual.process_groups import TIMEOUT, ProcessGroupNCCL, process_group_patches, refuse
+from dpdemo.virtual.process_groups import TIMEOUT, ProcessGroupNCCL, refuse
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.threads import seeing_gpus
+
+if rpc.is_available():
+    from dpdemo.virtual import remote_calls  # noqa: F401 - it registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _WHY = "NCCL's name over gloo"
-_OF_SYMMETRIC_MEMORY = ("empty_strided_p2p", "rendezvous", "get_mempool_allocator")
+_c10d: Any = dist.distributed_c10d
+_cpp: Any = torch._C._distributed_c10d
+
+replace(_c10d, _WHY, _NCCL_AVAILABLE=True, default_pg_nccl_timeout=TIMEOUT)
+replace(constants, _WHY, default_pg_nccl_timeout=TIMEOUT)
+for _owner in (_c10d, dist, _cpp):
+    replace(_owner, _WHY, ProcessGroupNCCL=ProcessGroupNCCL)
+for _owner in (_c10d, dist):
+    replace(_owner, _WHY, is_nccl_available=always(True))
+replace(_cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None)
+# torch 2.15 looks up NCCL's makers in a table, under further names
+for _name in ("_create_nccl2_process_group", "_create_nccl_lazy_process_group"):
+    if hasattr(_c10d, _name):
+        replace(_c10d, _WHY, **{_name: _c10d._create_nccl_process_group})
+        _plugins = {
+            name: each for name, each in _c10d.Backend._plugins.items() if not name.startswith("NCCL")
+        }
+        replace(_c10d.Backend, _WHY, _plugins=_plugins)
 
 
-def patches() -> list[Patch]:
-    """Return what makes torch.distributed offer NCCL; nothing in a build without it."""
-    if not dist.is_available() or not dist.is_gloo_available():
-        return []
-    import torch.distributed.constants as constants  # noqa: PLR0402 - a module of values
-
-    c10d: Any = dist.distributed_c10d
-    cpp: Any = torch._C._distributed_c10d
-    return [
-        *group(c10d, _WHY, _NCCL_AVAILABLE=True, default_pg_nccl_timeout=TIMEOUT),
-        *group(constants, _WHY, default_pg_nccl_timeout=TIMEOUT),
-        *[Patch(owner, "ProcessGroupNCCL", ProcessGroupNCCL, _WHY) for owner in (c10d, dist, cpp)],
-        *[Patch(owner, "is_nccl_available", always(True), _WHY) for owner in (c10d, dist)],
-        *_makers(c10d),
-        *process_group_patches(),
-        *group(
-            cpp._SymmetricMemory,
-            "it needs the GPUs of other processes",
-            **dict.fromkeys(_OF_SYMMETRIC_MEMORY, staticmethod(_no_symmetric_memory)),
-        ),
-        *group(dist, "C++ sees one device", _broadcast_coalesced=_by_device(cpp._broadcast_coalesced)),
-        *group(
-            dist,
-            "C++ makes tensors on the GPU of the parameters",
-            _verify_params_across_processes=_on_their_gpu(cpp._verify_params_across_processes),
-        ),
-        Patch(cpp, "_hash_tensors", _hash_tensors, "only a build with NCCL has it"),
-        *_functions(c10d),
-        *remote_calls.patches(),
-        *group(cpp.Work, "it needs a CUDA stream", block_current_stream=lambda self: self.wait() and None),
-        *[
-            Patch(
-                torch._C.Future, name, _on_gpus(getattr(torch._C.Future, name)), "it runs on gloo's threads"
-            )
-            for name in ("then", "add_done_callback")
-        ],
-        *[
-            Patch(cpp.GradBucket, name, _labelled(getattr(cpp.GradBucket, name)), "C++ made the bucket")
-            for name in ("buffer", "gradients")
-        ],
-    ]
-
-
-def _makers(c10d: Any) -> list[Patch]:
-    """Create our backend under each of NCCL's names, which torch 2.15 looks up in a table."""
-    others = [
-        name
-        for name in ("_create_nccl2_process_group", "_create_nccl_lazy_process_group")
-        if hasattr(c10d, name)
-    ]
-    if not others:
-        return []
-    kept = {name: maker for name, maker in c10d.Backend._plugins.items() if not name.startswith("NCCL")}
-    return [
-        *[Patch(c10d, name, c10d._create_nccl_process_group, _WHY) for name in others],
-        Patch(c10d.Backend, "_plugins", kept, _WHY),
-    ]
-
-
+@stands_in(_cpp, "_hash_tensors", why="only a build with NCCL has it")
 def _hash_tensors(tensors: list[torch.Tensor]) -> int:
     """Return a number for debug logs of objects that are sent."""
     return hash(str([tensor.tolist() for tensor in tensors]))
 
 
+@stands_in(
+    _cpp._SymmetricMemory,
+    *("empty_strided_p2p", "rendezvous", "get_mempool_allocator"),
+    why="it needs the GPUs of other processes",
+    form=staticmethod,
+)
 def _no_symmetric_memory(*_: Any, **__: Any) -> Any:
     return refuse("symmetric memory")
 
 
+@wraps(dist, "_broadcast_coalesced", why="C++ sees one device")
 def _by_device(original: Callable[..., Any]) -> Callable[..., Any]:
     """Broadcast the parameters of each GPU by themselves: C++ flattens those that it sees on one device."""
 
@@ -112,6 +82,7 @@ def _by_device(original: Callable[..., Any]) -> Callable[..., Any]:
     return broadcast
 
 
+@wraps(dist, "_verify_params_across_processes", why="C++ makes tensors on the GPU of the parameters")
 def _on_their_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
     """Remember on which GPU a DistributedDataParallel is: the program may never have called set_device."""
 
@@ -125,6 +96,7 @@ def _on_their_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
     return verify
 
 
+@wraps(_cpp.GradBucket, "buffer", "gradients", why="C++ made the bucket")
 def _labelled(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get(self: Any) -> Any:
@@ -137,6 +109,7 @@ def _labelled(original: Callable[..., Any]) -> Callable[..., Any]:
     return get
 
 
+@wraps(torch._C.Future, "then", "add_done_callback", why="it runs on gloo's threads")
 def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
     """Give the thread that runs a future's callback the GPUs of the one that added it."""
 
@@ -153,23 +126,8 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
     return add
 
 
-_REDUCED = ("all_reduce", "reduce", "reduce_scatter_tensor", "reduce_scatter_single", "reduce_scatter")
-
-
-def _functions(c10d: Any) -> list[Patch]:
-    made = {name: _multiplying(getattr(c10d, name)) for name in _REDUCED if hasattr(c10d, name)}
-    return [
-        Patch(owner, name, function, "gloo has no PREMUL_SUM")
-        for name, function in made.items()
-        for owner in (c10d, dist)
-    ]
-
-
-@functools.cache
 def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
     """Multiply before the sum where PREMUL_SUM is asked for."""
-    import inspect
-
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -189,3 +147,9 @@ def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(*bound.args, **bound.kwargs)
 
     return call
+
+
+_REDUCED = ("all_reduce", "reduce", "reduce_scatter_tensor", "reduce_scatter_single", "reduce_scatter")
+_multiplied = {name: _multiplying(getattr(_c10d, name)) for name in _REDUCED if hasattr(_c10d, name)}
+for _owner in (_c10d, dist):
+    replace(_owner, "gloo has no PREMUL_SUM", **_multiplied)

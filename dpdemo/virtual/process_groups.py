@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from dpdemo.virtual.applying import Patch, always, group
+from dpdemo.virtual.applying import Patch, always, group, of_session, stands_in, wraps
 from dpdemo.virtual.errors import UnsupportedOpError
 from dpdemo.virtual.ops.collectives import coalesced, gpu_of_group, mixed_groups, nccl_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dpdemo.virtual.state import Session
+
+_c10d: Any = dist.distributed_c10d
+_cpp: Any = torch._C._distributed_c10d
+_Group: Any = _cpp.ProcessGroup
 TIMEOUT = timedelta(minutes=10)
 before_first_group: list[Callable[[Any], None]] = []
 """Each is called with the store of a default group before its ranks connect."""
@@ -59,11 +64,7 @@ class Options:
         return new
 
 
-# absent in a build without torch.distributed
-_Gloo: Any = getattr(getattr(torch._C, "_distributed_c10d", None), "ProcessGroupGloo", object)
-
-
-class ProcessGroupNCCL(_Gloo):  # type: ignore[misc]
+class ProcessGroupNCCL(_cpp.ProcessGroupGloo):  # type: ignore[misc]
     """NCCL by name, gloo in fact."""
 
     NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO = 0, 1, 2
@@ -74,7 +75,7 @@ class ProcessGroupNCCL(_Gloo):  # type: ignore[misc]
     def __init__(self, store: Any, rank: int, size: int, options: Options | None = None) -> None:
         self.nccl_options = options or Options()
         # torchrun keeps its store when it restarts ranks, with the addresses of those that are gone
-        own = torch._C._distributed_c10d.PrefixStore(f"attempt {attempt()}/", store)
+        own = _cpp.PrefixStore(f"attempt {attempt()}/", store)
         super().__init__(own, rank, size, timeout=self.nccl_options._timeout)
 
     def register_mem_pool(self, *_: Any, **__: Any) -> Any:
@@ -100,34 +101,10 @@ def refuse(what: str) -> Any:
     raise UnsupportedOpError(f"{what}: each rank's virtual GPUs are memory of its own process")
 
 
-def process_group_patches() -> list[Patch]:
-    """Return what is replaced in ProcessGroup and where groups are made."""
-    c10d: Any = dist.distributed_c10d
-    cpp: Any = torch._C._distributed_c10d
-    return [
-        *_registering(cpp),
-        *group(
-            cpp.ProcessGroup,
-            "gloo's C++ cannot split off a group that has NCCL's name",
-            split_group=lambda self, *args, **kwargs: _split_group(cpp, self, *args, **kwargs),
-        ),
-        *group(
-            cpp.ProcessGroup,
-            "gloo does not coalesce",
-            _start_coalescing=_start_coalescing,
-            _end_coalescing=_ends_coalescing(cpp),
-        ),
-        *group(
-            c10d,
-            "gloo's ranks do not wait until all are connected",
-            _new_process_group_helper=_waiting_for_all(c10d._new_process_group_helper),
-        ),
-    ]
-
-
-def _registering(cpp: Any) -> list[Patch]:
+@of_session
+def _registering(_: Session) -> list[Patch]:
     """Register NCCL also for tensors that C++ sees on the CPU, without showing it."""
-    register, kinds = cpp.ProcessGroup._register_backend, cpp.ProcessGroup._device_types
+    register, kinds = _Group._register_backend, _Group._device_types
     kept: list[Any] = []
     only_gpu: set[int] = set()
     mixed: set[int] = set()
@@ -148,7 +125,7 @@ def _registering(cpp: Any) -> list[Patch]:
         found = kinds.__get__(self)
         return [device for device in found if device.type != "cpu"] if id(self) in only_gpu else list(found)
 
-    set_name = cpp.ProcessGroup._set_group_name
+    set_name = _Group._set_group_name
 
     def _set_group_name(self: Any, name: str) -> None:
         set_name(self, name)
@@ -157,7 +134,7 @@ def _registering(cpp: Any) -> list[Patch]:
             (names.add if id(self) in known else names.discard)(name)
 
     return group(
-        cpp.ProcessGroup,
+        _Group,
         "C++ sees tensors of the CPU",
         _register_backend=_register_backend,
         _device_types=property(_device_types),
@@ -165,41 +142,39 @@ def _registering(cpp: Any) -> list[Patch]:
     )
 
 
+@stands_in(_Group, why="gloo does not coalesce")
 def _start_coalescing(self: Any, device: Any) -> None:  # noqa: ARG001 - PyTorch's own
     coalesced[self.group_name] = []
 
 
-def _ends_coalescing(cpp: Any) -> Callable[[Any, Any], Any]:
-    """Make the end of a coalescing manager, whose collectives ran one by one."""
+class _Done(_cpp.Work):  # type: ignore[misc]
+    """The end of a coalescing manager, whose collectives ran one by one."""
 
-    class Done(cpp.Work):  # type: ignore[misc]
-        def __init__(self, works: list[Any]) -> None:
-            super().__init__()
-            self.works = works
+    def __init__(self, works: list[Any]) -> None:
+        super().__init__()
+        self.works = works
 
-        def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002 - PyTorch's own
-            for work in self.works:
-                work.wait()
-            return True
+    def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002 - PyTorch's own
+        """Wait for all of them."""
+        for work in self.works:
+            work.wait()
+        return True
 
-        def is_completed(self) -> bool:
-            return True
-
-    def _end_coalescing(self: Any, device: Any) -> Any:  # noqa: ARG001 - PyTorch's own
-        works = [
-            cpp.Work.unbox(work) if isinstance(work, torch.ScriptObject) else work
-            for work in coalesced.pop(self.group_name, [])
-        ]
-        return Done(works)
-
-    return _end_coalescing
+    is_completed = always(True)
 
 
+@stands_in(_Group, why="gloo does not coalesce")
+def _end_coalescing(self: Any, device: Any) -> Any:  # noqa: ARG001 - PyTorch's own
+    works = coalesced.pop(self.group_name, [])
+    return _Done([_cpp.Work.unbox(work) if isinstance(work, torch.ScriptObject) else work for work in works])
+
+
+@wraps(_c10d, "_new_process_group_helper", why="gloo's ranks do not wait until all are connected")
 def _waiting_for_all(make: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make)
     def new_process_group(*args: Any, **kwargs: Any) -> Any:
         if not dist.is_initialized():
-            store = next((each for each in args if isinstance(each, torch._C._distributed_c10d.Store)), None)
+            store = next((each for each in args if isinstance(each, _cpp.Store)), None)
             for observe in before_first_group:
                 observe(store)
         made, store = make(*args, **kwargs)
@@ -222,8 +197,8 @@ def _wait_for_all(made: Any) -> None:
         gloo[-1].barrier().wait()
 
 
+@stands_in(_Group, "split_group", why="gloo's C++ cannot split off a group that has NCCL's name")
 def _split_group(  # noqa: PLR0913, PLR0917 - PyTorch's own
-    cpp: Any,
     self: Any,
     ranks: list[int],
     timeout: timedelta | None = None,
@@ -238,15 +213,15 @@ def _split_group(  # noqa: PLR0913, PLR0917 - PyTorch's own
         return None
     rank, size = ranks.index(self.rank()), len(ranks)
     # the group's name may differ between ranks, which ncclCommSplit does not mind
-    store = cpp.PrefixStore(f"split {number} {ranks}/", self.get_group_store())
-    made = cpp.ProcessGroup(store, rank, size)
+    store = _cpp.PrefixStore(f"split {number} {ranks}/", self.get_group_store())
+    made = _Group(store, rank, size)
     for device in device_types or self._device_types:
-        below = cpp.PrefixStore(f"{device}/", store)
+        below = _cpp.PrefixStore(f"{device}/", store)
         if isinstance(self._get_backend(device), ProcessGroupNCCL):
-            backend, kind = ProcessGroupNCCL(below, rank, size, opts), cpp.ProcessGroup.BackendType.NCCL
+            backend, kind = ProcessGroupNCCL(below, rank, size, opts), _Group.BackendType.NCCL
         else:
-            backend = cpp.ProcessGroupGloo(below, rank, size, timeout=timeout or TIMEOUT)
-            kind = cpp.ProcessGroup.BackendType.GLOO
+            backend = _cpp.ProcessGroupGloo(below, rank, size, timeout=timeout or TIMEOUT)
+            kind = _Group.BackendType.GLOO
         backend._set_sequence_number_for_group()
         made._set_default_backend(kind)
         made._register_backend(device, kind, backend)

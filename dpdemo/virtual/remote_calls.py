@@ -10,10 +10,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed import rpc
+from torch.distributed.rpc import api, internal, options
 from torch.utils._pytree import tree_leaves
 
-from dpdemo.virtual.applying import Patch
+from dpdemo.virtual.applying import stands_in, wraps
 from dpdemo.virtual.labels import gpus_of
 from dpdemo.virtual.process_groups import refuse
 from dpdemo.virtual.threads import seeing_gpus
@@ -30,24 +30,7 @@ _CPU_ALONE = (
 )
 
 
-def patches() -> list[Patch]:
-    """Return what is replaced in torch.distributed.rpc; nothing in a build without it."""
-    if not rpc.is_available():
-        return []
-    from torch.distributed.rpc import api, internal, options
-
-    pickler: Any = internal._InternalRPCPickler
-    return [
-        Patch(internal, "_run_function", _on_gpus(internal._run_function), "it runs on threads of C++"),
-        Patch(pickler, "serialize", _pickling(pickler.serialize), _WHY),
-        *[
-            Patch(api, name, _calling(getattr(api, name)), _WHY)
-            for name in ("_invoke_rpc_builtin", "_invoke_remote_builtin")
-        ],
-        Patch(options, "_to_device_map", _no_device_map, "it needs the GPUs of other processes"),
-    ]
-
-
+@wraps(internal, "_run_function", why="it runs on threads of C++")
 def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
     """Answer a call with this process's GPUs in place; C++ keeps the function for the life of its agent."""
 
@@ -59,6 +42,7 @@ def _on_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@wraps(internal._InternalRPCPickler, "serialize", why=_WHY)
 def _pickling(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def serialize(pickler: Any, value: Any) -> tuple[bytes, list[torch.Tensor]]:
@@ -69,6 +53,7 @@ def _pickling(original: Callable[..., Any]) -> Callable[..., Any]:
     return serialize
 
 
+@wraps(api, "_invoke_rpc_builtin", "_invoke_remote_builtin", why=_WHY)
 def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -84,5 +69,6 @@ def _check_on_cpu(values: list[Any]) -> None:
         raise RuntimeError(_CPU_ALONE.format(index))
 
 
+@stands_in(options, "_to_device_map", why="it needs the GPUs of other processes")
 def _no_device_map(_: Any) -> Any:
     return refuse("a device map of torch.distributed.rpc")

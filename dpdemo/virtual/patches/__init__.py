@@ -11,8 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
-from dpdemo.virtual import distributed, kinds  # noqa: F401 - it registers
+from dpdemo.virtual import kinds  # noqa: F401 - it registers
 from dpdemo.virtual.applying import OF_SESSION, REGISTERED, Patch
 from dpdemo.virtual.ops import attention, casting, meta, recurrent, single_kernels  # noqa: F401 - they register
 from dpdemo.virtual.patches import (  # noqa: F401 - they register their replacements
@@ -36,6 +37,9 @@ from dpdemo.virtual.patches import (  # noqa: F401 - they register their replace
     wrappers,
 )
 
+if dist.is_available() and dist.is_gloo_available():
+    from dpdemo.virtual import distributed  # noqa: F401 - it registers
+
 if TYPE_CHECKING:
     from dpdemo.virtual.state import Session
 
@@ -46,7 +50,6 @@ def table(session: Session) -> list[Patch]:
     """Return all patches for `session`."""
     patches = [*cuda_build.refused_questions(), *REGISTERED]
     return [
-        *distributed.patches(),
         *_bound_names(patches),  # first: a later patch of the same name wins
         *patches,
         *[patch for make in OF_SESSION for patch in make(session)],
