@@ -2,14 +2,10 @@
 
 from typing import Annotated
 
-from dpdemo.arithmetic.limits import MAX_GPUS
 from dpdemo.cli import options as o
 from dpdemo.cli.output import show
-from dpdemo.config.fields import INT64_MAX
-from dpdemo.errors import about
 from dpdemo.results.sweep import Measure
-from dpdemo.sweeping.axes import parse_axis
-from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep_axes
+from dpdemo.sweeping.sweep import BATCH_SIZES, GPUS, NEAR, sweep
 
 EXAMPLES = ("sweep", "sweep --gpus 2-8 --batch-size 16-512:x2", "sweep --of weight --near 64")
 _AXIS = "8, 1-16, every fourth 4-32:4, doubled 1-64:x2, or a list of these."
@@ -33,8 +29,4 @@ def command(
 
     Pure arithmetic: each figure is that of a full batch, as dpdemo simulate reports it.
     """
-    with about("gpus"):
-        numbers = parse_axis(gpus, MAX_GPUS)
-    with about("batch_size"):
-        sizes = parse_axis(batch_size, INT64_MAX)
-    show(sweep_axes(numbers, sizes, of, near), form, save, quiet=quiet)
+    show(sweep(gpus, batch_size, of=of, near=near), form, save, quiet=quiet)

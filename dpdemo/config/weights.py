@@ -1,7 +1,5 @@
 """Unequal chunks: the config keys `weights` and `chunks`."""
 
-from collections.abc import Sequence
-
 from dpdemo.arithmetic.chunk import Split, split_batch
 from dpdemo.arithmetic.weights import Weight, short_list, split_by_chunks, split_by_weights
 from dpdemo.config.fields import Config
@@ -50,16 +48,3 @@ def expect_one_each(config: Config, num_devices: int) -> None:
         key=key,
         hint="0 is a weight, too: that GPU then has no replica",
     )
-
-
-def written(numbers: Sequence[Weight]) -> str:
-    """Write numbers as an option takes them: `1,2x7`, a number by itself or so often in a row."""
-    parts: list[str] = []
-    start = 0
-    for stop in range(1, len(numbers) + 1):
-        if stop < len(numbers) and numbers[stop] == numbers[start]:
-            continue
-        count = stop - start
-        parts += [f"{numbers[start]}x{count}"] if count > 3 else [str(numbers[start])] * count
-        start = stop
-    return ",".join(parts)

@@ -12,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.weights import split_by_chunks
-from dpdemo.config.weights import written
 from dpdemo.errors import RunError
 from dpdemo.memory.steps import Measured, Stepper
 from dpdemo.models.losses import Loss, make_loss
@@ -88,7 +87,7 @@ def _changes(stepper: Stepper, batch_size: int, before: Measured) -> Iterator[_C
         return
     sizes = _smaller_first_chunk(batch_size, before, wrapper)
     if sizes is not None:
-        how = f"--batch-size {batch_size} --chunks {written(sizes)}, as WeightedDataParallel cuts"
+        how = f"--batch-size {batch_size} --chunks {','.join(map(str, sizes))}, as WeightedDataParallel cuts"
         yield _Change("smaller chunk on GPU 0", how, _chunks_of(stepper, sizes))
 
 

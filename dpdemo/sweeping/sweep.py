@@ -50,24 +50,14 @@ def sweep(
         raise UsageError(f"expected {', '.join(get_args(Measure))}, got {show(of)}", key="of")
     numbers = _axis(gpus, MAX_GPUS, "gpus")
     sizes = _axis(batch_size, INT64_MAX, "batch_size")
-    return sweep_axes(numbers, sizes, of, near)
-
-
-def sweep_axes(gpus: Sequence[int], batch_sizes: Sequence[int], of: Measure, near: int) -> SweepReport:
-    """Sweep over two parsed axes.
-
-    Raises:
-        UsageError: if the grid has more than 100,000 cells.
-
-    """
-    if len(gpus) * len(batch_sizes) > MOST_CELLS:
+    if len(numbers) * len(sizes) > MOST_CELLS:
         raise UsageError(
-            f"expected at most {MOST_CELLS} cells, got {len(batch_sizes)} batch sizes over {len(gpus)} "
+            f"expected at most {MOST_CELLS} cells, got {len(sizes)} batch sizes over {len(numbers)} "
             "numbers of GPUs",
             hint="take every eighth batch size with `:8`, or powers of two with `:x2`",
         )
-    lines = tuple(_line(number, batch_sizes, of, near) for number in gpus)
-    return SweepReport(of, near, tuple(batch_sizes), lines)
+    lines = tuple(_line(number, sizes, of, near) for number in numbers)
+    return SweepReport(of, near, tuple(sizes), lines)
 
 
 def _line(gpus: int, batch_sizes: Sequence[int], of: Measure, near: int) -> GpuLine:

@@ -4,7 +4,7 @@ import pytest
 
 from dpdemo.config.load import load_config, make_config
 from dpdemo.config.numbers import parse_numbers
-from dpdemo.config.weights import split_of, written
+from dpdemo.config.weights import split_of
 from dpdemo.errors import UsageError
 
 
@@ -21,11 +21,6 @@ def test_a_wrong_number_is_an_error_with_an_example(text):
     with pytest.raises(UsageError, match="expected a number for each GPU, got") as caught:
         parse_numbers(text)
     assert "1,2x7" in caught.value.hint
-
-
-@pytest.mark.parametrize("numbers", [(1, 2, 2), (1,) + (2,) * 7, (0.5,) * 100, (4, 4, 4, 1, 1)])
-def test_written_numbers_are_read_again(numbers):
-    assert parse_numbers(written(numbers)) == numbers
 
 
 def test_a_file_has_lists(tmp_path):
