@@ -85,15 +85,6 @@ def _longest(batch: Sequence[int], chunks: list[Sequence[int]], pad_to: PadTo) -
     return [max(batch) if pad_to == "batch" else pad_to] * len(chunks)
 
 
-def balance_of(batches: Iterable[Batch], num_devices: int) -> float:
-    """Return the balance of an epoch: cost over what the devices could do while the fullest one is busy."""
-    used = slots = 0
-    for batch in batches:
-        used += sum(batch.cost)
-        slots += num_devices * max(batch.cost)
-    return _share(used, slots)
-
-
 class Weight(NamedTuple):
     """Weight of one token of a replica, divided by its weight in a mean over all tokens of the step.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dpdemo.arithmetic.lengths import grouped, packed, shuffled
-from dpdemo.arithmetic.tokens import PadTo, Sharing, balance_of, each_batch, summarize
+from dpdemo.arithmetic.tokens import PadTo, Sharing, each_batch, summarize
 from dpdemo.config.fields import INT64_MAX, Config
 from dpdemo.config.load import resolve
 from dpdemo.config.ranks import distribute_epoch, rows_per_rank, world_size
@@ -185,7 +185,7 @@ def _compared(tokens: Tokens, rows: Rows, options: TokenOptions) -> Tokens:
     def balance(order: Sequence[int]) -> float:
         drawn, sharings = _drawn(config, order, len(tokens.devices))
         batches = each_batch(drawn, sharings, tokens.pad_to, is_quadratic=options.cost == "quadratic")
-        return balance_of(batches, len(tokens.devices))
+        return summarize(batches, len(tokens.devices)).balance
 
     if rows.arranged in {"data", "shuffled"} and options.pack is None:
         order = rows.lengths if rows.arranged == "shuffled" else shuffled(lengths, config.seed)
