@@ -68,11 +68,8 @@ def apply_to_module(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     session = the_session()
     if session.is_meta:
         take_numbers(self)
-    before, session.current.is_moving = session.current.is_moving, True
-    try:
+    with session.current.having("is_moving", True):
         moved: nn.Module = _apply(self, *args, **kwargs)
-    finally:
-        session.current.is_moving = before
     _note_module(self)
     return moved
 

@@ -19,7 +19,7 @@ from dpdemo.arithmetic.cards import VIRTUAL
 from dpdemo.virtual.errors import VirtualGpuError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
@@ -50,6 +50,16 @@ class CurrentDevice(threading.local):
 
     def __init__(self) -> None:
         self.streams: dict[int, int] = {}  # each GPU's current stream; without an entry it is the default one
+
+    @contextlib.contextmanager
+    def having(self, name: str, value: Any) -> Iterator[None]:
+        """Give one of these facts another value for the length of a `with` block."""
+        before = getattr(self, name)
+        setattr(self, name, value)
+        try:
+            yield
+        finally:
+            setattr(self, name, before)
 
 
 @dataclass

@@ -12,7 +12,6 @@ from dpdemo.virtual.errors import needs_numbers
 from dpdemo.virtual.kinds import mark_forward
 from dpdemo.virtual.labels import gpu_of, has_operators_of_its_own, stamp_all
 from dpdemo.virtual.ops.known import LARGEST, META, copy_shadow, numbers_of
-from dpdemo.virtual.ops.meta import as_cpp_sees
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def copy_across(tensor: torch.Tensor, target: int | None, options: dict[str, Any
     if has_operators_of_its_own(type(tensor)):
         return _copy_parts(session, tensor, target, options)
     source = gpu_of(tensor)
-    with torch._C._DisableTorchDispatch(), as_cpp_sees(session):
+    with torch._C._DisableTorchDispatch(), session.current.having("sees_as_cpp", True):
         result = _copied(tensor.detach(), target, options)
     if target is not None:
         stamp_all(result, session, target)
@@ -77,11 +76,8 @@ def _copy_parts(
 ) -> torch.Tensor:
     """Copy a tensor that wraps others: its class copies each (`rules.py` counts them)."""
     device = torch.device("cpu") if target is None else session.devices[target]
-    before, session.current.names_host = session.current.names_host, True
-    try:
+    with session.current.having("names_host", True):
         result: torch.Tensor = torch.ops.aten._to_copy.default(tensor.detach(), device=device, **options)
-    finally:
-        session.current.names_host = before
     return result
 
 

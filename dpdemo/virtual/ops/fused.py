@@ -213,16 +213,14 @@ def _laid_out(kernel: Kernel, index: int, gradient: Tensor | None) -> Tensor | N
 def uncounted() -> Iterator[None]:
     """Let what this thread makes take no bytes, for the length of a `with` block."""
     session = the_session()
-    current = session.current
-    before, current.uncounted = current.uncounted, True
     with _counting:
         session.num_uncounted += 1
     try:
-        yield
+        with session.current.having("uncounted", True):
+            yield
     finally:
         with _counting:
             session.num_uncounted -= 1
-        current.uncounted = before
 
 
 def _count(tensors: Sequence[Tensor | None]) -> None:

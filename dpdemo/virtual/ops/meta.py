@@ -8,13 +8,12 @@ from a GPU. A new tensor of the host of more than 256 MiB has none either, so th
 
 Where numbers are wanted there are none, and that is an error: a real tensor is never made from nothing.
 
-Many of PyTorch's kernels for meta tensors are written in Python. While they run (`as_cpp_sees`) a tensor on
+Many of PyTorch's kernels for meta tensors are written in Python. While they run (`sees_as_cpp`) a tensor on
 a GPU must not say so: they would make their results there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,7 @@ from dpdemo.virtual.ops.shapes import PARTLY_KNOWN, SHAPES
 from dpdemo.virtual.state import the_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     from dpdemo.virtual.state import Session
@@ -154,16 +153,6 @@ def warm_up() -> None:
     """Let PyTorch load its Python kernels now: the call that loads them keeps its operands alive for long."""
     one = torch.empty(1, 1, device=META)
     torch.addmm(one, one, one)
-
-
-@contextlib.contextmanager
-def as_cpp_sees(session: Session) -> Iterator[None]:
-    """See tensors as C++ sees them, for the length of a `with` block."""
-    before, session.current.sees_as_cpp = session.current.sees_as_cpp, True
-    try:
-        yield
-    finally:
-        session.current.sees_as_cpp = before
 
 
 def is_without_numbers() -> bool:

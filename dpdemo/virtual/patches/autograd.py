@@ -81,12 +81,8 @@ def _run_engine_(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     for place, (output, gradient) in enumerate(zip(outputs, args[0], strict=False)):
         if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor):
             _check_gradient("", place, gpu_of(output), gradient)
-    current = the_session().current
-    before, current.keeps_graph = current.keeps_graph, bool(args[1])
-    try:
+    with the_session().current.having("keeps_graph", bool(args[1])):
         results = around_backward(lambda: _run_engine(outputs, *args, **kwargs))
-    finally:
-        current.keeps_graph = before
     for gradient, tensor in zip(results or (), args[3] or (), strict=False):
         if isinstance(tensor, torch.Tensor):
             _settle(gradient, tensor)
@@ -136,12 +132,8 @@ def _at_home(node: Any, gradients: Sequence[Any], call: Callable[[], Any]) -> An
     for gradient, home in zip(gradients, homes, strict=False):
         if home is not None and isinstance(gradient, torch.Tensor) and gpu_of(gradient) is None:
             stamp(gradient, session, home)
-    before = session.current.index
-    session.current.index = next(home for home in homes if home is not None)
-    try:
+    with session.current.having("index", next(home for home in homes if home is not None)):
         found = call()
-    finally:
-        session.current.index = before
     _check_found(node, found)
     return found
 

@@ -22,7 +22,6 @@ from dpdemo.virtual.kinds import mark, mark_forward
 from dpdemo.virtual.labels import as_cpp, gpu_of, stamp_all
 from dpdemo.virtual.ledger import Allocation
 from dpdemo.virtual.ops.known import know_parts
-from dpdemo.virtual.ops.meta import as_cpp_sees
 from dpdemo.virtual.state import the_session
 from dpdemo.virtual.transfer import move, num_bytes
 
@@ -128,7 +127,7 @@ def _parts(flat: Tensor, chunk: Sequence[Tensor], device: int) -> Sequence[Tenso
 @contextlib.contextmanager
 def quietly(session: Session) -> Iterator[None]:
     """Hide our own operators from dispatch modes and autograd."""
-    with torch._C._DisableTorchDispatch(), torch.no_grad(), as_cpp_sees(session):
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), session.current.having("sees_as_cpp", True):
         yield
 
 

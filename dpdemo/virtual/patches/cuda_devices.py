@@ -12,6 +12,7 @@ driver, and `device_count()` does not.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from types import SimpleNamespace
@@ -62,8 +63,7 @@ def _chosen(num_gpus: int) -> list[int]:
     if VARIABLE not in os.environ:
         return list(range(num_gpus))  # torch's own reader ends at 64 of them
     named: Any = torch.cuda._parse_visible_devices()
-    missing = (place for place, index in enumerate(named) if index not in range(num_gpus))  # or a UUID
-    return list(named[: next(missing, len(named))])
+    return list(itertools.takewhile(range(num_gpus).__contains__, named))  # a UUID is none of them
 
 
 @contextlib.contextmanager

@@ -68,11 +68,9 @@ def _memory_stats(index: int) -> dict[str, Any]:
 @stands_in(torch.cuda.memory, "memory_summary", why="its table has counts that are not kept")
 def _memory_summary(device: Any = None, abbreviated: bool = False) -> str:  # noqa: ARG001 - PyTorch's own
     index = torch.cuda._utils._get_device_index(device, optional=True)
-    stats = torch.cuda.memory_stats(index)
-    current, peak = (stats.get(f"allocated_bytes.all.{name}", 0) for name in ("current", "peak"))
-    return (
-        f"cuda:{index}: {current} bytes allocated, {peak} at the peak; CUDA OOMs: {stats.get('num_ooms', 0)}"
-    )
+    ledger = _session_with(index).ledger
+    held = f"{ledger.live[index]} bytes allocated, {ledger.peak[index]} at the peak"
+    return f"cuda:{index}: {held}; CUDA OOMs: {ledger.num_ooms[index]}"
 
 
 @cuda_runtime("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
