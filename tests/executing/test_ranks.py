@@ -179,7 +179,9 @@ for call, words in [
     (lambda: dist.all_reduce(mean > 0, op=dist.ReduceOp.AVG), "Cannot use ReduceOp.AVG with boolean inputs"),
     (lambda: dist.all_reduce(mean.to_sparse()), "NCCL does not support all_reduce with sparse tensors"),
     (lambda: dist.recv(mean), "does not support recvAnysource"),
-    (lambda: dist.all_gather_into_tensor(matrix, mean.float()), "invalid tensor size at index 0"),
+    (lambda: dist.all_gather_into_tensor(matrix, mean.float()), "output tensor size must be equal to"),
+    (lambda: dist.reduce_scatter_tensor(mean.float(), matrix), "same size as output size times world size"),
+    (lambda: dist.all_to_all_single(first, torch.ones(3).cuda()), "does not divide equally"),
     (lambda: symmetric_memory.empty(4, device="cuda"), "symmetric memory: each rank's"),
     (lambda: dist.group.WORLD._get_backend(mean.device).mem_allocator, "NCCL's memory pools"),
     (lambda: load("ours", ["kernel.cu"]), "CUDA extension ours: a virtual GPU does not run"),
@@ -188,6 +190,7 @@ for call, words in [
     (lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu"),
     (lambda: dist.all_reduce(torch.ones(2, 3, device="cuda").t()), "Tensors must be contiguous"),
     (lambda: dist.all_reduce(mean, op=dist.ReduceOp.BAND), "Cannot use"),
+    (lambda: dist.all_reduce(mean.short()), "not supported for NCCL"),
 ]:
     try:
         call()

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpdemo.virtual.labels import flat_tensors, label_of, stamp
-from dpdemo.virtual.ops.collectives import BETWEEN_TWO, gpu_of_group
+from dpdemo.virtual.ops.collectives import BETWEEN_TWO, BY_NUMBER_OF_ELEMENTS, gpu_of_group
 from dpdemo.virtual.ops.provenance import made_by_cpp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dpdemo.virtual.ops.collectives import Call
     from dpdemo.virtual.state import Session
 
@@ -26,6 +28,12 @@ _REFUSED = {
 }
 _connected: set[tuple[str, int]] = set()
 _PATIENCE = timedelta(seconds=30)
+_NO_NCCL = {
+    torch.int16: "Short",
+    torch.uint16: "UInt16",
+    torch.uint32: "UInt32",
+    torch.uint64: "UInt64",
+}
 
 
 def prepare(session: Session, call: Call) -> None:
@@ -68,23 +76,65 @@ def _is_nested(arg: Any) -> bool:
 
 
 def _check_kind(name: str, tensor: torch.Tensor, reduction: int | None) -> None:
-    """Refuse what NCCL refuses and gloo takes; neither takes integers of 16 bits or wide unsigned ones."""
+    """Refuse kinds of tensors that NCCL has none for (`getNcclDataType`, `getNcclReduceOp`)."""
     if tensor.layout is not torch.strided:
         if name == "allreduce_":
             raise RuntimeError(
                 "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
             )
         raise ValueError("Tensors must be CUDA and dense")
+    if tensor.dtype in _NO_NCCL:
+        raise TypeError(
+            f"Input tensor data type is not supported for NCCL process group: {_NO_NCCL[tensor.dtype]}"
+        )
     if reduction == AVG and tensor.dtype is torch.bool:
         raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
 
 
 def _check_form(call: Call) -> None:
-    """Refuse tensors whose strides do not fit; gloo itself refuses sizes."""
-    if call.name in BETWEEN_TWO:
-        return
-    given = [arg for arg in call.args if call.name not in _COPIED or not _is_nested(arg)]
-    for tensor in flat_tensors(given):
+    """Refuse tensors whose sizes or strides do not fit."""
+    name, args = call.name, call.args
+    if name in BY_NUMBER_OF_ELEMENTS:
+        _check_sizes(name, args[0], args[1], call.group.size())
+    if name == "alltoall_base_":
+        for tensor, splits in ((args[0], args[3]), (args[1], args[4])):
+            _check_splits(tensor, splits, call.group.size())
+    if name not in BETWEEN_TWO:
+        _check_contiguous(
+            tensor
+            for arg in args
+            if name not in _COPIED or not _is_nested(arg)
+            for tensor in flat_tensors(arg)
+        )
+
+
+def _check_sizes(name: str, output: torch.Tensor, given: torch.Tensor, size: int) -> None:
+    """Compare the whole tensor and the part of each rank."""
+    if name == "_allgather_base_":
+        if given.dtype != output.dtype:
+            raise TypeError("output tensor must have the same type as input tensor")
+        if given.numel() * size != output.numel():
+            raise ValueError("output tensor size must be equal to world_size times input tensor size")
+    else:
+        if given.dtype != output.dtype:
+            raise TypeError("input tensor must be the same type as the output tensor.")
+        if given.numel() != output.numel() * size:
+            raise ValueError("input tensor must be the same size as output size times world size")
+
+
+def _check_splits(tensor: torch.Tensor, splits: list[int], size: int) -> None:
+    """Compare the parts of each rank with the tensor, in the words of c10d's `checkSplitSizes`."""
+    rows = len(tensor) if tensor.dim() else 1
+    if not splits and rows % size:
+        raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
+    if splits and len(splits) != size:
+        raise RuntimeError("Number of tensor splits not equal to group size")
+    if splits and sum(splits) != rows:
+        raise RuntimeError("Split sizes doesn't match total dim 0 size")
+
+
+def _check_contiguous(tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
         is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
         if not (is_last or tensor.is_contiguous()):
             raise ValueError("Tensors must be contiguous")
