@@ -250,7 +250,7 @@ class AScaleIsSetByTheFirstBatch(Net):
         return y / self.spread
 
 
-@twin("DP305")
+@twin("DP305", also=["DP305"])
 class ABufferOfPositionsIsMadeWhereItIsMissing(Net):
     def __init__(self):
         super().__init__()

@@ -15,7 +15,7 @@ from dpdemo.checking.evidence.calls import (
     Stage,
     first_line,
 )
-from dpdemo.checking.evidence.comparison import UNEQUAL, Comparison, LossGradients, Mixing
+from dpdemo.checking.evidence.comparison import UNEQUAL, Comparison, LossGradients
 from dpdemo.checking.evidence.probes import Cache, Evidence, Kept, Kind, Mode, Probe, Reduction, StateChange
 from dpdemo.checking.evidence.scan import Held, Norm, Scan
 from dpdemo.checking.evidence.values import ABSENT, Value
@@ -34,7 +34,6 @@ __all__ = [
     "Kind",
     "Leaf",
     "LossGradients",
-    "Mixing",
     "Mode",
     "Norm",
     "Probe",

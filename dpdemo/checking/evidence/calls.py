@@ -90,7 +90,7 @@ class Event:
     detail: str = ""
     place: Place | None = None
     is_quiet: bool = False
-    """Of a hook that forward puts in: whether it keeps and returns nothing."""
+    """Of a hook that forward puts in: whether it keeps nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,16 +50,6 @@ class LossGradients:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixing:
-    """Where samples of a batch are first mixed, as two plain calls have shown, of a batch and of a chunk."""
-
-    place: Place | None
-    """The line of forward; None where it is not known."""
-    modules: tuple[str, ...]
-    """The paths of modules that mix what they are given unmixed."""
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """DataParallel's result against that of one device; None where it could not be compared.
 
@@ -95,8 +85,8 @@ class Comparison:
     """Objects in the result that gather has made anew, as it does a cache that iterates over tensors."""
     needed_whole: tuple[str, ...] = ()
     """Arguments of which a replica needs all: it raised, and with all of them does not."""
-    mixing: Mixing | None = None
-    """Where forward mixes samples, if that is why results differ."""
+    mixing: Place | None = None
+    """The line of forward that first mixes samples, if that is why results differ and it is known."""
 
     @property
     def is_along_another(self) -> bool:

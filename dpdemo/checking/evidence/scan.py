@@ -11,7 +11,7 @@ class Held:
 
     path: str
     kind: str
-    """tensor, shared, module, ancestor, holder, callable, outer, named, keyed, container, hook, lazy,
+    """tensor, shared, module, holder, callable, outer, named, keyed, container, hook, lazy,
     parameter or compiled."""
     type: str = ""
     """The class of what is held; of a hook or another function its name."""

@@ -8,7 +8,6 @@ import torch
 
 from dpdemo.arithmetic.chunk import split_batch
 from dpdemo.arithmetic.rows import likely_rows
-from dpdemo.checking.evidence import Mixing
 from dpdemo.checking.observing import compare
 from dpdemo.checking.observing.holders import core_of
 from dpdemo.checking.observing.leaves import flatten_arguments
@@ -16,6 +15,7 @@ from dpdemo.checking.recording.drafts import Draft
 from dpdemo.checking.running.batches import as_type
 from dpdemo.checking.running.runs import Runner, Whole
 from dpdemo.models.inputs import Arguments
+from dpdemo.results.findings import Place
 from dpdemo.watching.tree import flatten, rebuild, tensors_in
 
 _ROUNDING = 1e-3
@@ -50,7 +50,7 @@ class Causes:
 
         return self._fewest(is_right)
 
-    def mixing(self) -> Mixing:
+    def mixing(self) -> Place | None:
         """Find where forward mixes samples: by the whole batch, and the first of its chunks."""
         given = self._draft.args, self._draft.kwargs
         return self._runner.mixing(self._mode, given, self._draft.delivered[0])

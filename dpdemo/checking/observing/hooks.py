@@ -1,6 +1,5 @@
 """What hooks keep of a call: seen by what they reach, before and after it."""
 
-import dis
 import functools
 import inspect
 import re
@@ -20,17 +19,6 @@ def unwrapped(hook: object) -> object:
     while isinstance(hook, functools.partial):
         hook = hook.func
     return hook
-
-
-def returns_nothing(hook: object) -> bool:
-    """Whether a function returns None wherever it ends."""
-    code = getattr(getattr(unwrapped(hook), "__func__", unwrapped(hook)), "__code__", None)
-    if code is None:
-        return False
-    steps = list(dis.get_instructions(code))
-    ends = [at for at, step in enumerate(steps) if step.opname in {"RETURN_VALUE", "RETURN_CONST"}]
-    values = [steps[at] if steps[at].opname == "RETURN_CONST" else steps[at - 1] for at in ends]
-    return all("CONST" in one.opname and one.argval is None for one in values)
 
 
 class Reach:

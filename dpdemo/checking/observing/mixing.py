@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from dpdemo.checking.evidence import Mixing
 from dpdemo.checking.observing.closeness import same_numbers
 from dpdemo.checking.source import code_of, line_of
+from dpdemo.results.findings import Place
 from dpdemo.watching.tree import flatten, tensors_in
 
 _MOST_STEPS = 2000
@@ -32,50 +32,26 @@ class _Step(NamedTuple):
     versions: dict[int, int]
 
 
-class _Ran(NamedTuple):
-    """A call of a module."""
-
-    path: str
-    given: object
-    output: object
-    versions: dict[int, int]
-
-
 class Trace:
-    """What one plain call of a model went through: the lines of its forward, and the modules that it ran."""
+    """The lines of its forward that one plain call of a model went through."""
 
     def __init__(self) -> None:
         self.steps: list[_Step] = []
-        self.modules: list[_Ran] = []
 
     @contextlib.contextmanager
     def of(self, model: nn.Module) -> Iterator[None]:
         """Trace a call of this model in this thread, for a `with` block; not where it is traced already."""
         code = code_of(model.forward)
-        hooks = [
-            module.register_forward_hook(self._noting(path), with_kwargs=True)
-            for path, module in model.named_modules()
-            if path
-        ]
-        is_traced = code is None or sys.gettrace() is not None
-        if not is_traced:
-            sys.settrace(self._entering(code))
+        if code is None or sys.gettrace() is not None:
+            yield
+            return
+        sys.settrace(self._entering(code))
         try:
             yield
         finally:
-            if not is_traced:
-                sys.settrace(None)
-            for one in hooks:
-                one.remove()
+            sys.settrace(None)
 
-    def _noting(self, path: str) -> Callable[..., None]:
-        def note(_: nn.Module, args: object, kwargs: object, output: object) -> None:
-            given = args, kwargs
-            self.modules.append(_Ran(path, given, output, _versions((given, output))))
-
-        return note
-
-    def _entering(self, code: CodeType | None) -> Callable[[FrameType, str, Any], Any]:
+    def _entering(self, code: CodeType) -> Callable[[FrameType, str, Any], Any]:
         def within(frame: FrameType, event: str, value: object) -> Any:
             if event in {"line", "return"} and len(self.steps) < _MOST_STEPS:
                 end = {"return": value} if event == "return" else {}
@@ -96,19 +72,10 @@ def _is_as_noted(value: object, versions: dict[int, int]) -> bool:
     return all(versions.get(key, version) == version for key, version in _versions(value).items())
 
 
-def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Mixing:
-    """Compare the call of a batch with that of its first chunk, to find where samples begin to be mixed."""
-    modules: dict[str, bool] = {}
-    for ran, its in zip(whole.modules, chunk.modules, strict=False):
-        if ran.path != its.path:
-            break
-        is_known = _is_as_noted((ran.given, ran.output), ran.versions)
-        if is_known and is_chunk_of(ran.given, its.given):
-            modules[ran.path] = modules.get(ran.path, False) or not is_chunk_of(ran.output, its.output)
-    mixing = tuple(path for path, mixes in modules.items() if mixes)
+def first_mixing(whole: Trace, chunk: Trace, code: CodeType | None) -> Place | None:
+    """Compare the call of a batch with that of its first chunk, to find the line where samples are mixed."""
     line = _first_line(whole.steps, chunk.steps)
-    place = line_of(code.co_filename, line, code.co_name) if code is not None and line else None
-    return Mixing(place, mixing)
+    return line_of(code.co_filename, line, code.co_name) if code is not None and line else None
 
 
 def _first_line(whole: list[_Step], chunk: list[_Step]) -> int:

@@ -217,7 +217,7 @@ def _kinds(name: str, value: object, model: _Around, module: nn.Module) -> Itera
             yield Held("", "compiled")
         return
     parts = list(walk(value))
-    found = (_kind_of(part, model, module) for part in parts)
+    found = (_kind_of(part, model) for part in parts)
     yield from itertools.islice(filter(None, found), 1)
     keys = filter(None, (_key_of_model(key, model) for part in parts for key in keys_of(part.value)))
     yield from (Held("", "keyed", leads_to=key) for key in itertools.islice(keys, 1))
@@ -233,7 +233,7 @@ def _key_of_model(key: object, model: _Around) -> str:
     return f"{what}a parameter or buffer" if number in model.registered else ""
 
 
-def _kind_of(part: Part, model: _Around, module: nn.Module) -> Held | None:
+def _kind_of(part: Part, model: _Around) -> Held | None:
     """Describe how a part of an attribute ties a replica to the original; None if it does not."""
     value, holder = part.value, part.holders[0] if part.holders else None
     if isinstance(value, weakref.ReferenceType) and holder is None:
@@ -243,23 +243,20 @@ def _kind_of(part: Part, model: _Around, module: nn.Module) -> Held | None:
     if not isinstance(value, (torch.Tensor, nn.Module)):
         return None
     if holder is None:
-        return _kind_of_direct(value, model, module, is_alone=not part.path)
+        return _kind_of_direct(value, is_alone=not part.path)
     if _is_function(holder):
         return _kind_in_function(value, model, part)
     is_link = isinstance(value, nn.Module) and id(value) in model.tree
     return Held("", "holder", type(value).__name__, **_way(part)) if is_link else None
 
 
-def _kind_of_direct(
-    value: torch.Tensor | nn.Module, model: _Around, module: nn.Module, *, is_alone: bool
-) -> Held | None:
+def _kind_of_direct(value: torch.Tensor | nn.Module, *, is_alone: bool) -> Held | None:
     """Describe what an attribute holds, or a container in it."""
     if isinstance(value, torch.Tensor):
         return None if is_alone else _tensor("shared", value)
     if isinstance(value, nn.DataParallel):
         return None
-    kind = "ancestor" if _is_around(value, module, model.tree) else "module"
-    return Held("", kind, type(value).__name__, device=_device_of(value))
+    return Held("", "module", type(value).__name__, device=_device_of(value))
 
 
 def _kind_in_function(value: torch.Tensor | nn.Module, model: _Around, part: Part) -> Held | None:
@@ -292,13 +289,6 @@ def _way(part: Part) -> dict[str, Any]:
 
 def _tensor(kind: str, tensor: torch.Tensor) -> Held:
     return Held("", kind, "Tensor", tuple(tensor.shape), str(tensor.device))
-
-
-def _is_around(holder: nn.Module, module: nn.Module, tree: dict[int, str]) -> bool:
-    """Whether a module of the model has another one in it."""
-    path = tree[id(module)]
-    around = tree.get(id(holder), path)
-    return around != path and (not around or path.startswith(f"{around}."))
 
 
 def _callable_name(value: object) -> str:

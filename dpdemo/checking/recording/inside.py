@@ -14,7 +14,7 @@ from torch import nn
 from torch.jit._builtins import _get_builtin_table as builtins_of_scripts
 
 from dpdemo.checking.evidence import HOOKS_OF, Event
-from dpdemo.checking.observing.hooks import Reach, returns_nothing
+from dpdemo.checking.observing.hooks import Reach
 from dpdemo.checking.source import calling_place
 from dpdemo.models.frames import is_users
 from dpdemo.watching.seam import WhileAny, around, replaced
@@ -38,7 +38,7 @@ class Watch:
         self.mishaps: list[Exception] = []
         self._moved: dict[int, tuple[nn.Module, int]] = {}
         self._hooked: dict[int, tuple[object, int]] = {}
-        self._reaches: dict[Event, tuple[Reach, bool]] = {}
+        self._reaches: dict[Event, Reach] = {}
 
     def safely(self, part: Callable[..., object], *args: Any) -> None:
         """Run a part of the watching; what goes wrong there is kept, and the program goes on."""
@@ -55,12 +55,10 @@ class Watch:
         return event
 
     def all_events(self) -> tuple[Event, ...]:
-        """List the events, each hook with whether it has kept and returned nothing."""
-        for reach, _ in self._reaches.values():
+        """List the events, each hook with whether it has kept anything."""
+        for reach in self._reaches.values():
             reach.look()
-        quiet = {
-            event for event, (reach, is_silent) in self._reaches.items() if is_silent and not reach.changed
-        }
+        quiet = {event for event, reach in self._reaches.items() if not reach.changed}
         return tuple(replace(event, is_quiet=True) if event in quiet else event for event in self.events)
 
     def note_warning(self, message: object) -> None:
@@ -73,7 +71,7 @@ class Watch:
         _, first = self._hooked.setdefault(id(hooks), (hooks, here.replica or 0))
         if first != here.replica:
             event = self.note("hook", type(module).__name__)
-            self._reaches.setdefault(event, (Reach(hook), returns_nothing(hook)))
+            self._reaches.setdefault(event, Reach(hook))
 
     def note_module(self, module: nn.Module) -> None:
         """Add an event where another replica has moved the same module."""

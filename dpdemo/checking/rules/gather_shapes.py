@@ -1,8 +1,7 @@
 """Results that gather joins wrongly, or cannot join: DP405, DP406, DP408 to DP410."""
 
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from dpdemo.checking.evidence import Call, Evidence, Probe
 from dpdemo.checking.questions.results import (
@@ -157,12 +156,11 @@ def batch_dimension(evidence: Evidence) -> Iterator[Found]:
                 "groups of all samples, and gathered they come GPU by GPU, in another order"
             )
             yield Found(path or "order", what, evidence.scan.result, probe, advice=advise("batch first"))
-        found: dict[int, dict[str, str]] = {}
+        found: dict[int, list[str]] = {}
         for path, dim in _along_others(probe, call):
-            alone = {leaf.path: leaf.shape for leaf in probe.single.output}
-            found.setdefault(dim, {})[path] = _pair_of_states(path, alone, dim, call.rows)
-        for dim, subjects in found.items():
-            yield _along_another(subjects, dim, probe, call, evidence)
+            found.setdefault(dim, []).append(path)
+        for dim, paths in found.items():
+            yield _along_another(paths, dim, probe, call, evidence)
 
 
 def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
@@ -181,27 +179,17 @@ def _along_others(probe: Probe, call: Call) -> Iterator[tuple[str, int]]:
                 yield path, dim
 
 
-def _pair_of_states(path: str, alone: Mapping[str, tuple[int, ...] | None], dim: int, rows: int) -> str:
-    """Name the tuple that a state is in, as an LSTM's, where all in it have the batch on that dimension."""
-    found = re.fullmatch(r"(.*)(\[|\.)(\w+|'\w+')\]?", path)
-    parent, opening = (found[1], found[2]) if found else ("", "[")
-    inside = [shape or () for name, shape in alone.items() if name.startswith(f"{parent}{opening}")]
-    return parent if parent and all(is_batch(shape, dim, rows) for shape in inside) else path
-
-
-def _along_another(subjects: dict[str, str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Found:
-    """Report the parts of a result that have the batch on one dimension: each with what it belongs to."""
-    alone = {leaf.path: leaf.shape for leaf in probe.single.output}
-    path, subject = next(iter(subjects.items()))
-    whole = alone[path] or ()
+def _along_another(paths: list[str], dim: int, probe: Probe, call: Call, evidence: Evidence) -> Found:
+    """Report the parts of a result that have the batch on one dimension."""
+    path, *others = paths
+    whole = next(leaf.shape for leaf in probe.single.output if leaf.path == path) or ()
     turn = f".transpose({call.dim}, {dim})" if len(whole) > 1 else ".unsqueeze(0)"
-    others = [name for name in dict.fromkeys(subjects.values()) if name != subject]
     more = f"; so {'is' if len(others) == 1 else 'are'} {listed(others)}" if others else ""
     what = (
         f"{result_at(path)} of shape {whole} has the batch on dimension {dim}, and is joined along "
         f"dimension {call.dim}{more}"
     )
-    return Found(subject, what, evidence.scan.result, probe, advice=advise("turned", result=path, turn=turn))
+    return Found(path, what, evidence.scan.result, probe, advice=advise("turned", result=path, turn=turn))
 
 
 @rule("DP410", "no-batch-dimension", "error")

@@ -187,25 +187,17 @@ def cross_sample(evidence: Evidence) -> Iterator[Found]:
             f"{_result(comparison.differing)} of a sample depends on the others of its batch: it differs "
             f"from one GPU's by up to {comparison.largest_difference:.2g}, and is that of the chunk alone"
         )
-        place = comparison.mixing.place if comparison.mixing else evidence.scan.forward
+        place = comparison.mixing or evidence.scan.forward
         subject = comparison.differing or "result"
         yield Found(subject, what, place, probe, advice=advise("features"))
 
 
 def _reads_state(probe: Probe) -> bool:
-    """Whether what first mixes samples is state that forward has changed: that is DP301 or DP305.
-
-    A module that mixes them has it; or the line that does reads it.
-    """
-    mixing = probe.comparison.mixing
-    lost = [one for one in probe.changes if not one.harmless and not one.same]
-    if mixing is None or not lost:
-        return False
-    inner = [path for path in mixing.modules if not any(one.startswith(f"{path}.") for one in mixing.modules)]
-    if inner:
-        return all(any(one.path.startswith(f"{path}.") for one in lost) for path in inner)
-    code = mixing.place.code if mixing.place is not None else ""
-    return any(re.search(rf"\.{re.escape(one.name)}\b", code) for one in lost)
+    """Whether the line that first mixes samples names state that forward has changed: DP301 or DP305."""
+    lost = [one for one in probe.changes if not one.harmless and not one.same and one.kind != "gradient"]
+    code = probe.comparison.mixing.code if probe.comparison.mixing is not None else ""
+    names = {name for one in lost for name in one.path.split(".")}
+    return any(re.search(rf"\.{re.escape(name)}\b", code) for name in names)
 
 
 def _result(path: str | None) -> str:

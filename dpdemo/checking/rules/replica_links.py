@@ -117,7 +117,7 @@ def fixed_device(evidence: Evidence) -> Iterator[Found]:
                 yield Found(subject, what, event.place, probe, severity, advise("device"))
 
 
-_TIES = ("callable", "module", "ancestor", "holder", "outer", "named")
+_TIES = ("callable", "module", "holder", "outer", "named")
 """Kinds of what is held that lead back to the original."""
 
 
@@ -285,4 +285,5 @@ def hooks_in_forward(evidence: Evidence) -> Iterator[Found]:
                     f"forward puts a hook into {article(event.detail)}, and replicas share that module's "
                     "dict of hooks: it runs in the others too while it is there"
                 )
-                yield Found(str(event.place), what, event.place, probe, "info" if event.is_quiet else None)
+                is_note = event.is_quiet and not is_off(probe)
+                yield Found(str(event.place), what, event.place, probe, "info" if is_note else None)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dpdemo.arithmetic.weights import Weight
-from dpdemo.checking.evidence import Mixing, Raised
+from dpdemo.checking.evidence import Raised
 from dpdemo.checking.observing import state
 from dpdemo.checking.observing.compare import means_of_parts
 from dpdemo.checking.observing.holders import core_of
@@ -25,6 +25,7 @@ from dpdemo.checking.source import code_of
 from dpdemo.models.failure import users_code
 from dpdemo.models.inputs import Arguments
 from dpdemo.models.rows import is_for_gpus, rows_of
+from dpdemo.results.findings import Place
 from dpdemo.splitting.weighted import WeightedDataParallel
 from dpdemo.watching.tree import rebuild
 
@@ -125,7 +126,7 @@ class Runner:
         except Exception:  # noqa: BLE001 - the user's model may raise anything
             return None
 
-    def mixing(self, mode: str, batch: Arguments, chunk: Arguments) -> Mixing:
+    def mixing(self, mode: str, batch: Arguments, chunk: Arguments) -> Place | None:
         """Find where forward mixes the samples of a batch, by plain calls of it and of its first chunk."""
         whole, part = Trace(), Trace()
         self.alone_on(mode, batch, trace=whole)
