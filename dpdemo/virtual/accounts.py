@@ -1,4 +1,4 @@
-"""Bytes of each GPU by purpose, tracked from the first question on.
+"""Bytes of each GPU by purpose and by block, tracked from the first question on.
 
 Note [What the peak was made of]
 What a storage is for comes to light after it was made: a result is an activation once `backward` begins and
@@ -14,7 +14,7 @@ import gc
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dpdemo.virtual.blocks import Kind
+from dpdemo.virtual.blocks import SMALL_BYTES, Kind
 
 if TYPE_CHECKING:
     from dpdemo.virtual.recorder import Recorder
@@ -30,6 +30,32 @@ def _none() -> list[int]:
 
 
 @dataclass
+class Statistic:
+    """One figure of `torch.cuda.memory_stats`, as the allocator follows it (`Stat`, c10/core/Allocator.h)."""
+
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
+
+    def change(self, amount: int) -> None:
+        """Add what was taken, or was given back if it is negative."""
+        self.current += amount
+        self.peak = max(self.peak, self.current)
+        if amount > 0:
+            self.allocated += amount
+        else:
+            self.freed -= amount
+
+
+class Pool:
+    """The blocks in use, and their bytes, of one of the allocator's two pools or of both together."""
+
+    def __init__(self) -> None:
+        self.blocks, self.bytes = Statistic(), Statistic()
+
+
+@dataclass
 class _Gpu:
     """The sums of one GPU, by kind; see Note [What the peak was made of]."""
 
@@ -39,6 +65,15 @@ class _Gpu:
     most: list[int] = field(default_factory=_none)  # of each kind, at any moment since the last reset
     peak_at: int = 0  # the birth of the storage that made the peak
     peak_phase: str = ""
+    pools: dict[str, Pool] = field(
+        default_factory=lambda: {name: Pool() for name in ("all", "small_pool", "large_pool")}
+    )
+
+    def count(self, nbytes: int, sign: int) -> None:
+        """Count a block that was taken (1) or given back (-1)."""
+        for name in ("all", "large_pool" if nbytes > SMALL_BYTES else "small_pool"):
+            self.pools[name].blocks.change(sign)
+            self.pools[name].bytes.change(sign * nbytes)
 
 
 class Accounts:
@@ -62,8 +97,10 @@ class Accounts:
         self.num_allocations = birth = self.num_allocations + 1
         gpu.held[kind] += nbytes
         gpu.most[kind] = max(gpu.most[kind], gpu.held[kind])
-        if self.recorder is not None and nbytes:
-            self.recorder.allocated(index, birth, nbytes)
+        if nbytes:
+            gpu.count(nbytes, 1)
+            if self.recorder is not None:
+                self.recorder.allocated(index, birth, nbytes)
         if is_peak:
             self._set_peak(gpu)
         else:
@@ -81,6 +118,7 @@ class Accounts:
             gpu.young[kind] -= nbytes
         else:
             gpu.gone[kind] += nbytes
+        gpu.count(nbytes, -1)
 
     def _set_peak(self, gpu: _Gpu) -> None:
         gpu.peak_at, gpu.peak_phase = self.num_allocations, self.ledger.phase
@@ -123,3 +161,12 @@ class Accounts:
         gpu = self.gpus[index]
         self._set_peak(gpu)
         gpu.most = list(gpu.held)
+        for pool in gpu.pools.values():
+            for statistic in (pool.blocks, pool.bytes):
+                statistic.peak = statistic.current
+
+    def reset_totals(self, index: int) -> None:
+        """Let what GPU `index` ever took and gave back start again from zero."""
+        for pool in self.gpus[index].pools.values():
+            for statistic in (pool.blocks, pool.bytes):
+                statistic.allocated = statistic.freed = 0

@@ -162,6 +162,12 @@ class Ledger:
         if self.accounts is not None:
             self.accounts.reset_peak(index)
 
+    def reset_totals(self, index: int) -> None:
+        """Let what GPU `index` ever took and gave back start again from zero."""
+        self.num_ooms[index] = 0
+        if self.accounts is not None:
+            self.accounts.reset_totals(index)
+
     def open_accounts(self) -> Accounts:
         """Return the accounts, which follow each allocation from when they are first asked for."""
         if self.accounts is None:

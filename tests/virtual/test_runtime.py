@@ -44,6 +44,7 @@ def test_memory_is_answered_from_the_ledger(gpus):
     assert torch.cuda.memory_reserved(1) == 1024
     free, total = torch.cuda.mem_get_info(1)
     assert total - free == 1024
+    assert "1024 B" in torch.cuda.memory_summary(1) or "1 KiB" in torch.cuda.memory_summary(1)
     torch.cuda.reset_peak_memory_stats(1)
     assert torch.cuda.max_memory_allocated(1) == 1024
     torch.cuda.reset_accumulated_memory_stats(1)

@@ -1,8 +1,8 @@
 """`torch.cuda`'s questions about memory: statistics and limits.
 
-Bytes are counted as the caching allocator counts them, but nothing is cached: reserved memory is allocated
-memory, as with a real GPU's cache turned off. Blocks, pools and totals are not counted. Snapshots and the
-history of allocations are refused by name.
+Blocks and bytes are counted as the caching allocator counts them, but nothing is cached: reserved memory is
+allocated memory, and each block is a segment, as with a real GPU's cache turned off. Pools and
+totals are counted from the first question on. Snapshots and the history of allocations are refused by name.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpdemo.virtual.accounts import Statistic
 from dpdemo.virtual.applying import stands_in
 from dpdemo.virtual.patches.cuda_devices import cuda_runtime
 from dpdemo.virtual.state import the_session
@@ -52,25 +53,27 @@ def _set_memory_fraction(fraction: float, index: int) -> None:
 
 @cuda_runtime("_cuda_memoryStats", "_accelerator_getDeviceStats")
 def _memory_stats(index: int) -> dict[str, Any]:
-    """Return the nested statistics that `torch.cuda.memory_stats` flattens, as far as they are kept."""
-    ledger = _session_with(index).ledger
-    held = {"all": {"current": ledger.live[index], "peak": ledger.peak[index]}}
-    num_ooms = ledger.num_ooms[index]
+    """Return the nested statistics that `torch.cuda.memory_stats` flattens."""
+    session = _session_with(index)
+    pools, num_ooms = session.ledger.open_accounts().gpus[index].pools, session.ledger.num_ooms[index]
+    pools["all"].bytes.peak = session.ledger.peak[index]  # followed from the start
+    blocks = {name: vars(pool.blocks) for name, pool in pools.items()}
+    held = {name: vars(pool.bytes) for name, pool in pools.items()}
+    none = dict.fromkeys(pools, vars(Statistic()))
+    kinds = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
     return {
-        **dict.fromkeys(("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes"), held),
-        "inactive_split_bytes": {"all": {"current": 0, "peak": 0}},
+        **dict.fromkeys(kinds, held),
+        **dict.fromkeys(("allocation", "active", "segment"), blocks),
+        **dict.fromkeys(("inactive_split", "inactive_split_bytes"), none),
         "num_alloc_retries": num_ooms,  # PyTorch tries again after it has emptied the cache
         "num_ooms": num_ooms,
+        "num_sync_all_streams": 0,
+        "num_device_alloc": blocks["all"]["allocated"],
+        "num_device_free": blocks["all"]["freed"],
+        "max_split_size": -1,
+        "oversize_allocations": none["all"],
+        "oversize_segments": none["all"],
     }
-
-
-@stands_in(torch.cuda, "memory_summary", why="its table has counts that are not kept")
-@stands_in(torch.cuda.memory, "memory_summary", why="its table has counts that are not kept")
-def _memory_summary(device: Any = None, abbreviated: bool = False) -> str:  # noqa: ARG001 - PyTorch's own
-    index = torch.cuda._utils._get_device_index(device, optional=True)
-    ledger = _session_with(index).ledger
-    held = f"{ledger.live[index]} bytes allocated, {ledger.peak[index]} at the peak"
-    return f"cuda:{index}: {held}; CUDA OOMs: {ledger.num_ooms[index]}"
 
 
 @cuda_runtime("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
@@ -80,7 +83,7 @@ def _reset_peak_stats(index: int) -> None:
 
 @cuda_runtime("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats")
 def _reset_accumulated_stats(index: int) -> None:
-    _session_with(index).ledger.num_ooms[index] = 0
+    _session_with(index).ledger.reset_totals(index)
 
 
 def _session_with(index: int) -> Session:
